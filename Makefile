@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hierarchy demo-null lab test test-all check bench clean format
+.PHONY: help setup demo demo-hierarchy demo-null lab test test-all test-integration check bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -46,6 +46,10 @@ test-all: test  ## Run `make test`, then all the rest: slow tests, PostgreSQL, k
 	@HUD_CPU_KERNELS=0 HUD_CUDA_KERNELS=0 scripts/run-tests $(BIN)/python \
 		tests/engine tests/learning tests/train tests/platform/training
 
+test-integration:  ## Test an integration with the real package: make test-integration NAME=trl
+	@scripts/setup-integration $(NAME)
+	@OMP_NUM_THREADS=1 .venv-integrations/$(NAME)/bin/python -m pytest tests/integrations/$(NAME)
+
 check: $(STAMP)  ## Lint, format, types and import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -60,5 +64,5 @@ bench: $(STAMP)  ## Run the benchmarks, and make the table and the plot of bench
 	@$(BIN)/python benchmarks/perf/run_all.py; failed=$$?; $(BIN)/python benchmarks/perf/results.py; exit $$failed
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .venv-peers .demo .demo-hierarchy .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-hierarchy .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

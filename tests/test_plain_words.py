@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -16,6 +18,32 @@ PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
 OPENING = re.compile(
     r"(what|who|whoever|whose|whatever|somebody|where|which|why|how|when|those)\b", re.IGNORECASE
 )
+PERSONIFIED = re.compile(
+    r"\b((is|are|was|were|been|be) told|hears?|whoever|somebody|nobody|anybody|who asks)\b",
+    re.IGNORECASE,
+)
+"""Words for people where a program is meant: a client, a caller, a request."""
+READ = (
+    "platform/access",
+    "platform/baseline",
+    "platform/dashboard",
+    "platform/documentation",
+    "platform/environments",
+    "platform/gateway",
+    "platform/models",
+    "platform/routes",
+    "platform/serving",
+    "platform/store",
+    "platform/tasksets",
+    "platform/training",
+)
+"""Rooms without such words."""
+UNREAD = (
+    "platform/environments/build_queue.py",
+    "platform/environments/builder.py",
+    "platform/store/run_search.py",
+)
+"""Files of these rooms that still have some."""
 VARIABLE = re.compile(r"HUD_[A-Z_]+")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 INTERFACES = ("cli", "platform/routes", "platform/dashboard")
@@ -48,6 +76,19 @@ def docstrings_of(path: Path) -> list[tuple[int, str]]:
         and isinstance(node.value, ast.Constant)
         and isinstance(node.value.value, str)
     ]
+
+
+def comments_of(path: Path) -> list[tuple[int, str]]:
+    """Return the comments of a file with their lines."""
+    tokens = tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+    return [(one.start[0], one.string) for one in tokens if one.type == tokenize.COMMENT]
+
+
+def prose_of(path: Path) -> list[tuple[int, str]]:
+    """Return docstrings and comments of a Python file, all lines of a template, script or style sheet."""
+    if path.suffix == ".py":
+        return docstrings_of(path) + comments_of(path)
+    return list(enumerate(path.read_text(encoding="utf-8").splitlines(), 1))
 
 
 def public_functions(body: Iterable[ast.stmt]) -> Iterator[Function]:
@@ -114,6 +155,19 @@ def test_docstrings_open_with_a_noun_or_an_imperative(room):
         if OPENING.match(text)
     ]
     assert riddles == []
+
+
+@pytest.mark.parametrize("room", READ)
+def test_prose_does_not_personify(room):
+    personified = [
+        f"{path.relative_to(SOURCE)}:{line}: {found.group()}"
+        for suffix in ("py", "html", "js", "css")
+        for path in (SOURCE / room).rglob(f"*.{suffix}")
+        if "vendor" not in path.parts and path.relative_to(SOURCE).as_posix() not in UNREAD
+        for line, text in prose_of(path)
+        for found in PERSONIFIED.finditer(text)
+    ]
+    assert personified == []
 
 
 def test_docstrings_name_the_errors_that_a_function_raises():

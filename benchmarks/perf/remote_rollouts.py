@@ -1,8 +1,10 @@
-"""Remote rollouts a second: submitted, queued, taken by a worker process, played, recorded and brought back.
+"""Remote rollouts: rate, and CPU time beyond local ones.
 
-A one-line template, and an agent that answers at once: the worker is the real one with that agent in place of the one
-that would ask a model. Beside it, in turn in the same run: the same rollouts by `ForkRuntime` in one process, recorded
-in a store of its own. Prints both and the ratio, as medians of the rounds.
+A one-line template, and an agent that answers at once: the worker is `hud fleet join` with that agent in place of the one
+that would ask a model; it fetches the build. Alternating with it: the same rollouts by `ForkRuntime` in one process, recorded
+in a store of its own. Rates count from the first submission. CPU counts the worker's and the server's process from the moment
+at which everything is submitted (the node is cordoned until then); the environment's own processes are the same on both sides.
+Prints medians of the rounds.
 """
 
 from __future__ import annotations
@@ -16,11 +18,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from records import report
 
 RUNS, ROUNDS, WIDTH = 300, 3, 16
+NODE = "bench"
+WORKER_MS, SERVER_MS = 2.0, 1.0
+"""Bars: CPU of a remote rollout beyond a local one."""
 SOURCE = '''
 from hud.environment import Environment
 
@@ -48,16 +55,31 @@ class Silent:
 
 
 def worker() -> None:
-    """Run a worker whose agents are all silent."""
-    import hud.fleet.rollout_worker as fleet
+    """Join with a worker whose agents are all silent."""
+    import hud.fleet.worker as fleet
+    from hud.cli.main import main as command
 
     fleet.player_of = lambda given, gateway_url: Silent()
-    sys.argv[1:] = ["--rollouts", str(WIDTH)]
-    fleet.main()
+    command(["fleet", "join", os.environ["HUD_API_URL"], "--rollouts", str(WIDTH), "--name", NODE])
 
 
-async def remote(client) -> float:
-    """Return rollouts a second from the first submission to the last result."""
+@dataclass(frozen=True)
+class Cost:
+    """One round: rollouts a second, and milliseconds of CPU of one rollout in the player's and the server's process."""
+
+    rate: float
+    player: float
+    server: float = 0.0
+
+
+def cpu_ms(process: psutil.Process) -> float:
+    """Return the CPU time of one process, without its children."""
+    times = process.cpu_times()
+    return 1000 * (times.user + times.system)
+
+
+async def remote(client, server: psutil.Process, player: psutil.Process) -> Cost:
+    """Play a round remotely."""
     from hud.trace import dashed, new_id
 
     job = new_id()
@@ -75,31 +97,38 @@ async def remote(client) -> float:
         async with at_once:
             await client.post("/v2/rollouts/submit", body)
 
+    await client.post(f"/v2/fleet-nodes/{NODE}/cordon")
+    await asyncio.sleep(6)  # A request that was open keeps the state that it began with.
     started = time.perf_counter()
     await asyncio.gather(*(submit(number) for number in range(RUNS)))
     submitted = time.perf_counter() - started
+    before = cpu_ms(server), cpu_ms(player)
+    await client.post(f"/v2/fleet-nodes/{NODE}/open")
     found = {"graded": 0}
     while found["graded"] < RUNS:
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
         found = await client.get(f"/v2/jobs/{job}")
     rate = RUNS / (time.perf_counter() - started)
+    used = cpu_ms(server) - before[0], cpu_ms(player) - before[1]
     assert (found["runs"], found["reward"]) == (RUNS, 1.0), found
     print(f"      {RUNS / submitted:>5,.0f} submitted/s, {rate:>5,.0f} played/s")
-    return rate
+    return Cost(rate, used[1] / RUNS, used[0] / RUNS)
 
 
-async def local(runtime) -> float:
-    """Return rollouts a second by `ForkRuntime`."""
+async def local(runtime) -> Cost:
+    """Play a round by `ForkRuntime`."""
     from hud.eval import Job, Task, Taskset
 
     rows = [Task(env="bench", id="one_line", args={"number": number}) for number in range(RUNS)]
     job = await Job.start("local")
-    started = time.perf_counter()
+    this = psutil.Process()
+    before, started = cpu_ms(this), time.perf_counter()
     await Taskset("bench", rows).run(Silent(), runtime=runtime, job=job, max_concurrent=WIDTH)
     rate = RUNS / (time.perf_counter() - started)
+    used = cpu_ms(this) - before
     assert job.reward == 1.0, job.errors[:1]
     await job.finish()
-    return rate
+    return Cost(rate, used / RUNS)
 
 
 async def deploy(client, source: Path) -> None:
@@ -140,17 +169,13 @@ def serve(home: Path) -> tuple[subprocess.Popen[str], str, str]:
     return server, found[0][1], found[1][1]
 
 
-def start_worker(home: Path, url: str) -> subprocess.Popen[bytes]:
-    """Start a worker as the server does, with a pass of the server's."""
-    from hud.platform.access import Identity
-    from hud.platform.access.passes import Passes
-    from hud.platform.store.tables import LOCAL_TEAM
-
-    key = Passes(home).make(Identity(team_id=LOCAL_TEAM, scopes=frozenset(), worker=True), 3600.0)
+def start_worker(home: Path, url: str, key: str) -> subprocess.Popen[bytes]:
+    """Join with a pass and a folder of its own."""
+    home.mkdir()
     return subprocess.Popen(
         [sys.executable, __file__, "worker"],
         env={**os.environ, "HUD_HOME": str(home), "HUD_API_URL": url, "HUD_API_KEY": key},
-        stdin=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
     )
 
 
@@ -164,29 +189,43 @@ async def main(folder: Path) -> int:
     (source / "env.py").write_text(SOURCE)
     os.environ["HUD_HOME"] = str(folder / "local")
     server, url, key = serve(folder / "home")
-    player = start_worker(folder / "home", url)
     runtime = ForkRuntime(source / "env.py")
+    client = Client(api_url=url, api_key=key, home=folder)
+    made = await client.post("/v2/fleet-passes", {"name": NODE})
+    player = start_worker(folder / "node", url, made["key"])
     try:
-        client = Client(api_url=url, api_key=key, home=folder)
         await deploy(client, source)
-        rates: list[tuple[float, float]] = []
+        while (await client.get("/v2/fleet-nodes"))["total"] == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        rounds: list[tuple[Cost, Cost]] = []
         for number in range(ROUNDS + 1):
-            there, here = await remote(client), await local(runtime)
+            there = await remote(client, psutil.Process(server.pid), psutil.Process(player.pid))
+            here = await local(runtime)
             if number:  # The first warms everything up.
-                rates.append((there, here))
-            print(
-                f"{number:>3}: remote {there:>5,.0f}/s, local {here:>5,.0f}/s, {there / here:.2f}"
-            )
+                rounds.append((there, here))
+            print(f"{number:>3}: remote {there}, local {here}")
     finally:
         await runtime.aclose()
         player.terminate()
         player.wait()
         server.terminate()
         server.wait()
-    there, here = (statistics.median(column) for column in zip(*rates, strict=True))
+    rate, base = (statistics.median(one.rate for one in side) for side in zip(*rounds, strict=True))
     what = f"remote rollouts, {WIDTH} at a time, one worker"
-    report(what, there, "/s", peer="local ForkRuntime", peer_value=here)
-    return 0
+    report(what, rate, "/s", peer="local ForkRuntime", peer_value=base)
+    player_ms = statistics.median(there.player - here.player for there, here in rounds)
+    server_ms = statistics.median(there.server for there, _ in rounds)
+    held = report(
+        "remote rollout, CPU of the worker beyond a local one",
+        player_ms,
+        "ms",
+        bar=WORKER_MS,
+        at_most=True,
+    )
+    held &= report(
+        "remote rollout, CPU of the server", server_ms, "ms", bar=SERVER_MS, at_most=True
+    )
+    return 0 if held else 1
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 make bench                     all of them
 python benchmarks/perf/run_all.py sampler trainer     only those named
 
-Those that measure us against TRL run in an environment of their own, which scripts/setup-peers makes.
+Those that measure us against TRL run in an environment of their own, which
+scripts/setup-integration makes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
-PEERS = ROOT / ".venv-peers"
+TRL = ROOT / ".venv-integrations" / "trl"
 SHARED = (
     "run_all",
     "counts",
@@ -56,8 +57,8 @@ def interpreter(script: Path) -> str:
     """Return the Python that has what a script is measured against."""
     if not script.stem.endswith("_against_trl"):
         return sys.executable
-    subprocess.run([str(ROOT / "scripts" / "setup-peers"), str(PEERS)], check=True)
-    return str(PEERS / "bin" / "python")
+    subprocess.run([str(ROOT / "scripts" / "setup-integration"), "trl"], check=True)
+    return str(TRL / "bin" / "python")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """OpenHUD: turn agent evaluations into better agents.
 
-Names load when they are first used, so that `import hud` stays fast and pulls in neither torch nor a web
-framework.
+Names are imported at first use, so that `import hud` is fast and loads neither torch nor a web framework.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""`hud.connect`: a served environment by hand, one request after another, and what it offers to connect to.
+"""`hud.connect`: a low-level client of a served environment and its capabilities.
 
     async with hud.connect(Runtime("tcp://127.0.0.1:8765")) as client:
         prompt = await client.start_task("count", {"word": "tree"})
         shell = await client.open("ssh")
         print(await client.grade({"answer": "4"}))
 
-Rollouts do this by themselves (`hud.eval`); here nothing is recorded, limited or repeated.
+Rollouts (`hud.eval`) do the same and add recording, time limits and retries.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class HudProtocolError(HudError):
-    """The environment answered with an error: `code` as JSON-RPC and the control channel have it."""
+    """Error response of the environment; `code` is that of JSON-RPC or of the control channel."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(f"The environment answered with error {code}: {message}")
@@ -57,7 +57,7 @@ class Manifest:
 
 
 class HudClient:
-    """A connection to a served environment, and one session there. `connect` makes them."""
+    """A connection to a served environment with one session, made by `connect`."""
 
     PROTOCOL_VERSION = "hud/1.0"
     manifest: Manifest
@@ -69,12 +69,12 @@ class HudClient:
         self._opened: dict[str, CapabilityClient] = {}
 
     async def hello(self, session_id: str | None = None) -> Manifest:
-        """Introduce ourselves again, or take over a session that was left with its task."""
+        """Send `hello` again, or take over a disconnected session with its task."""
         await _asked(self._connection.hello(session_id, client=None))
         return await self.met()
 
     async def met(self) -> Manifest:
-        """Take over what the environment said, and make ways to what it offers."""
+        """Store the response to `hello`, and open the routes to the capabilities."""
         there = self._connection
         await self._close_ways()
         self.manifest = Manifest(
@@ -90,9 +90,9 @@ class HudClient:
         return self.manifest
 
     def binding(self, reference: str) -> Capability:
-        """Return the capability of that name or protocol (`ssh`, `ssh/2`), with an address that works from here.
+        """Return the capability of that name or protocol (`ssh`, `ssh/2`), with an address reachable from this machine.
 
-        Raises `NotFoundError` where none matches, `UsageError` where several do.
+        Raises `NotFoundError` if none matches, `UsageError` if several do.
         """
         offered = self.manifest.bindings
         found = [capability for capability in offered if reference in _names(capability)]
@@ -105,7 +105,7 @@ class HudClient:
         return self._here.get(found[0].name, found[0])
 
     async def open(self, reference: str) -> CapabilityClient:
-        """Return a client of that capability, connected once, and closed with this one."""
+        """Return a client of that capability; it is connected once, and closed with this client."""
         capability = self.binding(reference)
         if capability.name not in self._opened:
             self._opened[capability.name] = await connect_client(capability)
@@ -116,25 +116,25 @@ class HudClient:
         return await _asked(self._connection.list_tasks())
 
     async def start_task(self, task_id: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Start a task in place of the session's; returns what it gave first: `{prompt, ...}`."""
+        """Start a task, replacing the session's; returns its setup result: `{prompt, ...}`."""
         return await self._call("tasks.start", {"id": task_id, "args": args or {}})
 
     async def grade(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Have `payload["answer"]` graded; returns `{score, ...}`."""
+        """Grade `payload["answer"]`; returns `{score, ...}`."""
         return await self._call("tasks.grade", payload)
 
     async def cancel(self) -> None:
-        """Drop the session's task."""
+        """Cancel the session's task."""
         await self._call("tasks.cancel", {})
 
     async def close(self) -> None:
-        """Hang up. A started task that was not graded stays there, for whoever asks by the session's id."""
+        """Disconnect. A started, ungraded task remains on the server; `hello` with the session's id resumes it."""
         await self._close_ways()
         await self._connection.leave()
 
     async def _close_ways(self) -> None:
         for opened in self._opened.values():
-            with suppress(OSError, HudError):  # What it was connected to may be gone.
+            with suppress(OSError, HudError):  # The environment may be gone.
                 await opened.close()
         if self._tunnels is not None:
             await self._tunnels.close()
@@ -151,7 +151,7 @@ class HudClient:
 async def connect(
     runtime: Runtime | str, *, ready_timeout: float = READY_SECONDS
 ) -> AsyncIterator[HudClient]:
-    """Connect to a served environment, as soon as it is up. Leaving hangs up; the environment stays."""
+    """Connect to a served environment as soon as it is up, and disconnect at the end; it keeps running."""
     place = Runtime(runtime) if isinstance(runtime, str) else runtime
     ready = float(place.params.get("ready_timeout", ready_timeout))
     connection = await _asked(

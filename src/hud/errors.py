@@ -3,19 +3,19 @@
     HudError                      anything below
     ├── UsageError                the caller's input: CLI exit code 2, HTTP 400
     │   ├── NotFoundError         no such model, job, task, checkpoint: HTTP 404
-    │   ├── RefusedError          a model's server refuses a request: its key, its quota, what it asks
+    │   ├── RefusedError          a model's server refuses a request: its key, its quota, its content
     │   │   └── ContextOverflow   the conversation no longer fits the model's window
-    │   └── ConflictError         taken, held by somebody else, or out of order: HTTP 409
-    ├── RolloutError              one rollout failed; `kind` says whose fault it was
-    │   ├── EnvironmentFault      the environment broke (its hook, its template, its process)
-    │   ├── GraderFault           the grader broke, or graded with something that is no reward
-    │   ├── AgentFault            the agent broke
-    │   └── InfrastructureFault   the machinery between them broke; the only kind that is retried
+    │   └── ConflictError         taken, held by another client, or out of order: HTTP 409
+    ├── RolloutError              one rollout failed; `kind` names the part that failed
+    │   ├── EnvironmentFault      the environment failed (its hook, its template, its process)
+    │   ├── GraderFault           the grader failed, or returned a value that is no reward
+    │   ├── AgentFault            the agent failed
+    │   └── InfrastructureFault   a connection, process or provider failed; the only kind that is retried
     ├── StoreError                the store cannot be read or written (full disk, corrupted file)
-    │   └── StoreAwayError        its database does not answer now: HTTP 503
-    └── PlatformError             a server answered with an error; `status` is its HTTP status
+    │   └── StoreAwayError        its database is unreachable: HTTP 503
+    └── PlatformError             an error response of a server; `status` is its HTTP status
 
-Every message is one sentence that names the thing, the place and the cure.
+Every message is one sentence with the object, the place and the remedy.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ FailureKind = Literal["agent", "environment", "grader", "infrastructure"]
 
 
 class HudError(Exception):
-    """Base of every error that OpenHUD raises on purpose."""
+    """Base class of OpenHUD's errors."""
 
     status: int = 500
 
 
 class UsageError(HudError):
-    """The caller's input cannot be used; the message says what to change."""
+    """Invalid input of the caller; the message says what to change."""
 
     status = 400
 
 
 class NotFoundError(UsageError):
-    """Something was named that does not exist."""
+    """A named object does not exist."""
 
     status = 404
 
 
 class ConflictError(UsageError):
-    """The state of things forbids it now: a name is taken, a lease is held, nothing was accumulated."""
+    """A conflict with the current state: a name is taken, a lease is held, nothing was accumulated."""
 
     status = 409
 
 
 class RefusedError(UsageError):
-    """A model's server refuses a request, and would refuse it again.
+    """Permanent refusal of a request by a model's server.
 
-    Inside a rollout nothing was measured. With `everywhere`, every other run would be refused as well (a wrong
-    key, no quota, no such model), and the job ends.
+    A rollout that fails with it has no measurement. `everywhere`: all other runs would be refused as well (wrong key, no
+    quota, no such model), and the job ends.
     """
 
     kind: ClassVar[FailureKind] = "infrastructure"
@@ -69,54 +69,54 @@ class RefusedError(UsageError):
 
 
 class ContextOverflow(RefusedError):
-    """The conversation no longer fits the model's window; an agent's `context_policy` says what then."""
+    """The conversation no longer fits the model's window; the agent's `context_policy` applies."""
 
 
 class RolloutError(HudError):
-    """One rollout failed. It fails its own run, never the job."""
+    """Failure of one rollout: it fails its run, never the job."""
 
     kind: ClassVar[FailureKind] = "infrastructure"
 
 
 class EnvironmentFault(RolloutError):
-    """The environment broke: a hook raised, a template raised, its process died or hung."""
+    """Failure of the environment: a hook or a template raised, or its process died or hung."""
 
     kind = "environment"
 
 
 class GraderFault(RolloutError):
-    """The grading half of a template raised, or yielded something that is not a reward."""
+    """Failure of grading: the second half of a template raised, or yielded a value that is no reward."""
 
     kind = "grader"
 
 
 class AgentFault(RolloutError):
-    """The agent raised, or timed out, on its own account."""
+    """Failure of the agent: it raised an exception, or timed out."""
 
     kind = "agent"
 
 
 class InfrastructureFault(RolloutError):
-    """A connection, a process or a provider in between failed; a retry may succeed."""
+    """Failure of a connection, a process or a provider; a retry may succeed."""
 
     kind = "infrastructure"
 
 
 class StoreError(HudError):
-    """The store could not be read or written."""
+    """The store cannot be read or written."""
 
 
 class StoreAwayError(StoreError):
-    """The database of the store does not answer now; the same call may succeed later."""
+    """The store's database is unreachable; a retry may succeed."""
 
     status = 503
     retry_after = 2.0
 
 
 class PlatformError(HudError):
-    """A platform answered with an error, or did not answer.
+    """Error response of a platform, or no response.
 
-    `status` is the HTTP status, or 503 where no answer came.
+    `status` is the HTTP status; 503 without a response.
     """
 
     def __init__(self, message: str, status: int = 500) -> None:
@@ -125,9 +125,9 @@ class PlatformError(HudError):
 
 
 def located(error: BaseException) -> str:
-    """Describe an exception with its place: `KeyError: 'row' (tasks.py:14)`.
+    """Return an exception with its place: `KeyError: 'row' (tasks.py:14)`.
 
-    The place is the innermost line of the user's own code; of a library's where no line is the user's.
+    The place is the innermost line of the user's own code, else of a library's.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
@@ -145,7 +145,7 @@ _NOT_THE_USERS = ("<frozen ", *(folder + os.sep for folder in _LIBRARIES))
 
 
 def _shown(filename: str) -> str:
-    """Return a path as short as one can open it from here."""
+    """Return the shortest form of a path that opens from the working directory."""
     try:
         return str(Path(filename).relative_to(Path.cwd()))
     except (ValueError, OSError):

@@ -1,4 +1,4 @@
-"""Names of a package that load when they are first used, each from a module of its own."""
+"""Lazy names of a package: each is imported from its module at first use."""
 
 from __future__ import annotations
 

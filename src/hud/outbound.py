@@ -1,7 +1,7 @@
-"""The guarded HTTP client: everything that this process fetches at an address which somebody else named.
+"""The guarded HTTP client, for addresses that come from users, agents and other servers.
 
-An address is checked when a connection to it is opened, whatever name led there and however often it is resolved, so that
-neither redirects nor names that change lead inside. Knows addresses; who may name which is the platform's.
+Each connection's resolved address is checked, so that neither redirects nor DNS rebinding reach internal networks. Checks
+addresses only; the permission of a team is the platform's.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ Network = IPv4Network | IPv6Network
 
 CONNECT_SECONDS = 10.0
 MOST_ANSWER_BYTES = 64 << 20
-"""Of an answer that is read whole."""
+"""Largest response that is read whole, in bytes."""
 
 _METADATA = frozenset(
     map(ip_address, ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16"))
 )
-"""Metadata addresses at which clouds hand out a machine's credentials; not all are link-local."""
+"""Addresses of cloud metadata services, which return a machine's credentials; not all are link-local."""
 _NAT64 = ip_network("64:ff9b::/96")
 
 
 class AddressRefusedError(OSError):
-    """A connection to an address that its caller may not have this process call."""
+    """A connection to an address outside the caller's `Reach`."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Addresses that a caller may have this process call: public ones, and more."""
+    """Addresses that a caller may connect to through this process: public ones, and exceptions."""
 
     private: bool = False
-    """Also loopback and private networks; link-local addresses and those of clouds' metadata never are."""
+    """Also loopback and private networks; never link-local addresses and cloud metadata."""
     networks: tuple[Network, ...] = ()
-    """Networks that the operator allows, whatever they are."""
+    """Further networks, allowed by the operator without exceptions."""
 
     def allows(self, text: str) -> bool:
-        """True for an address, as a socket has it, that may be called."""
+        """Return True for an allowed address, given as sockets give it."""
         address = ip_address(text.partition("%")[0])
         if any(address in network for network in self.networks):
             return True
@@ -65,9 +65,9 @@ class Reach:
         return self.private or _is_public(address)
 
     def check(self, url: str) -> None:
-        """Raise `PlatformError` 403 for a URL that leads to an address which may not be called.
+        """Raise `PlatformError` 403 for a URL that resolves to a forbidden address.
 
-        A name that cannot be resolved passes: connections are checked, too. Raises `UsageError` for what is no URL.
+        A name that cannot be resolved passes: connections are checked, too. Raises `UsageError` for an invalid URL.
         """
         try:
             host = urlsplit(url).hostname or ""
@@ -99,7 +99,7 @@ def networks_of(text: str) -> tuple[Network, ...]:
 
 
 def guarded_session(reach: Reach, **options: Any) -> aiohttp.ClientSession:
-    """Return a client session whose connections keep to `reach`. Redirects are its caller's to refuse."""
+    """Return a client session whose connections are limited to `reach`. The caller handles redirects."""
     import aiohttp
 
     return aiohttp.ClientSession(
@@ -112,7 +112,7 @@ def guarded_session(reach: Reach, **options: Any) -> aiohttp.ClientSession:
 
 
 async def read_bounded(response: aiohttp.ClientResponse, most: int = MOST_ANSWER_BYTES) -> bytes:
-    """Return the body of an answer. Raises `aiohttp.ClientPayloadError` for a larger one."""
+    """Return the body of a response. Raises `aiohttp.ClientPayloadError` if it is larger than `most`."""
     import aiohttp
 
     parts: list[bytes] = []
@@ -135,7 +135,7 @@ def _open(reach: Reach, info: Any) -> socket.socket:
 
 
 def _inner(address: Address) -> IPv4Address | None:
-    """Return the address that one of IPv6 stands for."""
+    """Return the IPv4 address embedded in an IPv6 address; None without one."""
     if isinstance(address, IPv4Address):
         return None
     if address in _NAT64:
@@ -145,5 +145,5 @@ def _inner(address: Address) -> IPv4Address | None:
 
 def _is_public(address: Address) -> bool:
     if isinstance(address, IPv6Address) and (address.ipv4_mapped or address.is_site_local):
-        return address.ipv4_mapped is not None  # Whose own address was looked at already.
+        return address.ipv4_mapped is not None  # Its own address was checked already.
     return address.is_global

@@ -1,7 +1,7 @@
 """Settings: the only module that reads them from environment variables.
 
-Precedence: process environment, then `./.env`, then `$HUD_HOME/.env`. Values are read when `load()` is
-called, so a test or a caller that changes the environment is heard.
+Precedence: process environment, then `./.env`, then `$HUD_HOME/.env`. Values are read at each `load()`, so changes of the
+environment take effect.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ class Settings:
     runtime_url: str | None
     api_key: str | None
     color: bool
-    """False when `NO_COLOR` is set."""
+    """Colour of command output; False with `NO_COLOR`."""
     samplers: int | None = None
-    """Processes that sample a small model on a CPU (`HUD_SAMPLERS`); None: as many as there are cores for it."""
+    """Processes that sample a small model on a CPU (`HUD_SAMPLERS`); None: by the number of idle cores."""
     reach: str = ""
     """Addresses and networks that the platform may call besides public ones (`HUD_REACH`), separated by commas."""
     shared_keys: frozenset[str] = frozenset()
-    """Variables with providers' keys that every team may use at the provider's own address (`HUD_SHARED_KEYS`)."""
+    """Variables with providers' keys that every team may use, at the provider's own address only (`HUD_SHARED_KEYS`)."""
     cpu_kernels: bool = True
     """False (`HUD_CPU_KERNELS=0`): compute on a CPU with the reference decoder alone, slower."""
     cuda_kernels: bool = True
-    """False (`HUD_CUDA_KERNELS=0`): compute on a GPU without recorded graphs and kernels of our own, slower."""
+    """False (`HUD_CUDA_KERNELS=0`): compute on a GPU without CUDA graphs and OpenHUD's kernels, slower."""
     user_model: str | None = None
     """Model that plays customers of conversations (`HUD_USER_MODEL`): a slug, or the address of a server with one model."""
     environment: dict[str, str] = field(default_factory=dict, repr=False)
-    """Everything that is set, for names that only a configuration knows: the variables of providers' keys."""
+    """All variables, for names that come from configurations: those of providers' keys."""
 
     @property
     def embedded(self) -> bool:
-        """True when the platform lives in this process."""
+        """True when the platform is embedded in this process."""
         return self.api_url is None
 
 

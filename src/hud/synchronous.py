@@ -18,8 +18,8 @@ _main: asyncio.Runner | None = None
 def run(call: Awaitable[T]) -> T:
     """Run an asynchronous call to its end and return its result: `job = hud.run(tasks.run(agent, group=8))`.
 
-    The calls of a script share one event loop, so that connections stay open between them. Ctrl-C cancels the call.
-    Raises `UsageError` where an event loop is running already (an async function, a notebook): use `await` there.
+    All calls of a script share one event loop, so connections are reused. Ctrl-C cancels the call.
+    Raises `UsageError` if an event loop is running already (an async function, a notebook): use `await` there.
     """
     if not inspect.isawaitable(call):
         raise UsageError(
@@ -58,7 +58,7 @@ def _runner() -> asyncio.Runner:
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel what the script left running. Threads are over by then, so the loop's executor is not waited for."""
+    """Cancel remaining tasks. Threads have ended by then, so the loop's executor is not waited for."""
     loop.run_until_complete(_cancel(asyncio.all_tasks(loop)))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

@@ -1,8 +1,9 @@
-"""The desktop categories of `autonomy-10`: a text editor, graded on the file that is saved."""
+"""The desktop categories of `autonomy-10`: a text editor and a spreadsheet, graded on the file that is saved."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 
 import pytest
 from tests.benchmarks.played import NOTHING, rewards
@@ -11,8 +12,23 @@ from hud.benchmarks import benchmark
 from hud.benchmarks.autonomy.applications.editor.document import grade_lines
 from hud.benchmarks.autonomy.applications.editor.tasks import KINDS as EDITS
 from hud.benchmarks.autonomy.applications.editor.tasks import edit
+from hud.benchmarks.autonomy.applications.spreadsheet.tasks import KINDS as WORKS
+from hud.benchmarks.autonomy.applications.spreadsheet.tasks import work
+from hud.benchmarks.autonomy.applications.spreadsheet.values import state
+from hud.benchmarks.autonomy.applications.spreadsheet.work import blocks
+from hud.benchmarks.autonomy.applications.spreadsheet.workbook import (
+    copied,
+    file_of,
+    is_formula,
+    table,
+    with_inputs,
+)
+from hud.benchmarks.autonomy.grading import grade_state
 
 SEED = 1_000_000
+with_a_converter = pytest.mark.skipif(
+    shutil.which("ssconvert") is None, reason="needs gnumeric (scripts/setup-worlds)"
+)
 _DESKTOP = ("Xvfb", "x11vnc", "openbox", "bwrap")
 
 
@@ -50,3 +66,75 @@ def test_lines_in_another_order_are_not_all_that_was_asked_for():
 @pytest.mark.slow
 async def test_a_script_edits_a_document_in_mousepad():
     await check_script(f"editor-prices-{SEED}")
+
+
+def state_of(book, asked, folder):
+    """The state of a workbook, as the environment computes it."""
+    files = []
+    for inputs in ({}, asked.other_inputs()):
+        (folder / "book.gnumeric").write_bytes(with_inputs(file_of(book), inputs))
+        subprocess.run(
+            ["ssconvert", "--recalc", "book.gnumeric", "book.xlsx"], cwd=folder, check=True, capture_output=True
+        )  # fmt: skip
+        files.append((folder / "book.xlsx").read_bytes())
+    return state(files, asked.asked())
+
+
+def computed(book, values):
+    """The workbook with values in place of formulas."""
+    constant = copied(book)
+    for name, sheet in constant.items():
+        for row, contents in enumerate(sheet, 1):
+            for column, content in enumerate(contents):
+                if is_formula(content):
+                    contents[column] = values[f"{name}!{'ABCDEFGHIJ'[column]}{row}"][0]
+    return constant
+
+
+@with_a_converter
+@pytest.mark.parametrize("kind", WORKS)
+def test_a_work_is_drawn_from_its_seed_and_graded_by_its_values(kind, tmp_path):
+    asked, again, other = work(kind, SEED), work(kind, SEED), work(kind, SEED + 1)
+    assert asked == again
+    assert asked.before != other.before
+    before, wanted = (state_of(book, asked, tmp_path) for book in (asked.before, asked.wanted))
+    assert not [one for one in wanted.values() if str(one[0]).startswith("#")]
+    damaged = copied(asked.wanted)
+    next(iter(damaged.values()))[0][0] = "changed"
+    for book, reward in ((asked.before, 0.0), (asked.wanted, 1.0), (damaged, 0.0)):
+        assert grade_state(before, wanted, state_of(book, asked, tmp_path)).reward == reward
+
+
+@with_a_converter
+@pytest.mark.parametrize("kind", ["invoice", "grades"])
+def test_numbers_in_place_of_formulas_are_not_what_was_asked_for(kind, tmp_path):
+    asked = work(kind, SEED)
+    before, wanted = (state_of(book, asked, tmp_path) for book in (asked.before, asked.wanted))
+    constant = computed(asked.wanted, wanted)
+    assert grade_state(before, wanted, state_of(constant, asked, tmp_path)).reward == 0.0
+
+
+@with_a_converter
+def test_a_part_of_a_work_earns_its_share_and_a_sheet_more_earns_nothing(tmp_path):
+    asked = work("ledger", SEED)
+    before, wanted = (state_of(book, asked, tmp_path) for book in (asked.before, asked.wanted))
+    partly = copied(asked.before)
+    partly["Ledger"] += asked.wanted["Ledger"][len(partly["Ledger"]) :]
+    share = grade_state(before, wanted, state_of(partly, asked, tmp_path)).reward
+    assert share == pytest.approx(8 / len(asked.asked()))
+    more = {**asked.wanted, "Notes": table(["mine"])}
+    assert grade_state(before, wanted, state_of(more, asked, tmp_path)).reward == 0.0
+
+
+def test_cells_that_differ_are_written_as_rectangles():
+    before = {"A": table([1, 2, 3], [4, 5, 6])}
+    wanted = {"A": table([1, 8, 9], [4, 7, None], [5, 6, None])}
+    assert {one.place: one.rows for one in blocks(before, wanted)} == {
+        "A!B1": [[8, 9]], "A!B2": [[7]], "A!C2": [[None]], "A!A3": [[5, 6]],
+    }  # fmt: skip
+
+
+@on_a_desktop_with("gnumeric")
+@pytest.mark.slow
+async def test_a_script_completes_a_workbook_in_gnumeric():
+    await check_script(f"spreadsheet-invoice-{SEED}")

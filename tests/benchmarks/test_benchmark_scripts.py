@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from hud.benchmarks.autonomy.benchmarks import CATEGORIES
+
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+GALLERY = BENCHMARKS.parent / "docs" / "autonomy-10.md"
 
 
 def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -44,3 +48,26 @@ def test_what_a_conversation_and_a_group_compute_twice_is_within_its_bars():
     done = run("perf/prefix_reuse.py")
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     assert done.stdout.count(": held)") == 2
+
+
+def test_the_gallery_has_a_picture_of_every_application():
+    page = GALLERY.read_text()
+    for category in CATEGORIES:
+        picture = f"images/autonomy-{category.name}.png"
+        assert f"]({picture})" in page
+        assert (GALLERY.parent / picture).is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    any(shutil.which(name) is None for name in ("chromium", "bwrap")),
+    reason="needs Chromium and bubblewrap (scripts/setup-worlds)",
+)
+def test_the_gallery_is_what_its_script_makes(tmp_path):
+    pytest.importorskip("matplotlib")
+    done = run("autonomy_gallery.py", "--to", str(tmp_path), "settings", "files")
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / GALLERY.name).read_text() == GALLERY.read_text()
+    for name in ("settings", "files"):
+        picture = (tmp_path / f"images/autonomy-{name}.png").read_bytes()
+        assert 5_000 < len(picture) < 100_000

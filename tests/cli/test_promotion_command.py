@@ -99,7 +99,12 @@ def test_a_checkpoint_is_held_with_reasons_and_a_forced_one_is_recorded(hud):
     (node,) = checkpoints(hud)
     assert node["is_active"]
     assert node["promotion"]["forced"]
-    assert node["promotion"]["gate"] == {"min_gain": 0.0, "max_regression": 0.05, "critical": []}
+    assert node["promotion"]["gate"] == {
+        "min_gain": 0.0,
+        "max_regression": 0.05,
+        "critical": [],
+        "looks": 1,
+    }
     assert "promotion forced" in hud("models checkpoints m")
     assert "forced, held by the gate: Not shown to be better" in hud("models head m")
 
@@ -108,7 +113,7 @@ def test_bad_input_is_one_sentence_before_anything_is_played(hud):
     hud(CREATE)
     for line, said in (
         (f"models promote m step-9 {PLAYED}", "has no checkpoint 'step-9'"),
-        (f"models promote m base {PLAYED}", "began with weights, not with a checkpoint"),
+        (f"models promote m base {PLAYED}", "has base weights that are not a checkpoint"),
         (f"models promote m head {PLAYED} --critical tag=blue", "the subsets of these tasks are tag=light, tag=dark"),
         (f"models promote m head {PLAYED} --critical tag", "COLUMN=VALUE, not 'tag'"),
         (f"models promote m head {PLAYED} --max-regression -1", "at least 0"),

@@ -12,7 +12,7 @@ from tests.dashboard.conftest import sign_in
 
 from hud.errors import UsageError
 from hud.platform.access.teams import Teams
-from hud.platform.baseline import sitting as sittings
+from hud.platform.baseline import session as baseline_session
 from hud.platform.baseline.benchmarks import offer, results
 from hud.platform.baseline.screen import screen_arguments
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
@@ -172,7 +172,7 @@ async def test_leaving_measures_nothing_and_leaves_no_process(web, platform, sat
     over = (await web.get(f"{place}.json")).json()
     assert (over["status"], over["reward"]) == ("cancelled", None)
     assert reports.processes_of([str(tmp_path / "build")]) == []
-    assert platform.sittings.of_team(LOCAL_TEAM) == []
+    assert platform.baseline_sessions.of_team(LOCAL_TEAM) == []
 
 
 async def test_a_sitting_that_is_abandoned_ends_and_cleans_up(
@@ -180,8 +180,8 @@ async def test_a_sitting_that_is_abandoned_ends_and_cleans_up(
 ):
     place = await begin(web, sat, "banana")
     await until(web, place, "playing")
-    sitting = platform.sittings.of_team(LOCAL_TEAM)[0]
-    monkeypatch.setattr(sittings, "IDLE_SECONDS", 0.0)
+    sitting = platform.baseline_sessions.of_team(LOCAL_TEAM)[0]
+    monkeypatch.setattr(baseline_session, "IDLE_SECONDS", 0.0)
     sitting._seen = time.monotonic() - 1
     async with asyncio.timeout(WAIT_SECONDS):
         await asyncio.wait({sitting.task})
@@ -195,8 +195,8 @@ async def test_sittings_end_with_the_server(web, platform, sat, tmp_path):
     await until(web, place, "playing")
     platform.stopping.set()
     async with asyncio.timeout(WAIT_SECONDS):
-        await platform.sittings.work()
-    assert platform.sittings.of_team(LOCAL_TEAM) == []
+        await platform.baseline_sessions.work()
+    assert platform.baseline_sessions.of_team(LOCAL_TEAM) == []
     assert reports.processes_of([str(tmp_path / "build")]) == []
 
 

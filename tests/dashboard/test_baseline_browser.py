@@ -102,3 +102,64 @@ def test_a_screen_takes_the_clicks_of_its_picture(tab, server, tmp_path):
     move.get_by_text(middle).wait_for()
     tab.get_by_role("button", name="Give up").click()
     tab.locator(".score").get_by_text("1.000").wait_for(timeout=WAIT_SECONDS * 1000)
+
+
+SPREADSHEET = '''
+from hud import Environment
+from hud.trace import TextContent, ToolResult
+
+env = Environment("sheet")
+cells = [["Item", "Units"], ["x", 2]]
+
+@env.tool()
+def read_range(sheet: str = "Data", show: str = "values") -> ToolResult:
+    """Read the sheet."""
+    grid = {"sheet": sheet, "sheets": ["Data"], "show": show, "top": 1, "left": 1, "rows": cells}
+    return ToolResult(content=[TextContent(text=str(cells))], structured_content={"grid": grid})
+
+@env.tool()
+def write_cells(sheet: str, start: str, rows: list) -> str:
+    """Write cells."""
+    top, left = int(start[1:]) - 1, ord(start[0]) - ord("A")
+    for down, row in enumerate(rows):
+        while len(cells) <= top + down:
+            cells.append([None, None])
+        for right, value in enumerate(row):
+            cells[top + down][left + right] = value
+    return f"Wrote {start}."
+
+@env.template()
+async def fill():
+    yield "Fill the sheet."
+    yield float(cells == [["Item", "Units"], ["x", 5], ["y", 7], ["z", 8]])
+'''
+
+
+def test_a_spreadsheet_is_a_grid_into_which_one_types_and_pastes(tab, server, tmp_path):
+    task = {"name": "fill", "env": "sheet", "task_id": "fill", "args": {}}
+    taskset = deployed(server, tmp_path, SPREADSHEET, "sheets", task)
+    tab.goto(f"/baseline/{taskset}")
+    tab.get_by_role("button", name="Begin").click()
+    tab.get_by_label("B2", exact=True).wait_for(timeout=WAIT_SECONDS * 1000)
+    tab.get_by_label("B2", exact=True).fill("9")
+    tab.get_by_label("Your answer").fill("not yet")
+    tab.get_by_role("button", name="Formulas").click()
+    tab.locator("#grid-2").wait_for()
+    assert tab.get_by_label("Your answer").input_value() == "not yet"
+    units = tab.get_by_label("B2", exact=True)
+    units.wait_for(timeout=WAIT_SECONDS * 1000)
+    assert units.input_value() == "2"
+    units.fill("5")
+    tab.get_by_label("A3", exact=True).evaluate(
+        """field => {
+            const pasted = new DataTransfer();
+            pasted.setData("text/plain", "y\\t7\\r\\nz\\t8\\r\\n");
+            field.dispatchEvent(new ClipboardEvent("paste", {clipboardData: pasted, bubbles: true, cancelable: true}));
+        }"""
+    )
+    tab.get_by_label("B4", exact=True).press("Enter")
+    tab.locator("#move-5").wait_for()  # Read twice, written twice, read again.
+    assert tab.get_by_label("B4", exact=True).input_value() == "8"
+    tab.get_by_label("Your answer").fill("Done.")
+    tab.get_by_role("button", name="Answer", exact=True).click()
+    tab.locator(".score").get_by_text("1.000").wait_for(timeout=WAIT_SECONDS * 1000)

@@ -65,7 +65,8 @@ async def test_a_checkpoint_is_not_compared_with_itself(trained, web):
     found = (await web.get(f"{COMPARE}.json?first=head&second=head")).json()
     assert found["comparison"] is None
     assert (
-        "one and the same checkpoint" in (await web.get(f"{COMPARE}?first=head&second=head")).text
+        "Both sides are the same checkpoint"
+        in (await web.get(f"{COMPARE}?first=head&second=head")).text
     )
 
 

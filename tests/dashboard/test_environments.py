@@ -87,7 +87,7 @@ async def test_environments_are_listed_with_what_they_offer_and_how_their_newest
     build(platform.store, "IN_PROGRESS")
     item = (await web.get("/environments.json")).json()["items"][0]
     assert (item["state"], item["latest_build"]["version"]) == ("building", "1")
-    assert "No environment is called that" in (await web.get("/environments?search=zoo")).text
+    assert "No environment has this name" in (await web.get("/environments?search=zoo")).text
 
 
 async def test_templates_and_tools_are_shown_with_their_schemas(web, platform):
@@ -171,7 +171,7 @@ async def test_processes_of_an_environment_are_shown_with_their_memory(web, plat
     data = (await web.get(f"/environments/{environment}/running.json")).json()
     assert data["processes"] == []
     page = (await web.get(f"/environments/{environment}/running")).text
-    assert "Nothing of it runs" in page
+    assert "This environment has no process" in page
 
 
 async def test_rollouts_of_an_environment_are_counted(web, platform):

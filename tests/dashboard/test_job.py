@@ -49,7 +49,7 @@ async def test_its_page_tells_rewards_signal_and_failures(web, platform):
     assert causes == [("environment", 2, 1, False), ("agent", 1, 1, True)]
     assert told["failures"][0]["error"].startswith("Timeout after 30 s")
     page = (await web.get(f"/jobs/{job}")).text
-    assert "<b>2 of 4</b> tasks scored the same every time" in page
+    assert "<b>2 of 4</b> tasks scored the same in every run" in page
     assert page.count('class="cell r') >= 9
     assert 'aria-label="Run 1: not measured: environment"' in page
 
@@ -229,4 +229,6 @@ async def test_one_job_cannot_be_compared_with_itself(web, platform):
 
 async def test_jobs_without_a_common_task_say_so(web, platform):
     one, two = (record(platform, name, {name: [1.0]}) for name in ("a", "b"))
-    assert "no task in common" in (await web.get(f"/jobs/compare?job={one}&job={two}")).text
+    assert (
+        "No task was measured in both" in (await web.get(f"/jobs/compare?job={one}&job={two}")).text
+    )

@@ -55,7 +55,7 @@ async def test_jobs_are_filtered_by_what_one_remembers_of_them(web, platform):
     assert await names(web, f"?since={newest}") == ["50% more"]
     assert "letters" in await names(web, f"?until={newest}")
     assert await names(web, "?model=nobody") == []
-    assert "No job fits." in (await web.get("/jobs?model=nobody")).text
+    assert "No job matches." in (await web.get("/jobs?model=nobody")).text
 
 
 async def test_jobs_are_sorted_by_any_measure(web, platform):

@@ -192,7 +192,7 @@ async def test_what_needs_deleted_files_is_disabled_and_refused_in_a_sentence(pl
         record_rewards(platform, model, one, tasks(earned))
     page = (await web.get(f"/models/m?checkpoint={second}")).text
     assert "files deleted" in page
-    for button in ("Roll back to it", "Talk to it", "Train from here"):
+    for button in ("Roll back to it", "Open in playground", "Train from here"):
         assert "disabled" in page.split(f">{button}</button>")[0].rpartition("<button")[2]
     compared = (await web.get(f"/models/m/compare?first={third}&second={second}")).text
     assert (

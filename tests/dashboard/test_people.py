@@ -92,7 +92,7 @@ async def test_what_is_wrong_with_a_new_key_is_one_sentence_and_the_form_stays(
     answer = await web.post("/people/keys", data={**FORM, **wrong})
     assert answer.status_code == 422
     assert sentence in answer.text.replace("&#39;", "'")
-    assert "Make the key" in answer.text
+    assert "Create the key" in answer.text
     assert (await web.get("/people.json?state=all")).json()["items"] == []
 
 

@@ -8,7 +8,7 @@ def test_a_key_is_created_used_revoked_and_refused(tab, server):
     tab.get_by_role("link", name="New key").click()
     tab.get_by_label("Name").fill("laptop")
     tab.get_by_role("radio", name="run").check()
-    tab.get_by_role("button", name="Make the key").click()
+    tab.get_by_role("button", name="Create the key").click()
     secret = tab.locator("#secret").inner_text()
     assert secret.startswith("hud_")
     with server.client(secret) as client:

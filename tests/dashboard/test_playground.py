@@ -146,7 +146,7 @@ async def test_a_server_opens_no_files_that_a_browser_names(keyed, world):
     async with sign_in(keyed, "run") as client:
         answer = await client.post("/playground/worlds", json={"path": world})
         assert answer.status_code == 400
-        assert "deployed to it" in answer.text
+        assert "deployed to this server" in answer.text
 
 
 async def test_models_of_another_team_do_not_answer(keyed):
@@ -188,7 +188,7 @@ async def test_a_task_of_a_taskset_is_loaded_and_its_answer_graded(
     assert graded["reward"] == 1.0
     # It is over, and can be started again with other arguments.
     again = await web.post(f"{place}/grade", json={"answer": "3"})
-    assert "No task is under way" in again.text
+    assert "No task is in progress" in again.text
     body = {"template": "letters", "arguments": {"word": "papaya", "letter": "p"}}
     started = (await web.post(f"{place}/task", json=body)).json()
     assert "papaya" in started["prompt"][0]["content"]

@@ -104,7 +104,7 @@ async def test_a_broken_critical_subset_is_held_and_force_is_recorded(web, platf
     record = (await listed(web))[node]["promotion"]
     assert record["forced"]
     assert "Critical tag=pay broke" in " ".join(record["reasons"])
-    assert "Forced past the gate, which held it: " in (await web.get("/models/m")).text
+    assert "Forced, although the gate refused it: " in (await web.get("/models/m")).text
     assert "head forced" in (await web.get("/people/audit")).text
     # No gate let it pass: setting it again goes round the gate too.
     answer = await web.put("/v2/models/m/head", json={"checkpoint_id": node})
@@ -115,7 +115,7 @@ async def test_a_broken_critical_subset_is_held_and_force_is_recorded(web, platf
     ("earned", "action", "shown"),
     [
         (0.8, "head promoted", "Promoted by the gate: "),
-        (0.2, "head forced", "Forced past the gate, which held it: Not shown to be better"),
+        (0.2, "head forced", "Forced, although the gate refused it: Not shown to be better"),
         (None, "head moved", "It serves"),
     ],
 )
@@ -188,4 +188,4 @@ async def test_a_stranger_s_weights_are_no_candidate(web, platform, scene):
     job = recorded(platform, other, node, tasks(0.9))
     sent = {"checkpoint_id": node, "source_model_id": "other", "jobs": [jobs["head"], job]}
     answer = await web.post("/v2/models/m/promote", json=sent)
-    assert (answer.status_code, "is no fork of 'm'" in answer.text) == (400, True)
+    assert (answer.status_code, "is not a fork of 'm'" in answer.text) == (400, True)

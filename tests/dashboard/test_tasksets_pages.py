@@ -215,9 +215,9 @@ async def test_big_numbers_of_a_row_stay_what_they_are(web, platform):
         ({"name": ""}, "has no name"),
         ({"env": ""}, "names no environment"),
         ({"task": ""}, "has no task_id"),
-        ({"args": "{"}, "The arguments are no JSON"),
-        ({"args": "[1]"}, "The arguments are a JSON object"),
-        ({"args": '{"n": NaN}'}, "NaN is no JSON value"),
+        ({"args": "{"}, "The arguments are not JSON"),
+        ({"args": "[1]"}, "The arguments must be a JSON object"),
+        ({"args": '{"n": NaN}'}, "NaN is not a JSON value"),
         ({"rest": '{"color": 1}'}, "There is no field 'color'"),
         ({"name": "two"}, "There is already a task 'two'"),
         ({"task": "sell"}, "has no task 'sell'"),
@@ -242,7 +242,7 @@ async def test_a_change_that_somebody_else_was_faster_with_is_told(web, platform
     upload(platform.store, task("one", 2))
     data = form("one", replaces="one", seen="1")
     answer = await web.post(f"/tasksets/{taskset}/rows", data=data)
-    assert (answer.status_code, "changed meanwhile" in answer.text) == (422, True)
+    assert (answer.status_code, "was changed in the meantime" in answer.text) == (422, True)
     gone = await web.post(f"/tasksets/{taskset}/remove", data={"slug": "one", "seen": "1"})
     assert gone.status_code == 409
 
@@ -278,8 +278,8 @@ async def test_tasks_are_imported_from_a_list_or_from_lines(web, platform, text)
     [
         ("", "Paste tasks first"),
         ("[1, 2]", "Tasks are JSON objects"),
-        ("[{]", "This is no JSON"),
-        ('{"name": "one"}\n{oops', "Line 2 is no JSON"),
+        ("[{]", "This is not JSON"),
+        ('{"name": "one"}\n{oops', "Line 2 is not JSON"),
         ('{"name": "one"}', "names no environment"),
         (json.dumps([task("one"), task("one")]), "2 tasks are called 'one'"),
         (json.dumps([task("one", "x"), task("two", "y")]), "2 things are wrong"),

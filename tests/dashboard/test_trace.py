@@ -104,10 +104,10 @@ async def test_nested_runs_open_in_place_as_deep_as_they_go(platform, web):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("agent", "That counts, as reward 0."),
-        ("environment", "The environment failed: the run measures nothing"),
-        ("grader", "The grader failed: the run measures nothing"),
-        ("infrastructure", "The machinery failed: the run measures nothing"),
+        ("agent", "The run counts, with reward 0."),
+        ("environment", "The environment failed: the run has no reward"),
+        ("grader", "The grader failed: the run has no reward"),
+        ("infrastructure", "The infrastructure failed: the run has no reward"),
     ],
 )
 async def test_a_failed_run_says_whose_fault_it_was_and_what_follows(platform, web, kind, said):
@@ -145,7 +145,7 @@ async def test_steps_of_other_clients_are_shown_as_far_as_they_are_understood(pl
     page = await seen(web, f"/trace/{trace}")
     for words in ("only text", "of no source that we know", "plain words", "a resource"):
         assert words in page
-    assert "the times are not on record" in await seen(web, f"/trace/{trace}/timeline")
+    assert "times are not recorded" in await seen(web, f"/trace/{trace}/timeline")
 
 
 async def test_a_run_is_found_by_what_clients_print(platform, web):
@@ -257,7 +257,7 @@ async def test_what_was_told_beside_the_steps_is_listed_with_the_files_that_chan
         },
     }
     ingest_spans(platform.store, LOCAL_TEAM, trace, [span])
-    assert "Told beside the steps" in await seen(web, f"/trace/{trace}")
+    assert "Spans other than steps" in await seen(web, f"/trace/{trace}")
     page = await seen(web, f"/trace/{trace}/spans")
     assert "hud.filetracking.v1" in page
     assert '<span class="add">+hello' in page

@@ -83,8 +83,8 @@ async def test_a_sampler_that_told_no_logprobs_leaves_nothing_to_compare(platfor
     run = put_run(platform.store, conversation(), samples=[(3, IDS, [], None)])
     train(platform, run)
     page = (await web.get(f"/trace/{run}?tokens=gap")).text
-    assert "no logprob of its sampler is on record" in page
-    assert "a model that is gone" in page
+    assert "no logprobs of the sampler are recorded" in page
+    assert "a removed model" in page
 
 
 async def test_the_page_has_the_gap_in_its_twin(platform, web, run):

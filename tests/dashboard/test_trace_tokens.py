@@ -82,7 +82,7 @@ async def test_advantages_come_from_the_rewards_of_the_group(platform, web):
     failed = (await web.get(f"/trace/{runs[3]}?tokens=advantage")).text
     assert "This run has no reward" in failed
     late = (await web.get(f"/trace/{runs[4]}?tokens=advantage")).text
-    assert "This run failed (timeout), so that its reward counts for nothing" in late
+    assert "This run failed (timeout), so its reward does not count" in late
 
 
 async def test_groups_without_spread_and_runs_without_a_group_say_why_there_is_no_advantage(
@@ -92,9 +92,9 @@ async def test_groups_without_spread_and_runs_without_a_group_say_why_there_is_n
     known = {"job_id": job, "group_id": group, "samples": [drawn(3, [5, 6, 7])]}
     runs = [put_run(platform.store, conversation(), **known) for _ in range(2)]
     page = (await web.get(f"/trace/{runs[0]}?tokens=advantage")).text
-    assert "training learns nothing from it" in page
+    assert "the group gives no training signal" in page
     alone = put_run(platform.store, conversation(), samples=[drawn(3, [5, 6])])
-    assert "in no group" in (await web.get(f"/trace/{alone}?tokens=advantage")).text
+    assert "has no group" in (await web.get(f"/trace/{alone}?tokens=advantage")).text
 
 
 async def test_tokens_are_escaped_too(platform, web):

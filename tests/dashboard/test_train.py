@@ -157,7 +157,7 @@ async def test_a_paused_run_shows_why_and_is_overridden(platform, web):
     assert "Paused by the guard after step 6: reward diverges" in page
     assert f'href="/trace/{"a" * 32}"' in page
     assert "checkpoint=base" in page
-    assert 'name="override_guard" value="on">Go on all the same' in page
+    assert 'name="override_guard" value="on">Resume anyway' in page
     other = record_run(platform, make_model(platform, "n"), status="paused", guard=["no record"])
     assert (await web.get(f"/train/{other}")).status_code == 200
 
@@ -181,10 +181,10 @@ async def test_a_run_that_nobody_holds_is_interrupted(platform, web):
 
 async def test_why_a_run_cannot_be_resumed_is_told(platform, web):
     run = record_run(platform, make_model(platform))
-    assert "begun by hud train" in (await web.get(f"/train/{run}")).text
+    assert "started by hud train" in (await web.get(f"/train/{run}")).text
     answer = await web.post(f"/train/{run}/resume")
     assert answer.status_code == 409
-    assert "begun by hud train" in answer.text
+    assert "started by hud train" in answer.text
 
 
 async def test_what_is_wrong_stands_beside_its_field(platform, web, folder):

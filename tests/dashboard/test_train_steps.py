@@ -115,7 +115,7 @@ async def test_steps_are_listed_and_one_that_is_not_done_is_told(trained, web):
     for number in (0, 3, -1):
         answer = await web.get(f"/train/{run}/steps/{number}")
         assert answer.status_code == 404
-        assert "is not done" in answer.text
+        assert "has not finished" in answer.text
 
 
 async def test_another_run_is_drawn_into_the_charts(platform, web):

@@ -74,6 +74,26 @@ SCENES = {
             "signal JOB": 'signal "$(latest_job)"',
         },
     ),
+    "docs/fleet.md": Scene(
+        files={"rooms/env.py": TASKS % (["red", "green"],)},
+        setup="""
+hud up
+export HUD_API_URL="$UP_URL" HUD_API_KEY="$UP_KEY"
+hud models add "$MODEL_FOLDER" --name mine
+hud deploy rooms
+""",
+        stands={
+            "HUD_API_KEY=PASS": 'HUD_API_KEY="$(hud fleet pass create docs -q)"',
+            "http://localhost:8000": "$UP_URL",
+            " NODE ": ' "$(hostname)" ',
+        },
+        check="""
+from hud.client import connect
+
+nodes = (await connect().get("/v2/fleet-nodes"))["items"]
+assert sum(node["finished"] for node in nodes) >= 2, nodes
+""",
+    ),
     "docs/hierarchies.md": Scene(
         models=("manager", "clerk", "my-other-policy"),
         files={

@@ -39,7 +39,8 @@ hud() {
   case "$1 $*" in
     *" --stdio"*) "$HUD" "$@" </dev/null ;;
     "eval eval "*" human"*) python -c "$AT_A_TERMINAL" "$HUD" "$@" ;;
-    "up "*|"view "*|"serve "*|"dev "*) serve_beside "$@" ;;
+    "up "*|"view "*|"serve "*|"dev "*) serve_beside "$@" --port 0 ;;
+    "fleet fleet join "*) serve_beside "$@" ;;
     *) "$HUD" "$@" ;;
   esac
 }
@@ -47,24 +48,27 @@ hud() {
 serve_beside() {
   local log="$STAGE/served.$RANDOM"
   : >"$log"
-  "$HUD" "$@" --port 0 >"$log" 2>&1 &
+  "$HUD" "$@" >"$log" 2>&1 &
   echo $! >>"$STAGE/pids"
   if ! grep -q -m1 -E "Ctrl-C|HUD_SERVE_PORT" <(tail -n +1 -f --pid=$! "$log"); then cat "$log"; return 1; fi
+  [ "$1" = fleet ] && return 0
   export "${1^^}_URL=$(grep -oE 'http://[0-9.]+:[0-9]+' "$log" | head -1)"
   export "${1^^}_PORT=$(grep -oE 'HUD_SERVE_PORT=[0-9]+' "$log" | cut -d= -f2)"
   export "${1^^}_KEY=$(grep -oE 'hud_[A-Za-z0-9_-]{20,}' "$log" | head -1)"
 }
 # Targets of the Makefile take minutes, and the first makes the environment in which this runs: they are read, not run.
 make() { command make -n -C "$ROOT" "$@"; }
-# scripts/check-wheel installs it; here its name and its extras are held to be the project's.
+# scripts/check-wheel installs it; here its name and its extras are held to be the project's, and others to be installed.
 pip() {
   python - "$@" <<'PY'
 import os, sys, tomllib
+from importlib.metadata import version
 from packaging.requirements import Requirement
 project = tomllib.load(open(os.environ["ROOT"] + "/pyproject.toml", "rb"))["project"]
 assert sys.argv[1] == "install"
 for one in map(Requirement, sys.argv[2:]):
-    assert one.name == project["name"] and one.extras <= set(project["optional-dependencies"]), one
+    ours = one.name == project["name"] and one.extras <= set(project["optional-dependencies"])
+    assert ours or (one.name != project["name"] and version(one.name)), one
 PY
 }
 latest_job() { "$HUD" jobs --json | jq -r '.[0].id'; }

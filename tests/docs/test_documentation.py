@@ -15,7 +15,7 @@ from tests.agents.servers.openai_chat import OpenAIChat
 from tests.agents.servers.openai_chat import say as chat_says
 from tests.agents.servers.openai_responses import KEY, OpenAIResponses
 from tests.agents.servers.openai_responses import say as openai_says
-from tests.docs.blocks import blocks_of, matches, name_of, pages
+from tests.docs.blocks import INTEGRATIONS, ROOT, blocks_of, matches, name_of, pages
 from tests.docs.scenes import SCENES
 from tests.docs.stage import Scene, Stage
 from tests.warm_hud import WarmHud
@@ -25,7 +25,15 @@ from hud.client import disconnect
 
 SLOW = [
     f"docs/{name}.md"
-    for name in ("first-policy", "hierarchies", "incident-lab", "mcp", "platform", "training")
+    for name in (
+        "first-policy",
+        "fleet",
+        "hierarchies",
+        "incident-lab",
+        "mcp",
+        "platform",
+        "training",
+    )
 ]
 """Pages that train several times, or start many servers."""
 PAGES = {name_of(page): blocks_of(page.read_text(), name_of(page)) for page in pages()}
@@ -123,6 +131,13 @@ async def test_every_block_of_the_page_runs(
     finally:
         stage.closing.close()
         disconnect(home)
+
+
+def test_pages_of_integrations_run_where_their_package_is():
+    for page in INTEGRATIONS.glob("*.md"):
+        assert (ROOT / "scripts" / "integrations" / f"{page.stem}.txt").exists()
+        test = ROOT / "tests" / "integrations" / page.stem / f"test_{page.stem}_page.py"
+        assert "run_page" in test.read_text()
 
 
 @pytest.mark.parametrize("block", [b for b in BLOCKS if b.file], ids=lambda block: block.place)

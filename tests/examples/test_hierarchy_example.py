@@ -80,7 +80,8 @@ def test_its_recipe_trains_the_clerk_then_the_manager_then_both():
     ]
     for stage in recipe.stages:
         whole = Taskset.from_file(stage.config.tasks)
-        assert len(Taskset.from_file(stage.config.held_out)) >= 80
+        (held_out,) = stage.config.held_out
+        assert len(Taskset.from_file(held_out)) >= 80
         played = subagents_of(stage.config, whole)
         assert {one.model for one in played.values()} == (
             set() if stage.config.model == "clerk" else {"clerk"}

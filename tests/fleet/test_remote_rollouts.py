@@ -20,9 +20,10 @@ from hud.graders import training_progress
 env = Environment("echo")
 
 @env.template()
-async def say(word: str = "hello", seconds: float = 0.0):
+async def say(word: str = "hello", seconds: float = 0.0, after: float = 0.0):
     await asyncio.sleep(seconds)
     answer = yield f"Say {word}."
+    await asyncio.sleep(after)
     yield 1.0
 
 @env.template()

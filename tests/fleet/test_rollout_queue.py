@@ -7,15 +7,26 @@ import pytest
 
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
-from hud.errors import NotFoundError
+from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
+from hud.platform.leases.queue_lease import Lease
 from hud.platform.rollouts import rollout_queue
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records
 from hud.trace import Step, Trace, new_id
+from hud.trace.recording.journal import encode_event, encode_json, encode_step
 
-MOST_ATTEMPTS = Rollouts.most_attempts
+MOST_ATTEMPTS, MOST_PREEMPTIONS = Rollouts.most_attempts, Rollouts.most_preemptions
+JOB = {
+    "taskset_id": None,
+    "benchmark": None,
+    "group_size": 1,
+    "pid": None,
+    "process_started": None,
+    "host": "h",
+    "at": 1,
+}
 TEAM = "a" * 32
 OTHER = "b" * 32
 SPEC = {"env": "echo", "task": "say", "slug": "say", "agent": {"type": "openai", "config": {}}}
@@ -34,10 +45,11 @@ def submit(rollouts, job=None, team=TEAM):
     return trace
 
 
-def played(trace, *said, reward=1.0, failure=None):
+def played(trace, *said, reward=1.0, failure=None, job=None):
     """What an attempt records."""
     recorder = MemoryRecorder()
-    run = Run(task=Task(env="echo", id="say"), trace=Trace(trace_id=trace), recorder=recorder)
+    task, record = Task(env="echo", id="say"), Trace(trace_id=trace)
+    run = Run(task=task, trace=record, recorder=recorder, job_id=job)
     recorder.run_started(run)
     for text in said:
         run.record(Step(source="system", error=text))
@@ -48,6 +60,18 @@ def played(trace, *said, reward=1.0, failure=None):
         run.trace.status = "completed"
     recorder.run_ended(run)
     return recorder.take()
+
+
+def step(trace, number, said):
+    """The journal line of one step."""
+    made = Step(source="system", error=said, step_id=number)
+    return encode_event(b"S", trace, number, encode_step(made))
+
+
+def ended(trace):
+    """What an attempt still brings at its end, where its steps were brought before."""
+    lines = played(trace).splitlines(keepends=True)
+    return b"".join(line for line in lines if line.split(b"\t")[1] in (b"R", b"E"))
 
 
 def state(rollouts, trace, team=TEAM):
@@ -72,10 +96,12 @@ def test_a_late_result_of_a_rollout_that_was_given_to_another_changes_nothing(ro
     assert (first.attempt, second.attempt) == (1, 2)
     assert rollouts.renew("slow", [trace]) == ([], [trace])
     late = played(trace, "from the first", "and more of it", reward=0.25)
-    assert not rollouts.finish("slow", trace, 1, late, again=False)
-    assert rollouts.finish("quick", trace, 2, played(trace, "from the second"), again=False)
-    assert not rollouts.finish("slow", trace, 1, late, again=False)
-    assert not rollouts.finish("quick", trace, 2, played(trace, "twice", reward=0.5), again=False)
+    assert not rollouts.finish(Lease(trace, "slow", 1), late, again=False)
+    assert rollouts.finish(Lease(trace, "quick", 2), played(trace, "from the second"), again=False)
+    assert not rollouts.finish(Lease(trace, "slow", 1), late, again=False)
+    assert not rollouts.finish(
+        Lease(trace, "quick", 2), played(trace, "twice", reward=0.5), again=False
+    )
     assert steps(rollouts, trace) == ["from the second"]
     assert (state(rollouts, trace)["status"], state(rollouts, trace)["reward"]) == ("completed", 1)
 
@@ -84,8 +110,8 @@ def test_the_same_worker_cannot_bring_an_older_attempt(rollouts, leases_end_at_o
     trace = submit(rollouts)
     rollouts.take("one", 1)
     rollouts.take("one", 1)
-    assert not rollouts.finish("one", trace, 1, played(trace, "old"), again=False)
-    assert rollouts.finish("one", trace, 2, played(trace, "new"), again=False)
+    assert not rollouts.finish(Lease(trace, "one", 1), played(trace, "old"), again=False)
+    assert rollouts.finish(Lease(trace, "one", 2), played(trace, "new"), again=False)
     assert steps(rollouts, trace) == ["new"]
 
 
@@ -96,7 +122,7 @@ def test_infrastructure_is_tried_again_and_then_is_an_error(rollouts, monkeypatc
         (taken,) = rollouts.take("one", 1)
         assert (taken.attempt, state(rollouts, trace)["status"]) == (attempt, "running")
         broken = played(trace, f"attempt {attempt}", failure="infrastructure")
-        assert rollouts.finish("one", trace, attempt, broken, again=True)
+        assert rollouts.finish(Lease(trace, "one", attempt), broken, again=True)
     assert rollouts.take("one", 1) == []
     found = state(rollouts, trace)
     assert (found["status"], found["failure_kind"], found["reward"]) == (
@@ -112,27 +138,110 @@ def test_what_infrastructure_broke_waits_a_moment(rollouts, monkeypatch):
     trace, other = submit(rollouts), submit(rollouts)
     assert [taken.trace_id for taken in rollouts.take("one", 1)] == [trace]
     broken = played(trace, failure="infrastructure")
-    assert rollouts.finish("one", trace, 1, broken, again=True)
+    assert rollouts.finish(Lease(trace, "one", 1), broken, again=True)
     assert [taken.trace_id for taken in rollouts.take("one", 4)] == [other]
 
 
 def test_a_rollout_that_costs_too_many_workers_is_an_error(rollouts, leases_end_at_once):
     trace = submit(rollouts)
-    for attempt in range(1, MOST_ATTEMPTS + 1):
+    for attempt in range(1, MOST_PREEMPTIONS + 1):
         assert [taken.attempt for taken in rollouts.take(f"worker {attempt}", 1)] == [attempt]
     assert rollouts.take("another", 1) == []
     found = state(rollouts, trace)
     assert found["status"] == "error"
-    assert f"{MOST_ATTEMPTS} workers were lost" in found["error"]
+    assert f"{MOST_PREEMPTIONS} workers were lost" in found["error"]
 
 
-def test_handing_back_costs_no_attempt(rollouts):
+def test_lost_workers_and_broken_infrastructure_have_bounds_of_their_own(rollouts, monkeypatch):
+    monkeypatch.setattr(rollout_queue, "PAUSE_SECONDS", 0.0)
     trace = submit(rollouts)
-    for _ in range(2 * MOST_ATTEMPTS):
+    number = 0
+    # Each time: a worker is lost, one hands it back, and infrastructure breaks.
+    for _ in range(MOST_ATTEMPTS - 1):
+        rollouts.lease_seconds = -1.0
+        number += len(rollouts.take("dying", 1))
+        rollouts.lease_seconds = 30.0
+        number += len(rollouts.take("leaving", 1))
+        rollouts.release("leaving", [trace])
+        number += len(rollouts.take("one", 1))
+        broken = played(trace, failure="infrastructure")
+        assert rollouts.finish(Lease(trace, "one", number), broken, again=True)
+    number += len(rollouts.take("one", 1))
+    record = rollouts.record(TEAM, trace)
+    assert (record["faults"], record["preemptions"]) == (MOST_ATTEMPTS - 1, 2 * (MOST_ATTEMPTS - 1))
+    outcomes = [one["outcome"] for one in record["attempts"]]
+    assert outcomes == ["lost", "handed back", "broken"] * (MOST_ATTEMPTS - 1) + ["running"]
+    assert rollouts.finish(Lease(trace, "one", number), played(trace, "at last"), again=False)
+    assert rollouts.record(TEAM, trace)["attempts"][-1] == {
+        "attempt": number,
+        "node": "one",
+        "outcome": "ended",
+        "ended_at": rollouts.record(TEAM, trace)["attempts"][-1]["ended_at"],
+    }
+    assert (state(rollouts, trace)["status"], steps(rollouts, trace)) == ("completed", ["at last"])
+
+
+def test_handing_back_is_bounded_too(rollouts):
+    trace = submit(rollouts)
+    for attempt in range(1, MOST_PREEMPTIONS + 1):
         (taken,) = rollouts.take("one", 1)
-        assert taken.attempt == 1
+        assert (taken.attempt, state(rollouts, trace)["status"]) == (attempt, "running")
         rollouts.release("one", [trace])
+    assert rollouts.take("one", 1) == []
+    assert state(rollouts, trace)["status"] == "error"
+
+
+def test_steps_are_there_while_it_is_played_and_gone_with_a_lost_attempt(rollouts):
+    trace = submit(rollouts)
+    rollouts.take("one", 1)
+    first = Lease(trace, "one", 1)
+    assert rollouts.stream(first, step(trace, 1, "a"), first=True)
+    assert rollouts.stream(first, step(trace, 2, "b"), first=False)
+    assert rollouts.stream(first, step(trace, 2, "b"), first=False)
+    assert steps(rollouts, trace) == ["a", "b"]
     assert state(rollouts, trace)["status"] == "running"
+    rollouts.release("one", [trace])
+    assert steps(rollouts, trace) == []
+    assert not rollouts.stream(first, step(trace, 3, "late"), first=False)
+    rollouts.take("two", 1)
+    second = Lease(trace, "two", 2)
+    assert rollouts.stream(second, step(trace, 1, "again"), first=True)
+    assert rollouts.finish(second, ended(trace), again=False, first=False)
+    assert steps(rollouts, trace) == ["again"]
+    assert state(rollouts, trace)["reward"] == 1.0
+
+
+def test_a_result_for_a_lease_that_never_was_is_refused_and_logged(rollouts, caplog):
+    trace = submit(rollouts)
+    rollouts.take("one", 1)
+    for lease in (Lease(trace, "two", 1), Lease(trace, "one", 2), Lease(new_id(), "one", 1)):
+        with pytest.raises(PlatformError, match="never held"):
+            rollouts.finish(lease, played(trace, reward=0.9), again=False)
+        with pytest.raises(PlatformError, match="never held"):
+            rollouts.stream(lease, step(trace, 1, "forged"), first=True)
+    assert "which it never held" in caplog.text
+    assert (state(rollouts, trace)["status"], steps(rollouts, trace)) == ("running", [])
+
+
+def test_a_result_says_nothing_of_other_runs_and_jobs(rollouts):
+    job, other_job = new_id(), new_id()
+    trace, victim = submit(rollouts, job), submit(rollouts, other_job)
+    rollouts.take("one", 2)
+    lease = Lease(trace, "one", 1)
+    opened = encode_event(b"J", other_job, 0, encode_json({**JOB, "name": "say, called in job x"}))
+    for forged in (
+        played(trace) + played(victim, reward=0.9),
+        played(trace) + step(victim, 1, "forged"),
+        played(trace) + opened,
+        played(trace) + encode_event(b"Z", other_job, 0, b'{"status":"completed","at":1}'),
+        played(trace) + played(new_id(), job=other_job),
+    ):
+        with pytest.raises(UsageError, match="none of this rollout's"):
+            rollouts.finish(lease, forged, again=False)
+    assert state(rollouts, victim)["reward"] is None
+    # What it says of its own job and group is not heard, either.
+    assert rollouts.finish(lease, played(trace, job=other_job), again=False)
+    assert (state(rollouts, trace)["job_id"], state(rollouts, trace)["reward"]) == (job, 1.0)
 
 
 def test_a_large_job_lets_a_small_one_by(rollouts):
@@ -215,7 +324,7 @@ def test_cancelling_while_it_is_played(rollouts):
     assert rollouts.renew("one", [trace]) == ([trace], [])
     # What it was about to become no longer matters: nobody plays it again.
     broken = played(trace, failure="infrastructure")
-    assert rollouts.finish("one", trace, 1, broken, again=True)
+    assert rollouts.finish(Lease(trace, "one", 1), broken, again=True)
     assert rollouts.take("one", 1) == []
 
 
@@ -235,7 +344,7 @@ def test_cancelling_what_a_worker_hands_back_or_dies_with(rollouts):
 def test_cancelling_what_is_over_changes_nothing(rollouts):
     trace = submit(rollouts)
     rollouts.take("one", 1)
-    assert rollouts.finish("one", trace, 1, played(trace), again=False)
+    assert rollouts.finish(Lease(trace, "one", 1), played(trace), again=False)
     assert rollouts.cancel(TEAM, trace_id=trace) == 0
     assert state(rollouts, trace)["status"] == "completed"
 

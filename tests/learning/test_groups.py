@@ -1,13 +1,11 @@
-"""What a group is, and what a failed run does to it: one answer for every caller."""
+"""Assignment of runs to groups: one answer for every caller."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.learning.groups import counted_runs, failure_of, group_labels
-from hud.learning.wire_types import AdvantageOptions
-from hud.train.config import TrainConfig
+from hud.learning.groups import group_labels
 
 names = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
 
@@ -58,32 +56,3 @@ def test_payloads_without_a_group_join_runs_by_position():
     """The opponent's side of self-play: a payload of one's own in the group of a run."""
     assert group_labels(["a", None, "b", None], group_size=2) == ["0", "0", "1", "1"]
     assert group_labels(["a", None]) is None, "one group, of the run and the payload"
-
-
-def test_one_default_for_failed_runs_everywhere():
-    assert AdvantageOptions().failed_runs == TrainConfig(model="m").failed_runs == "drop_run"
-    assert TrainConfig(model="m").advantages == AdvantageOptions()
-
-
-@pytest.mark.parametrize(
-    ("policy", "counts"),
-    [
-        ("drop_run", [True, True, False, False, False, True]),
-        ("drop_group", [False, False, False, False, False, True]),
-        ("zero", [True] * 6),
-    ],
-)
-@pytest.mark.parametrize("kind", ["environment", "grader", "infrastructure", "timeout"])
-def test_a_failure_that_is_not_the_agents_enters_no_mean(policy, counts, kind):
-    """By default it leaves alone, and a group of fewer than two that is left goes with it."""
-    failures = [None, "agent", kind, None, kind, None]
-    labels = ["a", "a", "a", "b", "b", "sound"]
-    assert counted_runs(failures, labels, AdvantageOptions(failed_runs=policy)) == counts
-
-
-def test_why_a_run_says_nothing_about_the_policy():
-    assert failure_of(1.0, None, "done") is None
-    assert failure_of(0.0, "agent", "done") is None
-    assert failure_of(0.0, None, "timeout") == "timeout"
-    assert failure_of(None, "grader", None) == "grader"
-    assert failure_of(None, None, None) == "infrastructure"

@@ -103,7 +103,7 @@ async def test_an_admin_s_key_makes_none_beyond_itself(api):
     for more in ({"requests_per_minute": 51}, {"expires_in": 6000}):
         answer = await api.post("/v2/keys", json={"name": "c", **more}, headers=bearer(secret))
         assert answer.status_code == 403
-        assert "Your own key" in answer.json()["detail"]
+        assert "your own key's limits" in answer.json()["detail"]
     with pytest.raises(PlatformError, match="at most"):
         api.platform.keys.mint("d", LOCAL_TEAM, expires_in=6000, maker=maker)
 

@@ -103,7 +103,7 @@ async def test_a_run_learns_with_the_reward_it_has_now_and_never_with_other_toke
     last.output_token_ids = last.output_token_ids[:-1]
     last.output_logprobs = last.output_logprobs[:-1]
     with pytest.raises(
-        UsageError, match=r"are others on record.*payload_of\(run.trace, run.reward\)"
+        UsageError, match=r"differ from its run.*payload_of\(run.trace, run.reward\)"
     ):
         await trainer.forward_backward(runs)
     runs = [payload_of(run.trace, run.reward, group_id=run.group_id) for run in runs]

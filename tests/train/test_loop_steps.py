@@ -349,3 +349,26 @@ async def test_without_a_baseline_a_group_of_zeros_has_no_signal(home):
     config = TrainConfig(model="m", **{**SMALL, "steps": 1, "baseline": "none"})
     report = await train(config, tasks=tasks_of(hopeless))
     assert (report.finished, report.groups_without_spread > 0) == (True, True)
+
+
+slow_words: list[str] = []
+
+
+@env.template()
+async def slow_once(word: str):
+    """The first task that begins takes for ever."""
+    slow_words.append(word)
+    if slow_words[0] == word:
+        await asyncio.sleep(600)
+    answer = yield f"say {word}"
+    yield min(1.0, len(answer) / 30)
+
+
+async def test_a_step_with_spare_groups_learns_from_the_first_whole_ones(home):
+    slow_words.clear()
+    config = TrainConfig(model="m", **{**SMALL, "steps": 1, "dynamic_sampling": 0}, spare_groups=2)
+    report = await asyncio.wait_for(train(config, tasks=tasks_of(slow_once)), 60)
+    assert report.finished
+    (node,) = await connect().get("/v2/models/m/checkpoints")
+    # Two whole groups of four, and none of the one that was cancelled.
+    assert node["num_traces"] in (4, 8)

@@ -177,7 +177,7 @@ async def test_servers_are_given_to_one_model_not_to_its_forks(home):
         ({"urls": []}, "at least 1"),
         ({"urls": ["ftp://x"]}, "pattern"),
         ({"urls": ["http://key@x"]}, "pattern"),
-        ({"urls": ["http://x", "http://x/"]}, "named twice"),
+        ({"urls": ["http://x", "http://x/"]}, "listed twice"),
         ({"urls": ["http://x"], "key_env": "HUD_API_KEY"}, "never sent"),
         ({"urls": ["http://x"], "key_env": "HOME"}, "pattern"),
     ],

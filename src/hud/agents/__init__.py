@@ -1,4 +1,4 @@
-"""Agents: what plays a run. `create_agent(model)` makes one; `Agent` is what they all are."""
+"""Agents, which play runs. `create_agent(model)` returns one; `Agent` is their base class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hud.agents.scripted import ScriptedAgent
     from hud.agents.tool_loop import ToolLoopAgent
 
-# Loaded when first used: the HTTP library alone costs more than the rest of the room.
+# Imported at first use: the HTTP library takes most of the import time.
 _HOMES = {
     "ClaudeAgent": ".providers.claude",
     "GeminiAgent": ".providers.gemini",

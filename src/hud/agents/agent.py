@@ -1,7 +1,7 @@
-"""The `Agent` contract: one method that takes a run and plays it.
+"""The `Agent` contract: one method that plays a run.
 
-An agent knows its run through `RunView`: the prompt, the tools, the trace. It knows nothing of where the
-environment lives, of grading, or of recording.
+An agent accesses its run through `RunView`: prompt, tools and trace. It is independent of the environment's location, of
+grading and of recording.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hud.trace import Message, Step, ToolCall, ToolResult, ToolSpec, Trace
 
 
 class RunView(Protocol):
-    """View of a run for its agent."""
+    """An agent's view of its run."""
 
     trace: Trace
     tools: list[ToolSpec]
@@ -29,7 +29,7 @@ class RunView(Protocol):
 
     @property
     def agent_config(self) -> dict[str, Any]:
-        """Settings of the agent that the task asks for, over the agent's own."""
+        """The task's agent settings, which override the agent's own."""
 
     @property
     def prompt_messages(self) -> list[Message]:
@@ -47,7 +47,7 @@ class RunView(Protocol):
         """Connect to the capability of that name or protocol, once for each run; it is closed with the run."""
 
     def attach(self, tool: RunTool) -> None:
-        """Add a tool that works on the agent's side, such as a shell over a capability, to `tools`."""
+        """Add a tool of the agent's side, such as a shell over a capability, to `tools`."""
 
     async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
         """Call a tool and record the step; a tool's own failure is an error result."""
@@ -57,7 +57,7 @@ class RunView(Protocol):
 
 
 class PlayableRun(RunView, Protocol):
-    """A run that can be played by an agent and graded in one go."""
+    """A run that is played and graded in one call."""
 
     async def play(self, agent: Agent) -> None: ...
 
@@ -66,32 +66,32 @@ PlayedRun = TypeVar("PlayedRun", bound=PlayableRun)
 
 
 class Agent(ABC):
-    """Plays runs. Subclasses implement `__call__`, and may be used by many runs at once.
+    """Base class of agents. Subclasses implement `__call__`, and may be used by concurrent runs.
 
-    The answer is `run.trace.content`: the agent sets it, and the environment grades it.
+    The answer is `run.trace.content`, set by the agent and graded by the environment.
     """
 
     subagents: Mapping[str, Agent | str] = MappingProxyType({})
-    """Players of subagents: an agent, or a model's slug, by the tool's name or by the model that the environment
-    gives it. Those that are not named here play with the model that the environment gives them."""
+    """Agents of subagents: an agent, or a model's slug, by the tool's name or by the environment's model of the tool.
+    Others use the environment's model."""
     make_subagent: Callable[[str], Agent] | None = None
-    """Makes the agent for a model's slug that plays a subagent; None: `create_agent`."""
+    """Factory of a subagent's agent by model slug; None: `create_agent`."""
 
     @property
     def model_name(self) -> str | None:
-        """Name of the model behind the agent, where there is one."""
+        """Name of the agent's model, if it has one."""
         return None
 
     async def prepare(self) -> None:
-        """Get ready once before a batch of runs; raises `UsageError` for what can never work."""
+        """Prepare for a batch of runs; raises `UsageError` for permanent errors."""
         return
 
     @abstractmethod
     async def __call__(self, run: RunView) -> None:
-        """Play `run` and leave the answer in `run.trace.content`."""
+        """Play `run` and set the answer, `run.trace.content`."""
 
     async def run(self, run: PlayedRun) -> PlayedRun:
-        """Play `run` and have it graded; `reward` and `trace` of what comes back are final."""
+        """Play and grade `run`; `reward` and `trace` of the returned run are final."""
         await self.prepare()
         await run.play(self)
         return run

@@ -1,6 +1,6 @@
-"""The kinds of agent, by the names that a catalogue and the command line use, and which kind plays a model.
+"""Agent types by their names in the catalogue and on the command line, and the type for a model.
 
-It loads no agent before one is made, since most processes make one kind.
+Agents are imported when one is created, since most processes use one type.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from hud.agents.types import (
 from hud.errors import UsageError
 
 SERVED = "openai_compatible"
-"""The kind that plays with any server of chat completions, models of one's own among them."""
+"""The type for any chat-completions server, also for local models."""
 
 
 @dataclass(frozen=True)
 class AgentKind:
-    """A kind of agent: its class in `hud.agents`, and what its settings are."""
+    """An agent type: its class in `hud.agents`, and its configuration class."""
 
     name: str
     agent: str
     settings: type[AgentConfig]
     models: str | None = None
-    """Pattern of the models that are this kind's by their names."""
+    """Pattern of the model names for this type."""
 
 
 KINDS = {
@@ -51,11 +51,11 @@ KINDS = {
         AgentKind(SERVED, "OpenAIChatAgent", OpenAIChatConfig),
     )
 }
-"""Agent types, those with the narrower patterns first."""
+"""Agent types, narrower patterns first."""
 
 
 def kind_of_model(model: str) -> str | None:
-    """Return the kind that plays a provider's model, by the model's name; None for a name that says nothing."""
+    """Return the type for a provider's model by its name; None for an unknown name."""
     for kind in KINDS.values():
         if kind.models is not None and re.match(kind.models, model):
             return kind.name
@@ -63,7 +63,7 @@ def kind_of_model(model: str) -> str | None:
 
 
 def kind_of_settings(settings: object) -> str:
-    """Return the kind that settings are for."""
+    """Return the type of a configuration."""
     found = (kind.name for kind in KINDS.values() if type(settings) is kind.settings)
     return next(found, SERVED)
 
@@ -71,9 +71,9 @@ def kind_of_settings(settings: object) -> str:
 def settings_of(
     kind: str, given: Mapping[str, Any], *, whose: str, hidden: frozenset[str] = frozenset()
 ) -> AgentConfig:
-    """Return the settings of a kind of agent; raises `UsageError` for an unknown or a wrong one.
+    """Return the configuration of an agent type; raises `UsageError` for an unknown or invalid setting.
 
-    `whose` begins the sentence; `hidden` are settings that are not offered there.
+    `whose` begins the message; `hidden` are settings to omit from it.
     """
     try:
         return KINDS[kind].settings(**given)
@@ -87,6 +87,6 @@ def settings_of(
 
 
 def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> ToolLoopAgent:
-    """Return an agent of a kind; `fields` go over the settings."""
+    """Return an agent of a type; `fields` override the settings."""
     made: ToolLoopAgent = getattr(agents, KINDS[kind].agent)(settings, **fields)
     return made

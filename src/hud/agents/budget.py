@@ -1,7 +1,7 @@
-"""`Budget`: what a run and its subagents may spend together.
+"""`Budget`: limits of turns and tokens for a run together with its subagents.
 
-A subagent's budget lies within its caller's: what it spends is spent of all budgets around it, and none of them
-can be passed. Knows counts; knows neither runs nor models.
+A subagent's budget is nested in its caller's: its use counts for all enclosing budgets, and each limit applies. Works on
+counts; independent of runs and models.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hud.trace import StopReason
 
 
 class Budget:
-    """Turns and tokens that are left; None is no limit."""
+    """Remaining turns and tokens; None: no limit."""
 
     def __init__(self, within: Budget | None = None) -> None:
         self.within = within
@@ -20,12 +20,12 @@ class Budget:
         self.tokens_left: int | None = None
 
     def limit(self, *, steps: int | None, tokens: int | None) -> None:
-        """Set what this run and its subagents may still take: `steps` model calls, `tokens` that are drawn."""
+        """Set the limits of this run and its subagents: `steps` model calls, `tokens` sampled."""
         self.steps_left, self.tokens_left = steps, tokens
 
     @property
     def spent(self) -> StopReason | None:
-        """Reason why no further turn may be taken; None while one may."""
+        """Reason why no further turn is allowed; None while one is."""
         for one in self._around():
             if one.steps_left is not None and one.steps_left <= 0:
                 return "max_steps"
@@ -34,7 +34,7 @@ class Budget:
         return None
 
     def take_step(self) -> StopReason | None:
-        """Take a turn, before the model is asked; returns why there is none left."""
+        """Count a turn, before the model call; returns the reason if none is left."""
         spent = self.spent
         if spent is None:
             for one in self._around():
@@ -43,13 +43,13 @@ class Budget:
         return spent
 
     def most_tokens(self, wanted: int | None) -> int | None:
-        """Return how many of `wanted` tokens the next turn may draw; None: without a limit."""
+        """Return how many of `wanted` tokens the next turn may sample; None: no limit."""
         left = [one.tokens_left for one in self._around() if one.tokens_left is not None]
         limits = left if wanted is None else [wanted, *left]
         return max(1, min(limits)) if limits else None
 
     def take_tokens(self, drawn: int) -> None:
-        """Count tokens that a turn drew."""
+        """Count a turn's sampled tokens."""
         for one in self._around():
             if one.tokens_left is not None:
                 one.tokens_left -= drawn

@@ -1,7 +1,7 @@
-"""`create_agent`: an agent from a model, or from the slug of one.
+"""`create_agent`: an agent for a model, or for a model's slug.
 
-A slug is looked up through `hud.client` when the agent first needs its model. The catalogue says which kind of
-agent plays it: a model of this machine is the engine in this process, a provider's is asked in its own dialect.
+A slug is looked up through `hud.client` at the agent's first use. The catalogue determines the agent type: a local model
+is the engine in this process, a provider's model is called in its dialect.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ from hud.trace import (
 
 _PRIVATE = frozenset({"api_key", "base_url"})
 _CHAT_ALONE = frozenset({"checkpoint", "completion_kwargs"})
-"""Settings that only an agent over chat completions has: who gives them wants that one."""
+"""Settings of chat-completions agents only; they select that type."""
 
 
 def create_agent(model: str | ChatModel, **config: Any) -> ToolLoopAgent:
-    """Return an agent that plays with `model`.
+    """Return an agent that plays runs with `model`.
 
-    `config` holds the settings of the kind of agent that plays the model (`hud.agents.types`); where a server is,
-    and its key, are not among them (make the agent itself for a server of your own).
-    Raises `UsageError` for settings that this kind does not take.
+    `config` holds the settings of the model's agent type (`hud.agents.types`), except a server's address and key (for your
+    own server, create the agent directly). Raises `UsageError` for settings that the type does not have.
     """
     refused = sorted(_PRIVATE & config.keys())
     if refused:
@@ -46,7 +45,7 @@ def create_agent(model: str | ChatModel, **config: Any) -> ToolLoopAgent:
 
 
 class CatalogueAgent(ToolLoopAgent):
-    """An agent whose model is looked up by its slug, once, when it is first needed."""
+    """An agent whose model is looked up by its slug, once, at first use."""
 
     def __init__(self, slug: str, given: dict[str, Any]) -> None:
         self.slug, self.given = slug, given
@@ -60,7 +59,7 @@ class CatalogueAgent(ToolLoopAgent):
         super().__init__(self.lookup, config)
 
     async def prepare(self) -> None:
-        """Find out who plays the model. Raises `UsageError`, with near matches, where there is none."""
+        """Look the model up. Raises `UsageError`, with near matches, for an unknown one."""
         if self.player is None:
             row = await self._row(needed=kind_of_model(self.slug) is None)
             self.player = self._made(row)
@@ -81,19 +80,19 @@ class CatalogueAgent(ToolLoopAgent):
         await self.player(run)
 
     async def aclose(self) -> None:
-        """Close the connections to the model's server, where there are any."""
+        """Close the connections to the model's server, if any."""
         if self.player is not None and self.kind != SERVED:
             await self.player.aclose()
 
     def _made(self, row: dict[str, Any] | None) -> ToolLoopAgent:
-        """Return the agent of the kind that the catalogue says, or else of the one that the name says."""
+        """Return the agent of the catalogue's type, else of the type by the model's name."""
         by_name = kind_of_model(self.slug)
         said = row.get("sdk_agent_type") if row is not None else by_name
         narrower = {("openai", "operator"), ("gemini", "gemini_cua")}
         kind = by_name if (said, by_name) in narrower else said
         fields: dict[str, Any] = {}
         if row is not None and row.get("kind") == "provider":
-            # Registered under a name of one's own, which only the gateway knows.
+            # Registered under another name, which only the gateway resolves.
             known = settings.load()
             fields = {"base_url": known.gateway_url, "api_key": known.api_key or "none"}
             if known.gateway_url is None:
@@ -110,8 +109,8 @@ class CatalogueAgent(ToolLoopAgent):
         return agent_of(self.kind, _settings(self.slug, self.kind, self.given), **fields)
 
     async def _row(self, *, needed: bool) -> dict[str, Any] | None:
-        """Return what the catalogue says of the model; None where it knows none and none is needed."""
-        from hud.client import connect  # An HTTP client, which only slugs need.
+        """Return the catalogue's entry of the model; None if it is missing and not required."""
+        from hud.client import connect  # Imports an HTTP client, for slugs only.
 
         client = connect()
         try:
@@ -126,7 +125,7 @@ class CatalogueAgent(ToolLoopAgent):
 
 
 class _LookedUpModel:
-    """A `ChatModel` that finds out what it is when first asked."""
+    """A `ChatModel` that is resolved at its first call."""
 
     def __init__(self, slug: str, checkpoint: str | None) -> None:
         self.name = slug
@@ -151,7 +150,7 @@ class _LookedUpModel:
 
 
 class _PricedModel:
-    """A model whose price only the catalogue knows."""
+    """A model whose price is in the catalogue only."""
 
     def __init__(self, model: ChatModel, price: Rates) -> None:
         self.model, self.price = model, price
@@ -173,7 +172,7 @@ class _PricedModel:
 
 
 def _price_in(row: dict[str, Any] | None) -> Rates | None:
-    """Return the price that a model was registered with."""
+    """Return the price of a registered model."""
     if row is None or row.get("kind") != "provider":
         return None
     told = ((row.get("config") or {}).get("provider")) or {}

@@ -1,6 +1,6 @@
-"""Chat messages out of prompts, turns and tool results, in the shape of chat completions.
+"""Chat-completions messages from prompts, turns and tool results.
 
-Pure functions over plain data; which turn comes next is the tool loop's business.
+Pure functions on plain data; the tool loop decides the order of turns.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def opening_messages(prompt: list[Message], system_prompt: str | None) -> list[C
 
 
 def parts(blocks: list[ContentBlock]) -> str | list[dict[str, Any]]:
-    """Return content blocks as chat-completions parts, or as plain text where there is only text."""
+    """Return content blocks as chat-completions parts, or as plain text if there is only text."""
     if not any(isinstance(block, ImageContent) for block in blocks):
         return "\n".join(block.text for block in blocks if not isinstance(block, ImageContent))
     return [
@@ -47,7 +47,7 @@ def parts(blocks: list[ContentBlock]) -> str | list[dict[str, Any]]:
 
 
 def assistant_message(completion: Completion) -> ChatMessage:
-    """Return the model's turn as the next turn's prompt repeats it."""
+    """Return the model's turn as a message of the next prompt."""
     message: ChatMessage = {"role": "assistant", "content": completion.content}
     if completion.reasoning:
         message["reasoning_content"] = completion.reasoning
@@ -59,7 +59,7 @@ def assistant_message(completion: Completion) -> ChatMessage:
 
 
 def tool_message(call: ToolCall, result: ToolResult) -> ChatMessage:
-    """Return a tool's answer as the model reads it."""
+    """Return a tool's result as a message for the model."""
     content = parts(result.content)
     if not content and result.structured_content is not None:
         content = orjson.dumps(result.structured_content).decode()
@@ -75,5 +75,5 @@ def user_message(text: str) -> ChatMessage:
 
 
 def spoken_messages(messages: list[ChatMessage]) -> int:
-    """Return how many messages are not system messages: what a continuation's `covered` counts."""
+    """Return the number of messages without system messages, as in a continuation's `covered`."""
     return sum(message["role"] != "system" for message in messages)

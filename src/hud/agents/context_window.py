@@ -1,7 +1,7 @@
-"""Context window: which pictures are left out of a conversation that outgrew it.
+"""Removal of images from a conversation that exceeds the context window.
 
-Pictures of a screen are most of a long conversation and soon out of date, so the oldest go first; those of the
-prompt are the task itself and stay, and so does the newest.
+Screenshots are most of a long conversation and soon outdated, so the oldest are removed first; images of the prompt and
+the newest screenshot stay.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ DROPPED = "[An earlier picture was left out here: the conversation had grown too
 
 
 def drop_oldest_images(messages: list[ChatMessage]) -> int:
-    """Replace the older half of the pictures that tools answered with by a note; returns how many went.
+    """Replace the older half of the images in tool results by a note; returns their number.
 
-    Half of them, and not one: each change of an early message costs a provider's whole prompt cache.
+    Half of them instead of one, since each change of an early message invalidates a provider's prompt cache.
     """
     shown = sum(_pictures(message) for message in messages)
     left = dropped = shown // 2

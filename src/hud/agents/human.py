@@ -1,7 +1,7 @@
-"""`HumanAgent`: a person plays, at a terminal. For trying an environment out, and for human baselines.
+"""`HumanAgent`: a person plays at a terminal, to test an environment, or for human baselines.
 
-What the person does is recorded like a model's turns. Knows how to ask a person, nothing of how runs are shown
-around it.
+The person's actions are recorded like a model's turns. Handles input and output of one run; independent of the display of
+jobs.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ HELP = """\
   quit                  no answer; the run ends"""
 
 Ask = Callable[[str], str]
-"""Shows a prompt and returns a line; raises `EOFError` where there are no more."""
+"""Function that shows a prompt and returns a line; raises `EOFError` at the end of input."""
 
 
 class HumanAgent(Agent):
-    """Plays runs by asking a person, one run at a time."""
+    """Agent that is played by a person, one run at a time."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class HumanAgent(Agent):
         self.tool_timeout_seconds = tool_timeout_seconds
         self.name = name
         self.left = False
-        """True once there are no more lines to read."""
+        """True after the end of input."""
         self._turn = asyncio.Lock()
         self._reading: Future[str] | None = None
 
@@ -65,7 +65,7 @@ class HumanAgent(Agent):
         return self.name
 
     async def prepare(self) -> None:
-        """Raises `UsageError` where there is nobody to ask."""
+        """Raises `UsageError` without a terminal."""
         if self.ask is input and not sys.stdin.isatty():
             raise UsageError(
                 "A person plays at a terminal, and standard input is none; run this in one."
@@ -85,13 +85,13 @@ class HumanAgent(Agent):
                 run.trace.stop_reason = "timeout"
 
     async def line(self) -> str:
-        """Wait for a line without holding up the rest.
+        """Wait for a line without blocking the event loop.
 
-        Nobody can take back a question at a terminal: a line that comes after its run is over is the next run's.
+        A pending read cannot be cancelled: a line after its run's end belongs to the next run.
         """
         if self._reading is None:
             self._reading = Future()
-            # A daemon: a thread that waits at a terminal must not keep the program from ending.
+            # A daemon: a thread blocked on a terminal must not prevent the process's exit.
             threading.Thread(target=self._read, args=(self._reading,), daemon=True).start()
         reading = self._reading
         line = asyncio.shield(asyncio.wrap_future(reading))
@@ -109,7 +109,7 @@ class HumanAgent(Agent):
 
 
 class _Sitting:
-    """One run, as a person plays it."""
+    """A run played by a person."""
 
     def __init__(self, agent: HumanAgent, run: RunView) -> None:
         self.agent, self.run = agent, run
@@ -117,7 +117,7 @@ class _Sitting:
         self.pictures = 0
 
     async def to_end(self) -> StopReason:
-        """Take orders until there is an answer."""
+        """Execute commands until there is an answer."""
         shown = now()
         self.agent.say(f"\n{self.run.prompt_text}\n")
         self._show_tools()
@@ -151,7 +151,7 @@ class _Sitting:
                 self.agent.say(f"There is no {word!r} here.\n{HELP}")
 
     async def _lines(self) -> str:
-        """Return the lines up to one that is a dot."""
+        """Return the lines up to a line with a single dot."""
         lines: list[str] = []
         while (line := await self.agent.line()) != ".":
             lines.append(line)
@@ -177,7 +177,7 @@ class _Sitting:
             self.agent.say(orjson.dumps(result.structured_content).decode())
 
     def _kept(self, picture: ImageContent) -> Path:
-        """Write a picture where a viewer finds it."""
+        """Write an image to a temporary file and return its path."""
         self.pictures += 1
         folder = Path(tempfile.gettempdir()) / f"hud-{self.run.trace_id[:12]}"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -191,7 +191,7 @@ class _Sitting:
 
 
 def signature(tool: ToolSpec) -> str:
-    """Return a tool as one would call it: optional arguments stand in brackets."""
+    """Return a tool's signature, with optional arguments in brackets."""
     required = tool.parameters.get("required") or []
     names = tool.parameters.get("properties") or {}
     shown = [f"{name}=" if name in required else f"[{name}=]" for name in names]
@@ -199,7 +199,7 @@ def signature(tool: ToolSpec) -> str:
 
 
 def arguments_of(text: str) -> dict[str, Any]:
-    """Return the arguments that a person wrote; raises `ValueError`, with a sentence, for what is none."""
+    """Parse the person's arguments; raises `ValueError`, with a sentence, for invalid ones."""
     if text.startswith("{"):
         try:
             found = orjson.loads(text)

@@ -1,4 +1,4 @@
-"""`Moves`: what a person does in a run, recorded as a model's turns are, whichever way the person is asked."""
+"""`Moves`: a person's actions in a run, recorded as turns, for any user interface."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hud.agents.agent import RunView
 from hud.trace import AgentStep, ToolCall, ToolResult, new_id
 
 HUMAN = "human"
-"""Name of people where models have names."""
+"""Model name of human players."""
 HUMAN_SECONDS = "human_seconds"
-"""Key of a trace's `extra`: from when the task was shown to the person to its end."""
+"""Key of a trace's `extra`: seconds from the task's display to its end."""
 
 
 class Moves:
-    """One run, as a person plays it. `started` is when the person began to think about a move."""
+    """A run played by a person. `started` is the beginning of the time to think about a move."""
 
     def __init__(
         self, run: RunView, *, name: str = HUMAN, tool_timeout_seconds: float | None = None
@@ -38,7 +38,7 @@ class Moves:
         return await self.run.call_tool(call, timeout=self.tool_timeout_seconds)
 
     def answer(self, text: str, started: datetime) -> None:
-        """Give the answer that will be graded."""
+        """Set the answer to be graded."""
         self.run.trace.content = text
         self.run.record(
             AgentStep(

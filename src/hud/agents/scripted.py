@@ -1,9 +1,9 @@
-"""Agents whose moves are written by hand: oracles, baselines, and teachers of a format.
+"""Scripted agents: oracles, baselines, and demonstrations of a format.
 
     ScriptedAgent(lambda run: ...)                     plays the run itself, sync or async
     ScriptedAgent(policy)                              policy(messages, tools, trace) -> Completion | str
 
-The second form plays through the tool loop, so that its traces look exactly like a model's.
+The second form uses the tool loop, so that its traces equal a model's in form.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from hud.errors import UsageError
 from hud.trace import ChatMessage, Completion, Continuation, SamplingParams, ToolSpec, Trace
 
 Script = Callable[[Any], Any]
-"""`(run) -> answer | None`, sync or async; an answer that is returned becomes `run.trace.content`."""
+"""`(run) -> answer | None`, sync or async; a returned answer becomes `run.trace.content`."""
 ScriptedPolicy = Callable[
     [list[ChatMessage], list[ToolSpec], Trace], "Completion | str | Awaitable[Completion | str]"
 ]
 
 
 class ScriptedAgent(Agent):
-    """Plays a script: a function of the run, or a policy that is asked for one turn after another."""
+    """Agent by a function: of the whole run, or of the conversation, called for each turn."""
 
     def __init__(
         self, script: Script | ScriptedPolicy, *, name: str = "scripted", **config: Any
@@ -59,7 +59,7 @@ class ScriptedAgent(Agent):
 
 
 class _PolicyModel:
-    """A `ChatModel` over a hand-written policy, for one run."""
+    """A `ChatModel` over a scripted policy, for one run."""
 
     def __init__(self, name: str, policy: Any, trace: Trace) -> None:
         self.name = name
@@ -92,7 +92,7 @@ class _PolicyModel:
 
 
 def _positional_parameters(script: Callable[..., Any]) -> int:
-    """Return how many arguments the script must be given."""
+    """Return the number of the script's required arguments."""
     try:
         signature = inspect.signature(script)
     except (TypeError, ValueError):
@@ -112,4 +112,4 @@ def _positional_parameters(script: Callable[..., Any]) -> int:
 
 
 NOTHING = ScriptedAgent(lambda run: "", name="nothing")
-"""Ends its run at once, with an empty answer."""
+"""Agent that ends its run immediately, with an empty answer."""

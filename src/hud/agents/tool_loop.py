@@ -1,7 +1,7 @@
-"""The tool loop: ask the model, execute its tool calls, repeat; shared by every agent that has a model.
+"""The tool loop: call the model, execute its tool calls, repeat; shared by every agent with a model.
 
-It knows conversations and limits. It knows nothing of tokens beyond passing a turn's ids on as the next
-turn's exact prefix, so that what is trained on is what was sampled.
+Works on conversations and limits. Token ids are only passed on, as the next turn's exact prefix, so that training uses the
+sampled tokens.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _ALWAYS_GIVEN = frozenset({"return_token_ids", "logprobs"})
 
 
 class ToolLoopAgent(Agent):
-    """An agent that asks one `ChatModel` and calls the environment's tools."""
+    """An agent that calls a `ChatModel` and the environment's tools."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ToolLoopAgent(Agent):
         await play(run, self.model, self.config, self.params)
 
     async def aclose(self) -> None:
-        """Close the connections to the model's server, where there are any."""
+        """Close the connections to the model's server, if any."""
         close = getattr(self.model, "aclose", None)
         if close is not None:
             await close()
@@ -83,7 +83,7 @@ class ToolLoopAgent(Agent):
 def split_completion_kwargs(
     completion_kwargs: dict[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the sampling parameters, and whatever else a server would be sent."""
+    """Return the sampling parameters, and further parameters for a server."""
     flat = {**completion_kwargs, **completion_kwargs.get("extra_body", {})}
     flat.pop("extra_body", None)
     sampling = {name: value for name, value in flat.items() if name in _SAMPLING_FIELDS}
@@ -130,7 +130,7 @@ async def play(
 
 
 def _for_task(config: AgentConfig, wishes: dict[str, Any]) -> AgentConfig:
-    """Return the settings with those that the task asks for; how to sample stays the agent's own."""
+    """Return the settings updated by the task's; sampling parameters remain the agent's."""
     known = AgentConfig.model_fields.keys() - {"model", "model_name"}
     unknown = wishes.keys() - known
     if unknown:
@@ -149,7 +149,7 @@ def _for_task(config: AgentConfig, wishes: dict[str, Any]) -> AgentConfig:
 
 
 class _Loop:
-    """The state of one run's conversation."""
+    """The state of a run's conversation."""
 
     def __init__(
         self, run: RunView, model: ChatModel, config: AgentConfig, params: SamplingParams
@@ -164,7 +164,7 @@ class _Loop:
         self.continuation: Continuation | None = None
 
     async def run_to_end(self) -> StopReason:
-        """Take turns until the agent is done or a limit is reached; returns why it stopped."""
+        """Take turns until the agent finishes or a limit is reached; returns the stop reason."""
         for turn in range(1, self.config.max_steps + 1):
             started = now()
             if (spent := self.run.budget.take_step()) is not None:
@@ -185,7 +185,7 @@ class _Loop:
         return "max_steps"
 
     async def _ask(self) -> Completion | None:
-        """Return the model's next turn, None where the conversation no longer fits its window."""
+        """Return the model's next turn, or None if the conversation exceeds its context window."""
         while True:
             try:
                 return await self.model.complete(
@@ -201,25 +201,25 @@ class _Loop:
                     return None
 
     def _make_room(self) -> bool:
-        """Leave pictures out of the conversation where the policy says so; False where nothing is left to go."""
+        """Remove images from the conversation if `context_policy` allows it; returns False if none is left."""
         if self.config.context_policy != "drop_images":
             return False
         dropped = drop_oldest_images(self.messages)
         if dropped:
             extra = self.run.trace.extra
             extra["dropped_images"] = extra.get("dropped_images", 0) + dropped
-            self.continuation = None  # The prefix is another one now.
+            self.continuation = None  # The prefix has changed.
         return dropped > 0
 
     def _affordable(self) -> SamplingParams:
-        """Return the sampling parameters, with no more tokens than the budget has left."""
+        """Return the sampling parameters, with at most the budget's remaining tokens."""
         most = self.run.budget.most_tokens(self.params.max_tokens)
         return (
             self.params if most == self.params.max_tokens else replace(self.params, max_tokens=most)
         )
 
     def _judge(self, completion: Completion) -> tuple[StopReason | None, str | None]:
-        """Return why this turn ends the run, or None, and what to say to the model if it goes on."""
+        """Return the reason why this turn ends the run, or None, and a message to the model if it continues."""
         reason = completion.finish_reason
         if reason == "context_full":
             if not self._make_room():
@@ -239,7 +239,7 @@ class _Loop:
         return "done", None
 
     def _take(self, completion: Completion, started: datetime, *, done: bool) -> None:
-        """Record the turn, and remember its ids as the next turn's prefix."""
+        """Record the turn, and store its ids as the next turn's prefix."""
         trace = self.run.trace
         if completion.content is not None:
             trace.content = completion.content
@@ -271,9 +271,9 @@ class _Loop:
             )
 
     async def _call_tools(self, calls: list[ToolCall]) -> None:
-        """Execute a turn's tool calls, together where they may be; answers stand in call order."""
+        """Execute a turn's tool calls, concurrently if possible; results are in call order."""
         timeout = self.config.tool_timeout_seconds
-        # One screen, one shell: what is called of a provider's own kind happens in the order of the calls.
+        # A screen or a shell is a single resource: calls of native tools are executed in order.
         native = {tool.name for tool in self.run.tools if tool.native is not None}
         lanes: dict[str, list[tuple[int, ToolCall]]] = {}
         for index, call in enumerate(calls):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from hud.benchmarks import autonomy, bfcl, miniwob, reasoning_gym, tau2
+from hud.benchmarks import autonomy, bfcl, miniwob, reasoning_gym, sheetbench, tau2
 from hud.benchmarks.benchmark import Benchmark
 from hud.errors import NotFoundError
 from hud.eval.tasksets.suggestions import did_you_mean
@@ -17,6 +17,7 @@ def _known() -> dict[str, Benchmark]:
         *bfcl.benchmarks(),
         *miniwob.benchmarks(),
         *reasoning_gym.benchmarks(),
+        *sheetbench.benchmarks(),
         *tau2.benchmarks(),
     ]
     return {benchmark.name: benchmark for benchmark in found}

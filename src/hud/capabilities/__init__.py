@@ -1,7 +1,7 @@
-"""Capabilities: what an environment lets an agent reach directly (a shell, a browser, a screen, an MCP server).
+"""Capabilities: services of an environment that agents connect to (a shell, a browser, a screen, an MCP server).
 
-`Capability` says what it is and where; a `CapabilityClient` speaks its protocol. Clients load when they are first
-used: each brings its protocol's library.
+`Capability` holds protocol and address; a `CapabilityClient` implements the protocol. Clients are imported at first use,
+with their protocol's library.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`Capability`: one thing that an environment offers over a protocol of its own, and what connects to it."""
+"""`Capability`: a service of an environment with its own protocol, and `CapabilityClient`, its client."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _PORTS = {"http": 80, "ws": 80, "https": 443, "wss": 443, "ssh": 22, "rfb": 5900
 
 @dataclass(frozen=True)
 class Capability:
-    """Name, protocol and address (from the environment's machine) of something that an agent connects to."""
+    """Name, protocol and address (on the environment's machine) of a service for agents."""
 
     name: str
     protocol: str
     """Name and version, such as `ssh/2`."""
     url: str
     params: dict[str, Any] = field(default_factory=dict)
-    """Needs of a client besides the address: keys, passwords, the size of a screen."""
+    """Further connection parameters: keys, passwords, the size of a screen."""
 
     @classmethod
     def ssh(cls, name: str = "shell", *, url: str, **params: Any) -> Capability:
@@ -56,9 +56,9 @@ class Capability:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the URL, `scheme://host:port` or `host:port`; a scheme's own port where it names none.
+        """Host and port of the URL, `scheme://host:port` or `host:port`; without a port, the scheme's default.
 
-        Raises `EnvironmentFault` where there is no host or port to connect to.
+        Raises `EnvironmentFault` without a host or port.
         """
         try:
             place = urlsplit(self.url if "//" in self.url else f"//{self.url}")
@@ -82,7 +82,7 @@ class Capability:
 
     @classmethod
     def from_manifest(cls, binding: dict[str, Any]) -> Capability:
-        """Return what a binding announces; raises `EnvironmentFault` where it is none."""
+        """Return the capability of a binding; raises `EnvironmentFault` for an invalid one."""
         try:
             return cls(
                 str(binding["name"]),
@@ -104,8 +104,8 @@ class CapabilityClient(ABC):
     @classmethod
     @abstractmethod
     async def connect(cls, capability: Capability) -> Self:
-        """Connect to `capability.url`, an address that works from this machine."""
+        """Connect to `capability.url`, an address reachable from this machine."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Disconnect, and free what the connection held."""
+        """Disconnect, and free the connection's resources."""

@@ -1,6 +1,6 @@
-"""Keys of a keyboard by the names that models give them, as browsers and X servers want to hear of them.
+"""Keys by the names that models use, with the codes of browsers (DOM) and X servers (keysyms).
 
-It knows a US keyboard and the names of `xdotool`, of the DOM and of providers' computer tools. It presses nothing.
+Covers a US keyboard and the names of `xdotool`, the DOM and providers' computer tools.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from hud.errors import UsageError
 
 @dataclass(frozen=True)
 class Key:
-    """One key, or one character that some keyboard has."""
+    """A key, or a character of any keyboard."""
 
     name: str
     """DOM `key`: `Enter`, `a`, `A`."""
     code: str = ""
-    """DOM `code`: where the key is, `KeyA`; empty for characters that a US keyboard lacks."""
+    """DOM `code`, the key's position: `KeyA`; empty for characters that a US keyboard lacks."""
     key_code: int = 0
     """Windows virtual key code."""
     keysym: int = 0
     """X keysym."""
     text: str = ""
-    """Text that the key types; empty where it types none."""
+    """Text that the key types, or ""."""
 
     @property
     def modifier(self) -> int:
-        """Its bit among the modifiers of the DevTools protocol; 0 for other keys."""
+        """Bit of a modifier key in the DevTools protocol; 0 for other keys."""
         return _MODIFIERS.get(self.name, 0)
 
 
@@ -67,7 +67,7 @@ _SPECIAL = {
 }
 
 _TWICE = {name.lower(): name.lower() for name in _MODIFIERS}
-"""Keys that a keyboard has on both sides."""
+"""Keys that exist on the left and the right."""
 _ALIASES = {
     "return": "enter",
     "kpenter": "enter",
@@ -137,7 +137,7 @@ _CHARACTER_NAMES = {
     "asciitilde": "~",
 }
 
-# Character, its shifted twin, DOM code, virtual key code.
+# Character, shifted character, DOM code, virtual key code.
 _PUNCTUATION = [
     (" ", " ", "Space", 32),
     (";", ":", "Semicolon", 186),
@@ -166,7 +166,7 @@ SHIFTED_CHARACTERS = frozenset(_SHIFTED.values()) - {" "}
 
 
 def key_named(name: str) -> Key:
-    """Return the key of that name; raises `UsageError` where there is none."""
+    """Return the key of that name; raises `UsageError` for an unknown name."""
     if len(name) == 1:
         return character(name)
     plain = name.lower().replace("_", "").replace("-", "").replace(" ", "")
@@ -188,18 +188,18 @@ def character(value: str) -> Key:
         return _SPECIAL["tab"]
     code, key_code = _PLACES.get(value, ("", 0))
     number = ord(value)
-    # X has the Latin-1 characters by their own numbers, and all others of Unicode above 2^24.
+    # Keysyms of Latin-1 characters are their code points; of others, 2^24 plus the code point.
     keysym = number if 0x20 <= number <= 0x7E or 0xA0 <= number <= 0xFF else 0x01000000 | number
     return Key(value, code, key_code, keysym, value)
 
 
 def shifted(key: Key) -> Key:
-    """Return what the key gives while Shift is held."""
+    """Return the key as shifted."""
     return character(_SHIFTED[key.name]) if key.name in _SHIFTED else key
 
 
 def keys_named(names: str | Iterable[str]) -> list[Key]:
-    """Return a combination's keys: `["ctrl", "c"]`, or `"ctrl+c"`. Raises `UsageError` for none or an unknown one."""
+    """Return a combination's keys: `["ctrl", "c"]`, or `"ctrl+c"`. Raises `UsageError` for none, or an unknown one."""
     parts: list[str] = []
     for name in [names] if isinstance(names, str) else names:
         parts.extend(_split(name))

@@ -1,4 +1,4 @@
-"""`Screen`: what a person does at a computer, whether it is a browser's page or a whole desktop."""
+"""`Screen`: screenshots, mouse and keyboard of a browser's page or a desktop."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Screen(Protocol):
     async def move(self, point: Point) -> None: ...
 
     async def mouse_down(self, button: Button, count: int = 1) -> None:
-        """Press a button where the mouse is; `count` 2 is the second press of a double click."""
+        """Press a button at the mouse position; `count` 2 is the second press of a double click."""
         ...
 
     async def mouse_up(self, button: Button, count: int = 1) -> None: ...
 
     async def scroll(self, right: int, down: int) -> None:
-        """Turn the wheel where the mouse is, by about so many pixels."""
+        """Scroll at the mouse position, by approximately that many pixels."""
         ...
 
     async def type_text(self, text: str) -> None: ...
@@ -45,7 +45,7 @@ class Screen(Protocol):
     async def key_up(self, key: Key) -> None: ...
 
     async def settle(self) -> None:
-        """Wait until what was done shows: a page has loaded, the picture stands still; not for long."""
+        """Wait, briefly, until an action's effect is visible: a page has loaded, the screen no longer changes."""
         ...
 
 

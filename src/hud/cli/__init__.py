@@ -1,1 +1,1 @@
-"""The `hud` command: one small module for each subcommand, loaded when it is called."""
+"""The `hud` command: one module for each subcommand, imported when it is called."""

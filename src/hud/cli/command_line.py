@@ -1,4 +1,4 @@
-"""Command lines: options of the form NAME=VALUE, and commands to type next, complete and quoted for a shell."""
+"""Command lines: options of the form NAME=VALUE, and suggested commands, complete and quoted for a shell."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hud.errors import UsageError
 
 
 def command_line(context: click.Context, *, without: tuple[str, ...] = ()) -> str:
-    """Return the command that was typed, without the parameters named in `without`.
+    """Return the current command line, without the parameters named in `without`.
 
-    Values of settings whose name ends in `api_key` are not repeated.
+    Values of settings whose name ends in `api_key` are omitted.
     """
     words = context.command_path.split()
     for parameter in context.command.params:
@@ -29,9 +29,9 @@ def command_line(context: click.Context, *, without: tuple[str, ...] = ()) -> st
 def pairs(
     option: str, form: str, given: Iterable[str], *, empty: bool = False
 ) -> list[tuple[str, str]]:
-    """Return what an option of a form such as NAME=VALUE was given, each time; with `empty`, values may be "".
+    """Parse the values of an option of a form such as NAME=VALUE; with `empty`, values may be "".
 
-    Raises `UsageError` for a text of another form.
+    Raises `UsageError` for another form.
     """
     found = []
     for text in given:
@@ -63,17 +63,17 @@ def _unsecret(text: str) -> str:
 
 @dataclass(frozen=True)
 class EvalCommand:
-    """`hud eval` as it was typed: what stays, which tasks it played, and the group."""
+    """The current `hud eval` command line: constant part, task options, and group."""
 
     kept: str
     tasks: str
-    """Options that choose the tasks: `--all`, or `--task-ids ...`."""
+    """Options that select the tasks: `--all`, or `--task-ids ...`."""
     group: int | None = None
-    """Runs of each task, where `--group` was given."""
+    """Value of `--group`, or None."""
 
     @classmethod
     def typed(cls, context: click.Context, first: str) -> EvalCommand:
-        """Return the command of a context; `first` is the slug of its first task, played where none was chosen."""
+        """Return the command of a context; `first` is the slug of its first task, the default."""
         chosen = ("everything", "full", "task_ids", "group", "resume", "as_json")
         ids = context.params["task_ids"]
         tasks = "--full" if context.params["full"] else "--all"
@@ -85,7 +85,7 @@ class EvalCommand:
         return cls(command_line(context, without=chosen), tasks, context.params["group"])
 
     def resuming(self, job: str) -> str:
-        """Return the command that plays what is missing from a job."""
+        """Return the command that plays a job's missing runs."""
         return " ".join([self.kept, self.tasks, *self._grouped(), f"--resume {job}"])
 
     def of_all(self) -> str:

@@ -1,6 +1,7 @@
 """`torchrun --nproc-per-node 2 -m hud.cli.distributed train MODEL TASKS ...`: `hud train` with the trainer on several ranks.
 
-The first rank is the command, with its rollouts and sampler; the others hold parts of the trainer and do as it says.
+The first rank runs the command, with rollouts and sampler; the others hold shards of the trainer and follow its
+instructions.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from hud.settings import load
 
 
 def main(arguments: list[str]) -> int:
-    """Take part in a training; returns the exit code."""
+    """Run this rank of a training; returns the exit code."""
     try:
         _check(arguments)
-        # Loads torch.
+        # Imports torch.
         from hud.engine.learn import process_group
         from hud.engine.learn.distributed import follow, leading
 
@@ -32,7 +33,7 @@ def main(arguments: list[str]) -> int:
         with leading(ranks):
             code = run(arguments)
     else:
-        # The first rank ends its step after Ctrl-C, for which it needs the others.
+        # After Ctrl-C the first rank finishes its step, which needs the other ranks.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         follow(ranks)
     process_group.leave()

@@ -13,10 +13,9 @@ from hud.errors import UsageError
     name="docs-mcp", epilog="Point Claude Code at it: claude mcp add openhud-docs -- hud docs-mcp"
 )
 def command() -> None:
-    """Serve this documentation over MCP, at standard input and output.
+    """Serve this documentation over MCP, on standard input and output.
 
-    Coding agents start it by themselves and get two tools, search and read. A server (`hud up`) has the same at
-    /docs/mcp.
+    Coding agents start it themselves and get two tools, search and read. A server (`hud up`) has the same at /docs/mcp.
     """
     try:
         from hud.platform.documentation.served import DocumentationServer

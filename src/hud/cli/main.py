@@ -1,8 +1,7 @@
-"""The `hud` command: finds subcommands, and turns errors into one sentence and an exit code.
+"""The `hud` command: dispatch of subcommands, and conversion of errors to a sentence and an exit code.
 
-It knows the names of the commands and loads a command's module only when it is called, so that `hud --help`
-is instant. Exit codes: 0 done, 1 something broke, 2 the input cannot be used or what is kept cannot be written or read,
-130 interrupted.
+A command's module is imported only when the command is called, so that `hud --help` is fast. Exit codes: 0 success, 1
+failure, 2 invalid input or an unreadable or unwritable store, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -26,37 +25,44 @@ from hud.errors import HudError, StoreError, UsageError
 COMMANDS = {
     "init": ("environments.init", "Write a working starter environment."),
     "eval": ("evaluation.eval", "Play tasks with an agent and grade what it does."),
-    "audit": ("evaluation.audit", "Show the rewards that tasks give without the work."),
+    "audit": (
+        "evaluation.audit",
+        "Audit the rewards of tasks for agents that do none of the work.",
+    ),
     "jobs": ("evaluation.jobs", "List evaluations, or show one."),
     "signal": (
         "evaluation.signal",
-        "Show what each task of a job can teach, and propose a curriculum.",
+        "Show the training signal of a job's tasks, and propose a curriculum.",
     ),
-    "trace": ("evaluation.trace", "Show everything that happened in one run."),
+    "trace": ("evaluation.trace", "Show the steps of a run."),
     "export": ("evaluation.export", "Write the runs of a job as trajectories.jsonl."),
     "benchmarks": ("evaluation.benchmarks", "List and install benchmarks that packages ship."),
     "baseline": (
         "evaluation.baseline",
-        "Record and show how people do a benchmark's tasks.",
+        "Record and show human baselines of benchmarks.",
     ),
     "train": ("training.train", "Train a model on its own rollouts."),
-    "plan": ("training.plan", "What a training run would need, and how fast it would be."),
+    "plan": ("training.plan", "Estimate memory, cost and speed of a training run."),
     "models": ("models.group", "Models, their checkpoints and heads."),
     "dev": ("environments.dev", "Serve an environment over MCP while you write it."),
     "docs-mcp": ("docs_mcp", "Serve this documentation over MCP, for coding agents."),
     "serve": ("environments.serve", "Serve an environment over TCP."),
-    "cancel": ("evaluation.cancel", "Stop rollouts that the platform plays."),
-    "sync": ("environments.sync", "Bring tasks to the platform, or from it."),
-    "deploy": ("environments.deploy", "Bring an environment to the platform and build it there."),
-    "view": ("platform.view", "Open the dashboard over what was recorded on this machine."),
+    "cancel": ("evaluation.cancel", "Cancel rollouts on the platform."),
+    "sync": ("environments.sync", "Upload tasks to the platform, or download them."),
+    "deploy": ("environments.deploy", "Upload an environment to the platform and build it there."),
+    "view": ("platform.view", "Open the dashboard of this machine's records."),
     "up": ("platform.up", "Serve the platform: models, training, traces and inference for a team."),
+    "fleet": (
+        "fleet.group",
+        "Join a platform's fleet with this machine, and look after its nodes.",
+    ),
     "keys": ("platform.keys", "Make, list and revoke keys."),
-    "secrets": ("platform.secrets", "Keep keys of providers for your team."),
+    "secrets": ("platform.secrets", "Store providers' keys for your team."),
     "login": ("platform.login", "Get a key for this machine, confirmed in the browser."),
-    "set": ("platform.set", "Keep settings, such as HUD_API_URL=..., for this user."),
+    "set": ("platform.set", "Store settings, such as HUD_API_URL=..., for this user."),
     "version": ("version", "Print the version."),
 }
-"""The module of each command below `hud.cli`, where it is called `command`, and its help."""
+"""Module (below `hud.cli`, with the attribute `command`) and help of each command."""
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT, as shells count."""
@@ -101,14 +107,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     code = run(arguments)
-    # A reader that went away (`hud jobs | head`) is no error, and must not become one at exit.
+    # A closed output pipe (`hud jobs | head`) is no error, also not at exit.
     with contextlib.suppress(BrokenPipeError):
         sys.stdout.flush()
     sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command; returns its exit code. Nothing but a bug in here raises."""
+    """Run a command; returns its exit code. Does not raise."""
     try:
         result: Any = cli.main(args=arguments, prog_name="hud", standalone_mode=False)
         return result if isinstance(result, int) else 0
@@ -128,7 +134,7 @@ def run(arguments: list[str]) -> int:
 
 
 def report(error: Exception, arguments: list[str]) -> int:
-    """Tell the user what broke, in one sentence; returns the exit code."""
+    """Print an error in one sentence; returns the exit code."""
     debug = wants_traceback(arguments)
     if debug:
         traceback.print_exception(error)
@@ -149,7 +155,7 @@ def report(error: Exception, arguments: list[str]) -> int:
 
 
 def wants_traceback(arguments: list[str]) -> bool:
-    """True where the user asked for tracebacks: `--debug`, `-vv`, or HUD_DEBUG."""
+    """Return True if tracebacks are requested: `--debug`, `-vv`, or HUD_DEBUG."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if "--debug" in options or "-vv" in options:
         return True

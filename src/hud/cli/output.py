@@ -1,6 +1,6 @@
 """Output of commands: a console that detects terminals, tables, numbers, JSON.
 
-What a person reads goes through `console()`; what a program reads goes to standard output as JSON.
+Output for people goes through `console()`; output for programs is JSON on standard output.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hud import settings
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for people; plain where it is no terminal or NO_COLOR is set."""
+    """Return a console for people; plain without a terminal, or with NO_COLOR."""
     return Console(
         stderr=stderr, no_color=not settings.load().color, highlight=False, soft_wrap=True
     )
@@ -35,7 +35,7 @@ def print_json(value: Any) -> None:
 
 
 def tell(as_json: bool, value: Any, sentence: str) -> None:
-    """Print the answer of a command: as JSON, or in words for a person."""
+    """Print a command's result: as JSON, or as a sentence."""
     if as_json:
         print_json(value)
     else:
@@ -43,7 +43,7 @@ def tell(as_json: bool, value: Any, sentence: str) -> None:
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """Return an empty table in the house style: no boxes, so that it can be copied and grepped."""
+    """Return an empty table without boxes, for copying and grep."""
     made = Table(box=None, pad_edge=False, title=title, title_justify="left", padding=(0, 2, 0, 0))
     for column in columns:
         made.add_column(column)
@@ -52,7 +52,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of fixed width; numbers stand right."""
+    """A column of fixed width; numbers are right-aligned."""
 
     name: str
     width: int
@@ -64,25 +64,25 @@ class Column:
 
 
 def row(columns: Sequence[Column], values: Sequence[str]) -> str:
-    """Return one line of a table that is printed row by row, without spaces at its end."""
+    """Return a line of a table that is printed row by row, without trailing spaces."""
     cells = [column.cell(value) for column, value in zip(columns, values, strict=True)]
     return "  ".join(cells).rstrip()
 
 
 def header(columns: Sequence[Column]) -> str:
-    """Return the line above the rows."""
+    """Return the header line."""
     return row(columns, [column.name for column in columns])
 
 
 def rest(columns: Sequence[Column]) -> int:
-    """Return the width that is left of the console for a last column."""
+    """Return the remaining width of the console for a last column."""
     return max(12, console().width - sum(column.width + 2 for column in columns))
 
 
 def lines_of(
     names: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str], shrinks: str
 ) -> list[str]:
-    """Return a table as lines that fit the console: the columns `left` stand left, and `shrinks` is cut where needed."""
+    """Return a table as lines that fit the console: columns `left` are left-aligned, and `shrinks` is cut if needed."""
     widths = [
         max(len(name), *(len(one[place]) for one in rows)) if rows else len(name)
         for place, name in enumerate(names)
@@ -93,7 +93,7 @@ def lines_of(
     columns = [
         Column(name, width, name not in left) for name, width in zip(names, widths, strict=True)
     ]
-    # Names that differ at their ends must not look the same.
+    # Names that differ at their ends must stay distinguishable.
     shrunk = {one[place] for one in rows}
     middle = len({fitted(text, widths[place]) for text in shrunk}) < len(shrunk)
     cut = [
@@ -125,12 +125,12 @@ def wrapped(text: str, indent: int) -> list[str]:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Format a number, or a dash where there is none."""
+    """Format a number, or a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}"
 
 
 def seconds(value: float | None) -> str:
-    """Format a duration in the unit that suits it."""
+    """Format a duration in a suitable unit."""
     if value is None:
         return "–"
     if value < 1:
@@ -161,5 +161,5 @@ def some(names: list[str], most: int = 6) -> str:
 
 
 def training_usage(model: str) -> str:
-    """Return how to train a model whose tasks are not known."""
+    """Return the usage of `hud train` for a model."""
     return f"Usage: hud train {model} TASKS, with TASKS a .py, .json or .jsonl file of tasks, or a folder"

@@ -15,7 +15,7 @@ PAGE = 1000
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command's work to its end, also where the calling thread has an event loop of its own."""
+    """Run a command's coroutine, also in a thread with a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -25,7 +25,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def model_path(slug: str, *rest: str) -> str:
-    """Return the path of a model's routes; raises `UsageError` for a hub id: a slug has no slash."""
+    """Return the path of a model's routes; raises `UsageError` for a hub id, which has a slash."""
     if "/" in slug:
         raise UsageError(
             f"There is no model {slug!r}: the names of models have no slash (hud models list). "
@@ -35,7 +35,7 @@ def model_path(slug: str, *rest: str) -> str:
 
 
 def ask(method: str, path: str, body: Any = None) -> Any:
-    """Make one request of the platform; raises `HudError` for an answer that is an error."""
+    """Send a request to the platform; raises `HudError` for an error response."""
 
     from hud.client import connect
 
@@ -49,7 +49,7 @@ def ask(method: str, path: str, body: Any = None) -> Any:
 async def pages(
     path: str, most: int | None = None, *, first: int = 0
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield the items of a paged route from the `first` on, page by page, at most `most` of them."""
+    """Yield the items of a paged route from `first` on, page by page, at most `most`."""
     from hud.client import connect
 
     offset, end = first, None if most is None else first + most

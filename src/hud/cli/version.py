@@ -14,7 +14,7 @@ from hud import __version__, settings
 @click.command(name="version")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
-    """Print the version, and those of the parts that matter."""
+    """Print the version, and the versions of the main dependencies."""
     parts = {
         "openhud": __version__,
         "python": platform.python_version(),

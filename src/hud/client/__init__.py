@@ -1,7 +1,7 @@
-"""The one way in which the SDK asks the platform: in this process, or over HTTP.
+"""The SDK's client of the platform: embedded in this process, or over HTTP.
 
-Importing it is cheap. With `HUD_API_URL` set it speaks HTTP to a server; otherwise it drives the same ASGI
-application in this process, over `HUD_HOME`.
+Importing it is cheap. With `HUD_API_URL` it sends requests to a server; otherwise it calls the same ASGI application in
+this process, over `HUD_HOME`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _lock = threading.Lock()
 
 
 def connect() -> Client:
-    """Return the client of the platform that the settings name now."""
+    """Return the client of the platform in the current settings."""
     with _lock:
         return _connected(settings.load())
 
 
 def recorder() -> JournalRecorder:
-    """Return this process's recorder for the platform that the settings name now."""
-    from hud.client.recording import JournalRecorder  # Serialization; a mere caller needs none.
+    """Return this process's recorder for the platform in the current settings."""
+    from hud.client.recording import JournalRecorder  # Imports serialization libraries.
 
     now = settings.load()
     key = (now.home, now.api_url, now.api_key)
@@ -55,13 +55,13 @@ def _connected(now: settings.Settings) -> Client:
 
 
 def _journals(home: Path, api_url: str | None) -> Path:
-    """Return the folder of records that wait for the platform at `api_url`; None: this machine's."""
+    """Return the folder of journals for the platform at `api_url`; None: the embedded platform."""
     folder = home / "journal"
     return folder if api_url is None else folder / re.sub(r"[^A-Za-z0-9.-]+", "_", api_url)
 
 
 def disconnect(home: Path) -> None:
-    """Close what this process holds open for a `HUD_HOME`."""
+    """Close this process's clients and recorders of a `HUD_HOME`."""
     with _lock:
         recorders = [_recorders.pop(key) for key in list(_recorders) if key[0] == home]
         clients = [_clients.pop(key) for key in list(_clients) if key[0] == home]
@@ -72,10 +72,10 @@ def disconnect(home: Path) -> None:
 
 
 def _forget() -> None:
-    """Begin afresh in a forked child: connections to a database do not survive a fork."""
+    """Reset the state in a forked child: database connections do not survive a fork."""
     global _lock
     _lock = threading.Lock()
-    # Kept, unused: even closing them here would be felt by the parent.
+    # Kept unused: closing them would affect the parent.
     _inherited.extend(_clients.values())
     _clients.clear()
     _recorders.clear()

@@ -1,4 +1,4 @@
-"""Source folders as archives: what goes in, and how big it is."""
+"""Archives of source folders: selection of files, and their size."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ DEFAULT_EXCLUDES = (
     "*.egg-info",
 )
 SECRETS = (".env", ".env.*", "*.env")
-"""Never packed, whatever the ignore files say."""
+"""Always excluded, regardless of ignore files."""
 IGNORE_FILES = (".gitignore", ".dockerignore")
 
 
 @dataclass(frozen=True)
 class Packed:
-    """Content of an archive."""
+    """Contents of an archive."""
 
     files: list[str]
     size: int
@@ -44,20 +44,20 @@ class Packed:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return a folder's source files in a fixed order, no symbolic links. Raises `NotFoundError` for no such folder."""
+    """Return a folder's source files in a fixed order, no symbolic links. Raises `NotFoundError` for a missing folder."""
     if not folder.is_dir():
         raise NotFoundError(f"There is no folder {folder}.")
     lines: list[str] = []
     for name in IGNORE_FILES:
         if (folder / name).is_file():
             lines += (folder / name).read_text(encoding="utf-8", errors="replace").splitlines()
-    # Later lines win: an ignore file may bring back a default, never a secret.
+    # Later lines take precedence: an ignore file can include a default again, never a secret.
     spec = pathspec.GitIgnoreSpec.from_lines([*DEFAULT_EXCLUDES, *lines, *SECRETS, ".git"])
     brings_back = any(line.startswith("!") for line in lines)
     found = []
     for place, folders, names in os.walk(folder):
         here = Path(place)
-        # Whole trees are left out unseen, unless a line brings back something that may lie in them.
+        # Ignored trees are not traversed, unless a negated line may match a path in them.
         folders[:] = [
             name
             for name in folders
@@ -79,11 +79,11 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def pack(folder: Path, target: IO[bytes]) -> Packed:
-    """Write a folder's source as a gzip tar, reproducible byte for byte. Raises `UsageError` where it has no files."""
+    """Write a folder's source as a gzip tar, reproducible byte for byte. Raises `UsageError` for a folder without files."""
     found = files_of(folder)
     if not found:
         raise UsageError(f"{folder} holds no files to deploy.")
-    # Without the time that gzip would note: the same source makes the same archive.
+    # Without gzip's time stamp: equal sources make equal archives.
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as squeezed,
         tarfile.open(fileobj=squeezed, mode="w") as archive,

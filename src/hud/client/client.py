@@ -1,4 +1,4 @@
-"""`Client`: requests to the platform, with its errors as ours."""
+"""`Client`: requests to the platform; its errors are raised as `HudError`s."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 import random
 import threading
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -30,9 +31,9 @@ RETRIED = (502, 503, 504)
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 2.0
 PATIENCE_SECONDS = 120.0
-"""Longest total time of retries for a server that names a time to retry, in seconds."""
+"""Longest total time of retries with `Retry-After`, in seconds."""
 LONGEST_WAIT_SECONDS = 30.0
-"""Most that a server may ask for with `Retry-After`."""
+"""Longest accepted `Retry-After`, in seconds."""
 TIMEOUT_SECONDS = 600.0
 _KINDS: dict[int, type[HudError]] = {
     400: UsageError,
@@ -43,10 +44,10 @@ _KINDS: dict[int, type[HudError]] = {
 
 
 class Client:
-    """A connection to one platform.
+    """A client of one platform.
 
-    Methods return the answer's JSON and raise `UsageError` (and its kinds) for what the caller can mend,
-    `StoreError` where the store failed, `PlatformError` otherwise. Safe to use from several event loops.
+    Methods return the response's JSON and raise `UsageError` (and its subclasses) for errors of the caller, `StoreError`
+    for failures of the store, `PlatformError` otherwise. Safe to use from several event loops.
     """
 
     def __init__(
@@ -69,13 +70,13 @@ class Client:
 
     @property
     def embedded(self) -> EmbeddedPlatform | None:
-        """The platform in this process; None where it is a server."""
+        """The platform in this process; None for a server."""
         if self.api_url is not None:
             return None
         if self._embedded is None:
-            with self._opening:  # The recorder's thread and its caller may both be first.
+            with self._opening:  # The recorder's thread and its caller may race here.
                 if self._embedded is None:
-                    # Loads a web framework and the database.
+                    # Imports a web framework and the database.
                     from hud.client.embedded import EmbeddedPlatform
 
                     assert self._home is not None
@@ -83,7 +84,7 @@ class Client:
         return self._embedded
 
     async def get(self, path: str, *, params: dict[str, Any] | None = None) -> Any:
-        """GET `path`; faults on the way are retried."""
+        """GET `path`; connection failures are retried."""
         return await self._send("GET", path, params=params, retry=True)
 
     async def post(
@@ -95,7 +96,7 @@ class Client:
         headers: dict[str, str] | None = None,
         retry: bool = False,
     ) -> Any:
-        """POST `body` as JSON. Retried only where the caller says that a repetition is harmless."""
+        """POST `body` as JSON. Retried only if the caller declares it idempotent."""
         return await self._send(
             "POST", path, body=body, params=params, headers=headers, retry=retry
         )
@@ -109,6 +110,31 @@ class Client:
     async def delete(self, path: str) -> Any:
         """DELETE `path`."""
         return await self._send("DELETE", path, retry=True)
+
+    async def download(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the bytes at `path`; a connection that breaks is opened again where it broke.
+
+        Raises as the other methods do, and `PlatformError` 503 after several breaks without progress.
+        """
+        received, breaks, wait = 0, 0, FIRST_WAIT_SECONDS / 4
+        while True:
+            headers = {"range": f"bytes={received}-"} if received else {}
+            try:
+                async with self._pool().stream("GET", path, headers=headers) as answer:
+                    if not answer.is_success:
+                        await answer.aread()
+                        _content(answer)
+                    if received and answer.status_code != 206:
+                        raise PlatformError(f"{self.api_url} cannot continue {path}.", 503)
+                    async for piece in answer.aiter_raw():
+                        received, breaks = received + len(piece), 0
+                        yield piece
+                return
+            except httpx.TransportError as error:
+                breaks += 1
+                if breaks >= ATTEMPTS:
+                    raise PlatformError(f"{self.api_url}{path} broke off: {error}.", 503) from error
+                await asyncio.sleep(wait * 2**breaks)
 
     def close(self) -> None:
         """Close the platform of this process."""
@@ -171,13 +197,13 @@ class Client:
 
 
 def _retry_after(answer: httpx.Response) -> float | None:
-    """Return how long the server asks to wait, where it says so in seconds."""
+    """Return the value of `Retry-After` in seconds, or None."""
     said = answer.headers.get("retry-after", "")
     return min(max(float(said), 0.5), LONGEST_WAIT_SECONDS) if said.isdecimal() else None
 
 
 def _content(answer: httpx.Response) -> Any:
-    """Return the answer's JSON, or raise what it says."""
+    """Return the response's JSON, or raise its error."""
     if answer.is_success:
         return orjson.loads(answer.content) if answer.content else {}
     try:

@@ -1,6 +1,6 @@
-"""The platform in this process: the same ASGI application that a server runs.
+"""The platform in this process: the same ASGI application as a server's.
 
-The one module below the platform that reaches up to it.
+The only module below `platform/` that imports it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class EmbeddedPlatform:
-    """One `HUD_HOME`, opened."""
+    """An open `HUD_HOME`."""
 
     def __init__(self, home: Path, database: str | None = None) -> None:
         self.app = create_app(PlatformConfig(home, database=database))
@@ -25,7 +25,7 @@ class EmbeddedPlatform:
         self.transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)
 
     async def policy(self, slug: str, checkpoint: str | None) -> ChatModel | None:
-        """Return the policy of a registered model, without HTTP in between; None for a provider's model."""
+        """Return the policy of a registered model, for sampling without HTTP; None for a provider's model."""
         if await self.parts.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
             return None
         record = self.parts.registry.of(LOCAL.team_id).model(slug)
@@ -33,5 +33,5 @@ class EmbeddedPlatform:
         return model
 
     def close(self) -> None:
-        """Close the store, and stop what samples."""
+        """Close the store and the samplers."""
         self.parts.close()

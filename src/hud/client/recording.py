@@ -1,6 +1,6 @@
-"""The recorder: what happens becomes lines of a journal, which a thread ships to the platform.
+"""The recorder: events become lines of a journal, which a thread ships to the platform.
 
-Hot path: recording an event is encoding it and, once for each turn of the event loop, one `write`. See
+Hot path: recording an event costs its encoding and, once per iteration of the event loop, one `write`. See
 docs/decisions/0001-journal-before-store.md.
 """
 
@@ -28,19 +28,21 @@ from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.token_columns import added_prompt
 
 MAX_COUNT = 2**31 - 1
-"""Largest count of tokens that a run's columns hold."""
+"""Largest token count in a run's columns."""
 
 _open: weakref.WeakSet[JournalRecorder] = weakref.WeakSet()
 
 
 class EventRecorder(ABC):
-    """Makes journal lines of what it hears; where they go is its subclasses'."""
+    """Encoder of recorded events as journal lines; subclasses store them."""
 
     def __init__(self) -> None:
         self._last_prompt: dict[str, tuple[int, list[int]]] = {}
+        self._openings: dict[str, dict[str, Any]] = {}
+        """By trace, of the runs in progress."""
 
     def job_started(self, job: RecordedJob) -> None:
-        # Subagents' jobs are over when their runs are: no process says so.
+        # Subagents' jobs end with their runs; no process records their end.
         pid = os.getpid() if job.called_by is None else None
         payload = {
             "name": _text(job.name),
@@ -59,7 +61,8 @@ class EventRecorder(ABC):
         self._add(encode_event(b"Z", job.id, 0, encode_json({"status": status, "at": _now()})))
 
     def run_started(self, run: RecordedRun) -> None:
-        self._add(encode_event(b"R", run.trace_id, 0, encode_json(_opening(run))))
+        opening = self._openings[run.trace_id] = _opening(run)
+        self._add(encode_event(b"R", run.trace_id, 0, encode_json(opening)))
 
     def step_recorded(self, trace_id: str, step: Step) -> None:
         sample = step.sample if isinstance(step, AgentStep) else None
@@ -70,9 +73,11 @@ class EventRecorder(ABC):
 
     def run_ended(self, run: RecordedRun) -> None:
         self._last_prompt.pop(run.trace_id, None)
+        opening = self._openings.pop(run.trace_id, None)
         trace, grade, usage = run.trace, run.grade, run.trace.usage
         payload = {
-            **_opening(run),
+            **(opening or _opening(run)),
+            "model": _text(run.model),
             "status": _text(trace.status),
             "reward": run.reward,
             "checkpoint": _text(_checkpoint(trace.steps)),
@@ -114,26 +119,26 @@ class EventRecorder(ABC):
 
 
 class MemoryRecorder(EventRecorder):
-    """Keeps the lines, for whoever brings them on."""
+    """Recorder that keeps the lines in memory, for a process that forwards them."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lines: list[bytes] = []
 
     def take(self) -> bytes:
-        """Return what was recorded so far, and forget it."""
+        """Return and clear the recorded lines."""
         lines, self._lines = self._lines, []
         return b"".join(lines)
 
     async def flush(self) -> None:
-        """Nothing waits here."""
+        """No effect: lines are not shipped from here."""
 
     def _add(self, line: bytes) -> None:
         self._lines.append(line)
 
 
 class JournalRecorder(EventRecorder):
-    """Records to a journal in `folder`, and ships it through `client`. Safe to use from several threads."""
+    """Recorder to a journal in `folder`, shipped through `client`. Thread-safe."""
 
     def __init__(self, folder: Path, client: Client) -> None:
         super().__init__()
@@ -143,13 +148,13 @@ class JournalRecorder(EventRecorder):
         self._lock = threading.Lock()
         self._buffer: list[bytes] = []
         self._scheduled: asyncio.AbstractEventLoop | None = None
-        """The event loop whose turn's end the buffer waits for."""
+        """The event loop at whose next iteration the buffer is written."""
         self._failure: StoreError | None = None
         _open.add(self)
         atexit.register(self.close)
 
     async def flush(self) -> None:
-        """Wait until everything recorded is in the store; raises `StoreError` if it cannot be."""
+        """Wait until all recorded events are in the store; raises `StoreError` on failure."""
         if self.closed:
             return
         self._write()
@@ -158,7 +163,7 @@ class JournalRecorder(EventRecorder):
         await self._shipper.flush()
 
     def close(self) -> None:
-        """Ship what is left, and close the journal; what could not be shipped stays in it."""
+        """Ship the remaining events and close the journal; unshipped events remain in it."""
         if self.closed:
             return
         self._write()
@@ -167,7 +172,7 @@ class JournalRecorder(EventRecorder):
         self._shipper.close()
 
     def abandon(self) -> None:
-        """Let go in a forked child: the journal is its parent's."""
+        """Detach in a forked child: the journal belongs to its parent."""
         self.closed = True
         self._buffer.clear()
         atexit.unregister(self.close)
@@ -176,7 +181,7 @@ class JournalRecorder(EventRecorder):
     # -- inside -------------------------------------------------------------------------------------
 
     def _add(self, line: bytes) -> None:
-        """Queue a line; everything of one turn of the event loop is written at its end, in one call."""
+        """Queue a line; all lines of an event-loop iteration are written at its end, in one call."""
         if self.closed:
             raise StoreError("This recorder was closed; open another with hud.client.recorder().")
         with self._lock:
@@ -192,7 +197,7 @@ class JournalRecorder(EventRecorder):
                 self._scheduled = loop
                 loop.call_soon(self._write)
             elif self._scheduled is not loop:
-                # Another thread's loop, or one that was stopped before its turn ended.
+                # Another thread's loop, or one that was stopped within the iteration.
                 self._write()
         if self._failure is not None:
             raise self._failure
@@ -205,7 +210,7 @@ class JournalRecorder(EventRecorder):
             try:
                 self._shipper.append(b"".join(self._buffer))
             except StoreError as error:
-                # The lines stay in the buffer; whoever records is told, and the next flush tries again.
+                # The lines stay in the buffer; the error is raised to the caller, and the next flush retries.
                 self._failure = error
                 return
             self._failure = None
@@ -213,7 +218,7 @@ class JournalRecorder(EventRecorder):
 
 
 def _opening(run: RecordedRun) -> dict[str, Any]:
-    """Fields of a run known at its start."""
+    """Fields of a run at its start."""
     return {
         "job_id": run.job_id,
         "group_id": run.group_id,
@@ -226,7 +231,7 @@ def _opening(run: RecordedRun) -> dict[str, Any]:
 
 
 def _checkpoint(steps: Sequence[Step]) -> str | None:
-    """The checkpoint whose weights drew the first turn."""
+    """The checkpoint whose weights sampled the first turn."""
     samples = (step.sample for step in steps if isinstance(step, AgentStep))
     return next((sample.checkpoint for sample in samples if sample is not None), None)
 
@@ -236,12 +241,12 @@ def _task(task: Any) -> Any:
 
 
 def _text(value: Any) -> str | None:
-    """Return what an agent or a caller set as the text that its column holds."""
+    """Return a value set by an agent or a caller as text for its column."""
     return value if value is None or isinstance(value, str) else repr(value)
 
 
 def _count(value: int) -> int:
-    """Return a count as its column holds it: a server that reports 2**40 tokens loses no run."""
+    """Return a count limited to its column's range: an absurd count of a server must not lose the run."""
     return max(0, min(value, MAX_COUNT))
 
 
@@ -255,5 +260,5 @@ def _abandon_all() -> None:
             recorder.abandon()
 
 
-# A forked child must not ship, empty or hold the lock of its parent's journal.
+# A forked child must not ship or truncate its parent's journal, or hold its lock.
 os.register_at_fork(after_in_child=_abandon_all)

@@ -1,7 +1,7 @@
-"""The shipper: owns a process's journal, and a thread that brings what is in it to the platform.
+"""The shipper: owner of a process's journal, with a thread that sends its lines to the platform.
 
-It knows bytes, offsets and acknowledgements; what the bytes mean is the recorder's business. As long as the
-platform does not acknowledge, the journal keeps everything, and it is tried again.
+Works on bytes, offsets and acknowledgements; independent of the lines' contents. Lines remain in the journal, and are
+retried, until the platform acknowledges them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from hud.errors import HudError, PlatformError, StoreError
 from hud.trace.recording.journal import Journal, orphaned_journals, set_aside
 
 BATCH_BYTES = 4 << 20
-GATHER_SECONDS = 0.05
-"""Seconds for which events are gathered before they are shipped, unless a flush waits."""
+GATHER_SECONDS = 0.2
+"""Time for which events are batched before shipping, unless a flush waits, in seconds."""
 KEEP_BYTES = 1 << 20
-"""The journal is emptied when the store has all of it and it has grown beyond this."""
+"""Size in bytes above which a fully shipped journal is truncated."""
 ROTATE_BYTES = 64 << 20
-"""Once so much of the journal was shipped, what is left moves to a new one."""
+"""Shipped bytes after which the rest moves to a new journal."""
 RETRY_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0
-"""Seconds for which a flush waits for a platform that does not answer."""
+"""Time-out of a flush for an unreachable platform, in seconds."""
 
 
 class Shipper:
@@ -38,9 +38,9 @@ class Shipper:
         self._journal = Journal(folder)
         self._lock = threading.Lock()
         self._shipped = 0
-        """Bytes of the journal that the platform has."""
+        """Acknowledged bytes of the journal."""
         self._gone = 0
-        """Bytes that were shipped and are no longer in the journal."""
+        """Shipped bytes that were removed from the journal."""
         self._waiting: list[tuple[int, float, Future[None]]] = []
         self._something = threading.Event()
         self._hurry = threading.Event()
@@ -59,7 +59,7 @@ class Shipper:
             self._hurry.set()
 
     async def flush(self) -> None:
-        """Wait until everything appended is in the store; raises `StoreError` if it does not get there."""
+        """Wait until all appended lines are in the store; raises `StoreError` on failure."""
         shipped: Future[None] = Future()
         with self._lock:
             written = self._gone + self._journal.size
@@ -71,7 +71,7 @@ class Shipper:
         await asyncio.wrap_future(shipped)
 
     def close(self) -> None:
-        """Ship what is left and close the journal; what could not be shipped stays there for the next process."""
+        """Ship the remaining lines and close the journal; unshipped lines remain for the next process."""
         self._closing = True
         self._hurry.set()
         self._something.set()
@@ -82,7 +82,7 @@ class Shipper:
             self._journal.close()
 
     def abandon(self) -> None:
-        """Let go in a forked child: the journal, and the thread, are its parent's."""
+        """Detach in a forked child: the journal and the thread belong to its parent."""
         self._closing = True
         self._journal.abandon()
 
@@ -90,7 +90,7 @@ class Shipper:
 
     def _work(self) -> None:
         with asyncio.Runner() as runner:
-            if self._client.api_url is not None:  # The embedded platform looks for orphans itself.
+            if self._client.api_url is not None:  # The embedded platform collects orphans itself.
                 with contextlib.suppress(HudError):
                     runner.run(send_orphans(self._client, self.folder))
             while True:
@@ -103,7 +103,7 @@ class Shipper:
                     while self._pending():
                         runner.run(self._ship_batch())
                         self._tell_waiting()
-                # Whatever it is, it must reach whoever waits, and must not end the thread.
+                # Any error is raised in the waiting callers, and must not end the thread.
                 except Exception as error:
                     self._tell_failure(error, closing)
                     self._something.set()
@@ -130,7 +130,7 @@ class Shipper:
                 self._rotate()
 
     def _rotate(self) -> None:
-        """Move what is not shipped to a new journal, so that constant recording does not fill the disk."""
+        """Move unshipped lines to a new journal, so that continuous recording does not fill the disk."""
         left = self._journal.read(self._shipped, self._journal.size - self._shipped)
         new = Journal(self.folder)
         try:
@@ -138,7 +138,7 @@ class Shipper:
         except StoreError:
             new.close()
             return
-        # Until here both hold it; ingesting twice changes nothing.
+        # Until here both files have the lines; ingestion is idempotent.
         self._journal.clear()
         self._journal.close()
         self._journal = new
@@ -155,7 +155,7 @@ class Shipper:
                 future.set_result(None)
 
     def _tell_failure(self, error: Exception, closing: bool) -> None:
-        """Tell those whose patience is over; only for a platform that does not answer they have any."""
+        """Fail the flushes whose time-out has passed; they have one for an unreachable platform only."""
         final = closing or not isinstance(error, PlatformError)
         now = time.monotonic()
         with self._lock:
@@ -175,12 +175,12 @@ class Shipper:
 
 
 async def send(client: Client, folder: Path, batch: bytes) -> None:
-    """Bring journal lines to the platform; what it cannot understand is kept aside in `folder`."""
+    """Send journal lines to the platform; rejected lines are kept in a file in `folder`."""
     answer = await client.post("/v2/ingest", batch)
     set_aside(folder, batch, answer["damaged"])
 
 
 async def send_orphans(client: Client, folder: Path) -> None:
-    """Bring what processes left that died before their platform had it."""
+    """Ship the journals of dead processes."""
     for data in orphaned_journals(folder):
         await send(client, folder, data)

@@ -32,7 +32,7 @@ def decoder_type(device: torch.device | str) -> type[Decoder]:
 def runner_type(decoder: AnyDecoder, bank: AdapterBank | None = None) -> type[Runner]:
     """Return the class that computes a sampler's passes with `decoder`."""
     now = settings.load()
-    if bank is not None:  # Neither computes each row with its own adapter.
+    if bank is not None:  # Neither supports an adapter per row.
         return Runner
     if decoder.device.type == "cpu" and now.cpu_kernels:
         from hud.engine.cpu.fused_decoder import can_be_fused
@@ -48,7 +48,7 @@ def runner_type(decoder: AnyDecoder, bank: AdapterBank | None = None) -> type[Ru
 
 
 def _paged(decoder: AnyDecoder) -> bool:
-    """Return whether `engine/cuda/paged_attention.py` takes the decoder's heads."""
+    """Return whether `engine/cuda/paged_attention.py` supports the decoder's head sizes."""
     size = decoder.config.head_dim
     fits = isinstance(decoder, Decoder) and size >= 16 and size.bit_count() == 1
     return fits and find_spec("triton") is not None

@@ -1,8 +1,8 @@
-"""Causal attention of packed sequences: where each sequence lies, and which one it continues.
+"""Causal attention of packed sequences with shared prefixes.
 
-Sequences are packed end to end, (T, ...). Attention alone needs them side by side: they are padded, and what comes out is
-unpadded. A sequence may continue another one, its **prefix**: the prompt that a group of runs shares is then computed once,
-and the gradients of all that continue it meet in it.
+Sequences are packed end to end, (T, ...). For attention they are padded, and its output is unpadded. A sequence may
+continue another one, its **prefix**: the shared prompt of a group of runs is then computed once, and receives the summed
+gradients of its continuations.
 
 Every packing has `attend(q, k, v, rows)`, which returns (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D); or
 (N, heads * D) of the tokens `rows` (N,) alone.
@@ -35,7 +35,7 @@ def chosen(rows: Tensor | None, x: Tensor) -> Tensor:
 
 
 class Packing:
-    """Sequences that stand alone. A token attends to those before it in its own sequence."""
+    """Independent sequences. A token attends to those before it in its own sequence."""
 
     def __init__(self, cu_seqlens: Tensor) -> None:
         lengths = cu_seqlens[1:] - cu_seqlens[:-1]
@@ -53,7 +53,7 @@ class Packing:
         return chosen(rows, self.unpad(attended))
 
     def pad(self, x: Tensor) -> Tensor:
-        """(T, heads, D) to (S, heads, L, D). Padding stands behind every real token, so causality hides it."""
+        """(T, heads, D) to (S, heads, L, D). Padding follows the real tokens, so the causal mask hides it."""
         if self.single:
             return x.transpose(0, 1).unsqueeze(0)
         padded = x.new_zeros(self.rows * self.longest, *x.shape[1:]).index_copy(0, self.index, x)
@@ -66,7 +66,7 @@ class Packing:
 
 
 class SharedPacking:
-    """Sequences of which the later ones continue some of the first.
+    """Sequences, of which later ones continue some of the first.
 
     `prefixes` (S,) int64 holds the row of each sequence's prefix, or -1; those with -1 come first. A
     continuation attends to the whole of its prefix and to its own tokens so far.
@@ -84,10 +84,10 @@ class SharedPacking:
         before = cu_seqlens[rows]
         shown = cu_seqlens[rows + 1] - before
         reach = torch.arange(int((shown + lengths).max()), device=device)
-        # (S', K): place among the sequence's own tokens, if not negative.
+        # (S', K): index among the sequence's own tokens, if not negative.
         mine = reach - shown[:, None]
         source = torch.where(mine < 0, before[:, None] + reach, own[:, None] + mine)
-        # Keys past the end are never allowed below; they only need to exist.
+        # Keys past the end are masked below; their values do not matter.
         self.sources = torch.where(mine < lengths[:, None], source, 0)
         steps = torch.arange(self.continued.longest, device=device)
         self.allowed = (mine[:, None, :] <= steps[:, None]).unsqueeze(1)  # (S', 1, L, K)
@@ -95,7 +95,7 @@ class SharedPacking:
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
         border = self.border
-        # One copy in the backward pass, as slices are not.
+        # One copy in the backward pass, unlike slices.
         queries, continued = q.tensor_split((border,))
         first = self.alone.attend(queries, k[:border], v[:border])
         attended = F.scaled_dot_product_attention(
@@ -108,14 +108,14 @@ class SharedPacking:
         return chosen(rows, torch.cat((first, self.continued.unpad(attended))))
 
     def _mask(self, dtype: torch.dtype) -> Tensor:
-        """Return what is added to scores: made once, where attention would make it of `allowed` in every layer."""
+        """Return the additive mask of scores, computed once for all layers."""
         if self._added is None or self._added.dtype != dtype:
             zeros = torch.zeros(self.allowed.shape, dtype=dtype, device=self.allowed.device)
             self._added = zeros.masked_fill_(~self.allowed, -torch.inf)
         return self._added
 
     def _gather(self, x: Tensor) -> Tensor:
-        """(T, kv_heads, D) to (S', kv_heads, K, D): what each continuation can see, prefix first."""
+        """(T, kv_heads, D) to (S', kv_heads, K, D): the keys or values of each continuation, prefix first."""
         rows, reach = self.sources.shape
         seen = x.index_select(0, self.sources.flatten())
         return seen.view(rows, reach, *x.shape[1:]).transpose(1, 2)

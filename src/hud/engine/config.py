@@ -43,7 +43,7 @@ class DecoderConfig:
 
     @property
     def ours(self) -> bool:
-        """True for the family that `Decoder` computes; `transformers` computes the others."""
+        """True for the family supported by `Decoder`; others use `transformers`."""
         return self.model_type in ARCHITECTURES.values()
 
     @property
@@ -137,7 +137,7 @@ def token_ids(value: Any) -> tuple[int, ...]:
 
 
 def _foreign(folder: Path, name: str) -> DecoderConfig:
-    """Return the shape of a model outside the family, as far as sampling and training need it."""
+    """Return the dimensions of a model outside the family that sampling and training need."""
     from transformers import AutoConfig  # Seconds to import, and most models are of the family.
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
@@ -159,7 +159,7 @@ def _foreign(folder: Path, name: str) -> DecoderConfig:
         raise UsageError(f"{path}: {name} {problem}.")
     heads = shape.num_attention_heads
     context = getattr(shape, "max_position_embeddings", None) or 2048
-    # Within its window, a sliding attention is a full one.
+    # Within its window, sliding attention equals full attention.
     window = getattr(shape, "sliding_window", None) or context
     return DecoderConfig(
         model_type=shape.model_type,

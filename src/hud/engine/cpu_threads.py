@@ -1,9 +1,9 @@
 """CPU threads of sampling and training, which differ for small models.
 
-A decode step of a small model is many tiny operations, and handing each to a second thread costs more than it
-brings: measured on two cores with 0.8 million parameters, 18,600 tokens/s on one thread, 10,000 on two. A packed
-training pass is few large ones: 13,500 tokens/s on one, 22,200 on two. OMP_NUM_THREADS overrides all of it, and
-HUD_SAMPLERS sets how many processes sample a small model.
+A decode step of a small model is many tiny operations, for which a second thread costs more than it gains: measured on two
+cores with 0.8 million parameters, 18,600 tokens/s on one thread, 10,000 on two. A packed training pass is few large ones:
+13,500 tokens/s on one, 22,200 on two. OMP_NUM_THREADS overrides all of it, and HUD_SAMPLERS sets how many processes sample
+a small model.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The reference decoder: Llama, Qwen2 and Qwen3 in plain PyTorch, read top to bottom.
 
 Two ways through the same weights: packed sequences without padding (training), and new tokens on top of a key-value cache
-(sampling). It knows token ids and positions; it knows nothing of text, requests or losses. Module names are those of Hugging
+(sampling). Works on token ids and positions; independent of text, requests and losses. Module names are those of Hugging
 Face checkpoints, so a state dict needs no renaming. Faster layers replace these from outside (`engine/cpu`, `engine/cuda`).
 """
 
@@ -134,7 +134,9 @@ class Body(nn.Module):
 
 def _embedding(count: int, size: int) -> nn.Embedding:
     weight = torch.empty(count, size)
-    if not weight.is_meta:  # There torch would load its compiler, for two seconds, to draw nothing.
+    if (
+        not weight.is_meta
+    ):  # torch would import its compiler, for two seconds, without sampling anything.
         nn.init.normal_(weight)
     embedding: nn.Embedding = nn.Embedding.from_pretrained(weight, freeze=False)  # type: ignore[no-untyped-call]
     return embedding

@@ -91,7 +91,7 @@ class LoraLinear(nn.Module):
 def attach(decoder: nn.Module, config: LoraConfig) -> None:
     """Freeze a decoder and wrap its target layers. Wrapped layers of the same rank are left as they are.
 
-    Raises `UsageError` for layers wrapped with another rank or scale, and where no layer has a target's name.
+    Raises `UsageError` for layers wrapped with another rank or scale, and if no layer has a target's name.
     """
     decoder.requires_grad_(False)
     generator = torch.Generator().manual_seed(config.seed)
@@ -178,7 +178,7 @@ def save_adapter(decoder: nn.Module, config: LoraConfig, folder: Path, *, base: 
 
 
 def read_adapter_config(folder: Path) -> LoraConfig:
-    """Return the configuration of a saved adapter. Raises `StoreError` where it is missing or damaged."""
+    """Return the configuration of a saved adapter. Raises `StoreError` if it is missing or damaged."""
     try:
         read: dict[str, Any] = json.loads((folder / _CONFIG).read_text())
         targets = read["target_modules"]
@@ -197,7 +197,7 @@ def read_adapter_config(folder: Path) -> LoraConfig:
 def load_adapter(decoder: nn.Module, folder: Path) -> LoraConfig:
     """Put a saved adapter on a decoder, in place; the decoder is wrapped first where it is not yet.
 
-    Raises `StoreError` where its files are missing, damaged or another model's.
+    Raises `StoreError` if its files are missing, damaged or another model's.
     """
     config = read_adapter_config(folder)
     try:

@@ -56,14 +56,14 @@ class TurnSampler(Protocol):
         """Allow changes of the weights inside the block; see `Policy.exclusive`."""
 
     def revive(self) -> None:
-        """Sample again, after a failure or `close`."""
+        """Restart sampling, after a failure or `close`."""
 
     def close(self) -> None:
         """Stop sampling."""
 
 
 class Policy:
-    """A decoder, its chat format and its sampler. Training changes the weights in place."""
+    """A decoder with its chat format and sampler. Training changes the weights in place."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Policy:
 
     @property
     def closed(self) -> bool:
-        """True once it samples no more."""
+        """True after sampling has stopped."""
         return self._samplers.closed
 
     @property
@@ -154,11 +154,11 @@ class Policy:
         return self._samplers.queue_length()
 
     def revive(self) -> None:
-        """Sample again with the same weights, after a failure or `close`."""
+        """Restart sampling with the same weights, after a failure or `close`."""
         self._samplers.revive()
 
     def constraint(self, grammar: str) -> Constraint:
-        """Return a grammar that binds one sequence. Raises `UsageError` for an invalid one."""
+        """Return the grammar state of a sequence. Raises `UsageError` for an invalid grammar."""
         return grammars_of(self.chat.folder, self.chat.end_id).compile(grammar)
 
     def chat_model(self, name: str) -> PolicyChatModel:

@@ -1,4 +1,4 @@
-"""Decoders from Hugging Face folders, and back."""
+"""Decoders from and to Hugging Face folders."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"\(os error (\d+)\)")
 def write_tensors(
     tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None
 ) -> None:
-    """Write tensors to a file. Raises `OSError` where it cannot be written, such as on a full disk."""
+    """Write tensors to a file. Raises `OSError` if it cannot be written, such as on a full disk."""
     try:
         save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:

@@ -1,7 +1,8 @@
-"""Decoders outside the Llama, Qwen2 and Qwen3 families: `transformers` models with our attention.
+"""Decoders outside the Llama, Qwen2 and Qwen3 families: `transformers` models with OpenHUD's attention.
 
-Any causal language model that uses `transformers`' attention interface runs here. Attention is that of our packed sequences or
-of our key-value cache, so the model samples with continuous batching and trains on packed sequences, more slowly than ours.
+Any causal language model that uses `transformers`' attention interface runs here. Attention is replaced by that of packed
+sequences or of the key-value cache, so the model samples with continuous batching and trains on packed sequences, more
+slowly than `Decoder`.
 """
 
 from __future__ import annotations
@@ -109,13 +110,13 @@ def load_transformers(
 ) -> TransformersDecoder:
     """Load a model that `transformers` knows. Raises `StoreError` for one that it cannot load."""
     progress: Any = logging
-    progress.disable_progress_bar()  # It would break our own progress display.
+    progress.disable_progress_bar()  # It would break the progress display.
     try:
         # Code that comes with weights is not run.
         causal: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=dtype, attn_implementation=_OURS, trust_remote_code=False
         )
-    except Exception as error:  # transformers raises whatever its parts raise
+    except Exception as error:  # transformers raises many kinds of errors
         raise StoreError(f"transformers cannot load {folder}: {error}") from error
     return TransformersDecoder(config, causal.to(device)).eval()
 
@@ -135,7 +136,7 @@ def _attention(
     del attention_mask, settings
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     if scaling is not None:
-        q = q * (scaling * q.shape[-1] ** 0.5)  # We divide by the square root of D ourselves.
+        q = q * (scaling * q.shape[-1] ** 0.5)  # Our attention divides by √D.
     layer = module.layer_idx
     assert isinstance(layer, int)
     attended = hud_attend(layer, q, k.contiguous(), v.contiguous())

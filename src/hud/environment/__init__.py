@@ -1,4 +1,4 @@
-"""Environments: tools, templates, and one run's world.
+"""Environments: tools, templates, and the state of a run.
 
 env = Environment("letters")
 
@@ -67,7 +67,7 @@ __getattr__ = lazy(
         "Workspace": ".workspace",
         "bind": ".channel",
         "serve": ".channel",
-        # For `Task.run` and subagent tools. Evaluation knows environments, not the other way round: only loaded when used.
+        # For `Task.run` and subagent tools. Evaluation depends on environments, so it is imported at first use only.
         "Taskset": "hud.eval.tasksets.taskset",
         "play_here": "hud.eval.subagents",
     },

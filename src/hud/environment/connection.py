@@ -1,4 +1,4 @@
-"""`Connection`: one run's world, whether it lives in this process or far away."""
+"""`Connection`: the interface of a run's environment, local or remote."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ class ToolOutcome:
 
     result: ToolResult
     observed: dict[str, Any] = field(default_factory=dict)
-    """`state` (what `@env.observe` returned); of the parts `screenshot` (an image block), `files`, `resources`; `tools` where
-    these are others now."""
+    """`state` (of `@env.observe`); `screenshot` (an image block), `files`, `resources` (of parts); `tools` if changed."""
 
 
 class Connection(Protocol):
-    """One run's environment. Exactly one task is started and graded over it."""
+    """A run's environment. Exactly one task is started and graded over it."""
 
     name: str
     version: str
@@ -32,7 +31,7 @@ class Connection(Protocol):
 
     @property
     def capabilities(self) -> list[Capability]:
-        """Capabilities for agents, with the addresses of the environment's machine; see `reach`."""
+        """Capabilities for agents, with addresses on the environment's machine; see `reach`."""
         ...
 
     async def list_tools(self) -> list[ToolSpec]:
@@ -42,26 +41,26 @@ class Connection(Protocol):
     async def call_tool(
         self, name: str, arguments: dict[str, Any] | str, *, timeout: float | None = None
     ) -> ToolOutcome:
-        """Call a tool. What goes wrong inside the tool is an error result, not an exception."""
+        """Call a tool. The tool's own failures are error results, not exceptions."""
         ...
 
     async def delegate(self, name: str, arguments: dict[str, Any] | str) -> Delegation | ToolResult:
-        """Return what a call of a subagent's tool delegates, or an error result for wrong arguments.
+        """Return the delegated task of a subagent tool's call, or an error result for wrong arguments.
 
-        Raises `EnvironmentFault` where the environment cannot say what the subagent is to do.
+        Raises `EnvironmentFault` if the environment cannot make the subagent's task.
         """
         ...
 
     async def nested(self, name: str) -> Connection:
-        """Open a fresh run of a subagent's environment, nested in this one; whoever asks closes it."""
+        """Open a new run of a subagent's environment, nested in this one; the caller closes it."""
         ...
 
     async def reach(self, capability: Capability) -> Capability:
-        """Return `capability` with an address that works from here."""
+        """Return `capability` with an address reachable from this machine."""
         ...
 
     async def observe(self) -> dict[str, Any]:
-        """Return what is new to be seen, after a tool that worked past the environment (over a capability)."""
+        """Return the new observations after a tool that used a capability directly."""
         ...
 
     async def list_tasks(self) -> list[dict[str, Any]]:
@@ -73,7 +72,7 @@ class Connection(Protocol):
     ) -> StartFrame:
         """Run the setup half of a template. Raises `EnvironmentFault`, or `UsageError` for wrong arguments.
 
-        `training_progress`: share of the training that is done, 0 to 1, where the run is played for one.
+        `training_progress`: completed share of the training run, 0 to 1; None outside training.
         """
         ...
 
@@ -82,9 +81,9 @@ class Connection(Protocol):
         ...
 
     async def cancel(self) -> None:
-        """Drop the started task."""
+        """Cancel the started task."""
         ...
 
     async def close(self) -> None:
-        """End the run: shutdown hooks run, and what the run held is freed."""
+        """End the run: run the shutdown hooks and free the run's resources."""
         ...

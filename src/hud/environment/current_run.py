@@ -1,7 +1,7 @@
-"""The run that the current code works for.
+"""The current run, as a context variable.
 
-The scope is a context variable, so code that runs concurrently for two runs of one environment, in tasks
-or in threads, reaches its own state only.
+Code that runs concurrently for two runs of one environment, in tasks or in threads, therefore has its own run's state
+only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class State(SimpleNamespace):
-    """One run's own things: `env.state.database = ...`."""
+    """Attributes of a run: `env.state.database = ...`."""
 
     def __getattr__(self, name: str) -> object:
         raise AttributeError(
@@ -29,7 +29,7 @@ _current: ContextVar[dict[int, EnvironmentRun] | None] = ContextVar("hud_run", d
 
 
 class entered:  # noqa: N801 - used as a function; a class, as it is entered several times in each rollout
-    """Scope of a run: inside, it is the run of its environment, and so are those it is nested in."""
+    """Scope of a run: within it, this run and those that it is nested in are the current runs of their environments."""
 
     __slots__ = ("_progress", "_run", "_token")
 
@@ -50,11 +50,11 @@ class entered:  # noqa: N801 - used as a function; a class, as it is entered sev
 
 
 def run_of(environment: object) -> EnvironmentRun | None:
-    """Return the run of `environment` that the calling code works for, if it works for one."""
+    """Return the current run of `environment`, or None."""
     runs = _current.get()
     return runs.get(id(environment)) if runs else None
 
 
 def runs_in_scope() -> list[EnvironmentRun]:
-    """Return the runs that the calling code works for, the innermost first."""
+    """Return the current runs, innermost first."""
     return list(reversed((_current.get() or {}).values()))

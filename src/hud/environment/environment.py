@@ -1,7 +1,6 @@
-"""`Environment`: what an agent may touch, and the tasks that can be done in it.
+"""`Environment`: declaration of tools, templates, capabilities and hooks.
 
-An environment is a declaration: tools, templates and hooks. Nothing runs until a run is opened, and every
-run has its own state.
+Nothing is executed until a run is opened, and every run has its own state.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ Added = TypeVar("Added", bound="Tool | AgentTool | Template | Capability | Part[
 
 
 class Environment:
-    """A named world with tools and templates.
+    """A named set of tools, templates, capabilities and parts.
 
     `reward_range` bounds the rewards of its templates; declare `(-1.0, 1.0)` to allow penalties below zero.
     """
@@ -56,9 +55,9 @@ class Environment:
         self.templates: dict[str, Template] = {}
         self.tool_specs: list[ToolSpec] = []
         self.parts: dict[str, Part[Any]] = {}
-        """Parts by name; every run has its own."""
+        """Parts by name; each run opens its own."""
         self.capabilities: list[Capability] = []
-        """Capabilities that exist already and are the same for every run."""
+        """Capabilities of servers outside of runs, shared by all runs."""
         self.initialize_hooks: list[Callable[[], Any]] = []
         self.shutdown_hooks: list[Callable[[], Any]] = []
         self.observe_hook: Callable[[], Any] | None = None
@@ -67,7 +66,7 @@ class Environment:
         for capability in capabilities or []:
             self.add(capability)
         self.source_file: str | None = caller.f_code.co_filename if caller is not None else None
-        """The file in which the environment was made; a runtime of another process loads it from there."""
+        """The file that created the environment; other processes load it from there."""
 
     def __repr__(self) -> str:
         return (
@@ -81,7 +80,7 @@ class Environment:
 
     @property
     def state(self) -> State:
-        """The state of the run that the calling tool, hook or template works for. Raises `UsageError` outside a run."""
+        """The state of the current run, for tools, hooks and templates. Raises `UsageError` outside a run."""
         run = run_of(self)
         if run is None:
             raise UsageError(
@@ -92,8 +91,8 @@ class Environment:
     def add(self, addition: Added) -> Added:
         """Add a tool, a template, a capability or a part, and return it.
 
-        Every run brings a `Part` up and down; a `Capability` exists already and is the same for every run, or, added
-        inside a run, is offered in that run alone. Raises `UsageError` for a name that is taken.
+        A `Part` is opened and closed by every run. A `Capability` is shared by all runs or, if added within a run, belongs
+        to that run alone. Raises `UsageError` for a name in use.
         """
         if isinstance(addition, Capability):
             run = run_of(self)
@@ -132,7 +131,7 @@ class Environment:
         self.add(capability)
 
     def opened(self, part: Part[Opened]) -> Opened:
-        """Return what the run that the calling tool, hook or template works for has of `part`."""
+        """Return the current run's `OpenPart` of `part`."""
         return part.opened
 
     workspace = adds(
@@ -163,8 +162,8 @@ class Environment:
     ) -> dict[str, ConnectedServer]:
         """Add the servers of an `mcpServers` JSON (or of the file at that path), and return them by name.
 
-        With `prefix` the tools of each are called `SERVER_TOOL`; `include` and `exclude` choose for each server
-        by its name. The rest is as for `connect_mcp`.
+        With `prefix` the tools of each are named `SERVER_TOOL`; `include` and `exclude` are by server name. All other
+        arguments are those of `connect_mcp`.
         """
         servers = connected_servers(config, prefix, include or {}, exclude or {}, lifetime)
         return {server.name: self.add(server) for server in servers}
@@ -191,7 +190,7 @@ class Environment:
     ) -> Any:
         """Make a sync or async function a tool (`@env.tool`, or `@env.tool(...)`).
 
-        `timeout` is in seconds. The function stays callable as it was.
+        `timeout` is in seconds. The function remains callable.
         """
 
         def register(function: Function) -> Function:
@@ -224,8 +223,8 @@ class Environment:
     ) -> Any:
         """Make an async generator with two yields a template: the prompt, then the reward.
 
-        `returns` is the type of the answer; the template then receives an `Answer[T]`. `input` is a type that
-        describes what the prompt holds, for those who list the tasks.
+        `returns` is the type of the answer; the template then receives an `Answer[T]`. `input` is the type of the prompt's
+        contents, for the list of tasks.
         """
 
         def register(function: Episode) -> Template:
@@ -253,14 +252,14 @@ class Environment:
         return function
 
     def observe(self, function: Function) -> Function:
-        """Record the environment's state in the trace: what `function` (sync or async, no arguments) returns, as JSON.
+        """Record the environment's state in the trace: the result of `function` (sync or async, no arguments), as JSON.
 
-        It is called once the task's setup half is over, and after each tool call, of the environment's tools and over
-        capabilities alike. One that raises fails the run as the environment's fault.
+        It is called after the task's setup half and after each tool call, of the environment's tools and over
+        capabilities. An exception fails the run with `EnvironmentFault`.
         """
         self.observe_hook = function
         return function
 
     def run(self) -> EnvironmentRun:
-        """Return a fresh run of this environment in this process: `async with env.run() as run`."""
+        """Return a new run of this environment in this process: `async with env.run() as run`."""
         return EnvironmentRun(self)

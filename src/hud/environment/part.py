@@ -1,7 +1,7 @@
-"""Parts: what an environment has afresh for each run, such as an MCP server, a workspace, a browser.
+"""Parts: resources opened for each run, such as an MCP server, a workspace, a browser.
 
-A `Part` is the declaration, which templates, hooks, tools and graders hold: what it says and does is always of the run
-they work for. Opening it gives the `OpenPart` of one run. A part knows nothing of other parts, of templates or of the wire.
+A `Part` is the declaration, used by templates, hooks, tools and graders; its methods apply to the current run. Opening it
+returns the `OpenPart` of a run. Parts are independent of each other, of templates and of the control channel.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class RunTool(Protocol):
-    """A tool of one run."""
+    """A tool of a run."""
 
     @property
     def spec(self) -> ToolSpec: ...
@@ -39,44 +39,44 @@ class RunTool(Protocol):
     async def call(
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
-        """Call it; what goes wrong inside is an error result. `timeout` is in seconds."""
+        """Call the tool; its failures are error results. `timeout` is in seconds."""
         ...
 
 
 class OpenPart:
-    """Resource of one run. Subclasses override the methods that apply to them."""
+    """Resource of a run. Subclasses override the methods that apply to them."""
 
     capability: Capability | None = None
     """Capability for agents; its address is on the loopback of this machine."""
 
     def tools(self) -> Mapping[str, RunTool]:
-        """Tools that the environment has because of it, by name; they may change during the run."""
+        """Tools that it adds to the environment, by name; they may change during the run."""
         return {}
 
     async def observe(self) -> dict[str, Any]:
-        """Return what is new since it was last asked, for the trace: `screenshot` (an image block), `files`."""
+        """Return the changes since the last call, for the trace: `screenshot` (an image block), `files`."""
         return {}
 
     async def follow_files(self) -> Following | None:
-        """Return what follows its files from now on, where it has any that may be told of."""
+        """Return a tracker of its files from now on; None without any to record."""
         return None
 
     async def begin_task(self) -> None:
-        """Let agents in: a task begins."""
+        """Admit agents: a task starts."""
 
     async def begin_grading(self) -> None:
-        """End every process and connection of the agent, and let it in no more until another task begins."""
+        """End every process and connection of the agent, and refuse new ones until the next task starts."""
 
     def fault(self) -> str | None:
-        """Return why the run cannot go on, in a sentence, or None."""
+        """Return the reason, in a sentence, why the run cannot continue, or None."""
         return None
 
     def broken_by_agent(self) -> bool:
-        """True where what `fault` tells of ended by itself after an agent was at work in it."""
+        """True if `fault` ended by itself after an agent had used it."""
         return False
 
     def check(self) -> None:
-        """Raise where the run cannot go on: `AgentFault` where its agent broke it, else `EnvironmentFault`."""
+        """Raise if the run cannot continue: `AgentFault` if its agent caused it, else `EnvironmentFault`."""
         problem = self.fault()
         if problem is None:
             return
@@ -91,23 +91,23 @@ Added = TypeVar("Added", bound="Part[Any]")
 
 
 class Part(ABC, Generic[Opened]):
-    """Declaration of a resource of each run, for `env.add`."""
+    """Declaration of a per-run resource, for `env.add`."""
 
     name: str
-    """Unique in an environment; its entry in the manifest's `capabilities`."""
+    """Unique name in an environment; its key in the manifest's `capabilities`."""
     confines_shells = False
-    """True where commands of an agent run in a sandbox of this part, not on this machine."""
+    """True if an agent's commands run in a sandbox of this part, not on this machine."""
 
     @abstractmethod
     def open(self, run: EnvironmentRun) -> AbstractAsyncContextManager[Opened]:
-        """Bring it up for `run`: before the initialize hooks, and down after the shutdown hooks.
+        """Open it for `run`, before the initialize hooks; close it after the shutdown hooks.
 
-        It may be entered in one task and left in another.
+        Entering and leaving may happen in different tasks.
         """
 
     @property
     def opened(self) -> Opened:
-        """The resource of the current run. Raises `UsageError` outside a run, and while it is not up."""
+        """The resource of the current run. Raises `UsageError` outside a run, and while it is not open."""
         for run in runs_in_scope():
             opened = run.parts.of(self)
             if opened is not None:
@@ -153,7 +153,7 @@ class OpenParts:
         return bool(self._opened)
 
     async def open(self, parts: Iterable[Part[Any]], run: EnvironmentRun) -> None:
-        """Bring all up, in order. Raises `EnvironmentFault`; those that came up stay until `close`."""
+        """Open all, in order. Raises `EnvironmentFault`; those already open remain so until `close`."""
         for part in parts:
             try:
                 self._opened[id(part)] = part, await self._stack.enter_async_context(part.open(run))
@@ -174,7 +174,7 @@ class OpenParts:
         return [capability for capability in found if capability is not None]
 
     def tools(self) -> dict[str, RunTool]:
-        """Return the tools of all parts; of two with one name, the first part's."""
+        """Return the tools of all parts; for equal names, the first part's."""
         tools: dict[str, RunTool] = {}
         for _, opened in self._opened.values():
             for name, tool in opened.tools().items():
@@ -182,7 +182,7 @@ class OpenParts:
         return tools
 
     async def observe(self) -> dict[str, Any]:
-        """Return what is new in any part; where two tell of the same, the later one's key ends in its name."""
+        """Return the changes in all parts; a key that two parts use is suffixed with the later part's name."""
         seen: dict[str, Any] = {}
         for part, opened in self._opened.values():
             for key, value in (await opened.observe()).items():
@@ -190,27 +190,27 @@ class OpenParts:
         return seen
 
     async def follow_files(self) -> dict[str, Following]:
-        """Return what follows the files of each part that has any, by the part's name."""
+        """Return the file trackers of the parts, by the part's name."""
         found = {part.name: await opened.follow_files() for part, opened in self._opened.values()}
         return {name: follower for name, follower in found.items() if follower is not None}
 
     async def begin_task(self) -> None:
-        """Let agents into every part."""
+        """Admit agents to every part."""
         for _, opened in self._opened.values():
             await opened.begin_task()
 
     async def begin_grading(self) -> None:
-        """End what the agent left running in any part; what the grading half then sees changes no more."""
+        """End the agent's remaining processes in all parts, so that their state is fixed during grading."""
         for _, opened in self._opened.values():
             await opened.begin_grading()
 
     def check(self) -> None:
-        """Raise `EnvironmentFault`, or `AgentFault`, where a part says that the run cannot go on."""
+        """Raise `EnvironmentFault`, or `AgentFault`, if a part reports that the run cannot continue."""
         for _, opened in self._opened.values():
             opened.check()
 
     async def close(self) -> None:
-        """Bring all down, the last one first."""
+        """Close all, in reverse order."""
         try:
             await self._stack.aclose()
         finally:

@@ -1,4 +1,4 @@
-"""One run of an environment in this process: `Connection` without anything in between."""
+"""A run of an environment in this process: the direct implementation of `Connection`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 
 CALLS_END_SECONDS = 5.0
-"""Limit for ending tool calls that are still running when an answer is graded."""
+"""Time-out for cancelling running tool calls before grading, in seconds."""
 
 
 class EnvironmentRun:
-    """A run's own state, its started template, and its tools.
+    """A run's state, its started template, and its tools.
 
-    A subagent's run is nested `within` the one that called it: its tools reach that one's state too, and it ends
-    with it at the latest.
+    A subagent's run is nested `within` its caller's: its tools also access the caller's state, and it ends with the
+    caller's at the latest.
     """
 
     address = "local"
@@ -64,18 +64,18 @@ class EnvironmentRun:
         """Hidden arguments of subagents, by their tools."""
         self._nested: list[EnvironmentRun] = []
         self.added: list[Capability] = []
-        """Capabilities that a hook of this run added."""
+        """Capabilities added by hooks of this run."""
         self.training_progress: float | None = None
-        """Share of training that is done, where the task is played for it."""
+        """Completed share of the training run, 0 to 1; None outside training."""
         self._open = False
         self._grading = False
         self._calls: set[asyncio.Task[Any]] = set()
-        """Tasks that are in a tool call."""
+        """asyncio tasks of running tool calls."""
         self._template: Template | None = None
         self._episode: AsyncGenerator[Any, Any] | None = None
 
     async def open(self) -> EnvironmentRun:
-        """Bring the parts up, and run the initialize hooks. Raises `EnvironmentFault` where a hook raises."""
+        """Open the parts, and run the initialize hooks. Raises `EnvironmentFault` if a hook raises."""
         self._open = True
         if self.environment.parts:
             await self.parts.open(self.environment.parts.values(), self)
@@ -102,7 +102,7 @@ class EnvironmentRun:
         return [*self.environment.capabilities, *self.added, *self.parts.capabilities()]
 
     async def reach(self, capability: Capability) -> Capability:
-        return capability  # Its address is one of this machine already.
+        return capability  # Its address is local already.
 
     async def observe(self) -> dict[str, Any]:
         seen: dict[str, Any] = {}
@@ -169,7 +169,7 @@ class EnvironmentRun:
         return tool
 
     async def _state(self) -> Any:
-        """Return what the environment's observe hook returns; None where it has none."""
+        """Return the result of the environment's observe hook; None without one."""
         hook = self.environment.observe_hook
         if hook is None:
             return None
@@ -184,7 +184,7 @@ class EnvironmentRun:
     async def start(
         self, task_id: str, args: dict[str, Any], *, training_progress: float | None = None
     ) -> StartFrame:
-        """Start a task; return its prompt. Raises `NotFoundError` for no template, `EnvironmentFault` if it fails."""
+        """Start a task; return its prompt. Raises `NotFoundError` without the template, `EnvironmentFault` if it fails."""
         self.training_progress = training_progress
         template = self.environment.templates.get(task_id)
         if template is None:
@@ -216,7 +216,7 @@ class EnvironmentRun:
         return frame if state is None else replace(frame, state=state)
 
     async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
-        """End the task; return its grade frame. Raises `UsageError` where no task is in progress."""
+        """End the task; return its grade frame. Raises `UsageError` without a task in progress."""
         if self._template is None or self._episode is None:
             raise UsageError("no task in progress")
         template, episode = self._template, self._episode
@@ -231,7 +231,7 @@ class EnvironmentRun:
             self._grading = False
 
     async def _end_calls(self) -> None:
-        """Cancel the tool calls that the agent left running; one that does not end is not waited for long."""
+        """Cancel the agent's running tool calls, with a time-out for calls that do not end."""
         calls = self._calls - {asyncio.current_task()}
         for task in calls:
             task.cancel()
@@ -248,7 +248,7 @@ class EnvironmentRun:
         try:
             check_answer(answer, limit=None)
         except AgentFault as fault:
-            # Our own clients refuse it where the agent gives it; others send what they were given.
+            # OpenHUD's clients validate the answer; others may send anything.
             with entered(self):
                 await episode.aclose()
             low, high = self.reward_range
@@ -268,7 +268,7 @@ class EnvironmentRun:
                 await episode.aclose()
 
     async def close(self) -> None:
-        """End the run, all of it. Raises `EnvironmentFault` afterwards where a hook, the template or a part fails."""
+        """End the run completely. Then raises `EnvironmentFault` if a hook, the template or a part failed."""
         if not self._open:
             return
         self._open = False
@@ -308,7 +308,7 @@ class EnvironmentRun:
         await self.close()
 
     async def _close_quietly(self) -> None:
-        """Close after a failed start, whose own error is the one to tell."""
+        """Close after a failed start; errors of closing are suppressed in favour of the start's."""
         try:
             await self.close()
         except EnvironmentFault:

@@ -1,4 +1,4 @@
-"""Two byte streams joined: what comes out of either goes into the other."""
+"""Relay of two byte streams."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Stream = tuple[StreamReader, StreamWriter]
 
 
 async def relay(one: Stream, other: Stream, *, idle_seconds: float | None = None) -> None:
-    """Carry bytes both ways until both have ended, and close both.
+    """Relay bytes in both directions until both have ended, and close both streams.
 
-    The end of one way is passed on, and the other way may still carry. A way that breaks, or carries nothing for
-    `idle_seconds`, ends both.
+    The end of one direction is forwarded, while the other may continue. An error, or `idle_seconds` without a byte, ends
+    both.
     """
     try:
         await asyncio.gather(
@@ -36,7 +36,7 @@ async def _carry(reader: StreamReader, writer: StreamWriter, idle_seconds: float
                 writer.write(data)
                 await writer.drain()
     except (OSError, TimeoutError):
-        writer.transport.abort()  # The other way then comes to its end.
+        writer.transport.abort()  # The other direction then ends, too.
     else:
         with suppress(OSError):
             if writer.can_write_eof():

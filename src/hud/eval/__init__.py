@@ -121,10 +121,10 @@ __getattr__ = lazy(__name__, _HOMES)
 
 
 class _CallableModule(ModuleType):
-    """This module: imported by name, and called like the function that it once was."""
+    """Module type that is also callable, for `hud.eval(task)`."""
 
     def __call__(self, task: Task, **options: Any) -> AbstractAsyncContextManager[Run]:
-        """Bring `task` up and yield its run; see `hud.eval.evaluate` for the options."""
+        """Open `task` and yield its run; see `hud.eval.evaluate` for the options."""
         from hud.eval.eval_context import evaluate
 
         return evaluate(task, **options)

@@ -1,4 +1,4 @@
-"""`Chat`: a conversation with an agent, each turn of it one rollout of a task that takes `messages`.
+"""`Chat`: a conversation with an agent; each turn is a rollout of a task with the argument `messages`.
 
 chat = Chat(assistant(messages=[]), create_agent("my-model"))
 print((await chat.send("Book me a flight")).content)
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 
 
 class Chat:
-    """Plays `task` once for each message, with the conversation so far as its argument `messages`.
+    """A conversation that plays `task` for each message, with the conversation so far as its argument `messages`.
 
-    `messages` is the conversation, as chat messages: keep it, and set it, to go on another time. All turns
-    belong to one job.
+    `messages` is the conversation, as chat messages: store and set it to continue later. All turns belong to one job.
     """
 
     def __init__(
@@ -46,9 +45,9 @@ class Chat:
         self.job: Job | None = None
 
     async def send(self, message: str | Sequence[Any]) -> Trace:
-        """Say `message` (text, or content blocks) and return the trace whose `content` is the reply.
+        """Send `message` (text, or content blocks) and return the trace; its `content` is the reply.
 
-        A turn without a reply raises `UsageError`, and the conversation stays as it was before it.
+        Raises `UsageError` for a turn without a reply; the conversation then stays unchanged.
         """
         said = {"role": "user", "content": _plain(message)}
         task = self.task.model_copy(

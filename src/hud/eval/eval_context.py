@@ -1,4 +1,4 @@
-"""The older form, `async with hud.eval(task) as ctx:`: a run whose middle is the caller's code."""
+"""The older form, `async with hud.eval(task) as ctx:`: a run whose agent is the caller's code."""
 
 from __future__ import annotations
 
@@ -29,25 +29,32 @@ async def evaluate(
     name: str | None = None,
     runtime: Provider | None = None,
     job: Job | None = None,
+    group_id: str | None = None,
     rollout_timeout: float | None = None,
     recorder: Recorder | None = None,
 ) -> AsyncIterator[Run]:
-    """Bring `task` up, yield its run, and grade it at the end, unless `agent.run(ctx)` already had it graded.
+    """Open `task`, yield its run, and grade it at the end, unless `agent.run(ctx)` did.
 
-    Raises what keeps the environment from coming up; an exception of the caller's code fails the run as the
-    agent's fault, and passes on.
+    `group_id`: group of the run; by default, the job's runs of one task are one group.
+
+    Raises the errors of opening the environment. An exception of the caller's code fails the run as an agent's failure,
+    and is raised again.
     """
     check_limit(rollout_timeout)
     provider = runtime if runtime is not None else LocalRuntime()
     opened = (
         job if job is not None else await Job.start(name or task.slug or task.id, recorder=recorder)
     )
-    # Attempts at one task in one job are compared with each other, as those of `Taskset.run(group=)` are.
-    earlier = [one for one in opened.runs if one.task == task and one.group_id is not None]
+    # Attempts at one task in one job are a group, as with `Taskset.run(group=)`.
+    earlier = [
+        one
+        for one in opened.runs
+        if one.task == task and one.group_id is not None and group_id in (None, one.group_id)
+    ]
     run = Run(
         task=task,
         job_id=opened.id,
-        group_id=earlier[-1].group_id if earlier else new_id(),
+        group_id=earlier[-1].group_id if earlier else group_id or new_id(),
         attempt=len(earlier),
         recorder=opened.recorder,
     )
@@ -73,7 +80,7 @@ async def evaluate(
 
 
 async def _bounded(run: Run, provider: Provider) -> None:
-    """Bring the run's environment up within its deadline, or raise what kept it from coming up."""
+    """Open the run's environment within its deadline, or raise the error."""
     limit = asyncio.timeout_at(run.live.deadline)
     try:
         async with limit:
@@ -85,5 +92,5 @@ async def _bounded(run: Run, provider: Provider) -> None:
 
 
 async def _already_played(run: Run) -> None:
-    """The caller's code was the agent."""
+    """The agent of a run by the caller's code."""
     del run

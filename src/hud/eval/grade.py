@@ -1,4 +1,4 @@
-"""`Grade`: what a run was worth."""
+"""`Grade`: the reward of a run, with its reasons."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hud.errors import GraderFault
 
 @dataclass(frozen=True)
 class Grade:
-    """The environment's verdict on a run.
+    """The environment's grade of a run.
 
-    `reward` is None where nothing was measured (the environment, the grader or the machinery failed): such
-    a run enters no mean and no group.
+    `reward` is None without a measurement (the environment, the grader or the infrastructure failed): the run enters no
+    mean and no group.
     """
 
     reward: float | None = None
@@ -26,11 +26,11 @@ class Grade:
     subscores: list[dict[str, Any]] = field(default_factory=list)
     """The tree of subscores: `{name, value, weight, children?, info?}`."""
     raw: dict[str, Any] = field(default_factory=dict)
-    """The grade frame as the environment sent it."""
+    """The environment's grade frame."""
 
     @classmethod
     def from_dict(cls, frame: dict[str, Any]) -> Grade:
-        """Return the grade that a frame of the control channel holds; raises `GraderFault` where it is none."""
+        """Return the grade of a control frame; raises `GraderFault` for an invalid one."""
         score = frame.get("score", frame.get("reward"))
         content, info, subscores = frame.get("content"), frame.get("info"), frame.get("subscores")
         return cls(
@@ -52,12 +52,12 @@ class Grade:
 
     @classmethod
     def agent_failed(cls) -> Grade:
-        """The grade of a run that its agent broke: that counts, as nothing achieved."""
+        """The grade of a run that its agent failed: it counts, with reward 0."""
         return cls(reward=0.0, done=False)
 
 
 def _reward(score: Any) -> float:
-    """Return a frame's score, a finite number."""
+    """Return a frame's score, a finite float."""
     if isinstance(score, int | float) and math.isfinite(score):
         return float(score)
     raise GraderFault(f"The environment graded with {score!r:.100}; a score is a finite number.")

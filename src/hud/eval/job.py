@@ -1,4 +1,4 @@
-"""`Job`: the receipt of a batch of runs, or of many batches that belong together."""
+"""`Job`: the results of a batch of runs, or of several related batches."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def default_recorder() -> Recorder:
     """Return the recorder of this process: the platform's, in this process or over HTTP."""
-    from hud import client  # Loads serialization, which a library user may not need.
+    from hud import client  # Imports serialization libraries, which not every user needs.
 
     return client.recorder()
 
 
 @dataclass(eq=False, repr=False)
 class Job:
-    """Runs in the order of their tasks, each task's group together."""
+    """Runs in the order of tasks, with each task's group adjacent."""
 
     id: str
     name: str
@@ -33,11 +33,11 @@ class Job:
     """Runs of each task."""
     taskset_id: str | None = None
     benchmark: str | None = None
-    """Name of the benchmark that its tasks are of."""
+    """Name of the tasks' benchmark."""
     called_by: str | None = None
-    """The job whose runs called these as their subagents."""
+    """The job of the callers, for subagents' runs."""
     interrupted: bool = False
-    """True when it was asked to stop before every run was started."""
+    """True if it was stopped before every run was started."""
     recorder: Recorder = field(default_factory=NullRecorder, repr=False)
 
     @classmethod
@@ -50,7 +50,7 @@ class Job:
         benchmark: str | None = None,
         recorder: Recorder | None = None,
     ) -> Job:
-        """Open a job; pass it to `run(..., job=job)` as often as you like, then `await job.finish()`.
+        """Open a job; pass it to any number of `run(..., job=job)`, then `await job.finish()`.
 
         Raises `UsageError` for a `group` below 1.
         """
@@ -68,13 +68,13 @@ class Job:
         return job
 
     async def finish(self) -> None:
-        """Close the job: nothing more will be added, and everything recorded is durable."""
+        """Close the job: no runs can be added, and all recorded data is durable."""
         self.recorder.job_ended(self)
         await self.recorder.flush()
 
     @property
     def reward(self) -> float | None:
-        """Mean reward over the runs that were measured; None if there is none."""
+        """Mean reward over the measured runs; None if there is none."""
         rewards = [run.reward for run in self.runs if run.reward is not None]
         return fmean(rewards) if rewards else None
 
@@ -88,13 +88,13 @@ class Job:
 
     @property
     def errors(self) -> list[Run]:
-        """The runs that failed, whosever fault it was."""
+        """The failed runs, of any failure kind."""
         return [run for run in self.runs if run.failed]
 
     @property
     def statistics(self) -> JobStatistics:
         """Means, intervals, pass@k and costs of the runs so far."""
-        from hud.eval.results.statistics import job_statistics  # NumPy loads when it is needed.
+        from hud.eval.results.statistics import job_statistics  # NumPy is imported on demand.
 
         return job_statistics([run.summary() for run in self.runs])
 

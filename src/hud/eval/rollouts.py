@@ -1,9 +1,9 @@
-"""`rollout`: one attempt, from bringing the environment up to taking it down.
+"""`rollout`: one attempt, from opening the environment to closing it.
 
     provision ─► task (setup) ─► user ─► agent and tool steps ─► task (evaluate) ─► close
 
-Whatever fails, the result is a `Run` that says what, and whose fault it was; only cancellation, a store that
-cannot be written and a runtime that cannot be used are raised. Every wait has an end.
+The result is always a `Run`, with error and failure kind; only cancellation, a store that cannot be written and an
+unusable runtime are raised. Every wait has a time-out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from hud.environment import Task
 
 ROLLOUT_SECONDS = 3600.0
-"""Limit of one rollout where the caller gives none: one hung episode must not block a job for ever."""
+"""Default time limit of a rollout, in seconds: a hung episode must not block a job."""
 CLOSE_SECONDS = 30.0
 """Limit for taking an environment down."""
 RETRIES = 2
@@ -117,10 +117,10 @@ async def _play_elsewhere(
     elsewhere: Callable[[Run, Player], Awaitable[None]],
     rollout_timeout: float | None,
 ) -> None:
-    """Have a runtime play a whole run, agent included, where this process is not."""
+    """Let a runtime play a whole run, agent included, elsewhere."""
     run.model = getattr(agent, "model_name", None)
-    run.recorder = NullRecorder()  # Whoever plays it records it.
-    # Theirs to keep: here, it would also count the wait for somebody to play it.
+    run.recorder = NullRecorder()  # The process that plays it records it.
+    # The playing process enforces the limit: here it would include queueing time.
     run.live.limit_seconds = math.inf if rollout_timeout is None else rollout_timeout
     try:
         await elsewhere(run, agent)
@@ -148,7 +148,7 @@ async def _attempt(
         except (Exception, asyncio.CancelledError) as error:
             settle(run, error, timed_out=limit.expired())
             repeatable = repeatable and not isinstance(error, RefusedError)
-        run.trace.extra.pop("retried_as", None)  # Nobody else says that a run is repeated.
+        run.trace.extra.pop("retried_as", None)  # The only record of the repetition.
         if run.failure_kind == "infrastructure" and repeatable:
             # The broken attempt stays on record, unmeasured, and names its successor.
             run.trace.extra["retried_as"] = new_id()
@@ -157,7 +157,7 @@ async def _attempt(
 
 
 async def prepare(agent: Player) -> None:
-    """Let the agent get ready once before a batch; its `UsageError`s reach the caller."""
+    """Prepare the agent for a batch; its `UsageError`s are raised."""
     ready = getattr(agent, "prepare", None)
     if ready is not None:
         await ready()
@@ -170,7 +170,7 @@ def check_limit(rollout_timeout: float | None) -> None:
 
 
 def set_deadline(run: Run, seconds: float | None) -> None:
-    """Give the run its limit, counted from now."""
+    """Set the run's deadline, counted from now."""
     seconds = ROLLOUT_SECONDS if seconds is None else seconds
     seconds = min(seconds, run_seconds_of(run.task.runtime_config))
     run.live.limit_seconds = seconds
@@ -211,7 +211,7 @@ async def take_down(run: Run) -> None:
                 await run.disconnect()
                 await world.__aexit__(None, None, None)
     except Exception as error:
-        # The grade stands: it was measured before. What broke is kept beside it.
+        # The grade is valid: it was measured before. The failure is recorded in addition.
         if isinstance(error, TimeoutError) and not str(error):
             error = TimeoutError(f"not down after {CLOSE_SECONDS:g} s")
         problem = f"The environment could not be taken down: {describe(error)}"

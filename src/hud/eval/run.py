@@ -1,6 +1,6 @@
-"""`Run`: one attempt at a task while it is played: its record, and the live part that acts on an environment.
+"""`Run`: an attempt at a task: its record, and its live state with the environment's connection.
 
-Holds tool calls, recording and grading. The order of a rollout, its limits and its retries are in `rollouts`.
+Implements tool calls, recording and grading. The order of a rollout, its limits and its retries are in `rollouts`.
 """
 
 from __future__ import annotations
@@ -41,52 +41,52 @@ if TYPE_CHECKING:
     from hud.environment.templates.task import Player, Provider
 
 DEEPEST = 3
-"""Deepest nesting of subagents: a run of this depth has none."""
+"""Maximum nesting depth of subagents."""
 
 LEAVE_SECONDS = 10.0
-"""Limit for closing an agent's connections."""
+"""Time-out for closing an agent's connections, in seconds."""
 
 Phase = Literal["provision", "setup", "agent", "tool", "grade", "over"]
-"""Phase of a run; it decides the failure kind of a time-out."""
+"""Phase of a run; it determines the failure kind of a time-out."""
 
 
 @dataclass(eq=False)
 class LiveRun:
-    """State of a run that only its player's process has: connections, limits, budget."""
+    """State of a run in the process that plays it: connections, limits, budget."""
 
     connection: Connection | None = None
     world: AbstractAsyncContextManager[Connection] | None = None
-    """Closes the environment."""
+    """Exit stack that closes the environment."""
     provider: Provider | None = None
-    """The runtime, for a verifier that has an environment of its own."""
+    """The runtime, for a verifier with its own environment."""
     phase: Phase = "provision"
     limit_seconds: float = math.inf
     deadline: float | None = None
-    """Time on the event loop's clock by which the run must be over."""
+    """Deadline of the run, on the event loop's clock."""
     agent: Player | None = None
     bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By capability: parameters of its connection for this task, where the template gives any."""
     budget: Budget = field(default_factory=Budget)
     reported: int = 0
-    """Steps that the recorder has."""
+    """Number of recorded steps."""
     attached: dict[str, RunTool] = field(default_factory=dict)
-    """Tools on the agent's side, by name."""
+    """Tools of the agent's side, by name."""
     clients: OpenClients | None = None
 
 
 @dataclass(eq=False, repr=False)
 class Run(RunRecord):
-    """A record, and what acts: agents call its tools, and the environment grades it."""
+    """An attempt at a task: agents call its tools, and the environment grades it."""
 
     training_progress: float | None = None
-    """Share of the training that is done, 0 to 1, where the run is played for one; graders read it."""
+    """Completed share of the training run, 0 to 1, for graders; None outside training."""
     recorder: Recorder = field(default_factory=NullRecorder)
     caller: Run | None = None
-    """The run that called this one as its subagent."""
+    """The calling run, for a subagent's run."""
     called_as: tuple[str, int] | None = None
-    """Name of the tool that it was called by, and the number of earlier calls of that tool by its caller."""
+    """Name of the subagent tool, and number of its caller's earlier calls of that tool."""
     children: list[Run] = field(default_factory=list)
-    """Its subagents' runs, in the order of their calls; those that broke and were repeated come last."""
+    """Its subagents' runs, in order of calls; failed, repeated runs come last."""
     live: LiveRun = field(default_factory=LiveRun)
 
     def __repr__(self) -> str:
@@ -101,7 +101,7 @@ class Run(RunRecord):
 
     @property
     def depth(self) -> int:
-        """Nesting depth: 0 for a run that is no subagent's."""
+        """Nesting depth: 0 for a top-level run."""
         return 0 if self.caller is None else self.caller.depth + 1
 
     @property
@@ -111,34 +111,35 @@ class Run(RunRecord):
 
     @property
     def budget(self) -> Budget:
-        """Steps and tokens that the run and its subagents may spend."""
+        """Budget of steps and tokens of the run and its subagents."""
         return self.live.budget
 
     @property
     def cost_usd(self) -> float | None:
-        """Cost of the model calls of the run and its subagents, as far as prices are known; None where none is."""
+        """Cost of the model calls of the run and its subagents with known prices; None without any."""
         costs = [self.trace.usage.cost_usd, *(child.cost_usd for child in self.children)]
         known = [cost for cost in costs if cost is not None]
         return sum(known) if known else None
 
     def record(self, step: Step) -> Step:
-        """Append a finished step to the trace and tell the recorder; raises `AgentFault` for what is no step."""
+        """Append a finished step to the trace and record it; raises `AgentFault` for other values."""
         check_step(step)
         if self.live.phase == "tool":
-            self.live.phase = "agent"  # A tool call was given up, and the agent went on.
+            self.live.phase = "agent"  # A tool call was abandoned, and the agent continued.
         self.trace.record(step)
-        self.report()
+        self.report(checked=step)
         return step
 
-    def report(self) -> None:
-        """Tell the recorder of every step that it has not heard of (an agent may append to the trace)."""
+    def report(self, checked: Step | None = None) -> None:
+        """Record every unrecorded step (an agent may append to the trace)."""
         if self.trace.trace_id is None:
-            return  # It stands for a caller who is elsewhere, and whose run is not ours to record.
+            return  # It represents a remote caller, which records its own run.
         steps = self.trace.steps
         while self.live.reported < len(steps):
             step = steps[self.live.reported]
             self.live.reported += 1
-            check_step(step)
+            if step is not checked:
+                check_step(step)
             self.recorder.step_recorded(self.trace_id, step)
 
     @property
@@ -148,7 +149,7 @@ class Run(RunRecord):
     async def open(self, reference: str) -> CapabilityClient:
         """Connect to the capability of that name or protocol (`ssh` or `ssh/2`), once; it is closed with the run.
 
-        Raises `NotFoundError` where the environment offers none.
+        Raises `NotFoundError` if the environment has none.
         """
         assert self.live.connection is not None, "the run has no environment (yet, or any more)"
         if self.live.clients is None:
@@ -156,7 +157,7 @@ class Run(RunRecord):
         return await self.live.clients.open(reference)
 
     def attach(self, tool: RunTool) -> None:
-        """Add a tool that works on the agent's side to `tools`; the environment's own of that name stays instead."""
+        """Add a tool of the agent's side to `tools`; an environment's tool of that name takes precedence."""
         name = tool.spec.name
         if all(name != known.name for known in self.tools):
             self.live.attached[name] = tool
@@ -165,21 +166,20 @@ class Run(RunRecord):
     async def call_tool(self, call: ToolCall, *, timeout: float | None = None) -> ToolResult:
         """Call a tool and record the step; a tool's own failure is an error result.
 
-        Raises `AgentFault` for arguments that cannot be carried (`hud.trace.limits`).
+        Raises `AgentFault` for arguments that cannot be transmitted (`hud.trace.limits`).
         """
         assert self.live.connection is not None, "the run has no environment (yet, or any more)"
         started = now()
         self.live.phase = "agent"
         check_arguments(call.name, call.arguments)
         if any(tool.delegated and tool.name == call.name for tool in self.tools):
-            from hud.eval.subagents import call_subagent  # It plays runs, and loads all of that.
+            from hud.eval.subagents import call_subagent  # Imports the modules that play runs.
 
             return await call_subagent(self, call)
         try:
             outcome = await self._called(self.live.connection, call, timeout)
         except BaseException:
-            # It tells whose fault it was, also where a limit passed in here: what an attached tool executes, the
-            # agent does.
+            # Failure kind of exceptions and time-outs: an attached tool's execution counts as the agent's.
             self.live.phase = "agent" if call.name in self.live.attached else "tool"
             raise
         step = ToolStep(call=call, result=outcome.result, started_at=started)
@@ -190,7 +190,7 @@ class Run(RunRecord):
         return outcome.result
 
     def _change_tools(self, listed: list[dict[str, Any]]) -> None:
-        """Have the tools that the environment has now; those that were attached stay."""
+        """Update to the environment's current tools; attached ones stay."""
         own = [ToolSpec.model_validate(spec) for spec in listed]
         if self.depth >= DEEPEST:
             own = [spec for spec in own if not spec.delegated]
@@ -210,7 +210,7 @@ class Run(RunRecord):
         return ToolOutcome(result, observed=await connection.observe())
 
     async def _leave(self) -> None:
-        """Close the agent's connections before its answer is graded; one that does not close holds up nothing."""
+        """Close the agent's connections before grading, with a time-out."""
         if self.live.clients is None:
             self.live.attached.clear()
             return
@@ -229,13 +229,13 @@ class Run(RunRecord):
             await clients.close()
 
     async def start(self) -> None:
-        """Start the task: the prompt arrives, and the setup and user steps are recorded."""
+        """Start the task: set the prompt, and record the setup and user steps."""
         assert self.live.connection is not None
         started = now()
         frame = await self.live.connection.start(
             self.task.id, self.task.args, training_progress=self.training_progress
         )
-        # After the setup half, which may decide what the task offers.
+        # After the setup half, which may add tools.
         self.tools = await self.live.connection.list_tools()
         if self.depth >= DEEPEST:
             self.tools = [tool for tool in self.tools if not tool.delegated]
@@ -247,7 +247,7 @@ class Run(RunRecord):
         self.live.phase = "agent"
 
     async def evaluate(self) -> None:
-        """Have the answer graded by the environment, and record the evaluate step."""
+        """Let the environment grade the answer, and record the evaluate step."""
         assert self.live.connection is not None
         self.report()
         answer = check_answer(self.trace.content) or ""
@@ -259,7 +259,7 @@ class Run(RunRecord):
         self.live.phase = "over"
 
     async def _verify(self, verifier: Task, frame: dict[str, Any]) -> None:
-        """Have the verifier judge the grade, in this environment or in its own; its grade is the run's."""
+        """Let the verifier grade the run, in this environment or in its own."""
         if verifier.env == self.task.env:
             assert self.live.connection is not None
             await self._verify_in(self.live.connection, verifier, frame)
@@ -283,7 +283,7 @@ class Run(RunRecord):
     async def _graded(
         self, connection: Connection, task: Task, answer: str, started: datetime
     ) -> dict[str, Any]:
-        """Have `task`, started over `connection`, grade `answer`; its grade is the run's."""
+        """Let `task`, started over `connection`, grade `answer`; its grade is the run's."""
         frame = await connection.grade(answer, self.trace)
         grade = Grade.from_dict(frame)
         if grade.is_error:
@@ -294,7 +294,7 @@ class Run(RunRecord):
         return frame
 
     def fail(self, kind: FailureKind, problem: str) -> None:
-        """End the run as failed by `kind`; only an agent's own failure counts, as reward 0."""
+        """End the run with a failure of `kind`; only an agent's failure counts, as reward 0."""
         self.failure_kind = kind
         self.error = problem
         self.trace.status = "error"
@@ -309,7 +309,7 @@ class Run(RunRecord):
         self.live.phase = "over"
 
     def successor(self) -> Run:
-        """Return the run that repeats this one, under the id that its trace names."""
+        """Return the run that repeats this one, with the id recorded in its trace."""
         again = Run(
             task=self.task,
             trace=Trace(trace_id=self.trace.extra["retried_as"]),
@@ -347,11 +347,11 @@ class Run(RunRecord):
         )
 
     async def play(self, agent: Player) -> None:
-        """Have `agent` play and the environment grade; failures are left in `error`, not raised."""
-        from hud.eval.rollouts import play  # The order of things is there, and it knows runs.
+        """Let `agent` play and the environment grade; failures are stored in `error`, not raised."""
+        from hud.eval.rollouts import play  # Imports this module.
 
         await play(self, agent)
 
     async def submit(self, answer: str) -> None:
-        """Give the answer, for code that plays a run without an agent."""
+        """Set the answer, for code that plays a run without an agent."""
         self.trace.content = answer

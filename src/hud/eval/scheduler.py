@@ -1,7 +1,7 @@
-"""Many rollouts at once: what to run, in which order, how many together, and how to stop.
+"""Scheduling of rollouts: plan, order, concurrency and stop.
 
-A fixed set of workers takes planned runs from one iterator, so that a job of a million runs costs no more
-memory or time for each than a job of ten.
+A fixed set of workers takes planned runs from one iterator, so that memory and time per run are independent of the number
+of runs.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Finished(Protocol):
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run to do."""
+    """A planned run."""
 
     task: Task
     attempt: int
@@ -52,17 +52,17 @@ class PlannedRun:
 
 
 def plan(tasks: Iterable[Task], group: int) -> list[PlannedRun]:
-    """Return `group` runs of each task, in order, each task's under one group id."""
+    """Return `group` runs of each task, in order, with a group id for each task."""
     return plan_missing(tasks, group, ())
 
 
 def plan_missing(
     tasks: Iterable[Task], group: int, finished: Iterable[Finished]
 ) -> list[PlannedRun]:
-    """Return the runs that are missing from `finished` to give each task `group` measured runs.
+    """Return the runs missing in `finished` for `group` measured runs of each task.
 
-    Runs without a reward (interrupted, or broken by environment, grader or machinery) are missing. What is
-    run now joins the group that is there already. Raises `UsageError` for a `group` below 1.
+    Runs without a reward (interrupted, or failed by environment, grader or infrastructure) are missing. New runs join the
+    existing group. Raises `UsageError` for a `group` below 1.
     """
     if group < 1:
         raise UsageError(f"group must be at least 1, not {group}.")
@@ -83,7 +83,7 @@ def plan_missing(
 
 
 class StopSignal:
-    """A request to stop: the first time no new run is started, the second time all are cancelled."""
+    """A request to stop: the first starts no new runs, the second cancels all."""
 
     def __init__(self) -> None:
         self.stopping = False
@@ -91,7 +91,7 @@ class StopSignal:
         self._cancel: list[Callable[[], object]] = []
 
     def request(self) -> None:
-        """Ask once to finish what is in flight; ask again to cancel it."""
+        """Request a stop: first after the active runs have finished, then by cancelling them."""
         if not self.stopping:
             self.stopping = True
             return
@@ -101,7 +101,7 @@ class StopSignal:
 
     @contextmanager
     def cancelling(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """Call `cancel` at the second request, while inside."""
+        """Call `cancel` at the second request, within the context."""
         self._cancel.append(cancel)
         try:
             yield
@@ -110,7 +110,7 @@ class StopSignal:
 
     @contextmanager
     def on_interrupt(self) -> Iterator[StopSignal]:
-        """Hear Ctrl-C as requests, while inside."""
+        """Handle Ctrl-C as a request, within the context."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self.request)
         try:
@@ -122,7 +122,7 @@ class StopSignal:
 async def make_ready(
     agent: Player, max_concurrent: int | None, rollout_timeout: float | None
 ) -> None:
-    """Raise `UsageError` for limits that make no sense, and let the agent get ready: before anything is on record."""
+    """Raise `UsageError` for invalid limits, and prepare the agent, before anything is recorded."""
     if max_concurrent is not None and max_concurrent < 1:
         raise UsageError(f"max_concurrent must be at least 1, not {max_concurrent}.")
     check_limit(rollout_timeout)
@@ -141,10 +141,10 @@ async def run_planned(
     on_run: Callable[[Run], None] | None = None,
     limit: asyncio.Semaphore | None = None,
 ) -> list[Run]:
-    """Do the planned runs and return those that ended, in the order of the plan.
+    """Play the planned runs and return the finished ones, in the order of the plan.
 
-    `on_run` is called with each run as it ends; `limit` bounds the runs of several calls together. Raises what stops the whole job: the runtime cannot be
-    used, or the store cannot be written.
+    `on_run` is called with each finished run; `limit` limits the total concurrency of several calls. Raises errors that
+    stop the whole job: an unusable runtime, or a store that cannot be written.
     """
     stop = stop if stop is not None else StopSignal()
     ended: dict[int, Run] = {}
@@ -167,7 +167,7 @@ async def run_planned(
             ended[index] = run
             if on_run is not None:
                 on_run(run)
-            # A rollout in this process may never wait; signals and recorders need their turn.
+            # A rollout in this process may never yield; signals and recorders need the event loop.
             await asyncio.sleep(0)
 
     width = min(max_concurrent or MAX_CONCURRENT, len(planned))
@@ -183,10 +183,10 @@ _collector_before: list[tuple[int, int, int]] = []
 
 @contextmanager
 def _patient_collector() -> Iterator[None]:
-    """Collect garbage less often while a batch runs.
+    """Reduce the frequency of garbage collection during a batch.
 
-    What a batch makes, it keeps: traces. Looking through them after every 700 allocations took a third of
-    its time. Batches may overlap; the last one out restores what the first one found.
+    A batch's objects are mostly kept (traces); collecting after every 700 allocations took a third of the time. Batches
+    may overlap; the last one restores the original thresholds.
     """
     before = gc.get_threshold()
     _collector_before.append(before)
@@ -205,7 +205,7 @@ def _patient_collector() -> Iterator[None]:
 async def _all(
     work: Callable[[], Coroutine[None, None, None]], width: int, stop: StopSignal
 ) -> None:
-    """Run `width` workers to their end; the second stop request cancels all, and so does an error."""
+    """Run `width` workers to their end; the second stop request, or an error, cancels all."""
     workers = [asyncio.ensure_future(work()) for _ in range(width)]
 
     def cancel() -> None:

@@ -1,15 +1,14 @@
-"""Subagents: a tool call that is a whole run of its own, with its own model, environment and reward.
+"""Subagents: tool calls that are runs with their own model, environment and reward.
 
-The environment says what is delegated; it is played here, beside the run that called, in a run of the subagent's
-environment that is nested in the caller's. The caller's trace holds the nested one; the store also has it as a run
-of its own, which is what its model is trained on. See docs/decisions/0006-subagents-play-beside-their-caller.md.
+The environment defines the delegated task; it is played in the caller's process, in a run of the subagent's environment
+nested in the caller's. The caller's trace contains the nested trace; the store also has it as a separate run, on which the
+subagent's model is trained. See docs/decisions/0006-subagents-play-beside-their-caller.md.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from hud.errors import (
 from hud.eval.job import Job, default_recorder
 from hud.eval.rollouts import carry_out, prepare
 from hud.eval.run import DEEPEST, Run
-from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, new_id, now
+from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, derived_id, new_id, now
 from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -37,15 +36,15 @@ if TYPE_CHECKING:
     from hud.environment.connection import Connection
 
 _made: WeakKeyDictionary[Any, dict[str, Player]] = WeakKeyDictionary()
-"""The agents that were made for models named by environments, by the agent whose subagents they are."""
+"""Agents created for models of subagent tools, by the calling agent."""
 _announced: WeakKeyDictionary[Recorder, set[str]] = WeakKeyDictionary()
 
 
 async def call_subagent(run: Run, call: ToolCall) -> ToolResult:
-    """Play the subagent that `call` names, nested in `run`; record its run, the call and what `run` is told.
+    """Play the subagent of `call`, nested in `run`; record its run, the call and its result.
 
-    A subagent that fails by its own fault gives an error result. Raises `EnvironmentFault` or
-    `InfrastructureFault` where its environment or the machinery broke: the caller could not have done better.
+    A subagent's own failure is an error result. Raises `EnvironmentFault` or `InfrastructureFault` for failures of its
+    environment or the infrastructure, which are not the caller's.
     """
     started = now()
     result = await _called(run, call.name, call.arguments)
@@ -56,7 +55,7 @@ async def call_subagent(run: Run, call: ToolCall) -> ToolResult:
 async def play_here(
     world: EnvironmentRun, name: str, arguments: dict[str, Any] | str, timeout: float | None
 ) -> ToolResult:
-    """Play a subagent for a caller that is no run of ours; its own run is recorded, with no caller."""
+    """Play a subagent for an external caller; its run is recorded without a caller."""
     if len(world.nesting) > DEEPEST:
         return _refused(f"{name}: subagents may call one another {DEEPEST} deep, no deeper.")
     recorder = default_recorder()
@@ -96,10 +95,10 @@ async def _called(run: Run, name: str, arguments: dict[str, Any] | str) -> ToolR
 
 
 def _child_of(run: Run, name: str, delegation: Delegation) -> Run:
-    """Return the run to be played for a call.
+    """Return the run for a call.
 
-    The calls that are the n-th of their tool in each run of a group are a group themselves: of every caller there
-    is one, so that none of them depends on another, and their mean is a fair baseline.
+    The n-th calls of a tool, one from each run of a group, form a group: they are independent, so their mean is a valid
+    baseline.
     """
     number = len(
         {one.called_as for one in run.children if one.called_as and one.called_as[0] == name}
@@ -108,7 +107,7 @@ def _child_of(run: Run, name: str, delegation: Delegation) -> Run:
         task=delegation.task,
         trace=Trace(trace_id=new_id()),
         job_id=_job_of(run, name),
-        group_id=None if run.group_id is None else _derived(run.group_id, name, number),
+        group_id=None if run.group_id is None else derived_id(run.group_id, name, number),
         attempt=run.attempt,
         recorder=run.recorder,
         caller=run,
@@ -121,11 +120,11 @@ def _child_of(run: Run, name: str, delegation: Delegation) -> Run:
 
 
 def _job_of(run: Run, name: str) -> str | None:
-    """Return the job of a tool's runs: one beside the caller's, whose own numbers they must not enter."""
+    """Return the job of a tool's runs, separate from the caller's job and its statistics."""
     if run.job_id is None:
         return None
     job = Job(
-        id=_derived(run.job_id, name),
+        id=derived_id(run.job_id, name),
         name=f"{name}, called in job {run.job_id[:12]}",
         called_by=run.job_id,
     )
@@ -136,13 +135,8 @@ def _job_of(run: Run, name: str) -> str | None:
     return job.id
 
 
-def _derived(*parts: object) -> str:
-    """Return the id that these parts always give, in whichever process."""
-    return uuid.uuid5(uuid.NAMESPACE_URL, "hud.subagent:" + ":".join(map(str, parts))).hex
-
-
 async def _player(run: Run, name: str, delegation: Delegation) -> Player:
-    """Return who plays: whom an agent above names for it, else the model that the environment gives it."""
+    """Return the player: the one named by a calling agent, else the environment's model."""
     above: Run | None = run
     while above is not None:
         named = getattr(above.live.agent, "subagents", {})
@@ -153,14 +147,12 @@ async def _player(run: Run, name: str, delegation: Delegation) -> Player:
     if delegation.model is not None:
         return await _ready(delegation.model, run)
     if run.live.agent is None:
-        raise UsageError(
-            "it has no model of its own, and nobody plays its caller; give it a model."
-        )
+        raise UsageError("it has no model, and its caller has no agent; give it a model.")
     return run.live.agent
 
 
 async def _ready(found: Player | str, run: Run) -> Player:
-    """Return an agent ready to play; one for a model's slug is made once for each agent at the top."""
+    """Return a prepared agent; for a model's slug it is created once for each top-level agent."""
     if not isinstance(found, str):
         await prepare(found)
         return found
@@ -169,7 +161,7 @@ async def _ready(found: Player | str, run: Run) -> Player:
         top = top.caller
     made = _made.setdefault(top.live.agent, {}) if top.live.agent is not None else {}
     if found not in made:
-        from hud.agents import create_agent  # Only where a model is named.
+        from hud.agents import create_agent  # Imported only for a named model.
 
         make = getattr(top.live.agent, "make_subagent", None) or create_agent
         made[found] = make(found)
@@ -178,7 +170,7 @@ async def _ready(found: Player | str, run: Run) -> Player:
 
 
 async def close_made(agent: Player) -> None:
-    """Close the connections of the agents that were made to play subagents for `agent`."""
+    """Close the connections of the agents created for the subagents of `agent`."""
     for made in _made.pop(agent, {}).values():
         close = getattr(made, "aclose", None)
         if close is not None:
@@ -223,7 +215,7 @@ def _nested_step(child: Run, name: str) -> SubagentStep:
 
 
 def _told(child: Run, name: str) -> ToolResult:
-    """Return what the caller is told; raises where the failure was neither the subagent's nor its grader's."""
+    """Return the call's result; raises for failures that are neither the subagent's nor its grader's."""
     if child.trace.stop_reason == "timeout":
         return _refused(f"{name}: {child.error or 'it ran out of time.'}")
     if child.failure_kind in ("environment", "infrastructure"):

@@ -1,4 +1,4 @@
-"""`Task`: a row of plain data that says what to do; it is minted by templates, so it lives beside them."""
+"""`Task`: defined in `hud.environment.templates.task`, because templates create it."""
 
 from hud.environment.templates.task import Task
 

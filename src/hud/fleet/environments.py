@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.connection import Connection
     from hud.environment.templates.task import Provider
+    from hud.fleet.build_cache import BuildCache
 
 MOST_WARM = 8
 """Builds that stay warm; of those that nobody plays in, the one used longest ago makes room."""
@@ -37,8 +38,9 @@ class _Warm:
 class WarmEnvironments:
     """The warm servers of one worker."""
 
-    def __init__(self, most: int = MOST_WARM) -> None:
+    def __init__(self, most: int = MOST_WARM, builds: BuildCache | None = None) -> None:
         self.most = most
+        self.builds = builds
         self._warm: OrderedDict[str, _Warm] = OrderedDict()
 
     def provider(self, given: dict[str, Any]) -> Provider:
@@ -69,10 +71,15 @@ class WarmEnvironments:
     @asynccontextmanager
     async def _forked(self, environment: dict[str, Any], task: Task) -> AsyncIterator[Connection]:
         build = environment["build_id"]
+        source, python = environment["source"], environment["python"]
+        if source is None and build not in self._warm:
+            assert self.builds is not None
+            installed = await self.builds.get(task.env, build)
+            source, python = installed.source, installed.python
         warm = self._warm.get(build)
         if warm is None:
-            interpreter = apart(Path(environment["python"]), environment["variables"])
-            runtime = ForkRuntime(environment["source"], interpreter=interpreter)
+            interpreter = apart(Path(python), environment["variables"])
+            runtime = ForkRuntime(source, interpreter=interpreter)
             warm = self._warm[build] = _Warm(runtime)
         self._warm.move_to_end(build)
         warm.players += 1

@@ -7,8 +7,9 @@ from typing import Any
 
 from hud.agents import Agent
 from hud.agents.agent_kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
-from hud.agents.tool_loop import ToolLoopAgent
+from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
+from hud.inference.served_model import OpenAIChatModel
 
 _PRIVATE = frozenset({"api_key", "base_url"})
 
@@ -21,13 +22,15 @@ def refuse_unplayable(kind: str, config: dict[str, Any]) -> None:
         raise UsageError("The agent's config names no model; give config.model.")
 
 
-def player_of(given: dict[str, Any], gateway_url: str) -> ToolLoopAgent:
+def player_of(given: dict[str, Any], gateway_url: str) -> Agent:
     """Return the agent of a rollout. Raises `UsageError` for one that cannot be played here.
 
     Each asks the gateway, which speaks every dialect and holds the providers' keys.
     """
     agent = given["spec"]["agent"]
     refuse_unplayable(agent["type"], agent.get("config") or {})
+    if agent.get("sampling") is not None:
+        return _seeded(agent, given, gateway_url)
     # Tokens come with chat completions alone.
     kind = SERVED if given["samples"] else agent["type"]
     known = KINDS[kind].settings.model_fields.keys() - _PRIVATE
@@ -46,6 +49,25 @@ def player_of(given: dict[str, Any], gateway_url: str) -> ToolLoopAgent:
     made.subagents = dict((agent.get("config") or {}).get("subagents") or {})
     made.make_subagent = partial(_subagent, place, samples=given["samples"])
     return made
+
+
+def _seeded(agent: dict[str, Any], given: dict[str, Any], gateway_url: str) -> Agent:
+    """Return the agent of a training's rollout: it draws what the trainer's own process would draw."""
+    # Loads the training's settings, which evaluations do not need.
+    from hud.train.rollouts.seeds import seeded_agent
+
+    settings = settings_of(SERVED, agent["config"], whose="The agent's config is not right")
+    extra = {"return_token_ids": True} if given["samples"] else {}
+    sampling = agent["sampling"]
+    model = OpenAIChatModel(
+        settings.model,
+        base_url=gateway_url,
+        api_key=given["pass"],
+        checkpoint=sampling.get("checkpoint"),
+        extra=extra,
+    )
+    assert isinstance(settings, OpenAIChatConfig)
+    return seeded_agent(model, settings, sampling)
 
 
 def _subagent(place: dict[str, Any], model: str, *, samples: bool) -> Agent:

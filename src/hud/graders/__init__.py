@@ -1,4 +1,4 @@
-"""Graders: comparisons, subscores, and what combines and shapes them into one reward."""
+"""Graders: comparisons, subscores, and their combination and shaping into one reward."""
 
 from __future__ import annotations
 

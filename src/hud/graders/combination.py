@@ -1,4 +1,4 @@
-"""Many scores into one, with the tree of them kept."""
+"""Combination of scores into one, with the tree of subscores."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Part = SubScore | Awaitable[SubScore]
 
 
 def weighted(parts: Sequence[SubScore]) -> float:
-    """Return the weighted mean of the parts with positive weights, less what the negative ones take away.
+    """Return the weighted mean of the parts with positive weights, minus the penalties.
 
-    A penalty takes `-weight * value`, on top of the mean; the sum is kept at 0 or more.
+    A part with a negative weight is a penalty of `-weight * value`; the result is at least 0.
     Raises `UsageError` without a positive weight.
     """
     positive = sum(part.weight for part in parts if part.weight > 0)
@@ -27,7 +27,7 @@ def weighted(parts: Sequence[SubScore]) -> float:
 
 
 async def combine(*parts: Part) -> EvaluationResult:
-    """Return the weighted mean of subscores, some of which may still be computing; those run side by side.
+    """Return the weighted mean of subscores; awaitable ones run concurrently.
 
     Positive weights are normalized to 1; a negative weight makes a part a penalty.
     """
@@ -36,7 +36,7 @@ async def combine(*parts: Part) -> EvaluationResult:
 
 
 async def combine_any(weight: float, subscores: Sequence[Part], *, name: str = "any") -> SubScore:
-    """Return one subscore worth the best of several."""
+    """Return a subscore with the maximum value of several."""
     parts = await _gathered(subscores)
     return SubScore(
         name=name, value=max(part.value for part in parts), weight=weight, children=parts
@@ -44,7 +44,7 @@ async def combine_any(weight: float, subscores: Sequence[Part], *, name: str = "
 
 
 async def combine_all(weight: float, subscores: Sequence[Part], *, name: str = "all") -> SubScore:
-    """Return one subscore worth the worst of several."""
+    """Return a subscore with the minimum value of several."""
     parts = await _gathered(subscores)
     return SubScore(
         name=name, value=min(part.value for part in parts), weight=weight, children=parts
@@ -58,7 +58,7 @@ async def _gathered(parts: Sequence[Part]) -> list[SubScore]:
 
 
 async def _settled(parts: Sequence[Part]) -> list[SubScore]:
-    """Return the parts, those still computing having run side by side; if one raises, the others end."""
+    """Return the parts; awaitable ones run concurrently. If one raises, the others are cancelled."""
     tasks = {
         index: asyncio.ensure_future(part)
         for index, part in enumerate(parts)
@@ -77,13 +77,13 @@ async def _settled(parts: Sequence[Part]) -> list[SubScore]:
 
 
 def _named_apart(parts: list[SubScore]) -> list[SubScore]:
-    """Return the parts with the second of a name called `name-2`, and so on."""
+    """Return the parts under unique names: the second `name` becomes `name-2`."""
     seen: Counter[str] = Counter()
     named = []
     for part in parts:
         seen[part.name] += 1
         count = seen[part.name]
-        # A copy: the same subscore may stand in another place of the tree too.
+        # A copy: the same subscore may occur elsewhere in the tree.
         named.append(
             part if count == 1 else part.model_copy(update={"name": f"{part.name}-{count}"})
         )

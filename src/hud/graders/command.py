@@ -1,6 +1,6 @@
-"""One shell command, run to its end or its limit, with everything that it started.
+"""A shell command, run to its end or its time limit, together with its child processes.
 
-Knows processes and pipes; knows nothing of scores.
+Works on processes and pipes; independent of scores.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pathlib import Path
 from hud.errors import GraderFault
 
 OUTPUT_KEPT = 4000
-"""Bytes of output that are kept, of the end: a command may print for ever, and must not fill the memory."""
+"""Bytes kept of the end of the output: a command may print without end, and memory is bounded."""
 _DRAIN_SECONDS = 1.0
-"""Limit for reading what is left in a pipe; something that fled its process group may hold it open."""
+"""Time-out for reading the rest of a pipe, in seconds; a process outside the process group may hold it open."""
 
 
 @dataclass(frozen=True)
 class CommandOutcome:
-    """Result of a command; `exit_code` is None where it was stopped at its limit."""
+    """Result of a command; `exit_code` is None if it was killed at its time limit."""
 
     exit_code: int | None
     stdout: str
@@ -31,7 +31,7 @@ class CommandOutcome:
 
 
 async def run_command(command: str, cwd: str | Path | None, seconds: float) -> CommandOutcome:
-    """Run `command` in bash, its process group killed at any end. Raises `GraderFault` where it cannot be started."""
+    """Run `command` in bash, and kill its process group at the end. Raises `GraderFault` if it cannot be started."""
     async with _tail() as (out, out_fd), _tail() as (err, err_fd):
         try:
             process = await asyncio.create_subprocess_exec(
@@ -52,7 +52,7 @@ async def run_command(command: str, cwd: str | Path | None, seconds: float) -> C
         exit_code = None
         try:
             async with asyncio.timeout(seconds):
-                # Its own end, not its output's: a server that it left running holds the pipes.
+                # Wait for the process, not for the end of its output: a background server holds the pipes open.
                 exit_code = await process.wait()
         except TimeoutError:
             pass
@@ -65,7 +65,7 @@ async def run_command(command: str, cwd: str | Path | None, seconds: float) -> C
 
 
 class _Tail(asyncio.Protocol):
-    """Keeps the end of what comes through a pipe."""
+    """Buffer of the end of a pipe's output."""
 
     def __init__(self) -> None:
         self.kept = bytearray()
@@ -86,7 +86,7 @@ class _Tail(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def _tail() -> AsyncIterator[tuple[_Tail, int]]:
-    """Yield the end of a pipe's output, and the descriptor to write to, which the caller closes."""
+    """Yield the buffer of a pipe's output, and the descriptor to write to; the caller closes it."""
     reading, writing = os.pipe()
     transport, tail = await asyncio.get_running_loop().connect_read_pipe(
         _Tail, os.fdopen(reading, "rb", 0)

@@ -1,4 +1,4 @@
-"""Comparing an answer with what was expected. Every function returns 0.0 to 1.0."""
+"""Comparisons of an answer with an expected value. Every function returns 0.0 to 1.0."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hud.graders.numbers import exact, first_number
 def exact_match(answer: str, expected: str, *, normalize_text: bool = True) -> float:
     """1.0 if the two are equal, by default after `normalize`: "The 3 cats." matches "3 cats".
 
-    Where either text normalizes to nothing, the texts are compared as they are.
+    If either text normalizes to "", the unnormalized texts are compared.
     """
     if normalize_text:
         answer, expected = _comparable(answer, expected)
@@ -21,18 +21,18 @@ def exact_match(answer: str, expected: str, *, normalize_text: bool = True) -> f
 
 
 def contains(answer: str, expected: str, *, case_sensitive: bool = False) -> float:
-    """1.0 if `expected` stands in the answer, also inside a word: "cat" stands in "concatenate"."""
+    """1.0 if `expected` is a substring of the answer, also within a word: "cat" of "concatenate"."""
     return contains_all(answer, [expected], case_sensitive=case_sensitive)
 
 
 def contains_any(answer: str, expected: Iterable[str], *, case_sensitive: bool = False) -> float:
-    """1.0 if any of `expected` stands in the answer; 0.0 for none at all."""
+    """1.0 if any of `expected` is a substring of the answer; 0.0 for an empty list."""
     fold = _fold(case_sensitive)
     return float(any(fold(part) in fold(answer) for part in _several(expected)))
 
 
 def contains_all(answer: str, expected: Iterable[str], *, case_sensitive: bool = False) -> float:
-    """1.0 if all of `expected` stand in the answer."""
+    """1.0 if all of `expected` are substrings of the answer."""
     fold = _fold(case_sensitive)
     return float(all(fold(part) in fold(answer) for part in _several(expected)))
 
@@ -67,7 +67,7 @@ def f1_score(answer: str, reference: str) -> float:
 
 
 def _comparable(answer: str, expected: str) -> tuple[str, str]:
-    """Return both texts normalized, or both as they are where one of them normalizes to nothing."""
+    """Return both texts normalized, or both unchanged if either normalizes to ""."""
     normal = normalize(answer), normalize(expected)
     return normal if all(normal) else (answer.strip(), expected.strip())
 
@@ -77,5 +77,5 @@ def _fold(case_sensitive: bool) -> Callable[[str], str]:
 
 
 def _several(expected: Iterable[str]) -> Iterable[str]:
-    """One string is one thing to look for, not its letters."""
+    """Return a list of strings; a single string is one element, not its letters."""
     return [expected] if isinstance(expected, str) else expected

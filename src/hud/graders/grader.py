@@ -10,9 +10,9 @@ from hud.graders.results import SubScore
 
 
 class Grader:
-    """Subclass it and write `compute_score`; `await MyGrader.grade(weight=..., **what it takes)` scores.
+    """Base class of graders: define `compute_score`; `await MyGrader.grade(weight=..., **arguments)` scores.
 
-    `compute_score` returns a number from 0 to 1, or that and a dict of reasons.
+    `compute_score` returns a number from 0 to 1, or a pair of it and a dict of reasons.
     """
 
     name: ClassVar[str] = ""
@@ -23,7 +23,7 @@ class Grader:
 
     @classmethod
     async def grade(cls, weight: float = 1.0, name: str | None = None, **options: Any) -> SubScore:
-        """Score, and return it as a subscore whose `info` holds the reasons."""
+        """Return the score as a subscore; its `info` holds the reasons."""
         outcome = await cls().compute_score(**options)
         score, info = outcome if isinstance(outcome, tuple) else (outcome, None)
         return SubScore(
@@ -37,16 +37,16 @@ class RunsCommands(Protocol):
     async def bash(
         self, command: str, *, cwd: str | Path | None, timeout: float, alone: bool
     ) -> CommandOutcome:
-        """Run it; `alone`: after everything else that runs there was ended."""
+        """Run a command; `alone`: after all other processes of the workspace were killed."""
 
     def check_running(self) -> None:
-        """Raise `UsageError` where what the agent started there has been ended, so that nothing can run among it."""
+        """Raise `UsageError` if the agent's processes were already killed, so that no command can run alongside them."""
 
 
 class BashGrader(Grader):
-    """Runs a command: exit status 0 scores 1.0, any other 0.0, and so does a time-out.
+    """Grader by exit status of a command: 0 scores 1.0; any other status, and a time-out, score 0.0.
 
-    With `workspace` it runs there, where what the agent wrote can do no harm; otherwise on this machine.
+    With `workspace` the command runs in that sandbox, so that the agent's files cannot harm this machine; otherwise here.
     """
 
     name = "bash"
@@ -60,10 +60,10 @@ class BashGrader(Grader):
         workspace: RunsCommands | None = None,
         among_running: bool = False,
     ) -> tuple[float, dict[str, Any]]:
-        """Run `command` in bash, in `cwd`; everything that it started ends with it.
+        """Run `command` in bash, in `cwd`; its child processes end with it.
 
-        What the agent left running in the workspace is ended before, so that it cannot meddle; where the command
-        is to try a server that the agent was asked to start, declare the workspace with `keeps_running=True` and say
+        The agent's remaining processes in the workspace are killed first, so that they cannot interfere. To test a server
+        that the task asked the agent to start, declare the workspace with `keeps_running=True` and pass
         `among_running=True`.
         """
         if workspace is None:

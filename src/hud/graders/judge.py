@@ -1,7 +1,7 @@
-"""A model as judge: asked over chat completions how far an answer meets criteria.
+"""A model as judge: a chat-completions request for how far an answer meets criteria.
 
-The answer is data in the request: a JSON string that it cannot end, apart from the instructions. The reply has a strict
-schema. An answer on which the judge gives no verdict, though it gives one on an empty answer, scores 0: an agent
+The answer is a JSON string in the request, which it cannot terminate, separate from the instructions. The reply has a
+strict schema. If the judge returns no verdict on an answer, but one on an empty answer, the answer scores 0: an agent
 cannot void a run by confusing its judge.
 """
 
@@ -20,17 +20,17 @@ from hud.errors import GraderFault
 from hud.graders.grader import Grader
 
 _LONGEST_ANSWER = 1_000_000
-"""Characters; a longer answer fits no judge's context."""
+"""Longest answer, in characters: a longer one exceeds every judge's context."""
 _LONGEST_REPLY = 16_384
-"""Characters that are searched for a verdict."""
+"""Characters of a reply that are searched for a verdict."""
 _ATTEMPTS = 2
-"""Requests for a verdict on one answer, as a judge may slip once."""
+"""Attempts at a verdict on one answer."""
 _REFUSES_CONTENT = (400, 413, 422)
-"""Statuses by which a server refuses the content of a request, not its sender."""
+"""HTTP statuses that refuse the content of a request, not its sender."""
 
 
 class LLMJudgeGrader(Grader):
-    """Asks a model, through an OpenAI-compatible endpoint, how far an answer meets criteria."""
+    """Grader by a model's verdict on criteria, through an OpenAI-compatible endpoint."""
 
     name = "judge"
 
@@ -47,9 +47,9 @@ class LLMJudgeGrader(Grader):
     ) -> tuple[float, dict[str, Any]]:
         """Return the mean over the criteria of the judge's scores, 0 to 1.
 
-        An answer that is no valid Unicode, is longer than a million characters, or on which the judge gives no verdict
-        scores 0. Raises `GraderFault` where the judge cannot be reached, or gives no verdict on an empty answer
-        either: a judge that is down must not look like a bad answer.
+        An answer that is no valid Unicode, is longer than a million characters, or gets no verdict scores 0. Raises
+        `GraderFault` if the judge cannot be reached, or returns no verdict on an empty answer either: a judge that is down
+        is not a wrong answer.
         """
         wanted = [criteria] if isinstance(criteria, str) else list(criteria)
         now = settings.load()
@@ -91,9 +91,9 @@ class _Judge:
     timeout_seconds: float
 
     async def verdict(self, question: str, answer: str, criteria: Sequence[str]) -> _Verdict | str:
-        """Return the verdict, or a sentence: why there is none on this answer.
+        """Return the verdict, or the reason, in a sentence, why this answer gets none.
 
-        Raises `GraderFault` where the endpoint cannot be reached or refuses the sender.
+        Raises `GraderFault` if the endpoint cannot be reached or refuses the sender.
         """
         body = {
             "model": self.model,
@@ -151,7 +151,7 @@ def _framed(parts: dict[str, str]) -> str:
 
 
 def _unreadable(answer: str) -> str:
-    """Return why no judge can read `answer`, or ""."""
+    """Return the reason why `answer` cannot be judged, or ""."""
     if len(answer) > _LONGEST_ANSWER:
         return f"The answer has {len(answer):,} characters; a judge reads {_LONGEST_ANSWER:,}."
     try:
@@ -162,7 +162,7 @@ def _unreadable(answer: str) -> str:
 
 
 def _parsed(said: str) -> _Verdict | None:
-    """Return the only verdict in a reply; None for none, or for several: one may quote the answer."""
+    """Return the verdict in a reply; None for none, or for several, of which one may quote the answer."""
     objects = [found for found in _objects(said[:_LONGEST_REPLY]) if "scores" in found]
     try:
         return _Verdict.model_validate(objects[0]) if len(objects) == 1 else None

@@ -1,4 +1,4 @@
-"""Text normalization for comparisons: drops typography, keeps what carries meaning.
+"""Text normalization for comparisons: removes typography without meaning.
 
 Signs, operators, digits, decimal points, currency and percent signs are never dropped: "-5" is not "5", "3.5" is not
 "3 5", "C++" is not "C".
@@ -29,7 +29,7 @@ def _without_commas(match: re.Match[str]) -> str:
 
 
 _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    # Pairs that emphasize or quote what they wrap; parentheses around a choice: (C).
+    # Pairs around emphasized or quoted text; parentheses around a choice: (C).
     (re.compile(r"(?<![\w*])(\*{1,3})(?=[^\s*])([^*]*[^\s*])\1(?![\w*])"), r"\2"),
     (re.compile(r'(?<![\w"])"([^"]+)"(?![\w"])'), r"\1"),
     (re.compile(r"(?<![\w'])'([^']+)'(?![\w'])"), r"\1"),

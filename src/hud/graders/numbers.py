@@ -30,7 +30,7 @@ _LARGEST_EXPONENT = 4000
 
 
 def first_number(text: str) -> Fraction | None:
-    """Return the first number in `text`, exactly; None where there is none, or where it is out of bounds (1e4001).
+    """Return the first number in `text`, exactly; None if there is none, or if it is out of bounds (1e4001).
 
     "- 5", "−5" (U+2212), "-$5" and the accountant's "(5)" are -5; "8/10" is 0.8; "6.02 × 10^23" is a power. A hyphen
     within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60.

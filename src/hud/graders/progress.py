@@ -1,4 +1,4 @@
-"""Training progress, as graders read it."""
+"""Training progress, for graders."""
 
 from __future__ import annotations
 

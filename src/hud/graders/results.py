@@ -19,7 +19,7 @@ class SubScore(BaseModel):
 
     name: str
     value: Annotated[float, AfterValidator(_at_most_one)]
-    """Score from 0 to 1; below 0 where the part is shaped so."""
+    """Score from 0 to 1; below 0 by shaping only."""
     weight: float = Field(default=1.0, allow_inf_nan=False)
     """Share of the whole. Positive weights are normalized to 1; a negative one is a penalty of that size."""
     children: list[SubScore] | None = None
@@ -30,7 +30,7 @@ class SubScore(BaseModel):
 
 
 class EvaluationResult(BaseModel):
-    """A grade with its reasons: what the second `yield` of a template may give."""
+    """A grade with its reasons, for the second `yield` of a template."""
 
     model_config = ConfigDict(extra="allow", populate_by_name=True, serialize_by_alias=True)
 
@@ -44,7 +44,7 @@ class EvaluationResult(BaseModel):
 
     @property
     def isError(self) -> bool:  # noqa: N802 (the control channel's spelling)
-        """The same as `is_error`."""
+        """Alias of `is_error`."""
         return self.is_error
 
     def __float__(self) -> float:

@@ -1,4 +1,4 @@
-"""Shaping a reward: what a reward designer bends it with, each bend kept in the tree of subscores.
+"""Reward shaping: gates, step bonuses, length limits and schedules, each recorded in the tree of subscores.
 
 All of these take and return an `EvaluationResult` (or take a plain number), so they chain:
 
@@ -22,9 +22,9 @@ FADE = "fade"
 
 
 def gate(result: Score, outcome: float | SubScore, *, floor: float = 0.0) -> EvaluationResult:
-    """Fail the whole reward, to `floor`, where the outcome is 0 (or below), whatever the rest scored.
+    """Set the whole reward to `floor` if the outcome is 0 or below.
 
-    Keeps a policy from living on format or process rewards. A `floor` below 0 (say -1.0) needs an
+    Without it a policy can earn format or process rewards alone. A `floor` below 0 (say -1.0) needs an
     environment that declares `reward_range=(-1.0, 1.0)`. Raises `UsageError` for an outcome that is NaN.
     """
     achieved = float(outcome)
@@ -41,10 +41,10 @@ def gate(result: Score, outcome: float | SubScore, *, floor: float = 0.0) -> Eva
 def step_bonus(
     result: Score, steps: int, *, most: int, fewest: int = 1, bonus: float = 0.1
 ) -> EvaluationResult:
-    """Give fewer steps more reward: `bonus` is the share of the reward that depends on them.
+    """Reward fewer steps: `bonus` is the share of the reward that depends on their number.
 
-    The share is earned whole at `fewest` steps or less, not at all at `most` or more, and linearly between.
-    What scored 0 earns nothing for being quick, and what scored below 0 is left as it is.
+    It is paid in full at `fewest` steps or less, not at all at `most` or more, and linearly between.
+    A reward of 0 or below is unchanged.
     Raises `UsageError` unless 0 <= bonus <= 1 and fewest < most.
     """
     if not 0.0 <= bonus <= 1.0 or most <= fewest:
@@ -71,11 +71,11 @@ def length_normalized(result: Score, length: int, *, target: int) -> EvaluationR
 
 @dataclass(frozen=True)
 class Fade:
-    """A schedule that fades process rewards into outcome rewards over training.
+    """A schedule from process rewards to outcome rewards over training.
 
-    Progress is the share of training that is done, 0 to 1; it comes with each run, and is 1 outside training, so that an
-    evaluation measures the outcome alone. Until `start` the process counts for `share` of the reward; from `end` on only
-    the outcome counts; in between it is linear. A template writes `yield Fade()(process, outcome)`.
+    Progress is the completed share of training, 0 to 1, set for each run; it is 1 outside training, so that evaluations
+    measure the outcome alone. Until `start` the process reward has the weight `share`; from `end` on the weight is 0; in
+    between it is linear. A template writes `yield Fade()(process, outcome)`.
     """
 
     start: float = 0.0
@@ -87,7 +87,7 @@ class Fade:
             raise UsageError("Fade needs 0 <= start <= end <= 1 and 0 <= share <= 1.")
 
     def process_share(self, progress: float) -> float:
-        """Return how much the process counts at this point of training."""
+        """Return the weight of the process reward at a point of training."""
         if progress >= self.end:
             return 0.0
         if progress <= self.start:
@@ -100,7 +100,7 @@ class Fade:
         return share * process + (1.0 - share) * outcome
 
     def __call__(self, process: Score, outcome: Score) -> EvaluationResult:
-        """Return the outcome's grade with the reward of this point of training; `fade` in its tree is the process's share."""
+        """Return the outcome's grade with the reward at this point of training; subscore `fade` is the process weight."""
         progress = training_progress()
         shaped, share = _copy(outcome), self.process_share(progress)
         shaped.reward = self.reward(_copy(process).reward, shaped.reward, progress)
@@ -115,6 +115,6 @@ def _copy(result: Score) -> EvaluationResult:
 
 
 def _noted(result: EvaluationResult, part: SubScore) -> EvaluationResult:
-    """Keep the bend in the tree; its weight is 0, because it is no part of the sum."""
+    """Record the shaping as a subscore of weight 0: it is no part of the sum."""
     result.subscores = [*(result.subscores or []), part]
     return result

@@ -1,1 +1,1 @@
-"""Asking models: retries, endpoints, prices, and one codec for each provider dialect."""
+"""Model calls: retries, endpoints, prices, and one codec for each provider dialect."""

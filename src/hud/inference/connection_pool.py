@@ -1,7 +1,7 @@
-"""`Lanes`: an HTTP transport that stays fast at a thousand concurrent requests.
+"""`Lanes`: an HTTP transport for a thousand concurrent requests.
 
-A pool of many connections looks through all of them for each request, so its cost grows with its width.
-Here every connection is a lane of its own; a request takes the last lane that became free.
+httpx's pool searches all its connections for each request: O(connections). Here each connection is a lane, and a request
+takes the most recently freed one: O(1).
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import httpx
 
 
 class Lanes(httpx.AsyncBaseTransport):
-    """Keep-alive connections, as many as requests were ever in flight together.
+    """Keep-alive connections, as many as the peak of concurrent requests.
 
-    Answers are read whole before their lane is free, so nothing can be streamed through it.
+    Responses are read whole before their lane is freed, so streaming is not possible.
     """
 
     def __init__(self) -> None:
-        # One TLS context for all: building it is the slow part of a connection.
+        # One shared TLS context: creating it is the slow part of a connection.
         self._tls = httpx.create_ssl_context()
         self._free: list[httpx.AsyncHTTPTransport] = []
         self.width = 0
@@ -29,7 +29,7 @@ class Lanes(httpx.AsyncBaseTransport):
             body = b"".join([chunk async for chunk in response.stream])
             await response.aclose()
         except BaseException:
-            # Cancelled or broken: what the connection would say next is not known.
+            # Cancelled or failed: the connection's state is unknown.
             self.width -= 1
             await lane.aclose()
             raise

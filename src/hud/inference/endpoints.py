@@ -1,7 +1,7 @@
 """Endpoints of providers: base URL and key.
 
-An agent's own `base_url` and `api_key` go first; then, unless the agent is to ask the gateway (`gateway`), the
-provider's own key, where one is set; then the gateway that `HUD_GATEWAY_URL` (or `HUD_API_URL`) names, which speaks every dialect.
+Precedence: an agent's `base_url` and `api_key`; then, without `gateway`, the provider's key, if set; then the gateway at
+`HUD_GATEWAY_URL` (or `HUD_API_URL`), which supports every dialect.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hud.inference.retries import Provider
 
 @dataclass(frozen=True)
 class Home:
-    """A provider's own place, and the variables that speak of it."""
+    """A provider's base URL, and its environment variables."""
 
     name: str
     url: str
@@ -54,9 +54,9 @@ def endpoint(
     *,
     gateway: bool = False,
 ) -> Endpoint:
-    """Return where `model` is asked; raises `UsageError` where no key is known.
+    """Return the endpoint of `model`; raises `UsageError` without a key.
 
-    With `gateway` the provider's own key and address are not looked at.
+    With `gateway` the provider's key and address are ignored.
     """
     known = settings.load()
     if gateway:
@@ -77,14 +77,14 @@ def endpoint(
 
 
 def url_of(family: Family, base: str, model: str, action: str) -> str:
-    """Return the URL of a call: of Gemini a method of the model, of the others a path."""
+    """Return the URL of a call: for Gemini a method of the model, for others a path."""
     if family == "gemini":
         return f"{base}/v1beta/models/{model}:{action}"
     return f"{base}/v1/{action}" if family == "anthropic" else f"{base}/{action}"
 
 
 def credentials(family: Family, key: str | None) -> dict[str, str]:
-    """Return the header that carries a key; none without a key."""
+    """Return the authorization header; empty without a key."""
     if not key:
         return {}
     if family == "anthropic":
@@ -93,7 +93,7 @@ def credentials(family: Family, key: str | None) -> dict[str, str]:
 
 
 def gateway_url() -> str:
-    """Return the gateway's address. Raises `UsageError` where none is set."""
+    """Return the gateway's address. Raises `UsageError` if none is set."""
     url = settings.load().gateway_url
     if url is None:
         raise UsageError(
@@ -104,5 +104,5 @@ def gateway_url() -> str:
 
 def _of_gateway(url: str, key: str | None) -> Endpoint:
     url = url.rstrip("/")
-    # A server of one's own may demand a header and take any key.
+    # A self-hosted server may require a header and accept any key.
     return Endpoint(url, key or "none", Provider(url, "HUD_API_KEY"))

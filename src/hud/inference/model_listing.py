@@ -1,4 +1,4 @@
-"""Names of the models that a server of chat completions serves: `GET {base_url}/models`."""
+"""Models of a chat-completions server: `GET {base_url}/models`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_SHOWN = 20
 def served_models(base_url: str, api_key: str | None = None) -> list[str]:
     """Return the ids of the served models, in the server's order.
 
-    Raises `HudError` where the server cannot be reached, and `UsageError` where it answers with anything but a list.
+    Raises `HudError` if the server is unreachable, and `UsageError` if its response is no list.
     """
     url = f"{base_url.rstrip('/')}/models"
     try:
@@ -34,7 +34,7 @@ def served_models(base_url: str, api_key: str | None = None) -> list[str]:
 
 
 def only_model(base_url: str, api_key: str | None = None) -> str:
-    """Return the one model that a server serves; raises `UsageError`, with their names, where there is not one."""
+    """Return the only model of a server; raises `UsageError`, with the names, for none or several."""
     found = served_models(base_url, api_key)
     if len(found) == 1:
         return found[0]

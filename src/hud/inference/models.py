@@ -1,4 +1,4 @@
-"""Models of the platform by slug: the engine of this process, or a server that is asked over HTTP."""
+"""Models of the platform by slug: the engine in this process, or a server over HTTP."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
 async def chat_model(
     slug: str, checkpoint: str | None = None, *, client: Client | None = None
 ) -> ChatModel:
-    """Return the model behind a slug, at its head or pinned to a checkpoint.
+    """Return the model of a slug, at its head or at a checkpoint.
 
-    `client` None: the platform that the settings name now. Raises `NotFoundError`, with near matches, for a slug that is
-    not registered.
+    `client` None: the platform in the current settings. Raises `NotFoundError`, with near matches, for an unregistered
+    slug.
     """
     client = client or connect()
     if client.embedded is not None:
         policy = await client.embedded.policy(slug, checkpoint)
         if policy is not None:
             return policy
-        # A provider's model: the gateway knows its address, key and price.
+        # A provider's model: the gateway has its address, key and price.
         return OpenAIChatModel(slug, base_url="http://openhud", transport=client.embedded.transport)
     await client.get("/v2/models/resolve", params={"model": slug})
     assert client.api_url is not None

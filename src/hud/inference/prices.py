@@ -1,10 +1,10 @@
 """Prices of model calls, from the table in `prices.json` and the user's own in `$HUD_HOME/prices.json`.
 
-Prices are dollars for a million tokens. One's own file has the same form and goes first, name by name:
+Prices are dollars per million tokens. The user's file has the same form and takes precedence, name by name:
 
     {"my-model": {"input": 0.4, "cached": 0.04, "output": 1.6}}
 
-A model of unknown price costs None, which is not 0.
+The cost of a model without a price is None, not 0.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hud.trace import Usage
 
 _TABLE = Path(__file__).with_name("prices.json")
 _DATED = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|\d{2}-\d{4}|\d{4}|latest)$")
-"""Suffix by which providers pin a version of a model."""
+"""Suffix of a model's pinned version."""
 
 
 class TokenCounts(NamedTuple):
@@ -50,19 +50,19 @@ class TokenCounts(NamedTuple):
 
 
 class Rates(BaseModel):
-    """Dollars for a million tokens of each kind."""
+    """Dollars per million tokens of each kind."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     input: float
     output: float
     cached: float | None = None
-    """Prompt tokens read from a cache; as `input` where missing."""
+    """Prompt tokens read from a cache; default: `input`."""
     cache_write: float | None = None
-    """Prompt tokens written to a cache; as `input` where missing."""
+    """Prompt tokens written to a cache; default: `input`."""
 
     def cost_usd(self, prompt: int, completion: int, cached: int = 0, written: int = 0) -> float:
-        """Return what a call costs; `prompt` counts all its tokens, `cached` and `written` among them."""
+        """Return the cost of a call; `prompt` counts all its tokens, including `cached` and `written`."""
         fresh = max(0, prompt - cached - written)
         cached_rate = self.input if self.cached is None else self.cached
         written_rate = self.input if self.cache_write is None else self.cache_write
@@ -71,10 +71,10 @@ class Rates(BaseModel):
 
 
 class LongRates(Rates):
-    """Rates of a call whose prompt is long."""
+    """Rates of calls with a long prompt."""
 
     above: int
-    """Prompt tokens from which on they apply, to the whole call."""
+    """Minimum prompt tokens; the rates apply to the whole call."""
 
 
 class Price(Rates):
@@ -87,7 +87,7 @@ _Prices = TypeAdapter(dict[str, Price])
 
 
 def price_of(model: str) -> Price | None:
-    """Return a model's price; a name with a provider before it, or a date behind it, costs what the name costs."""
+    """Return a model's price; a provider prefix and a date suffix of the name are ignored."""
     own = settings.load().home / "prices.json"
     tables = [_read(own, own.stat().st_mtime_ns)] if own.is_file() else []
     tables.append(_read(_TABLE, 0))
@@ -100,7 +100,7 @@ def price_of(model: str) -> Price | None:
 
 
 def cost_usd(model: str, counts: TokenCounts) -> float | None:
-    """Return what a call costs, None where no price is known."""
+    """Return the cost of a call, None without a price."""
     price = price_of(model)
     if price is None:
         return None
@@ -112,7 +112,7 @@ def cost_usd(model: str, counts: TokenCounts) -> float | None:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, changed_at: int) -> dict[str, Price]:
-    """Read a table, once for each time that it was changed."""
+    """Read a table, cached until the file changes."""
     del changed_at
     try:
         return _Prices.validate_json(path.read_bytes())

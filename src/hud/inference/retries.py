@@ -1,14 +1,14 @@
-"""Asking a provider: what is tried again, how long is waited, and which error ends it.
+"""Retry policy of provider calls: retried errors, delays, and final errors.
 
-One policy for all dialects. An attempt raises what its SDK or HTTP library raises; this module reads the
-errors of all of them by their shape and imports none. It knows nothing of conversations.
+One policy for all dialects. Attempts raise errors of SDKs or HTTP libraries, which are classified by their attributes,
+without importing the libraries. Independent of conversations.
 
-    429 408 409 425 5xx 529     tried again, after `Retry-After` where the server gives one
-    no connection, time-outs,   tried again
+    429 408 409 425 5xx 529     retried, after `Retry-After` if the server sends it
+    no connection, time-outs,   retried
     streams that break off
-    still so at the last try    InfrastructureFault: the run is not measured
-    401 402 403 404, no quota   RefusedError that ends the job: it will be so for every run
-    400 413 422 and the rest    RefusedError of this one request; ContextOverflow where it was too long
+    failure of the last retry   InfrastructureFault: the run is not measured
+    401 402 403 404, no quota   RefusedError that ends the job: it applies to every run
+    400 413 422 and the rest    RefusedError of this request; ContextOverflow if it was too long
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _EVERYWHERE = frozenset({401, 402, 403, 404})
 _PASSING = ("overloaded", "rate_limit", "server_error", "timeout", "api_error", "unavailable")
-"""Parts of the error types that providers send inside a stream that began well."""
+"""Substrings of transient error types in streams."""
 _TOO_LONG = re.compile(
     r"context[_ ]length|context window|context limit|context holds|maximum context|prompt is too long|too many (input )?tokens"
     r"|token count.{0,40}exceeds|exceeds.{0,40}(number of tokens|token limit)|request_too_large",
@@ -47,24 +47,24 @@ class RetryPolicy:
     attempts: int = 5
     first_wait_seconds: float = 0.5
     longest_wait_seconds: float = 30.0
-    """Most that is waited, also where the server asks for more."""
+    """Maximum delay in seconds, also for a longer `Retry-After`."""
 
 
 @dataclass(frozen=True)
 class Provider:
-    """Whom one asks, as error sentences name it."""
+    """The provider, for error messages."""
 
     url: str
     key_variable: str | None = None
-    """Setting of its key, named in the error for a 401."""
+    """Setting of its key, for the message of a 401."""
 
 
 class BrokenAnswer(Exception):
-    """An answer that ended early, or that holds nothing: a dialect raises it, and it is asked again."""
+    """A truncated or empty response, raised by dialects and retried."""
 
 
 class AnsweredError(Exception):
-    """An error inside an answer that began with status 200; its code, or its status, says whether it passes."""
+    """An error within a response of status 200; its code or status determines whether it is retried."""
 
     def __init__(self, code: str | None, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ class AnsweredError(Exception):
 
 
 class ErrorStatus(Exception):
-    """An answer with an error status."""
+    """A response with an error status."""
 
     def __init__(self, status_code: int, body: Any, headers: Mapping[str, str]) -> None:
         super().__init__(f"status {status_code}")
@@ -82,7 +82,7 @@ class ErrorStatus(Exception):
 
 @dataclass(frozen=True)
 class Trouble:
-    """Result of one attempt."""
+    """Result of an attempt."""
 
     told: str
     status: int | None = None
@@ -95,10 +95,9 @@ class Trouble:
 async def ask(
     attempt: Callable[[], Awaitable[T]], provider: Provider, policy: RetryPolicy | None = None
 ) -> T:
-    """Return what `attempt` returns, trying again where that may help.
+    """Return the result of `attempt`, with retries of transient errors.
 
-    Raises `InfrastructureFault` where it did not help, `RefusedError` where it could not; errors that are no
-    provider's pass through.
+    Raises `InfrastructureFault` after the last retry, `RefusedError` for permanent errors; other exceptions pass through.
     """
     policy = policy or RetryPolicy()
     wait = policy.first_wait_seconds
@@ -116,7 +115,7 @@ async def ask(
             if number == policy.attempts:
                 tries = f"after {number} attempts" if number > 1 else "after one attempt"
                 raise InfrastructureFault(f"{_sentence(trouble, provider)} ({tries}).") from error
-        # Jitter keeps a thousand refused requests from coming back in one instant.
+        # Jitter: a thousand refused requests must not be repeated simultaneously.
         asked = trouble.retry_after
         pause = wait * random.uniform(0.5, 1.5) if asked is None else asked
         await sleep(min(pause, policy.longest_wait_seconds))
@@ -125,7 +124,7 @@ async def ask(
 
 
 def trouble_of(error: BaseException) -> Trouble | None:
-    """Return what an error of a provider's SDK or of an HTTP library says, None where it is neither's."""
+    """Return the details of an error of a provider's SDK or of an HTTP library, None for other errors."""
     if isinstance(error, BrokenAnswer):
         return Trouble(str(error), curable=True)
     if isinstance(error, JSONDecodeError):
@@ -140,7 +139,7 @@ def trouble_of(error: BaseException) -> Trouble | None:
         return http_trouble(status, said, headers or {})
     kind = code_of(body)
     if kind is not None:
-        # Sent inside an answer that had begun with 200.
+        # Sent within a response of status 200.
         told = f"broke off with {kind}: {message_of(said)}"
         return Trouble(told, curable=any(part in kind.lower() for part in _PASSING))
     if isinstance(error, OSError) or _is_transport(error):
@@ -150,7 +149,7 @@ def trouble_of(error: BaseException) -> Trouble | None:
 
 
 def http_trouble(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
-    """Return what an HTTP answer with an error status says."""
+    """Return the details of an HTTP response with an error status."""
     detail = message_of(body)
     code = code_of(body)
     no_quota = status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached")
@@ -165,7 +164,7 @@ def http_trouble(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return how many seconds a server asks to wait, by any of the headers in use."""
+    """Return the server's requested delay in seconds, by any of the usual headers."""
     for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         text = headers.get(name)
         if text is None:
@@ -174,7 +173,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
             seconds = float(text) / scale
         except ValueError:
             seconds = _seconds_until(text)
-        if seconds == seconds and seconds >= 0:  # NaN is no time.
+        if seconds == seconds and seconds >= 0:  # NaN.
             return seconds
     return None
 
@@ -191,12 +190,12 @@ def _refusal(trouble: Trouble, provider: Provider) -> RefusedError:
 
 
 def _sentence(trouble: Trouble, provider: Provider) -> str:
-    # Some servers repeat the key in what they say of it; it must not get into a trace.
+    # Some servers repeat the key in the message; it must not be recorded in a trace.
     return f"{provider.url} {_KEY_PATTERN.sub('(key)', trouble.told).rstrip('. ')}"
 
 
 def code_of(body: Any) -> str | None:
-    """Return the error type that a provider names in an error body."""
+    """Return the error type in a provider's error body."""
     if not isinstance(body, dict):
         return None
     inner = body.get("error")
@@ -226,7 +225,7 @@ def _seconds_until(date: str) -> float:
 
 
 def _is_transport(error: BaseException) -> bool:
-    """Say whether an HTTP library, or an SDK over one, failed on the way."""
+    """Return True for a transport failure of an HTTP library, or of an SDK over one."""
     for kind in type(error).__mro__:
         if kind.__name__ in ("APIConnectionError", "APITimeoutError", "RetryableError"):
             return True

@@ -23,7 +23,7 @@ _PROXIED = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)
 
 
 class ServedModel:
-    """One model of one server; keeps nothing of a run, so that many may use it at once."""
+    """A model of a server; stateless, so that concurrent runs can share it."""
 
     with_tokens = False
     """The server continues exact token ids."""
@@ -56,7 +56,7 @@ class ServedModel:
         continuation: Continuation | None = None,
         trace_id: str | None = None,
     ) -> Completion:
-        """Return the model's next turn; faults of the server and the network are retried."""
+        """Return the model's next turn; failures of server and network are retried."""
         request = GenerationRequest(
             model=self.name,
             messages=messages,
@@ -107,7 +107,7 @@ class ServedModel:
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             self._loop = loop
-            # Lanes are faster than httpx's pool, but know no proxies.
+            # Lanes are faster than httpx's pool, but do not support proxies.
             transport = self._transport or (None if getproxies() else Lanes())
             self._client = httpx.AsyncClient(
                 timeout=self.timeout_seconds, transport=transport, limits=_PROXIED
@@ -131,6 +131,8 @@ class OpenAIChatModel(ServedModel):
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         extra = dict(extra or {})
+        self.checkpoint = checkpoint
+        """Checkpoint that answers; None: the head."""
         if checkpoint is not None:
             extra["checkpoint"] = checkpoint
         codec = ChatCodec(extra)

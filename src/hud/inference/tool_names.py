@@ -1,6 +1,6 @@
-"""Names of tools as a provider takes them.
+"""Names of tools, converted to a provider's rules.
 
-Servers name tools as they like (`files.read`, `搜索`); providers take few characters and not too many of them.
+Tool names are arbitrary (`files.read`, `搜索`); providers limit their characters and length.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 
 @dataclass
 class DeclaredTools:
-    """Tool declarations of one request, and the names that stand for our tools in it and in its answer."""
+    """Tool declarations of a request, and the mapping of tool names to those of the request."""
 
     tools: list[dict[str, Any]] = field(default_factory=list)
-    """Declarations as the dialect writes them."""
+    """Declarations in the dialect's format."""
     wire: dict[str, str] = field(default_factory=dict)
-    """A tool's name on the wire, by ours."""
+    """The request's name of a tool, by its original name."""
     named: dict[str, str] = field(default_factory=dict)
-    """Our tool's name, by its name on the wire."""
+    """The original name of a tool, by the request's name."""
 
     def name(self, ours: Iterable[str], longest: int, taken: Iterable[str] = ()) -> None:
-        """Name functions on the wire, in at most `longest` characters; `taken` are names of other tools."""
+        """Set the request's function names, of at most `longest` characters; `taken` are names of other tools."""
         self.wire = wire_names(ours, longest, taken)
         self.named = {wire: name for name, wire in self.wire.items()}
 
     def navigator(self, computer: str) -> ToolSpec:
-        """Return the function by which a browser goes to an address, for the tool `computer`, under a name not taken.
+        """Return the function that opens a URL in the browser of the tool `computer`, under a unique name.
 
-        An address is not on the screen, which is all that providers' own computer tools know.
+        Providers' native computer tools have screen actions only, without navigation.
         """
         name = "navigate_browser"
         while name in self.named:
@@ -53,14 +53,14 @@ class DeclaredTools:
 
 
 def wire_names(names: Iterable[str], longest: int, taken: Iterable[str] = ()) -> dict[str, str]:
-    """Return the name on the wire of each name: itself where that is possible, and each only once.
+    """Return the request's name for each name: unchanged if possible, and unique.
 
-    `taken` are names on the wire that something else has already.
+    `taken` are names in use.
     """
     names = list(names)
     used = set(taken)
     found: dict[str, str] = {}
-    # Those that can keep their name go first, so that no changed one takes it from them.
+    # Valid names are assigned first, so that no changed name takes them.
     for name in sorted(names, key=lambda name: _plain(name, longest) != name):
         plain = _plain(name, longest)
         number, wire = 2, plain
@@ -74,5 +74,5 @@ def wire_names(names: Iterable[str], longest: int, taken: Iterable[str] = ()) ->
 
 def _plain(name: str, longest: int) -> str:
     plain = _OTHER.sub("_", name)[:longest]
-    # Gemini wants a letter or an underscore first, and the others do not mind.
+    # Gemini requires a letter or an underscore first; the others accept it.
     return plain if re.match(r"[a-zA-Z_]", plain) else f"_{plain}"[:longest]

@@ -6,8 +6,7 @@ with b the group's mean (GRPO, arXiv 2402.03300), the mean of the group's other 
 or 0. Dividing by the standard deviation is off by default: it biases a token-sum loss towards tasks that are
 nearly always or nearly never solved (Dr. GRPO, arXiv 2503.20783).
 
-Knows rewards, group ids and which runs failed. Knows nothing of tokens: one run is one number here, however
-many datums it becomes.
+Works on rewards, group ids and failures; independent of tokens: a run is one number, for any number of datums.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hud.errors import UsageError
-from hud.learning.groups import counted_runs, measures_policy
+from hud.learning.failed_runs import counted_runs, measures_policy
 from hud.learning.wire_types import AdvantageOptions
 
 AdvantageFunction = Callable[[list[float]], Sequence[float]]
@@ -31,13 +30,13 @@ class Advantages:
     """The advantage of each run of a batch."""
 
     values: list[float]
-    """One for each run; 0 where the run is not trained on."""
+    """One for each run; 0 if the run is not trained on."""
     trained: list[bool]
-    """False for failed runs that were dropped and for runs of a group without spread."""
+    """False for failed runs that were dropped and for runs of a group without signal."""
     counted: list[bool]
     """False for runs that were dropped because they, or others of their group, failed."""
     group_idx: list[int | None]
-    """Number of each run's group, in order of first appearance; None where the whole batch is one group."""
+    """Number of each run's group, in order of first appearance; None if the whole batch is one group."""
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
@@ -51,10 +50,10 @@ def compute_advantages(
     reward_scale: float = 1.0,
     function: AdvantageFunction | None = None,
 ) -> Advantages:
-    """Return the advantage of each run, and what became of its group.
+    """Return the advantage of each run, and the state of its group.
 
-    `group_ids` None makes the batch one group. `failures` says why a run failed, where it did; what
-    happens then is `options.failed_runs`. `function` replaces baseline and scaling for every group.
+    `group_ids` None makes the batch one group. `failures` has the failure kind of each failed run, handled by
+    `options.failed_runs`. `function` replaces baseline and scaling for every group.
     """
     options = options or AdvantageOptions()
     count = len(rewards)
@@ -66,7 +65,7 @@ def compute_advantages(
     kinds = list(failures) if failures is not None else [None] * count
     failed = [position for position, kind in enumerate(kinds) if not measures_policy(kind)]
     for position in failed:
-        scores[position] = 0.0  # It counts with `zero` only.
+        scores[position] = 0.0  # Counted with `failed_runs="zero"` only.
     enters = counted_runs(kinds, labels, options)
 
     values = [0.0] * count

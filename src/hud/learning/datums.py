@@ -1,10 +1,10 @@
-"""From trajectories to the datums that a trainer computes on: groups, rewards, failures and tokens of a batch meet here.
+"""Conversion of trajectories to datums, a trainer's input, from groups, rewards, failures and tokens of a batch.
 
 The turns of a run become **one** datum as long as each turn's prompt extends the turn before (its prompt plus
-its output, id for id); the tokens in between, such as tool results, are shown, not trained on. Where a prompt
-does not extend what came before, a new datum of the same trajectory begins.
+its output, id for id); the tokens in between, such as tool results, are masked. A prompt that does not extend the turn
+before starts a new datum of the same trajectory.
 
-Whatever cannot be trained on is refused here, before any forward pass. Never sees text, and never changes an id.
+Invalid training data is rejected here, before any forward pass. No text is processed, and no token id changed.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Floats = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Datum:
-    """One training sequence. Every array is (T,), one entry for each token, about that very token."""
+    """A training sequence. Every array is (T,), with the entry of a token at the token's own position."""
 
     tokens: Ids
     mask: Floats
-    """1 where the policy sampled the token and it is trained on."""
+    """1 for sampled tokens that are trained on."""
     logprobs: Floats
-    """q: natural log, under the policy that sampled, at `temperatures`; 0 where the mask is 0."""
+    """q: natural log, under the policy that sampled, at `temperatures`; 0 if the mask is 0."""
     advantages: Floats
     weights: Floats
     """w of `cross_entropy`."""
@@ -55,30 +55,30 @@ class Datum:
     traj_idx: int = 0
     group_idx: int | None = None
     turns: tuple[tuple[int, int], ...] = ()
-    """`(place, number)` for each turn in it: where its output begins, and which sample of its trajectory that is."""
+    """`(place, number)` of each turn: position of its output's start, and number of the sample in its trajectory."""
     lag: float | None = None
-    """Optimizer steps between the weights that sampled it and those it trains; None where unknown."""
+    """Policy lag, in optimizer steps; None if unknown."""
 
     @property
     def length(self) -> int:
-        """Tokens of the sequence."""
+        """Number of tokens."""
         return len(self.tokens)
 
     @property
     def actions(self) -> int:
-        """Tokens that are trained on."""
+        """Number of action tokens."""
         return int(self.mask.sum())
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Datums in the order of their trajectories, and what was found on the way."""
+    """Datums in the order of their trajectories, and counts of their conversion."""
 
     datums: list[Datum]
     metrics: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     num_traces: int = 0
-    """Trajectories that made at least one datum."""
+    """Number of trajectories with at least one datum."""
 
 
 @dataclass
@@ -90,7 +90,7 @@ class DatumCounts:
     splits: int = 0
     """Turns whose prompt did not extend the one before."""
     masked_tokens: int = 0
-    """Output tokens left out because they have no finite logprob."""
+    """Number of output tokens without a finite logprob, which are masked."""
 
     def metrics(self) -> dict[str, float]:
         """Return the counts under their metric names."""
@@ -109,11 +109,11 @@ def payload_of(
     failure: Failure | None = None,
     on_record: bool = False,
 ) -> TrajectoryPayload | None:
-    """Return a recorded run as training data, or None where it holds no tokens and did not fail.
+    """Return a recorded run as training data, or None for a run without tokens that did not fail.
 
-    `failure` says why its reward says nothing about the policy: it is sent as 0 and never counts as one, except with
-    `failed_runs="zero"`. With `on_record` the payload names the samples that are stored under the trace's id.
-    Raises `UsageError` for a run with neither reward nor failure.
+    `failure`: the reward does not count; it is sent as 0, which counts with `failed_runs="zero"` only. With `on_record`
+    the payload names the samples that are stored under the trace's id. Raises `UsageError` for a run with neither reward
+    nor failure.
     """
     if reward is None and failure is None:
         name = f"Run {trace.trace_id}" if trace.trace_id else "A run"
@@ -125,7 +125,7 @@ def payload_of(
     ]
     if not samples and failure is None:
         return None
-    # A column holds no chunks.
+    # Columns have no prompt chunks.
     by_id = on_record and samples and all(one.prompt_chunks is None for one in samples)
     return TrajectoryPayload(
         samples=[] if by_id else [TrajectorySample(**vars(one)) for one in samples],
@@ -152,9 +152,8 @@ def make_batch(
 ) -> Batch:
     """Return the datums of a batch.
 
-    Runs of groups without spread leave it here, so that no forward pass is spent on them. With
-    `cross_entropy` rewards and groups play no part and every run stays. `keep_all` keeps every run that counts: a
-    custom loss gets a datum of each.
+    Runs of groups without signal are removed, to save their forward passes. With `cross_entropy` rewards and groups are
+    ignored and all runs kept. `keep_all` keeps every run that counts: a custom loss gets a datum of each.
     """
     options = options or AdvantageOptions()
     supervised = loss_fn == BuiltinLoss.CROSS_ENTROPY
@@ -198,7 +197,7 @@ def make_batch(
 
 @dataclass
 class _Open:
-    """A datum that later turns may still extend."""
+    """A datum under construction."""
 
     tokens: list[int] = field(default_factory=list)
     # (first position, number of its sample, that sample) of every output in it.
@@ -218,8 +217,8 @@ def datums_of(
 ) -> list[Datum]:
     """Return the datums of one trajectory; its advantage is copied to all its sampled tokens.
 
-    `supervised` is for `cross_entropy`: logprobs of the sampler are not needed, so tokens without one are
-    trained on too. `lag` says how many steps old a checkpoint is.
+    `supervised` is for `cross_entropy`, which needs no logprobs of the sampler: tokens without one are trained on, too.
+    `lag` returns a checkpoint's policy lag.
     """
     counts = counts if counts is not None else DatumCounts()
     where = f"trajectory {traj_idx}" + (f" (trace {payload.trace_id})" if payload.trace_id else "")
@@ -286,7 +285,7 @@ def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts
 
 
 def _mean_lag(part: _Open, lag: Callable[[str | None], float | None] | None) -> float | None:
-    """Return the mean over its sampled tokens of how old the weights were that sampled each."""
+    """Return the mean policy lag over its sampled tokens."""
     if lag is None:
         return None
     total, known = 0.0, 0

@@ -1,7 +1,7 @@
-"""Groups of a batch: which runs are compared with each other, and which of them count.
+"""Groups of a batch: the assignment of runs to groups, whose rewards are compared with each other.
 
-A run knows its group (`group_id`); a trace id has the group of its run; `group_size` is for payloads that know none.
-Knows ids, sizes and failure kinds; knows no rewards and no tokens.
+A run has its own group (`group_id`); a trace id has the group of its run; `group_size` is for payloads without one.
+Works on ids and sizes; failed runs are in `hud.learning.failed_runs`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Sequence
 
 from hud.errors import UsageError
-from hud.learning.wire_types import AdvantageOptions, Failure
 
 
 def group_labels(
@@ -19,11 +18,11 @@ def group_labels(
     group_ids: Sequence[str] | None = None,
     group_size: int | None = None,
 ) -> list[str] | None:
-    """Return the group of each run of a batch; None where the batch is one group.
+    """Return the group of each run of a batch; None if the batch is one group.
 
     `own` holds each run's own group id. `group_ids` replace them; without any, contiguous slices of `group_size` are
-    groups. Raises `UsageError` for too few or too many `group_ids`, a `group_size` that contradicts the ids, and runs
-    of several groups among payloads of none.
+    groups. Raises `UsageError` for too few or too many `group_ids`, a `group_size` that contradicts the ids, and a mix
+    of runs of several groups with payloads without a group.
     """
     if group_ids is not None and len(group_ids) != len(own):
         raise UsageError(
@@ -41,38 +40,6 @@ def group_labels(
             "Give group_ids, one for each trajectory."
         )
     return None
-
-
-def counted_runs(
-    failures: Sequence[str | None], labels: Sequence[str], options: AdvantageOptions
-) -> list[bool]:
-    """Return which runs enter their group's mean, by `options.failed_runs`: the one place that decides it."""
-    failed = [not measures_policy(failure) for failure in failures]
-    if options.failed_runs == "zero":
-        return [True] * len(failed)
-    sound = Counter(label for label, bad in zip(labels, failed, strict=True) if not bad)
-    broken = {label for label, bad in zip(labels, failed, strict=True) if bad}
-    fewest = options.min_group_size
-    left_out = {
-        label for label in broken if options.failed_runs == "drop_group" or sound[label] < fewest
-    }
-    return [not bad and label not in left_out for label, bad in zip(labels, failed, strict=True)]
-
-
-def measures_policy(failure: str | None) -> bool:
-    """Return whether a run's reward counts: it did not fail, or by its agent's own fault, which earns what it earns."""
-    return failure in (None, "agent")
-
-
-def failure_of(
-    reward: float | None, kind: Failure | None, stop_reason: str | None
-) -> Failure | None:
-    """Return why a run that has ended says nothing about the policy; None where its reward counts."""
-    if stop_reason == "timeout":
-        return "timeout"
-    if not measures_policy(kind):
-        return kind
-    return "infrastructure" if reward is None else None
 
 
 def _check_sizes(labels: Sequence[str], group_size: int | None, source: str) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of several passes as one: every name carries its reduction.
+"""Reduction of metrics over passes: every name has its reduction as suffix.
 
 `loss:sum` adds, `entropy:mean` averages over action tokens, `reward:mean` over runs, `gap:max` and `reward:min` take extremes.
 Anything else keeps its last value.
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 TOKENS = "action_tokens:sum"
-"""Metric that weights means."""
+"""Metric with the weights of means."""
 RUNS = "runs:sum"
-"""Metric that weights the mean reward."""
+"""Metric with the weight of the mean reward."""
 
 _REDUCTIONS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 
 
 def merge(passes: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Return the metrics of several passes together. Means are weighed by action tokens, that of rewards by runs, where known."""
+    """Return the combined metrics of several passes. Means are weighted by action tokens, rewards by runs, if known."""
     merged: dict[str, float] = {}
     for name in dict.fromkeys(name for one in passes for name in one):
         weight_name = RUNS if name == "reward:mean" else TOKENS

@@ -1,8 +1,8 @@
 """Packing: sequences into micro-batches within a token budget, of nearly equal cost.
 
-Sequences are laid end to end without padding; only attention may pad, to the longest of a pass, so sequences of
-like length go together. Sequences of one family begin with the same tokens, which a pass computes once, so
-families stay together too. How sequences are packed changes memory and speed, never the gradient.
+Sequences are concatenated without padding; only attention may pad, to the longest of a pass, so sequences of similar
+length are packed together. Sequences of a family share a prefix, which a pass computes once, so families are packed
+together, too. Packing affects memory and speed, never the gradient.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Cost:
-    """Tokens that one sequence makes a pass compute."""
+    """Number of tokens that a sequence adds to a pass."""
 
     own: int
-    """Tokens of its own."""
+    """Tokens after the shared prefix."""
     shared: int = 0
-    """Tokens shared with its family, computed once in a pass."""
+    """Tokens of the prefix shared with its family, computed once in a pass."""
     family: Hashable = None
 
     @property
@@ -30,14 +30,14 @@ class Cost:
 def pack(costs: Sequence[Cost], budget: int, *, at_least: int = 1) -> list[list[int]]:
     """Return micro-batches of positions into `costs`, families of long sequences first.
 
-    No pack computes more than `budget` tokens, but for a single sequence that is longer. `at_least` asks for
-    that many packs, where there are enough sequences.
+    A pack has at most `budget` tokens, except for a single longer sequence. `at_least` is a minimum number of packs, given
+    enough sequences.
     """
     if not costs:
         return []
     order = _order(costs)
     count = max(len(_filled(order, costs, budget)), min(at_least, len(order)))
-    # The smallest bound that as many packs keep: so they are of like cost.
+    # The smallest token limit for this number of packs, so that costs are similar.
     low, high = 1, budget
     while low < high:
         middle = (low + high) // 2
@@ -56,15 +56,14 @@ def pack(costs: Sequence[Cost], budget: int, *, at_least: int = 1) -> list[list[
 def deal(
     packs: Callable[[int], list[list[int]]], rank: int, ranks: int, *, at_least: int = 1
 ) -> list[list[int]]:
-    """Return one rank's share of the micro-batches that `packs(at_least)` makes; every rank's is as long.
+    """Return a rank's share of the micro-batches of `packs(at_least)`; all ranks' shares have equal length.
 
-    Those that are computed at the same time are neighbours, so of like cost. A rank that has nothing to do while
-    others do gets an empty one.
+    Concurrent micro-batches are neighbours, so of similar cost. A rank without work gets an empty one.
     """
     made = packs(max(at_least, ranks))
     while len(made) % ranks:
         more = packs(len(made) + ranks - len(made) % ranks)
-        if len(more) <= len(made):  # There are no more sequences to make another of.
+        if len(more) <= len(made):  # No more sequences for another pack.
             break
         made = more
     rounds = -(-len(made) // ranks)
@@ -73,7 +72,7 @@ def deal(
 
 
 def _order(costs: Sequence[Cost]) -> list[int]:
-    """Return positions by length, falling, each family in one piece where its longest member stands."""
+    """Return positions by descending length, with each family contiguous at its longest member's position."""
     longest: dict[Hashable, int] = {}
     for cost in costs:
         longest[cost.family] = max(longest.get(cost.family, 0), cost.whole)
@@ -90,7 +89,7 @@ def _order(costs: Sequence[Cost]) -> list[int]:
 
 
 def tokens_of(places: Sequence[int], costs: Sequence[Cost]) -> int:
-    """Return how many tokens a pass of these `places` of `costs` computes."""
+    """Return the number of tokens computed by a pass of these `places` of `costs`."""
     families = {costs[place].family: costs[place].shared for place in places}
     alone = sum(costs[place].shared for place in places if costs[place].family is None)
     families.pop(None, None)
@@ -98,7 +97,7 @@ def tokens_of(places: Sequence[int], costs: Sequence[Cost]) -> int:
 
 
 def _filled(order: Sequence[int], costs: Sequence[Cost], most: int) -> list[list[int]]:
-    """Cut `order` into contiguous slices, each as long as it may be with `most` tokens; a longer sequence is alone."""
+    """Cut `order` into maximal contiguous slices of at most `most` tokens; a longer sequence is alone."""
     packs: list[list[int]] = []
     load, seen = 0, set[Hashable]()
     for place in order:

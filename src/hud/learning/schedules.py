@@ -1,10 +1,10 @@
-"""Learning-rate schedules: a step's number to a multiple of the peak rate.
+"""Learning-rate schedules: multiples of the peak rate by step number.
 
     constant   1
     linear     falls in a straight line from 1 to `floor` at the last step
     cosine     floor + (1 - floor) · ½(1 + cos(π x)),  x = progress after warm-up, in [0, 1]
 
-Each rises in a straight line over the first `warmup` steps, whose first is already above 0.
+Each has a linear warm-up over the first `warmup` steps, starting above 0.
 """
 
 from __future__ import annotations

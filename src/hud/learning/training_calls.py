@@ -31,7 +31,7 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Call(Generic[Q, A]):
-    """One call: its name and the types of its request and its answer."""
+    """A call: its name and the types of its request and its answer."""
 
     name: str
     request: type[Q]
@@ -39,17 +39,19 @@ class Call(Generic[Q, A]):
 
 
 class OpenRequest(Strict):
-    """Take the model's lease, load what training continues from, and begin with nothing accumulated and an empty cache."""
+    """Acquire the model's lease, load its weights and optimizer state, and start without a gradient and with an empty
+    cache.
+    """
 
     alone: bool = False
-    """Refuse other clients until this one closes the session, or is gone."""
+    """Reject other clients until this one closes the session, or its process ends."""
 
 
 class CloseRequest(Strict):
-    """End the session: what was accumulated is dropped, and the lease is free."""
+    """End the session: drop the accumulated gradient and release the lease."""
 
     alone: bool = False
-    """Only where the session is this client's own."""
+    """Only if the session belongs to this client."""
 
 
 class ClosedSession(Strict):
@@ -59,18 +61,18 @@ class ClosedSession(Strict):
 
 
 class HoldRequest(Strict):
-    """Take a sign of life of the training run that has the session to itself."""
+    """Renew the exclusive session of a training run."""
 
 
 class HeldSession(Strict):
     """Answer to `HoldRequest`."""
 
     held: bool
-    """True where the session is this client's own."""
+    """True if the session belongs to this client."""
 
 
 class DiscardRequest(Strict):
-    """Throw away what is accumulated; a client that loses it is notified at its next call."""
+    """Discard the accumulated gradient; its client gets a conflict at its next call."""
 
 
 class DiscardResult(Strict):
@@ -80,14 +82,14 @@ class DiscardResult(Strict):
 
 
 class Conversation(Strict):
-    """One run as chat messages, its assistant's turns among them, and the tools that it was offered."""
+    """A run as chat messages, including assistant turns, with its tools."""
 
     messages: list[dict[str, Any]]
     tools: list[ToolSpec] = Field(default_factory=list)
 
 
 class RenderRequest(Strict):
-    """Return recorded conversations as the token ids that the model would have been given and have drawn."""
+    """Return recorded conversations as token ids: the model's prompts and outputs."""
 
     conversations: list[Conversation]
 

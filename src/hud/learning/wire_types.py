@@ -29,7 +29,7 @@ from hud.trace import Sample
 
 
 class BuiltinLoss(StrEnum):
-    """The losses that every trainer of this API has. `TrainingClient.available_losses()` lists all of ours."""
+    """The losses of every trainer with this API. `TrainingClient.available_losses()` lists OpenHUD's."""
 
     CROSS_ENTROPY = "cross_entropy"
     IMPORTANCE_SAMPLING = "importance_sampling"
@@ -62,18 +62,18 @@ _OPTIONAL = ("prompt_token_ids", "swaps")
 
 
 class TrajectorySample(Sample):
-    """A sample as it is sent to a trainer, with a weight for each token where a loss takes them."""
+    """A sample in a training request, with a weight for each token if the loss has weights."""
 
     model_config = ConfigDict(extra="forbid")
 
     prompt_token_ids: _Ids = Field(default_factory=list)
     output_token_ids: list[int]
     output_logprobs: list[_Logprob] = Field(default_factory=list)
-    """One for each output id; JSON null, NaN here, where a token has none (it was appended, not sampled). Empty where no
-    policy sampled the turn: only `cross_entropy` can use it."""
+    """Logprob of each output id; NaN (JSON null) for a token that was appended, not sampled. Empty for a turn without a
+    policy: only `cross_entropy` can use it."""
     swaps: _Swaps = Field(default_factory=list)
     weights: list[float] | None = None
-    """For `cross_entropy`: one for each output id, 1 unless given, negative allowed."""
+    """For `cross_entropy`: weight of each output id; default 1, may be negative."""
 
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -82,18 +82,18 @@ class TrajectorySample(Sample):
 
 
 class TrajectoryPayload(Strict):
-    """One run as training data. A list of these, in order, is a batch."""
+    """A run as training data. A batch is an ordered list of these."""
 
     samples: list[TrajectorySample]
-    """At least one, except where they are `recorded`, or the run failed before the policy sampled a token."""
+    """At least one, unless `recorded` is set, or the run failed before the policy sampled a token."""
     recorded: int | None = None
-    """`samples_checksum` of the samples that are on record under `trace_id`, in place of `samples`."""
+    """`samples_checksum` of the samples stored under `trace_id`, instead of `samples`."""
     reward: float
     trace_id: str | None = None
     group_id: str | None = None
     """Group of the run; `group_size` is for trajectories without one."""
     failure: Failure | None = None
-    """Kind of the run's failure, if it failed: `AdvantageOptions.failed_runs` decides what happens to it."""
+    """Failure kind of a failed run, handled by `AdvantageOptions.failed_runs`."""
 
     @model_validator(mode="after")
     def _has_tokens(self) -> TrajectoryPayload:
@@ -105,12 +105,12 @@ class TrajectoryPayload(Strict):
 
 
 TrainInput = str | TrajectoryPayload
-"""A trace id, resolved where the traces are stored, or the trajectory itself."""
+"""A trace id, resolved by the store, or the trajectory itself."""
 
 
 FailedRuns = Literal["drop_run", "drop_group", "zero"]
-"""`drop_run`, the default everywhere: the run leaves its group, whose mean is over the rest. `drop_group`: its group leaves
-with it. `zero`: it counts as reward 0."""
+"""`drop_run` (default): the run is removed from its group, whose mean is over the rest. `drop_group`: its whole group is
+removed. `zero`: it counts with reward 0."""
 
 
 class AdvantageOptions(Strict):
@@ -119,24 +119,24 @@ class AdvantageOptions(Strict):
     baseline: Literal["mean", "leave_one_out", "none"] = "mean"
     """Baseline: the group's mean, the mean of the group's other runs, or none."""
     divide_by_std: bool = False
-    """Divide by the group's standard deviation. Off: it favours the easiest and hardest tasks."""
+    """Divide by the group's standard deviation. Default off: it favours the easiest and hardest tasks."""
     std_epsilon: float = Field(default=1e-6, gt=0)
-    """Added to the standard deviation before dividing."""
+    """Epsilon added to the standard deviation."""
     failed_runs: FailedRuns = "drop_run"
     """Effect of a failure that is not the agent's (environment, grader, infrastructure, time-out)."""
     min_group_size: int = Field(default=2, ge=1)
-    """With `drop_run`, a group with failures that is left with fewer runs than this is dropped."""
+    """With `drop_run`: minimum remaining runs of a group with failures; a smaller group is dropped."""
 
 
 class _Batch(Strict):
     inputs: list[TrainInput] = Field(min_length=1)
     group_size: int | None = Field(default=None, ge=1)
-    """Contiguous slices of this many inputs are one group, where the inputs have no group of their own. Where they have one,
-    or `group_ids` is given, each group must have this size."""
+    """Size of groups. Inputs without a group are grouped by contiguous slices; given groups, or `group_ids`, must have
+    this size."""
     reward_scale: float = 1.0
-    """Multiplies every advantage."""
+    """Factor of every advantage."""
     group_ids: list[str] | None = None
-    """One for each input, in place of the inputs' own; equal ids are one group, in any order."""
+    """Group id of each input, replacing the inputs' own; equal ids are one group, in any order."""
     advantages: AdvantageOptions | None = None
 
 
@@ -146,9 +146,9 @@ class ForwardBackwardRequest(_Batch):
     loss_fn: LossFn = BuiltinLoss.IMPORTANCE_SAMPLING.value
     loss_fn_config: dict[str, float] | None = None
     num_substeps: int = Field(default=1, ge=1)
-    """Passes to split the batch into, at least. It bounds memory and never changes the gradient."""
+    """Minimum number of passes per batch. It limits memory and never changes the gradient."""
     idempotency_key: str | None = None
-    """A repeated request with the same key gets the first one's answer and is not run again."""
+    """Idempotency key: a repeated request returns the first one's answer."""
 
 
 class ForwardBackwardResult(Strict):
@@ -159,28 +159,28 @@ class ForwardBackwardResult(Strict):
 
 
 class ForwardRequest(_Batch):
-    """Compute logprobs for a custom loss, and keep what `backward` needs."""
+    """Compute logprobs for a custom loss, and store the context of `backward`."""
 
 
 class TrainingDatum(Strict):
-    """Origin of a datum. Several may share a trajectory."""
+    """Origin of a datum. Several datums may share a trajectory."""
 
     reward: float
     traj_idx: int
     """Position of its trajectory among the inputs."""
     group_idx: int | None = None
-    """Number of its group, in order of first appearance; None where the batch was not grouped."""
+    """Number of its group, in order of first appearance; None if the batch was not grouped."""
 
 
 class DatumTensors(TrainingDatum):
-    """One datum as a custom loss sees it. The three lists have one entry for each token of the sequence."""
+    """A datum of a custom loss. The three lists have one entry for each token of the sequence."""
 
     logprobs: list[float]
-    """Under the current policy, natural log; 0 where the mask is 0."""
+    """Logprobs under the current policy, natural log; 0 for mask 0."""
     sampling_logprobs: list[float]
-    """Under the policy that sampled; 0 where the mask is 0."""
+    """Logprobs under the policy that sampled; 0 for mask 0."""
     mask: list[float]
-    """1.0 on tokens that the policy sampled, 0.0 on those it was shown."""
+    """1.0 for sampled tokens, 0.0 for prompt tokens."""
 
 
 class ForwardResult(Strict):
@@ -200,7 +200,7 @@ class BackwardRequest(Strict):
 
 
 class OptimStepRequest(Strict):
-    """Apply what was accumulated, with AdamW, and append a checkpoint."""
+    """Apply the accumulated gradient with AdamW, and append a checkpoint."""
 
     learning_rate: float = Field(gt=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
@@ -208,20 +208,20 @@ class OptimStepRequest(Strict):
     eps: float = Field(default=1e-8, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: float | None = Field(default=None, gt=0)
-    """Scale the gradient down to this norm where it is longer."""
+    """Maximum gradient norm; a longer gradient is scaled down."""
     in_flight: bool = False
-    """True: turns that are being sampled are continued by the new weights; False: they are ended by the old ones."""
+    """True: active turns continue with the new weights; False: they finish with the old ones."""
     save: bool = True
-    """False: apply only. A later step's checkpoint stands for this one too; until then a kill loses it."""
+    """False: apply without a checkpoint. A later step's checkpoint includes this one; until then a crash loses it."""
     allow_empty: bool = False
-    """True: where nothing was accumulated, change nothing and return the head without paths; False: a conflict."""
+    """Behaviour without an accumulated gradient. True: return the head, without paths; False: conflict."""
     measured_reward: float | None = Field(default=None, allow_inf_nan=False)
-    """Mean over all measured runs of the step, where the batches hold only some; None: over those of the batches."""
+    """Mean reward over all measured runs of the step, if the batches contain only some; None: over the batches' runs."""
     idempotency_key: str | None = None
 
 
 class OptimStepResult(Strict):
-    """The checkpoint that a step made; without paths where it made none, and then the head as it was."""
+    """The checkpoint of a step; without one, the unchanged head, without paths."""
 
     step: int
     checkpoint_id: str
@@ -231,12 +231,12 @@ class OptimStepResult(Strict):
 
 
 class DiscardedGradient(Strict):
-    """A gradient that was thrown away without a step."""
+    """A gradient that was discarded without a step."""
 
     client: str
-    """The client that had accumulated it: process, machine and command."""
+    """The client that accumulated it: process, machine and command."""
     passes: int
-    """Calls of `forward_backward` and `backward`."""
+    """Number of calls of `forward_backward` and `backward`."""
     runs: int
 
     def __str__(self) -> str:
@@ -249,39 +249,39 @@ class OpenedSession(Strict):
 
     model: str
     head: str | None
-    """The checkpoint that the first step follows; None: the weights that the model began with."""
+    """The parent checkpoint of the first step; None: the base."""
     step: int
     discarded: DiscardedGradient | None
-    """The gradient that another client had left."""
+    """The discarded gradient of another client."""
 
 
 class StepResult(OptimStepResult):
-    """Result of `TrainingClient.step`: its checkpoint and the groups it learned from. `str()` is one line of a log."""
+    """Result of `TrainingClient.step`: checkpoint and groups. `str()` is a log line."""
 
     applied: bool
-    """False: nothing was accumulated, the weights are as they were, and `step` and `checkpoint_id` are the head's."""
+    """False: nothing was accumulated, the weights are unchanged, and `step` and `checkpoint_id` are the head's."""
     metrics: dict[str, float]
     """Metrics of the batch, as `ForwardBackwardResult.metrics`."""
     num_datums: int
 
     @property
     def reward(self) -> float | None:
-        """Mean reward of the runs that count; None where none does."""
+        """Mean reward of the runs that count; None without any."""
         return self.metrics.get("reward:mean")
 
     @property
     def groups(self) -> int:
-        """Groups of the batch."""
+        """Number of groups of the batch."""
         return round(self.metrics.get("groups:sum", 0.0))
 
     @property
     def groups_with_signal(self) -> int:
-        """Groups whose runs differ in reward: the others have no advantage to learn from."""
+        """Number of groups with signal: the others have no advantages."""
         return round(self.metrics.get("spread_groups:sum", 0.0))
 
     @property
     def failed_runs(self) -> int:
-        """Runs that failed by no fault of the agent's; see `AdvantageOptions.failed_runs`."""
+        """Number of runs with a failure that is not the agent's; see `AdvantageOptions.failed_runs`."""
         return round(self.metrics.get("failed_runs:sum", 0.0))
 
     def __str__(self) -> str:
@@ -305,7 +305,7 @@ class LossesResult(Strict):
 
 
 class CheckpointResponse(BaseModel):
-    """One node of a model's checkpoint tree. Exactly one is active, or none: then the base weights serve."""
+    """A node of a model's checkpoint tree. At most one is active; without one, the base weights serve."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -319,7 +319,7 @@ class CheckpointResponse(BaseModel):
     num_datums: int | None = None
     num_tokens: int | None = None
     mean_reward: float | None = None
-    """Over all measured runs of the step; `metrics["trained_reward:mean"]` is over those that were learned from."""
+    """Mean reward over all measured runs of the step; `metrics["trained_reward:mean"]` is over the trained runs."""
     learning_rate: float | None = None
     loss_fn: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)

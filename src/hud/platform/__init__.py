@@ -1,1 +1,1 @@
-"""The platform: one ASGI application, a server's or the embedded one's."""
+"""Platform: one ASGI application, for a server or embedded in a process."""

@@ -1,4 +1,4 @@
-"""The ASGI application of the platform: a server's, and the embedded one's."""
+"""ASGI application of the platform, for a server or embedded in a process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hud.platform.access.middleware import Door, retry_headers
 from hud.platform.config import PlatformConfig
 from hud.platform.dashboard import Dashboard
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.missing_endpoints import tell_absent
+from hud.platform.gateway.missing_endpoints import refuse_path
 from hud.platform.metrics import Measured
 from hud.platform.parts import Parts
 from hud.platform.routes import ROUTERS
@@ -42,7 +42,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
     )
     app.state.parts = parts
     for router in ROUTERS:
-        # Not `include_router`: it builds every route anew in each application, a tenth of a second.
+        # Not `include_router`: it rebuilds every route for each application, which takes 0.1 s.
         app.router.routes.extend(router.routes)
     app.add_middleware(Dashboard, parts=parts)
     app.add_middleware(Bodies, keys=config.keys)
@@ -54,24 +54,26 @@ def create_app(config: PlatformConfig) -> FastAPI:
             limits=parts.limits,
             sessions=parts.web_sessions,
         )
-        app.add_middleware(Measured, metrics=parts.metrics)  # Outside: refusals count too.
+        app.add_middleware(
+            Measured, metrics=parts.metrics
+        )  # Outermost: refused requests are measured as well.
     for kind in (HudError, RequestValidationError, UnicodeEncodeError, Exception):
-        app.add_exception_handler(kind, _tell)
-    # The router's last resort, for paths that no route has.
+        app.add_exception_handler(kind, _respond_with_error)
+    # The router's fallback for paths without a route.
     app.router.default = _absent
     return app
 
 
 async def _absent(scope: Scope, receive: Receive, send: Send) -> None:
-    """A path that no route has."""
+    """Respond to a path without a route."""
     if scope["type"] == "websocket":
         await WebSocketClose()(scope, receive, send)
     else:
-        await tell_absent(Exchange(scope, receive, send))
+        await refuse_path(Exchange(scope, receive, send))
 
 
-async def _tell(request: Request, error: Exception) -> Response:
-    """Answer with the sentence of an error; of a fault of ours only with its kind, for its message may hold secrets."""
+async def _respond_with_error(request: Request, error: Exception) -> Response:
+    """Respond with the sentence of an error. For an unexpected exception only with its type: messages may contain secrets."""
     match error:
         case HudError():
             status = error.status if isinstance(error, PlatformError) else type(error).status
@@ -84,10 +86,10 @@ async def _tell(request: Request, error: Exception) -> Response:
                 for problem in error.errors()
             ]
             return JSONResponse({"detail": "; ".join(problems)}, status_code=422)
-        case UnicodeEncodeError():  # In a form: JSON with such text is refused before.
+        case UnicodeEncodeError():  # From a form: JSON with such text is refused earlier.
             return JSONResponse({"detail": NO_TEXT}, status_code=400)
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            told = "There is no room on the server's disk."
-            return JSONResponse({"detail": told}, status_code=507)
-    told = f"{request.method} {request.url.path} failed in the server ({type(error).__name__})."
-    return JSONResponse({"detail": f"{told} Its log says more."}, status_code=500)
+            sentence = "There is no room on the server's disk."
+            return JSONResponse({"detail": sentence}, status_code=507)
+    sentence = f"{request.method} {request.url.path} failed in the server ({type(error).__name__})."
+    return JSONResponse({"detail": f"{sentence} See the server's log."}, status_code=500)

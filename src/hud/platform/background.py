@@ -1,4 +1,4 @@
-"""`Background`: work of a server besides answering requests, from its start to its stop."""
+"""`Background`: background work of a server, from its start to its stop."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ Work = Callable[[], Awaitable[None]]
 _log = logging.getLogger(__name__)
 
 STOP_SECONDS = 20.0
-"""Seconds until work that does not end by itself is cancelled."""
+"""Time for work to end by itself before it is cancelled."""
 RESTART_SECONDS = 1.0
-"""Seconds between a failure of background work and its next start."""
+"""Delay before failed background work is restarted."""
 
 
 class Background:
-    """A task group of background work. Work that fails is logged and started again until the server stops."""
+    """Task group of background work. Failed work is logged and restarted until the server stops."""
 
     def __init__(self) -> None:
         self.stopping = asyncio.Event()
-        """Set when the server stops: background work hands back what it holds, and ends."""
+        """Set when the server stops: background work then releases its leases and ends."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @asynccontextmanager
@@ -36,7 +36,7 @@ class Background:
                 await self.drain()
 
     async def drain(self) -> None:
-        """End all work, within `STOP_SECONDS` or by cancellation. Requests may be answered meanwhile."""
+        """End all work, within `STOP_SECONDS` or by cancellation. Requests can still be served during this time."""
         self.stopping.set()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
@@ -49,6 +49,6 @@ class Background:
                 await work()
                 return
             except Exception:
-                _log.exception("Background work broke off and is begun again.")
+                _log.exception("Background work failed and is restarted.")
             with suppress(TimeoutError):
                 await asyncio.wait_for(self.stopping.wait(), RESTART_SECONDS)

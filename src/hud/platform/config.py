@@ -1,4 +1,4 @@
-"""Configuration of a platform: its folders, its database, and which of its parts run."""
+"""Configuration of a platform: folders, database, and active parts."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ class BuildLimits:
 
     seconds: float = 1800.0
     files: int = 20_000
-    """Files and folders of its archive."""
+    """Maximum number of files and folders in the archive."""
     bytes: int = 2 << 30
-    """Of them together, unpacked."""
+    """Maximum total size, unpacked."""
     archive_bytes: int = 512 << 20
-    """Of the archive as it is sent."""
+    """Maximum size of the archive as sent."""
 
 
 @dataclass(frozen=True)
 class PlatformConfig:
-    """The configuration of one platform; the embedded one is all defaults."""
+    """Configuration of one platform; the defaults are those of an embedded one."""
 
     home: Path
-    """Models, checkpoints, environments and, unless said otherwise, the database and the blobs."""
+    """Folder of models, checkpoints, environments and, by default, the database and the blobs."""
     database: str | None = None
     """URL of the database (`postgresql+psycopg://...`); None: SQLite in `home`."""
     storage: str | None = None
     """URL of the folder for blobs (`s3://bucket/prefix`); None: `home/blobs`."""
     keys: bool = False
-    """True: every request needs a key. False: whoever can reach the platform is its one local team."""
+    """True: every request needs a key. False: every client acts as the local team."""
     engine: Literal["inline", "worker"] = "inline"
-    """Process in which policies sample and train: this one, or one for each model."""
+    """Process in which policies sample and train: this one, or a worker process for each model."""
     engines: int = 4
-    """Most processes for models; more models than that share, or make room where they are idle."""
+    """Maximum number of worker processes; with more models, idle processes are ended, or models share one."""
     rollout_workers: int = 0
-    """Processes that play the rollouts which clients submit."""
+    """Number of processes that play submitted rollouts."""
     url: str = ""
-    """Address of the server; processes that it starts call it there."""
+    """URL of the server for the processes that it starts."""
     connections: int = 4096
-    """Most HTTP connections and WebSockets at a time; fewer where the process may open fewer files."""
+    """Maximum number of concurrent HTTP connections and WebSockets; reduced to the process's limit on open files."""
     builds: BuildLimits = BuildLimits()
     """Limits of one build of an environment."""

@@ -1,4 +1,4 @@
-"""Dependencies of routes: each route names the parts that it uses, and FastAPI passes them."""
+"""Dependencies of routes: each route declares the parts that it uses, and FastAPI passes them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hud.platform.training.optimizer_steps import StepsInFlight
 
 
 class StrictBody(BaseModel):
-    """Body of a request; unknown keys are refused."""
+    """Body of a request; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -32,7 +32,7 @@ class StrictBody(BaseModel):
 def part(choose: Callable[[Parts], object]) -> Any:
     """Return a dependency on a part of the platform."""
 
-    # Asynchronous, like all of these: FastAPI would send a plain function to another thread.
+    # Asynchronous, like all dependencies: FastAPI would run a plain function in a thread.
     async def found(connection: HTTPConnection) -> object:
         return choose(connection.app.state.parts)
 
@@ -40,7 +40,7 @@ def part(choose: Callable[[Parts], object]) -> Any:
 
 
 def of_team(make: Callable[[Store, str], object]) -> Any:
-    """Return a dependency on `make(store, team)`: a part of the store as the caller's team sees it."""
+    """Return a dependency on `make(store, team)`: a part of the store limited to the caller's team."""
 
     async def made(connection: HTTPConnection) -> object:
         return make(connection.app.state.parts.store, caller(connection).team_id)
@@ -78,7 +78,7 @@ Team = Annotated[str, Depends(_team)]
 """Id of the caller's team."""
 Audit = Annotated[AuditLog, Depends(_audit)]
 Models = Annotated[Registry, Depends(_models)]
-"""The registry as the caller's team sees it."""
+"""Registry limited to the models of the caller's team."""
 TeamSecrets = Annotated[Secrets, Depends(_secrets)]
 ConfigPart = Annotated[PlatformConfig, part(lambda parts: parts.config)]
 StorePart = Annotated[Store, part(lambda parts: parts.store)]

@@ -1,6 +1,5 @@
-"""HTTP connections of a server with bounds: time for a head and a body, bytes of a head, and a number of connections.
-
-Uvicorn alone waits without end for a request that was begun, and takes connections until the process has no files left.
+"""HTTP connections with limits: time for headers and body, size of headers, and number of connections.
+Uvicorn alone waits forever for the rest of a request, and accepts connections until the process is out of files.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 RESERVED_FILES = 256
-"""File descriptors kept for the database, blobs, engines and workers."""
+"""File descriptors reserved for the database, blobs, engines and workers."""
 MOST_FILES = 16_384
-"""Soft limit on file descriptors that a server asks for."""
+"""Soft limit on file descriptors that a server requests."""
 
 
 @dataclass(frozen=True)
@@ -24,25 +23,25 @@ class Bounds:
 
     connections: int = 4096
     head_seconds: float = 10.0
-    """From the first byte of a request (or the connection's start) to the end of its headers."""
+    """Time from the first byte of a request (or the connection's start) to the end of its headers."""
     head_bytes: int = 64 << 10
-    """Request line and headers; also trailers, and whatever else is no body."""
+    """Maximum size of request line and headers; also of trailers and other bytes outside the body."""
     body_grace: float = 20.0
-    """Time for a body of any length, to which each `body_rate` bytes add one second."""
+    """Base time for a body; every `body_rate` bytes add one second."""
     body_rate: float = 1024.0
-    """Slowest body, in bytes per second. Time in which the server itself does not read is not counted."""
+    """Minimum rate of a body, in bytes per second. Time in which the server does not read is not counted."""
     linger: float = 5.0
-    """For the rest of a body whose request was already answered."""
+    """Time for the rest of a body after the response was sent."""
     write_seconds: float = 300.0
-    """For a client that reads nothing of its answer."""
+    """Maximum time without progress in sending a response."""
     idle_seconds: int = 120
-    """Keep-alive: longer than the common clients and proxies keep an idle connection (Go: 90)."""
+    """Keep-alive time-out: longer than those of common clients and proxies (Go: 90)."""
     look: float = 1.0
-    """Between two looks at one connection."""
+    """Interval between two checks of a connection."""
 
 
 def allowed_connections(wanted: int) -> int:
-    """Return how many connections this process can hold, at most `wanted`; raises its limit on open files first."""
+    """Return the number of connections this process can hold, at most `wanted`, after increasing its limit on open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
         aim = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
@@ -59,27 +58,27 @@ def bounded_http(bounds: Bounds) -> type[asyncio.Protocol]:
 
 
 class _BoundedHttp(HttpToolsProtocol):
-    """One connection. A timer looks at it once in a while; a request itself sets none."""
+    """One connection. A periodic timer checks its limits, instead of a timer for each request."""
 
     bounds: Bounds
     waiting: dict[_BoundedHttp, None]
-    """Connections of this server without a request under way, the one that waits longest first."""
+    """Idle connections of this server, the longest idle first."""
 
     _began: float | None = None
     """Time at which the incoming head or body began; None between two requests."""
     _in_body = False
     _unread = 0
-    """Bytes that came since the last that were part of a body."""
+    """Bytes received since the last part of a body."""
     _body_bytes = 0
     _answered: float | None = None
     _blocked: float | None = None
-    """Since when the client reads nothing of its answer."""
+    """Time since which writing is blocked, because the client does not read."""
     _watch: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self.bounds.connections and not self._make_room():
-            self._refuse(503, "The server has as many connections as it takes; try again.")
+            self._refuse(503, "The server has reached its limit of connections; try again.")
             return
         self._began = self.loop.time()
         self.waiting[self] = None
@@ -120,7 +119,7 @@ class _BoundedHttp(HttpToolsProtocol):
         self._began = None
         super().on_message_complete()
         if self.cycle is not None and self.cycle.response_complete:
-            # Answered before the body was whole: its last bytes stopped uvicorn's timer of idle connections.
+            # The response was sent before the end of the body, whose last bytes stopped uvicorn's keep-alive timer.
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler
             )
@@ -148,10 +147,10 @@ class _BoundedHttp(HttpToolsProtocol):
         super().resume_writing()
 
     def _look(self) -> None:
-        """Close the connection where it is late, or look again later."""
+        """Close the connection if a time limit is exceeded, or schedule the next check."""
         now = self.loop.time()
         if self.transport.is_closing() and self._blocked is None:
-            self._blocked = now  # What is written last may never be read.
+            self._blocked = now  # The client may never read the last bytes.
         if self._late(now):
             self.transport.abort()
             return
@@ -169,11 +168,11 @@ class _BoundedHttp(HttpToolsProtocol):
         if self._answered is not None:
             return now - self._answered > bounds.linger
         if self.flow.read_paused or self.cycle.waiting_for_100_continue:
-            self._began += bounds.look  # The server makes the client wait.
+            self._began += bounds.look  # The server itself paused reading.
         return now - self._began > bounds.body_grace + self._body_bytes / bounds.body_rate
 
     def _make_room(self) -> bool:
-        """Close the connection that has waited longest for a request; False where every one has a request."""
+        """Close the longest idle connection; returns False if there is none."""
         oldest = next(iter(self.waiting), None)
         if oldest is None:
             return False
@@ -199,5 +198,5 @@ class _BoundedHttp(HttpToolsProtocol):
 
 
 def settings_of(bounds: Bounds) -> dict[str, Any]:
-    """Return the arguments of `uvicorn.Config` that keep to `bounds`."""
+    """Return the arguments of `uvicorn.Config` for `bounds`."""
     return {"http": bounded_http(bounds), "timeout_keep_alive": bounds.idle_seconds}

@@ -1,4 +1,4 @@
-"""The embedded platform's pages behind a port of this machine, until they are told to stop."""
+"""Local server: the pages of the embedded platform on a port of this machine."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hud.platform.server import AnnouncedServer, listen, run, server_settings
 
 HOST = "127.0.0.1"
 FIRST_ASKED = ("/jobs", "/static/any/style.css")
-"""A page and a file as every browser asks for them first."""
+"""First requests of a browser: a page and a static file."""
 GRACE_SECONDS = 5
 
 
 def view(config: PlatformConfig, port: int, announce: Callable[[str], None]) -> None:
     """Serve the pages until SIGINT or SIGTERM; `announce` is called with the address to open.
 
-    Raises `UsageError` for a port that cannot be had, and for a store that cannot be opened.
+    Raises `UsageError` for an unavailable port, and for a store that cannot be opened.
     """
     listening = listen(HOST, port)
     bound: int = listening.getsockname()[1]
@@ -39,7 +39,7 @@ def view(config: PlatformConfig, port: int, announce: Callable[[str], None]) -> 
 
 
 class _Server(AnnouncedServer):
-    """Ends the streams of open pages, which would never end, before it stops."""
+    """Server that closes the event streams of open pages before it stops."""
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, announce: Callable[[], None]) -> None:
         super().__init__(config, announce)
@@ -47,7 +47,7 @@ class _Server(AnnouncedServer):
         self._pages = httpx.ASGITransport(app, raise_app_exceptions=False)
 
     async def warm_up(self) -> None:
-        """Draw the first page, so that who opens it does not wait for modules, templates and files to be loaded."""
+        """Render the first page, so that modules, templates and files are loaded before the first request."""
         async with httpx.AsyncClient(transport=self._pages, base_url=f"http://{HOST}") as browser:
             for path in FIRST_ASKED:
                 await browser.get(path)

@@ -1,4 +1,4 @@
-"""Measurements of a server, for Prometheus. One registry for each application: several may live in one process."""
+"""Prometheus metrics of a server. Each application has its own registry: a process may have several."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = Counter(
             "hud_requests",
-            "Requests answered, by route and status.",
+            "Requests served, by route and status.",
             ["method", "route", "status"],
             registry=self.registry,
         )
         self.seconds = Histogram(
             "hud_request_seconds",
-            "Time until the first byte of an answer.",
+            "Time to the first byte of a response.",
             ["method", "route"],
             buckets=_SECONDS,
             registry=self.registry,
         )
         self.in_flight = Gauge(
-            "hud_requests_in_flight", "Requests being answered.", registry=self.registry
+            "hud_requests_in_flight", "Requests in flight.", registry=self.registry
         )
         self.tokens = Counter(
             "hud_tokens",
@@ -39,18 +39,18 @@ class Metrics:
             registry=self.registry,
         )
         self.spans = Counter(
-            "hud_telemetry_spans", "Spans taken over from clients.", registry=self.registry
+            "hud_telemetry_spans", "Spans received from clients.", registry=self.registry
         )
 
         self.queues = Gauge(
             "hud_queue",
-            "What waits, or is being done: streams of the engine, uploads of telemetry, rollouts and builds.",
+            "Waiting or active work: streams of the engine, uploads of telemetry, rollouts and builds.",
             ["queue"],
             registry=self.registry,
         )
         self.telemetry_bytes = Gauge(
             "hud_telemetry_bytes",
-            "Bytes of telemetry that are on their way into the store.",
+            "Bytes of telemetry uploads in progress.",
             registry=self.registry,
         )
 
@@ -60,7 +60,7 @@ class Metrics:
 
 
 class Measured:
-    """ASGI middleware that counts and times what passes."""
+    """ASGI middleware that counts and times requests."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self.app = app
@@ -91,7 +91,7 @@ class Measured:
 
 
 def _route(scope: Scope) -> str:
-    """The template of the route: paths themselves hold ids, of which there is no end."""
+    """Return the template of the route: paths contain ids and would give unbounded labels."""
     route = scope.get("route")
     path = getattr(route, "path_format", None) or getattr(route, "path", None)
     return str(path or "other")

@@ -1,4 +1,4 @@
-"""`Parts`: the composition of a platform. Every part is constructed here, from the parts that it uses."""
+"""`Parts`: composition of a platform. Every part is constructed here, from the parts that it uses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hud.platform.store.telemetry_admission import Intake
 from hud.platform.training.optimizer_steps import StepsInFlight
 
 if TYPE_CHECKING:
-    from hud.platform.baseline.sittings import Sittings
+    from hud.platform.baseline.session_registry import SessionRegistry
     from hud.platform.environments.playground import Worlds
     from hud.platform.gateway.gateway import Gateway
     from hud.platform.models.loaded_policies import Policies
@@ -36,7 +36,7 @@ P = TypeVar("P")
 
 
 class _Lazy(Generic[P]):
-    """A part that is constructed at its first use, once, whichever thread is first. Its import may load torch."""
+    """Part that is constructed at its first use, once, in any thread. Its import may load torch."""
 
     def __init__(self, make: Callable[[Parts], P]) -> None:
         self._make = make
@@ -55,7 +55,7 @@ class Parts:
     """The parts of one platform in order of construction; `close` closes them in reverse order."""
 
     def __init__(self, config: PlatformConfig) -> None:
-        """Raises `StoreError` where the store cannot be opened."""
+        """Raises `StoreError` if the store cannot be opened."""
         self.config = config
         self.constructing = threading.RLock()
         self._opened = ExitStack()
@@ -78,14 +78,14 @@ class Parts:
 
     @_Lazy
     def policies(self) -> Policies:
-        """The policies that are loaded."""
+        """Loaded policies."""
         from hud.platform.models.loaded_policies import Policies
 
         return self._opened.enter_context(closing(Policies(self.registry)))
 
     @_Lazy
     def sessions(self) -> Sessions:
-        """The training sessions that are open."""
+        """Open training sessions."""
         from hud.platform.training.open_sessions import Sessions
 
         made = Sessions(self.registry, self.policies)
@@ -94,7 +94,7 @@ class Parts:
 
     @_Lazy
     def engine(self) -> TokenEngine:
-        """Sampling and training."""
+        """Engine for sampling and training."""
         if self.config.engine == "worker":
             from hud.platform.serving.pool import EnginePool
 
@@ -113,34 +113,34 @@ class Parts:
 
     @_Lazy
     def launches(self) -> Launches:
-        """Training runs and evaluations that were launched from the dashboard."""
+        """Training runs and evaluations launched from the dashboard."""
         from hud.platform.training.launcher import Launches
 
         return Launches(self.config, self.store, self.passes, self.stopping)
 
     @_Lazy
     def worlds(self) -> Worlds:
-        """Environments that are open in the playground."""
+        """Open environments of the playground."""
         from hud.platform.environments.playground import Worlds
 
         return Worlds(self.store, self.stopping, own_machine=not self.config.keys)
 
     @_Lazy
-    def sittings(self) -> Sittings:
+    def baseline_sessions(self) -> SessionRegistry:
         """Human-baseline sessions."""
-        from hud.platform.baseline.sittings import Sittings
+        from hud.platform.baseline.session_registry import SessionRegistry
 
-        return Sittings(self.store, self.stopping)
+        return SessionRegistry(self.store, self.stopping)
 
     @property
     def used_engine(self) -> TokenEngine | None:
-        """The engine, once a request has needed it."""
+        """The engine; None before the first request that needs it."""
         engine: TokenEngine | None = self.__dict__.get("engine")
         return engine
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Serve during the block: background work runs. Leaving it drains that, stops the engine and closes the parts."""
+        """Run background work during the block. Leaving it drains the work, stops the engine and closes the parts."""
         async with AsyncExitStack() as stack:
             stack.callback(self.close)
             stack.push_async_callback(self._stop_engine)
@@ -148,14 +148,14 @@ class Parts:
             yield
 
     def close(self) -> None:
-        """Give leases back, stop samplers, and close the store."""
+        """Release leases, stop samplers, and close the store."""
         self._opened.close()
 
     def _works(self) -> Iterator[Work]:
         """Yield the background work of a server."""
         yield self.launches.work
         yield self.worlds.work
-        yield self.sittings.work
+        yield self.baseline_sessions.work
         if self.config.keys:
             from hud.platform.environments.builder import Builder
             from hud.platform.rollouts.worker_processes import Workers
@@ -167,10 +167,10 @@ class Parts:
             yield self.start_engine
 
     async def start_engine(self) -> None:
-        """Start the engine before the first request, where a model needs it."""
+        """Start the engine before the first request, if a model needs it."""
         models = await asyncio.to_thread(self.registry.models)
         if any(model.config.provider is None for model in models):
-            with suppress(EngineDownError):  # Logged by the engine, which starts again.
+            with suppress(EngineDownError):  # Logged by the engine, which restarts.
                 await self.engine.start()
 
     async def _stop_engine(self) -> None:

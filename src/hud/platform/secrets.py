@@ -1,7 +1,6 @@
-"""Keys of providers and vLLM servers, as one team has them: its own, and of the server's only what is meant for it.
-
-A team's own lie in files under `HUD_HOME/secrets` that only the server's user reads. The server's, its environment
-variables, are the first team's; `HUD_SHARED_KEYS` names those that every team may use, at the providers' own addresses.
+"""Keys of providers and vLLM servers for one team: its own keys, and those of the server that it may use.
+A team's keys are files under `HUD_HOME/secrets`, readable only by the server's user. The server's environment
+variables belong to the first team; every team may use those in `HUD_SHARED_KEYS`, at the providers' own addresses.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _MOST_SECRETS = 100
 
 
 class Secrets:
-    """The keys of one team."""
+    """Keys of one team."""
 
     def __init__(self, home: Path, team: str) -> None:
         self.team = team
@@ -36,12 +35,12 @@ class Secrets:
         return sorted(path.name for path in self._folder.iterdir() if _NAME.fullmatch(path.name))
 
     def set(self, name: str, value: str) -> None:
-        """Keep a key of the team's own. Raises `UsageError` for a name or value of another form, or too many."""
+        """Store a key of the team. Raises `UsageError` for an invalid name or value, or too many keys."""
         _check_name(name)
         if not value.isascii() or not value.isprintable() or not 0 < len(value) <= _MOST_CHARACTERS:
             raise UsageError(f"The value of {name} must be one line of printable ASCII characters.")
         if name not in self.names() and len(self.names()) >= _MOST_SECRETS:
-            raise UsageError(f"A team keeps at most {_MOST_SECRETS} keys; remove one first.")
+            raise UsageError(f"A team can store at most {_MOST_SECRETS} keys; remove one first.")
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         temporary = self._folder / f".{name}.{random.token_hex(4)}"
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -50,24 +49,24 @@ class Secrets:
         temporary.replace(self._folder / name)
 
     def remove(self, name: str) -> None:
-        """Forget a key of the team's own. Raises `NotFoundError`."""
+        """Delete a key of the team. Raises `NotFoundError` for an unknown name."""
         _check_name(name)
         try:
             (self._folder / name).unlink()
         except FileNotFoundError:
             raise NotFoundError(
-                f"Your team keeps no key {name}; hud secrets list names them."
+                f"Your team has no key {name}; hud secrets list shows its keys."
             ) from None
 
     def get(self, name: str) -> str | None:
-        """Return a key for an address that the team names."""
+        """Return a key for an address that the team chose."""
         own = self._own(name)
         if own is None and self.team == LOCAL_TEAM:
             return settings.load().environment.get(name) or None
         return own
 
     def get_shared(self, name: str) -> str | None:
-        """Return a key for a provider's own address, which the operator of the server chose."""
+        """Return a key for a provider's own address, chosen by the server's operator."""
         found = self.get(name)
         if found is None:
             now = settings.load()
@@ -76,10 +75,10 @@ class Secrets:
         return found
 
     def refuse_destinations(self, urls: Iterable[str], key_env: str | None) -> None:
-        """Raise `PlatformError` 403 for addresses that the team may not have called, or a key that is not its own."""
+        """Raise `PlatformError` 403 for addresses that the server may not call for the team, or a key that is not its own."""
         if key_env is not None and self.team != LOCAL_TEAM and self._own(key_env) is None:
             raise PlatformError(
-                f"Your team keeps no key {key_env}, and the server's own are the first team's. Bring yours: "
+                f"Your team has no key {key_env}, and the server's keys belong to the first team. Store your own: "
                 f"hud secrets set {key_env}",
                 403,
             )
@@ -88,7 +87,7 @@ class Secrets:
 
     @property
     def reach(self) -> Reach:
-        """Addresses that the team may have this server call."""
+        """Network addresses that this server may call for the team."""
         return Reach(private=self.team == LOCAL_TEAM, networks=networks_of(settings.load().reach))
 
     def _own(self, name: str) -> str | None:
@@ -101,12 +100,12 @@ class Secrets:
 
 
 def operator_reach() -> Reach:
-    """Return what may be called for an address that the operator configured, whoever asks."""
+    """Return the reach for addresses configured by the operator, for all callers."""
     return Reach(private=True, networks=networks_of(settings.load().reach))
 
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name of a key: it is upper-case, ends in API_KEY and does not begin with HUD_."
+            f"{name!r} is not a valid name of a key: upper-case, ending in API_KEY, not beginning with HUD_."
         )

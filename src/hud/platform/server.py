@@ -1,4 +1,4 @@
-"""A platform as a service: one application behind one socket, until it is told to stop."""
+"""Server process of a platform: one application on one socket."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ GRACE_SECONDS = 30
 
 @dataclass(frozen=True)
 class Address:
-    """Address on which a server listens."""
+    """Listening address of a server."""
 
     host: str
     port: int
 
     @property
     def url(self) -> str:
-        """URL for clients; a server on every interface has this machine's name."""
+        """URL for clients; a server on all interfaces uses this machine's host name."""
         host = {"0.0.0.0": "localhost", "::": "localhost"}.get(self.host, self.host)
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment variables that point a client here; its key comes beside them."""
+        """Environment variables for clients of this server, without the key."""
         return {
             "HUD_API_URL": self.url,
             "HUD_GATEWAY_URL": self.url,
@@ -51,10 +51,9 @@ class Address:
 def serve(
     config: PlatformConfig, host: str, port: int, announce: Callable[[Address, str | None], None]
 ) -> None:
-    """Serve until SIGINT or SIGTERM; a second one does not wait for anybody.
-
-    `announce` is called once requests are answered, with the address and, on a store that had none, the first
-    key. Raises `UsageError` for an address that cannot be had, and for a store that cannot be opened or written.
+    """Serve until SIGINT or SIGTERM; a second signal exits immediately.
+    `announce` is called when the server is up, with the address and, for a store without keys, the first key.
+    Raises `UsageError` for an unavailable address, and for a store that cannot be opened or written.
     """
     listening = listen(host, port)
     bound = Address(host, listening.getsockname()[1])
@@ -70,7 +69,7 @@ def serve(
 
 
 def server_settings(app: ASGIApp, config: PlatformConfig, grace_seconds: int) -> uvicorn.Config:
-    """Return how an application is served; a shutdown waits `grace_seconds` for open requests."""
+    """Return uvicorn's configuration for an application; a shutdown waits `grace_seconds` for open requests."""
     return uvicorn.Config(
         app,
         log_level="warning",
@@ -91,7 +90,7 @@ def run(server: uvicorn.Server, listening: socket.socket) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises `UsageError` where the address is taken, or is none of ours."""
+    """Return a listening socket. Raises `UsageError` for an address that is in use or not of this machine."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)
@@ -99,14 +98,14 @@ def listen(host: str, port: int) -> socket.socket:
         raise UsageError(
             f"{host}:{port} cannot be listened on: {error.strerror}. Choose another --port, or 0 for any."
         ) from error
-    # Connections inherit it. Without, an answer in two writes waits 40 ms for the client's acknowledgement of the first;
-    # asyncio's own loop sets it only on sockets that name their protocol, which these do not.
+    # Inherited by connections. Without it, a response in two writes waits 40 ms for the acknowledgement of the first;
+    # asyncio sets it only on sockets with an explicit protocol number.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def first_key(parts: Parts) -> str | None:
-    """Return a first admin key, where there is no key yet."""
+    """Create and return a first admin key if there is no key yet, else None."""
     if parts.keys.any():
         return None
     team = Teams(parts.store).default()
@@ -114,13 +113,13 @@ def first_key(parts: Parts) -> str | None:
 
 
 def freeze_memory() -> None:
-    """Keep what a server has loaded when it is up out of garbage collections, each of which stops every request."""
+    """Exclude objects that are loaded at startup from garbage collections, which block every request."""
     gc.collect()
     gc.freeze()
 
 
 class AnnouncedServer(uvicorn.Server):
-    """A server that calls `announce` when it is up, and whose stop by a signal is no failure."""
+    """Server that calls `announce` when it is up, and exits with status 0 after a signal."""
 
     def __init__(self, config: uvicorn.Config, announce: Callable[[], None]) -> None:
         super().__init__(config)
@@ -134,16 +133,16 @@ class AnnouncedServer(uvicorn.Server):
             self._announce()
 
     async def warm_up(self) -> None:
-        """Load what the first requests need."""
+        """Load modules and files for the first requests."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        # Uvicorn would raise the signal again, as if nothing had handled it; a stop that was asked for is no failure.
+        # Uvicorn would raise the signal again; a requested stop is not a failure.
         self._captured_signals.clear()
 
 
 class _Server(AnnouncedServer):
-    """Ends background work before it stops: that may need it to answer."""
+    """Server that ends background work first, which may send requests to it."""
 
     def __init__(
         self, config: uvicorn.Config, background: Background, announce: Callable[[], None]
@@ -154,7 +153,7 @@ class _Server(AnnouncedServer):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._draining is not None:
-            # Its children end with it, and the store survives the death of any process.
+            # Child processes end with this one, and the store survives a crash of any process.
             os._exit(128 + sig)
         self._draining = asyncio.ensure_future(self._drain(sig, frame))
 

@@ -1,4 +1,4 @@
-"""The jobs of training runs: the rollouts that were learned from, step by step, and those that scored checkpoints."""
+"""Jobs of training runs: the rollouts of each step, and the evaluations of checkpoints."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.progress import scores_of
 
 MOST_RUNS = 4_096
-"""Rollouts of one step that are looked at."""
+"""Maximum number of rollouts of one step that are read."""
 _EARLIER_RUNS = 50
-"""Training runs that are looked through for the one that a job belongs to, the newest first."""
+"""Maximum number of training runs searched for the run of a job, newest first."""
 _JUST_BEFORE = timedelta(minutes=1)
 _ROLLOUT = (
     *("trace_id", "slug", "group_id", "attempt", "status", "reward", "failure_kind"),
@@ -28,13 +28,13 @@ Run = dict[str, Any]
 
 
 class TrainingJobs:
-    """The jobs of one team's training runs, as `TrainingRuns.get` returns these."""
+    """Jobs of one team's training runs, which are in the form of `TrainingRuns.get`."""
 
     def __init__(self, store: Store, team: str) -> None:
         self.store, self.team = store, team
 
     def shown(self, run: Run, slug: str) -> list[dict[str, Any]]:
-        """Return the jobs of a run: those of its rollouts (`step` None), then those that scored it, by step."""
+        """Return the jobs of a run: those of its rollouts (`step` None), then its evaluations, by step."""
         scores = {one.job_id: one.as_dict() for one in scores_of(run["state"]) if one.job_id}
         ids = [*self.rollouts(run, slug), *scores]
         jobs = tables.jobs
@@ -57,11 +57,11 @@ class TrainingJobs:
         ]
 
     def rollouts(self, run: Run, slug: str) -> list[str]:
-        """Return the ids of the jobs of a run's rollouts: one for each time that it was begun or resumed."""
+        """Return the ids of the jobs of a run's rollouts: one for its start and one for each resumption."""
         known = run["state"].get("jobs")
         if known is not None:
             return [str(one) for one in known]
-        # Runs of earlier releases did not note their jobs: theirs has this name, and began while they ran.
+        # Runs of earlier releases did not record their jobs: the job has this name and started during the run.
         jobs = tables.jobs
         query = sa.select(jobs.c.id).where(
             jobs.c.team_id == self.team,
@@ -72,10 +72,9 @@ class TrainingJobs:
         return self.store.values(query.order_by(jobs.c.created_at))
 
     def of_step(self, run: Run, slug: str, step: int) -> list[dict[str, Any]]:
-        """Return the rollouts that ended during a step (counted from 0), as they began.
-
-        Synchronous training plays a step's rollouts within it. With a policy lag, a step takes what has ended.
-        Raises `NotFoundError` for a step that is not done.
+        """Return the rollouts that ended during a step (counted from 0), in the order of their starts.
+        Synchronous training plays a step's rollouts within the step. With a policy lag, a step uses finished rollouts.
+        Raises `NotFoundError` for a step that has not finished.
         """
         metrics = tables.training_metrics
         runs = tables.runs
@@ -85,7 +84,7 @@ class TrainingJobs:
         with self.store.read() as connection:
             ends = {row.step: row.created_at for row in connection.execute(query)}
             if step not in ends:
-                raise NotFoundError(f"Step {step + 1} of this run is not done.")
+                raise NotFoundError(f"Step {step + 1} of this run has not finished.")
             began = ends.get(step - 1, datetime.fromisoformat(run["created_at"]))
             rows = connection.execute(
                 sa.select(*(runs.c[name] for name in _ROLLOUT))
@@ -101,7 +100,7 @@ class TrainingJobs:
             return [{str(name): row[name] for name in row} for row in rows]
 
     def run_of(self, job: dict[str, Any]) -> str | None:
-        """Return the id of the training run that a job (see `records.find_job`) belongs to."""
+        """Return the id of the training run of a job (see `records.find_job`), or None."""
         if not job["name"].endswith(" training") and " held-out step " not in job["name"]:
             return None
         runs, _ = TrainingRuns(self.store, self.team).page(None, _EARLIER_RUNS, 0)

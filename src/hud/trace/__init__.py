@@ -20,7 +20,7 @@ from hud.trace.content import (
     call_message,
     text_of,
 )
-from hud.trace.ids import dashed, is_id, new_id, plain, trace_id_of
+from hud.trace.ids import dashed, derived_id, is_id, new_id, plain, trace_id_of
 from hud.trace.steps import (
     STEP_SCHEMA,
     AgentStep,
@@ -68,6 +68,7 @@ __all__ = [
     "Usage",
     "call_message",
     "dashed",
+    "derived_id",
     "is_id",
     "new_id",
     "now",

@@ -1,7 +1,7 @@
-"""`ChatModel`: the one way in which an agent asks a model, wherever that model lives.
+"""`ChatModel`: the interface through which agents call a model, local or remote.
 
-A model is either the engine in this process or a server that speaks a provider's dialect. This module
-knows conversations and tokens; it knows nothing of weights or HTTP.
+A model is the engine in this process or a server with a provider's dialect. Works on conversations and tokens; independent
+of weights and HTTP.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ ChatMessage = dict[str, Any]
 """A chat-completions message: `role` (system, user, assistant, tool), `content` (text, a list of parts, or
 None), on assistant turns `tool_calls` (`[{id, type: "function", function: {name, arguments: str}}]`) and
 `reasoning_content`, on tool turns `tool_call_id` and, where the tool failed, `is_error`. `verbatim` on an
-assistant turn is `Completion.verbatim`; `wire_messages` leaves out what is ours alone."""
+assistant turn is `Completion.verbatim`; `wire_messages` omits OpenHUD's own keys."""
 
 _OURS = ("verbatim", "is_error")
 
 
 ReasoningEffort = Literal["none", "low", "medium", "high"]
-"""Amount of reasoning before an answer, as chat templates of models that reason take it."""
+"""Amount of reasoning before an answer: a variable of chat templates of reasoning models."""
 
 
 @dataclass(frozen=True)
 class SamplingParams:
-    """Sampling parameters. None: not set, and not sent to a server, whose own default then holds.
+    """Sampling parameters. None: not sent; the server's default applies.
 
-    A model of ours samples from the policy's own distribution, as training needs it, up to the end of its context.
+    A local model samples from the policy's unmodified distribution, as training requires, up to the end of its context.
     """
 
     max_tokens: int | None = None
@@ -41,9 +41,10 @@ class SamplingParams:
     """0 means no cut."""
     stop: tuple[str, ...] = ()
     seed: int | None = None
-    """With a seed, the same prompt and weights draw the same tokens."""
+    """With a seed, the same prompt and weights sample the same tokens."""
     reasoning_effort: str | None = None
-    """A `ReasoningEffort` for our own models, whose chat template is told; a provider may know others. None: its default."""
+    """A `ReasoningEffort` for local models (passed to the chat template); a provider may accept other values. None: its
+    default."""
 
     def most_tokens(self, room: int = 1 << 30) -> int:
         """Return the most tokens of a turn for which there is `room`."""
@@ -51,12 +52,12 @@ class SamplingParams:
 
     @property
     def effective_temperature(self) -> float:
-        """The temperature at which a model of ours samples: 1 where none was set."""
+        """Temperature of a local model; default 1."""
         return 1.0 if self.temperature is None else self.temperature
 
     @property
     def effective_top_p(self) -> float:
-        """The share of the distribution from which a model of ours samples: 1 where none was set."""
+        """Nucleus (top-p) of a local model; default 1."""
         return 1.0 if self.top_p is None else self.top_p
 
     @property
@@ -94,17 +95,17 @@ class Completion:
     """Token ids and logprobs, where the model gives them."""
     citations: list[Citation] = field(default_factory=list)
     verbatim: dict[str, Any] | None = None
-    """The turn as its provider wrote it, `{"dialect": ..., "items": [...]}`: the dialect repeats it word for word
-    in later requests, since signatures and encrypted reasoning cannot be written anew."""
+    """The turn in its provider's format, `{"dialect": ..., "items": [...]}`, repeated verbatim in later requests:
+    signatures and encrypted reasoning cannot be reconstructed."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Anything else for the step's `extra`, such as safety checks that were acknowledged."""
+    """Further entries of the step's `extra`, such as acknowledged safety checks."""
     extended: bool = True
-    """False when a continuation was asked for but the chat format could not extend its own prefix, so that
-    the whole conversation was rendered afresh and the trajectory splits here."""
+    """False when the chat format could not extend the requested prefix: the whole conversation was rendered again and the
+    trajectory splits here."""
 
 
 def wire_messages(messages: list[ChatMessage]) -> list[ChatMessage]:
-    """Return messages as chat completions know them, without the keys that are ours alone."""
+    """Return messages in chat-completions format, without OpenHUD's own keys."""
     return [
         {name: value for name, value in message.items() if name not in _OURS}
         if any(name in message for name in _OURS)
@@ -114,7 +115,7 @@ def wire_messages(messages: list[ChatMessage]) -> list[ChatMessage]:
 
 
 class ChatModel(Protocol):
-    """Something that completes conversations."""
+    """A model that completes conversations."""
 
     name: str
 
@@ -127,8 +128,8 @@ class ChatModel(Protocol):
         continuation: Continuation | None = None,
         trace_id: str | None = None,
     ) -> Completion:
-        """Return the model's next turn. Cancelling the call frees whatever it holds.
+        """Return the model's next turn. Cancelling the call frees its resources.
 
-        Raises `UsageError` for a request that can never work (too long, images without vision) and
-        `InfrastructureFault` for one that failed on the way.
+        Raises `UsageError` for a permanently invalid request (too long, images without vision) and `InfrastructureFault`
+        for a transient failure.
         """

@@ -53,14 +53,14 @@ class ToolSpec(BaseModel):
     parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
     """JSON schema of the arguments: always an object schema."""
     native: Literal["bash", "editor", "computer"] | None = None
-    """A kind of tool that providers have of their own; a dialect without it sees a function as any other."""
+    """Kind of a provider's native tool; a dialect without it declares an ordinary function."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Options of a provider's own tool; a computer's `width`, `height` and `environment`."""
+    """Options of a native tool; a computer's `width`, `height` and `environment`."""
     delegated: bool = False
-    """True for a subagent: whoever holds the agent plays it, with a model of its own."""
+    """True for a subagent: the caller's process plays it, with its own model."""
 
     def function(self) -> dict[str, Any]:
-        """Return it as chat completions declare a function."""
+        """Return the tool as a chat-completions function declaration."""
         return {
             "name": self.name,
             "description": self.description,
@@ -69,12 +69,12 @@ class ToolSpec(BaseModel):
 
 
 class ToolCall(BaseModel):
-    """A tool call that a model made."""
+    """A model's tool call."""
 
     id: str
     name: str
     arguments: dict[str, Any] | str = Field(default_factory=dict)
-    """Parsed arguments, or the raw string where it was not a JSON object."""
+    """Parsed arguments, or the raw string if it is not a JSON object."""
 
     @property
     def arguments_text(self) -> str:

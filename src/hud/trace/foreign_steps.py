@@ -1,7 +1,7 @@
-"""Steps that other clients recorded, in the shapes of ours.
+"""Conversion of steps recorded by other clients to `hud.trace` types.
 
-They speak the Model Context Protocol freely: one block where we keep a list, blocks of kinds that we show as
-text, roles of their own. What cannot be shown is named; nothing of it may keep a trace from being read.
+Other clients use the Model Context Protocol loosely: a single block instead of a list, other kinds of blocks, other roles.
+Content that cannot be shown is replaced by its name, so that every trace stays readable.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _SHOWN = 2000
 
 
 def understood(payload: dict[str, Any]) -> dict[str, Any]:
-    """Return a step's payload with its messages and its tool result in our shapes."""
+    """Return a step's payload with its messages and its tool result as `hud.trace` types."""
     plain = dict(payload)
     messages = payload.get("messages")
     if messages is not None:

@@ -1,4 +1,4 @@
-"""Any value as one that JSON certainly has a form for: no cycle, no depth without end, no half surrogate pair."""
+"""Conversion of any value to one that JSON can represent: no cycles, bounded depth, no lone surrogates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _DEEPEST = 200
 
 
 def as_text(value: Any) -> Any:
-    """Return a value that JSON has no form for as its text, or as a plain number."""
+    """Return a value without a JSON form as its text, or as a plain number."""
     item = getattr(value, "item", None)  # NumPy's scalars, and tensors of one element.
     if callable(item) and getattr(value, "ndim", 1) == 0:
         return item()
@@ -16,7 +16,7 @@ def as_text(value: Any) -> Any:
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """Return `value` as what orjson certainly writes."""
+    """Return `value` converted so that orjson can serialize it."""
     if depth > _DEEPEST:
         return "…"
     if isinstance(value, str):
@@ -33,3 +33,12 @@ def jsonable(value: Any, depth: int = 0) -> Any:
         return value.decode("utf-8", "backslashreplace")
     isoformat = getattr(value, "isoformat", None)
     return isoformat() if callable(isoformat) else jsonable(as_text(value), depth + 1)
+
+
+def is_text(text: str) -> bool:
+    """True for text that every database keeps as it is."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text

@@ -1,4 +1,4 @@
-"""Limits of answers and of tool arguments: what an agent may give must fit every channel, grader and store."""
+"""Size limits of answers and tool arguments, for control channel, graders and store."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import orjson
 from hud.errors import AgentFault
 
 MAX_ANSWER_BYTES = 4 << 20
-"""Longest answer, as JSON text in UTF-8: with its trace, it has to fit a frame of the control channel."""
+"""Longest answer, in bytes of UTF-8 JSON: answer and trace must fit one frame of the control channel."""
 MAX_ARGUMENT_BYTES = 8 << 20
-"""Longest arguments of one tool call, as JSON text in UTF-8."""
+"""Longest arguments of one tool call, in bytes of UTF-8 JSON."""
 MAX_ARGUMENT_DEPTH = 200
 """Deepest nesting of a tool call's arguments, in lists and objects."""
+_NESTING = (dict, list, tuple)
 
 
 def check_answer(answer: Any, limit: int | None = MAX_ANSWER_BYTES) -> str | None:
-    """Return an agent's answer; raises `AgentFault` where it is neither text nor None, or cannot be carried.
+    """Return an agent's answer; raises `AgentFault` if it is neither text nor None, or cannot be transmitted.
 
-    `limit` is in bytes; None for an answer that a frame of the control channel has carried already.
+    `limit` is in bytes; None for an answer that was already received in a control frame.
     """
     if answer is None:
         return None
@@ -44,7 +45,7 @@ def check_answer(answer: Any, limit: int | None = MAX_ANSWER_BYTES) -> str | Non
 
 
 def check_arguments(name: str, arguments: Any) -> None:
-    """Raise `AgentFault` where a tool call's arguments are nested too deep, or too long, to be carried."""
+    """Raise `AgentFault` for tool arguments nested too deep or too long to be transmitted."""
     if isinstance(arguments, str):
         size = len(arguments.encode("utf-8", "surrogatepass"))
     else:
@@ -62,22 +63,21 @@ def check_arguments(name: str, arguments: Any) -> None:
 
 def _deeper(value: Any, depth: int) -> bool:
     """True where `value` has more than `depth` levels of lists and objects."""
-    level = [value]
+    level = [value] if isinstance(value, _NESTING) else []
     for _ in range(depth):
+        if not level:
+            return False
         level = [
             part
             for one in level
-            if isinstance(one, dict | list | tuple)
             for part in (one.values() if isinstance(one, dict) else one)
-            if isinstance(part, dict | list | tuple)
+            if isinstance(part, _NESTING)
         ]
-        if not level:
-            return False
-    return True
+    return bool(level)
 
 
 def _size(arguments: Any) -> int:
     try:
         return len(orjson.dumps(arguments, default=str, option=orjson.OPT_NON_STR_KEYS))
-    except TypeError:  # Half a surrogate pair, or a number beyond 64 bits: both can be carried.
+    except TypeError:  # A lone surrogate, or a number beyond 64 bits: both can be transmitted.
         return len(str(arguments))

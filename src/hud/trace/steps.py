@@ -18,7 +18,7 @@ from hud.trace.limits import check_answer, check_arguments
 
 STEP_SCHEMA = "hud.step.v1"
 DEEPEST_NESTING = 8
-"""Most traces within one another; a run's subagents are bounded far below it."""
+"""Maximum nesting of traces; a run's subagents are limited far below it."""
 
 StopReason = Literal["done", "max_steps", "length", "timeout", "malformed_tool_call"]
 TraceStatus = Literal["completed", "error", "cancelled"]
@@ -33,7 +33,7 @@ class Sample(BaseModel):
     """Prompt and sampled tokens of one turn: exactly what is trained on.
 
     `output_logprobs[i]` is the natural-log probability of `output_token_ids[i]` under the policy that
-    sampled it, at the temperature it was sampled with. Both include the stop token where one was drawn.
+    sampled it, at the temperature it was sampled with. Both include the stop token if one was sampled.
     """
 
     # Token lists come from the sampler and are long: assigning must not copy or re-validate them.
@@ -46,9 +46,10 @@ class Sample(BaseModel):
     checkpoint: str | None = None
     """Id of the checkpoint whose weights sampled this; None for base weights or an unknown policy."""
     swaps: list[tuple[int, str | None]] = Field(default_factory=list)
-    """`(place, checkpoint)`: weights that took over on the way, and the first output token that they sampled."""
+    """`(place, checkpoint)`: each weight update during the turn, with the position of the first output token sampled after
+    it."""
     temperature: float = 1.0
-    """As it was asked for, or as the server says. 0: greedy; `output_logprobs` are then those of temperature 1."""
+    """Requested temperature, or the server's. 0: greedy; `output_logprobs` are then those of temperature 1."""
 
 
 class Usage(BaseModel):
@@ -64,7 +65,7 @@ class Usage(BaseModel):
 
     @classmethod
     def total(cls, calls: Collection[Usage]) -> Usage:
-        """Return the sum of calls; its cost is that of the calls whose cost is known."""
+        """Return the sum of calls; its cost covers the calls with a known cost."""
         costs = [usage.cost_usd for usage in calls if usage.cost_usd is not None]
         return cls(
             prompt_tokens=sum(usage.prompt_tokens for usage in calls),
@@ -80,16 +81,16 @@ class Citation(BaseModel):
 
     type: str
     text: str
-    """Cited text: in the source's words where the provider gives them, else in the answer's."""
+    """Cited text: the source's if the provider returns it, else the answer's."""
     source: str
     title: str | None = None
     start_index: int | None = None
-    """From where in the step's `content` on it is cited, in characters."""
+    """Offset of the citation in the step's `content`, in characters."""
     end_index: int | None = None
 
 
 class TaskCall(BaseModel):
-    """A call of one half of a template: `setup` makes the prompt, `evaluate` the grade."""
+    """A call of one half of a template: `setup` returns the prompt, `evaluate` the grade."""
 
     phase: Literal["setup", "evaluate"]
     name: str
@@ -100,7 +101,7 @@ class TaskCall(BaseModel):
 class Step(BaseModel):
     """One recorded step. `step_id` counts from 1 and is given by `Trace.record`.
 
-    An attribute that is assigned is validated: pydantic's `ValidationError`, for an agent's step, fails the agent.
+    Assigned attributes are validated: a `ValidationError` (pydantic) in an agent's step is a failure of the agent.
     """
 
     model_config = ConfigDict(validate_assignment=True)
@@ -113,7 +114,7 @@ class Step(BaseModel):
     started_at: datetime = Field(default_factory=now)
     ended_at: datetime | None = None
     extra: dict[str, Any] = Field(default_factory=dict)
-    """Anything else; `extra["state"]` is the environment's state after the step, where it records one."""
+    """Further data; `extra["state"]` is the environment's state after the step, if it records one."""
 
 
 class AgentStep(Step):
@@ -141,9 +142,9 @@ class ToolStep(Step):
 
 
 class SubagentStep(Step):
-    """A whole nested run; the tool step after it holds the call, and what the caller was told.
+    """A nested run; the tool step after it holds the call and its result.
 
-    `extra` says which `tool` it was, and the nested run's `model`, `slug`, `reward` and `failure_kind`.
+    `extra` holds the `tool` and the nested run's `model`, `slug`, `reward` and `failure_kind`.
     """
 
     source: Literal["subagent"] = "subagent"
@@ -151,7 +152,7 @@ class SubagentStep(Step):
 
 
 def check_step(step: Any) -> None:
-    """Raise `AgentFault` for an entry of a trace that is no step, or holds tool calls that cannot be carried."""
+    """Raise `AgentFault` for an entry of a trace that is no step, or holds tool calls that cannot be transmitted."""
     if not isinstance(step, Step):
         raise AgentFault(
             f"The trace was given an entry of type {type(step).__name__}; a trace holds steps "
@@ -173,9 +174,9 @@ _STEP_TYPES: dict[str, type[Step]] = {
 
 
 def parse_step(payload: dict[str, Any]) -> AnyStep:
-    """Return the step that a `hud.step.v1` payload describes, of ours or of another client.
+    """Return the step of a `hud.step.v1` payload, from this client or another.
 
-    One that cannot be understood at all is a system step that holds the payload.
+    An unreadable payload becomes a system step that holds it.
     """
     kind = _STEP_TYPES.get(str(payload.get("source")), Step)
     if isinstance(payload.get("subagent"), dict):
@@ -192,7 +193,7 @@ def parse_step(payload: dict[str, Any]) -> AnyStep:
 
 
 def _nested(payload: dict[str, Any]) -> Trace | dict[str, Any]:
-    """Return a nested trace with each step as its own kind, or the payload where it is no trace."""
+    """Return a nested trace with typed steps, or the payload if it is no trace."""
     try:
         return parse_trace(payload)
     except (ValidationError, TypeError, AttributeError):
@@ -200,7 +201,7 @@ def _nested(payload: dict[str, Any]) -> Trace | dict[str, Any]:
 
 
 def without_samples(depth: int = DEEPEST_NESTING) -> dict[str, Any]:
-    """Return what to leave out of a step's dump, so that no token is in it, nor in a trace nested in it."""
+    """Return the `exclude` argument of a step's dump that removes all tokens, including those of nested traces."""
     left_out: dict[str, Any] = {"sample": True}
     if depth:
         left_out["subagent"] = {"steps": {"__all__": without_samples(depth - 1)}}
@@ -208,10 +209,10 @@ def without_samples(depth: int = DEEPEST_NESTING) -> dict[str, Any]:
 
 
 class Trace(BaseModel):
-    """Everything that happened in one run, in order.
+    """The recorded steps of one run, in order.
 
-    An attribute that is assigned is validated; an answer (`content`) that is no text, or too long, is an
-    `AgentFault`: the agent's failure, with reward 0.
+    Assigned attributes are validated. An answer (`content`) that is no text, or too long, raises `AgentFault`: the agent's
+    failure, with reward 0.
     """
 
     model_config = ConfigDict(validate_assignment=True)
@@ -221,14 +222,14 @@ class Trace(BaseModel):
     status: TraceStatus = "completed"
     stop_reason: StopReason | None = None
     content: str | None = None
-    """The agent's answer: what the template receives from its first `yield`."""
+    """The agent's answer: the value of the template's first `yield`."""
     extra: dict[str, Any] = Field(default_factory=dict)
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, check_answer(value) if name == "content" else value)
 
     def record(self, step: Step) -> Step:
-        """Append a finished step; its `step_id` and, where missing, `ended_at` are set."""
+        """Append a finished step; sets its `step_id` and, if missing, `ended_at`."""
         fields = vars(step)  # Hot path: these two values need no validation.
         fields["step_id"] = len(self.steps) + 1
         if step.ended_at is None:
@@ -238,7 +239,7 @@ class Trace(BaseModel):
         return step
 
     def final(self, get: str) -> Any:
-        """Return the last value of the attribute `get` that any step holds, or None."""
+        """Return the last value of the attribute `get` in any step, or None."""
         for step in reversed(self.steps):
             value = getattr(step, get, None)
             if value not in (None, [], ""):
@@ -246,7 +247,7 @@ class Trace(BaseModel):
         return None
 
     def collect(self, get: str) -> list[Any]:
-        """Return every value of the attribute `get` that the steps hold, in order; lists are flattened."""
+        """Return every value of the attribute `get` in the steps, in order; lists are flattened."""
         found: list[Any] = []
         for step in self.steps:
             value = getattr(step, get, None)
@@ -258,23 +259,23 @@ class Trace(BaseModel):
 
     @property
     def error(self) -> str | None:
-        """The last error that a step recorded."""
+        """The last recorded error."""
         error: str | None = self.final("error")
         return error
 
     @property
     def is_error(self) -> bool:
-        """True when the run itself failed (a tool error that the agent saw is not a failed run)."""
+        """True when the run itself failed (a tool error returned to the agent is not a failed run)."""
         return self.status == "error"
 
     @property
     def is_truncated(self) -> bool:
-        """True when the run was cut short by a limit rather than ended by the agent."""
+        """True when a limit ended the run, not the agent."""
         return self.stop_reason in ("max_steps", "length", "timeout")
 
     @property
     def tool_calls(self) -> list[ToolCall]:
-        """Every tool call that the agent made, in order."""
+        """The agent's tool calls, in order."""
         calls: list[ToolCall] = self.collect("tool_calls")
         return calls
 
@@ -286,7 +287,7 @@ class Trace(BaseModel):
 
 
 def parse_trace(payload: dict[str, Any]) -> Trace:
-    """Return the trace that a JSON dump describes, each step as its own kind."""
+    """Return the trace of a JSON dump, with typed steps."""
     steps = [parse_step(step) for step in payload.get("steps", [])]
     return Trace.model_validate({**payload, "steps": steps})
 

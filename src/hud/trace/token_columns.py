@@ -1,4 +1,4 @@
-"""Token data as compact binary columns, and each turn's prompt as what it adds to the turn before."""
+"""Token data as compact binary columns, each turn's prompt as its difference to the turn before."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def unpack_ids(data: bytes) -> list[int]:
 
 
 def pack_logprobs(logprobs: Sequence[float] | npt.NDArray[np.float32]) -> bytes:
-    """Return logprobs as little-endian float32: what a sampler computes in."""
+    """Return logprobs as little-endian float32, the sampler's dtype."""
     return np.asarray(logprobs, dtype="<f4").tobytes()
 
 
@@ -36,14 +36,14 @@ def unpack_logprobs(data: bytes) -> list[float]:
 
 
 def added_prompt(before: Sequence[int] | None, prompt: Sequence[int]) -> Sequence[int] | None:
-    """Return what `prompt` adds to the ids `before` it; None where it does not begin with them."""
+    """Return the ids that `prompt` appends to `before`; None if it does not extend them."""
     if before is None or len(prompt) < len(before) or prompt[: len(before)] != before:
         return None
     return prompt[len(before) :]
 
 
 def samples_checksum(samples: Iterable[Sample]) -> int:
-    """Return the CRC-32 of the token ids and logprobs of some samples, in order, as their columns hold them."""
+    """Return the CRC-32 of the token-id and logprob columns of some samples, in order."""
     found = 0
     for sample in samples:
         for column in (

@@ -1,6 +1,6 @@
-"""Runs as lines of `trajectories.jsonl`, and the pictures that stand beside it.
+"""Runs as lines of `trajectories.jsonl`, and their pictures.
 
-The schema lies beside this module and in docs/trajectories.md.
+The schema is in this folder and in docs/trajectories.md.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ SCHEMA = Path(__file__).with_name("trajectories.schema.json")
 
 @dataclass(frozen=True)
 class Picture:
-    """One image of a run: in a prompt, in a tool's result, or of a screen after a step."""
+    """An image of a run: in a prompt, in a tool's result, or of a screen after a step."""
 
     step_id: int
     path: str
-    """Relative to the folder of pictures: `TRACE/STEP-NUMBER.png`."""
+    """Path relative to the folder of pictures: `TRACE/STEP-NUMBER.png`."""
     mime_type: str
     data: bytes
 
 
 def pictures_of(trace: dict[str, Any]) -> list[Picture]:
-    """Return the images of a recorded trace in the order of its steps; what is no valid base64 is left out."""
+    """Return the images of a recorded trace in the order of its steps; invalid base64 is omitted."""
     found = []
     parsed = parse_trace(trace)
-    folder = Path(parsed.trace_id or "trace").name  # Never a path out of the folder of pictures.
+    folder = Path(parsed.trace_id or "trace").name  # Never outside of the pictures.
     for step in parsed.steps:
         for number, block in enumerate(_images(step), 1):
             kind = EXTENSIONS.get(block.mime_type, "bin")
@@ -51,9 +51,9 @@ def pictures_of(trace: dict[str, Any]) -> list[Picture]:
 def trajectory_line(
     run: dict[str, Any], trace: dict[str, Any], *, pictures: str | None = None
 ) -> bytes:
-    """Return the line of one recorded run (`run` and `trace` as the platform answers them).
+    """Return the line of one recorded run (`run` and `trace` as the platform returns them).
 
-    `pictures` is the folder, relative to the file, that the pictures are written to; None where they are not.
+    `pictures` is the folder of the pictures, relative to the file; None: not written.
     """
     steps = parse_trace(trace).steps
     task = run["task"] or {}
@@ -100,14 +100,14 @@ def trajectory_line(
 
 
 def _is_played(step: Step) -> bool:
-    """Return True for a step of the agent's: the prompt ends before the first."""
+    """Return True for the agent's steps; the steps before the first are the prompt."""
     return isinstance(step, AgentStep | ToolStep | SubagentStep)
 
 
 def _completion(steps: Sequence[Step], answer: str | None) -> list[dict[str, Any]]:
-    """Return the agent's part of the conversation, in a form that chat templates render.
+    """Return the agent's part of the conversation, as chat templates take it.
 
-    Scripts may call tools and answer without recording turns: an assistant message then stands for each.
+    For tool calls and answers without a recorded turn (scripts), an assistant message is added.
     """
     found: list[dict[str, Any]] = []
     announced: set[str] = set()

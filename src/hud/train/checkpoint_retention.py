@@ -1,4 +1,4 @@
-"""Retention: which checkpoints of a training run keep their files."""
+"""Retention of a training run's checkpoint files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def expendable_of(
 ) -> set[str]:
     """Return the checkpoints of a run whose files may be deleted; `nodes` are by the number of steps done.
 
-    The newest `config.keep`, every `config.keep_every`-th and the best held-out ones, of all sets and of each, are not among them.
+    Kept are the newest `config.keep`, every `config.keep_every`-th and the best held-out ones, over all sets and of each.
     """
     if config.keep == "all":
         return set()
@@ -28,7 +28,7 @@ def expendable_of(
     order = sorted(nodes)
     kept = {nodes[done] for done in order[-config.keep :]}
     kept |= {nodes[done] for done in order if done % every == 0}
-    # Where the base is better than all of them, the best of them stays all the same.
+    # Also if the base is better than all of them.
     best: dict[str | None, tuple[float, int, str]] = {}
     for score in scores:
         if score.checkpoint_id is not None:
@@ -40,7 +40,7 @@ def expendable_of(
 
 
 async def prune(client: Client, model_id: str, expendable: Collection[str]) -> None:
-    """Delete the files of these checkpoints; the head, named ones and what forks need stay, and so does every node."""
+    """Delete the files of these checkpoints, except the head, named ones and those that forks need; nodes are kept."""
     nodes = await client.get(f"/v2/models/{model_id}/checkpoints")
     gone = set(expendable)
     keep = [node["id"] for node in nodes if not node["pruned"] and node["id"] not in gone]

@@ -1,11 +1,11 @@
-"""`TrainingClient`: teach a model from runs.
+"""`TrainingClient`: train a model on runs.
 
     trainer = TrainingClient("my-policy")
     job = await tasks.run(agent, group=8)
     result = await trainer.step(job.runs, learning_rate=1e-4)       # saved, and served from now on
     print(result)                                                   # step 1: reward 0.406, 6 of 10 groups had signal
 
-The weights live in the platform; this needs no torch, except for `forward_backward_custom`.
+The weights are in the platform; the client needs torch for `forward_backward_custom` only.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ class TrainingClient:
         client: Client | None = None,
         contributor: Contributor | None = None,
     ) -> None:
-        """`model` is a slug or an id. Without addresses, the platform is the one that settings name.
+        """`model` is a slug or an id. Without addresses, the platform of the settings is used.
 
-        `contributor` is the name under which gradients are accumulated: None for one of its own, so that no other
-        `TrainingClient` applies what this one accumulated.
+        `contributor` is the name under which gradients are accumulated; None: a unique one, so that no other
+        `TrainingClient` applies this one's gradient.
         """
         self.model = model
         self.contributor = contributor or Contributor.here()
@@ -90,10 +90,9 @@ class TrainingClient:
     ) -> ForwardBackwardResult:
         """Accumulate the gradient of a loss over a batch.
 
-        Runs and trace ids bring their own groups, in any order; `group_ids` replace those. `group_size` slices
-        payloads that know no group, and is refused where it contradicts the runs. A run that failed by no fault of
-        its agent's leaves its group (`AdvantageOptions.failed_runs`). Warns (`TrainingWarning`) where no group has
-        signal.
+        Runs and trace ids have their own groups, in any order; `group_ids` replace them. `group_size` slices payloads
+        without a group, and is rejected if it contradicts the runs. A run with a failure that is not its agent's is
+        removed from its group (`AdvantageOptions.failed_runs`). Warns (`TrainingWarning`) if no group has signal.
         """
         name = str(loss_fn)
         batch = await self._inputs(trajectories, group_size, group_ids, name)
@@ -122,13 +121,12 @@ class TrainingClient:
         measured_reward: float | None = None,
         idempotency_key: str | None = None,
     ) -> OptimStepResult:
-        """Apply what was accumulated, save it as a checkpoint under the head, and move the head to it.
+        """Apply the accumulated gradient, save a checkpoint as child of the head, and move the head to it.
 
-        With `save=False` it is applied only, and the answer names the head as it was: for many small steps. With
-        `in_flight`, turns that are being sampled are continued by the new weights instead of ended by the old ones.
-        Where nothing was accumulated: `ConflictError`, or with `allow_empty` the head as it is.
-        `measured_reward` is the mean over all measured runs of the step, where the batches hold only some of them; the
-        checkpoint records it as its reward.
+        `save=False`, for many small steps, makes no checkpoint and returns the unchanged head. With `in_flight`, active
+        turns continue with the new weights instead of finishing with the old ones. Without an accumulated gradient:
+        `ConflictError`, or the unchanged head with `allow_empty`. `measured_reward` is the mean over all measured runs of
+        the step, if the batches contain only some; the checkpoint records it as its reward.
         """
         request = OptimStepRequest(
             learning_rate=learning_rate,
@@ -143,7 +141,7 @@ class TrainingClient:
             measured_reward=measured_reward,
             idempotency_key=idempotency_key,
         )
-        # Our extensions: sent only where they differ from the defaults, for servers that do not know them.
+        # OpenHUD's extensions: omitted if default, for servers without them.
         usual = {"save": save, "in_flight": not in_flight, "allow_empty": not allow_empty}
         unsaid = {name for name, is_usual in usual.items() if is_usual}
         return await self._call(calls.OPTIM_STEP, request, unsaid)
@@ -164,8 +162,8 @@ class TrainingClient:
     ) -> StepResult:
         """Accumulate one batch, as `forward_backward` does, and apply it.
 
-        Where no group has signal and nothing else was accumulated, nothing is applied and no checkpoint is made:
-        `applied` is False. A converged policy ends that way, so it is no error.
+        If no group has signal and nothing else was accumulated, there is no step and no checkpoint, and `applied` is
+        False. That is no error: it is the state of a converged policy.
         """
         name = str(loss_fn)
         batch = await self._inputs(trajectories, group_size, group_ids, name)
@@ -197,9 +195,9 @@ class TrainingClient:
         group_ids: Sequence[str] | None = None,
         advantages: AdvantageOptions | None = None,
     ) -> ForwardResult:
-        """Return the current policy's logprobs; `backward` continues what is kept under `forward_id`.
+        """Return the current policy's logprobs; `backward` continues from `forward_id`.
 
-        `traj_idx` counts as `trajectories` do.
+        `traj_idx` are indices into `trajectories`.
         """
         batch = await self._inputs(trajectories, group_size, group_ids)
         request = ForwardRequest(**_batch(batch, group_size, reward_scale, advantages))
@@ -235,7 +233,7 @@ class TrainingClient:
         """Accumulate the gradient of a loss of your own, written in torch over logprobs.
 
         `loss_fn(data, logprobs)` returns `(loss, metrics)`: `logprobs[d]` is a (T,) tensor of datum `data[d]`, and the
-        loss is one number to minimize that depends on them.
+        loss is a differentiable scalar to minimize.
         """
         import torch
 
@@ -251,25 +249,25 @@ class TrainingClient:
         return await self.backward(forward.forward_id, weights, metrics=numbers)
 
     async def discard(self) -> DiscardedGradient | None:
-        """Throw away what is accumulated for the model; returns what it was, None where there was nothing.
+        """Discard the model's accumulated gradient; returns its description, None without one.
 
-        Another client whose gradient it was gets a `ConflictError` at its next call.
+        Another client that accumulated it gets a `ConflictError` at its next call.
         """
         return (await self._call(calls.DISCARD, calls.DiscardRequest(), retry=True)).discarded
 
     async def open(self, *, alone: bool = False) -> OpenedSession:
-        """Begin with nothing accumulated and an empty sampler cache.
+        """Open a session without a gradient, with an empty sampler cache.
 
-        With `alone`, other clients are refused until `close`, or until this process is gone.
+        With `alone`, other clients are rejected until `close`, or until this process ends.
         """
         return await self._call(calls.OPEN, calls.OpenRequest(alone=alone), retry=True)
 
     async def hold(self) -> bool:
-        """Keep a session that was opened `alone` while nothing is trained for minutes; returns whether it is this client's."""
+        """Renew an idle session opened with `alone`; returns True if it belongs to this client."""
         return (await self._call(calls.HOLD, calls.HoldRequest(), retry=True)).held
 
     async def close(self) -> None:
-        """Give back the session that this client opened `alone`, and the model's lease."""
+        """Close the session that this client opened with `alone`, and release the model's lease."""
         await self._call(calls.CLOSE, calls.CloseRequest(alone=True))
 
     async def available_losses(self) -> list[str]:
@@ -283,17 +281,17 @@ class TrainingClient:
         return [CheckpointResponse.model_validate(row) for row in rows]
 
     async def head(self) -> CheckpointResponse | None:
-        """Return the checkpoint that serves; None: the weights that the model began with."""
+        """Return the head, the checkpoint that serves; None: the base."""
         return next((node for node in await self.checkpoints() if node.is_active), None)
 
     async def set_head(self, checkpoint_id: str) -> None:
-        """Make a checkpoint serve, and the next step begin from it; `base` goes back to the beginning."""
+        """Move the head, which serves and from which the next step starts, to a checkpoint or to `base`."""
         path = f"/v2/models/{await self.model_id()}/head"
         headers = self.contributor.headers
         await self._platform.put(path, {"checkpoint_id": checkpoint_id}, headers=headers)
 
     async def model_id(self) -> str:
-        """Return the id behind the slug, looked up once."""
+        """Return the slug's id, looked up once."""
         if self._model_id is None:
             found = await self._platform.get("/v2/models/resolve", params={"model": self.model})
             self._model_id = plain(found["id"])
@@ -316,7 +314,7 @@ class TrainingClient:
         group_ids: Sequence[str] | None,
         loss_fn: str | None = None,
     ) -> TrainingInputs:
-        """Return what is sent for `trajectories`, once what is sent by its trace id is in the store."""
+        """Return the request's inputs for `trajectories`, after runs sent by trace id are in the store."""
         batch = training_inputs(
             trajectories,
             group_size=group_size,

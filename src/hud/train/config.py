@@ -1,4 +1,4 @@
-"""`TrainConfig`: everything that a training run is told, under the same names in Python, TOML and `hud train`."""
+"""`TrainConfig`: the configuration of a training run, with equal names in Python, TOML and `hud train`."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ class SubagentConfig(BaseModel):
     model: str
     """Slug of the model."""
     max_turns: int | None = Field(default=None, ge=1)
-    """Most model calls in one of its runs; its tool may allow fewer."""
+    """Maximum model calls of a run; its tool may allow fewer."""
     max_tokens: int | None = Field(default=None, ge=1)
-    """Most tokens in a turn."""
+    """Maximum tokens of a turn."""
     system_prompt: str | None = None
-    """Said to it before every prompt; None says nothing."""
+    """System prompt; None: no system prompt."""
     reasoning_effort: ReasoningEffort | None = None
     """Reasoning effort; None: its chat template's default."""
 
 
-# They say how to run, show or store, not what is learned: changing them continues the same run.
+# Settings of execution, display and storage, without effect on learning: changing them continues the same run.
 _NOT_THE_EXPERIMENT = frozenset(
     {
         "keep",
@@ -51,6 +51,7 @@ _NOT_THE_EXPERIMENT = frozenset(
         "rollout_timeout",
         "metrics_file",
         "plot",
+        "track",
         "promote",
         "min_gain",
         "max_regression",
@@ -62,27 +63,27 @@ _NOT_THE_EXPERIMENT = frozenset(
 
 
 def rollouts_at_once(max_lag: int) -> int:
-    """Return how many rollouts run at a time where nothing is said: those of more than a step, where they are sampled ahead."""
+    """Return the default number of concurrent rollouts: more than a step's if they are sampled ahead."""
     return 128 if max_lag else 64
 
 
 class TrainConfig(BaseModel):
-    """One training run: rollouts, an update, and again."""
+    """A training run: rollouts and updates in alternation."""
 
     model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     model: str
-    """Slug or id of the model that learns."""
+    """Slug or id of the trained model."""
     tasks: str = ""
     """Tasks: a file or folder that `Taskset.from_file` reads. Python callers may pass a Taskset."""
     steps: int = Field(default=50, ge=1)
-    """Optimizer steps to take."""
+    """Number of optimizer steps."""
     group: int = Field(default=8, ge=2)
-    """Runs of each task in a step; they are compared with one another."""
+    """Group size: runs of each task in a step."""
     tasks_per_step: int = Field(default=8, ge=1)
-    """Tasks whose groups have signal that a step learns from."""
+    """Number of groups with signal per step."""
     dynamic_sampling: int = Field(default=1, ge=0)
-    """Draws of new tasks in a step for groups without signal. 0: none."""
+    """Maximum resampling rounds of tasks in a step, for groups without signal. 0: none."""
     curriculum: Literal["uniform", "signal"] = "uniform"
     """Order of the tasks. `uniform`: every task before any twice. `signal`: by expected gradient weight, learned from the run's own
     groups."""
@@ -96,74 +97,75 @@ class TrainConfig(BaseModel):
     lr_floor: float = Field(default=0.0, ge=0, le=1)
     """Final learning rate of a decaying schedule, as a fraction of the peak."""
     beta1: float = Field(default=0.9, ge=0, lt=1)
-    """AdamW: decay of the mean gradient."""
+    """AdamW: decay rate of the first moment."""
     beta2: float = Field(default=0.95, ge=0, lt=1)
-    """AdamW: decay of the mean squared gradient."""
+    """AdamW: decay rate of the second moment."""
     eps: float = Field(default=1e-8, gt=0)
-    """AdamW: added to the denominator."""
+    """AdamW: epsilon of the denominator."""
     weight_decay: float = Field(default=0.0, ge=0)
     """AdamW: decoupled weight decay."""
     max_grad_norm: float | None = Field(default=None, gt=0)
-    """Gradients longer than this are scaled down to it."""
+    """Maximum gradient norm; a longer gradient is scaled down."""
 
     loss: str = "importance_sampling"
-    """importance_sampling, ppo, cispo, dro, gspo or dppo. Where not given with `max_lag` above 0: ppo, with a dual_clip of 3,
-    as weights of old tokens that nothing bounds have policies collapse."""
+    """importance_sampling, ppo, cispo, dro, gspo or dppo. Default with `max_lag` above 0: ppo with a dual_clip of 3, since
+    unbounded importance weights of old tokens can collapse the policy."""
     loss_config: dict[str, float] = Field(default_factory=dict)
-    """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; those it does not take are errors."""
+    """Keys of the loss, such as `clip_high_threshold` or `kl_coef`; unknown keys are errors."""
     reward_scale: float = 1.0
-    """Multiplies every advantage."""
+    """Factor of every advantage."""
     baseline: Literal["mean", "leave_one_out", "none"] = "mean"
-    """Baseline of a run's reward: its group's mean, that of the group's others, or none."""
+    """Baseline of a run's reward: the group's mean, the mean of the group's other runs, or none."""
     divide_by_std: bool = False
-    """Divide advantages by the standard deviation of their group's rewards."""
+    """Divide advantages by the group's reward standard deviation."""
     failed_runs: FailedRuns = "drop_run"
-    """Effect on its group of a failure of the environment, the grader or the machine, or of a time-out."""
+    """Effect of a failed run (environment, grader, infrastructure, time-out) on its group."""
     zero_advantages: bool = False
-    """The null experiment: everything happens, and nothing can be learned."""
+    """Null experiment: all advantages are 0, so that nothing can be learned."""
     max_lag: int = Field(default=0, ge=0)
-    """Steps by which the weights that sample may be older than those that learn from it. 0: sample, then train. Above 0,
-    rollouts never wait for the trainer."""
+    """Maximum policy lag, in optimizer steps. 0: synchronous. Above 0, rollouts do not wait for the trainer."""
     stale: Literal["drop", "correct"] = "drop"
-    """Policy for groups older than `max_lag`: they are left out, or kept for a loss that bounds
-    its importance weights."""
+    """Treatment of groups older than `max_lag`: dropped, or kept for a loss with bounded importance weights."""
     swap: Literal["in_flight", "finish"] = "in_flight"
-    """With `max_lag`: turns that are being drawn when weights change are continued by the new ones, or finished by the old."""
+    """With `max_lag`: active turns continue with new weights, or finish with the old ones."""
 
     max_turns: int = Field(default=10, ge=1)
-    """Most model calls in a run."""
+    """Maximum model calls of a run."""
     max_tokens: int = Field(default=256, ge=1)
-    """Most tokens in a turn."""
+    """Maximum tokens of a turn."""
     temperature: float = Field(default=1.0, gt=0)
-    """Of sampling for training."""
+    """Sampling temperature in training."""
     system_prompt: str | None = None
-    """Said to the policy before every prompt."""
+    """System prompt of the policy."""
     reasoning_effort: ReasoningEffort | None = None
     """Reasoning effort of the policy, passed to its chat template; None: the template's default."""
     runtime: str = "local"
-    """`local` (in this process), `fork`, `subprocess`, or `tcp://host:port`."""
+    """`local` (in this process), `fork`, `subprocess`, `hosted` (the platform's fleet), or `tcp://host:port`."""
+    spare_groups: int = Field(default=0, ge=0)
+    """Groups that a step without `max_lag` begins beyond those that it needs. It learns from the first complete ones, and
+    cancels the others, the youngest among them: for fleets in which single rollouts take much longer."""
     max_concurrent: int = Field(default=rollouts_at_once(0), ge=1)
-    """Rollouts at a time; 1 makes a run repeatable bit for bit. Where not given with `max_lag` above 0: 128."""
+    """Concurrent rollouts; 1 makes a run bitwise reproducible. Default with `max_lag` above 0: 128."""
     rollout_timeout: float = Field(default=600.0, gt=0)
     """Seconds."""
 
     held_out: list[str] = Field(default_factory=list)
-    """Tasks that are never trained on, scored before, during and after: files, folders, or `benchmark:NAME` for the held-out
-    split of a benchmark. Each is a set with a score of its own."""
+    """Held-out tasks, scored before, during and after training: files, folders, or `benchmark:NAME` for the held-out split
+    of a benchmark. Each is a set with its own score."""
     eval_every: int = Field(default=10, ge=0)
-    """Steps between held-out scores; 0: only before and after."""
+    """Steps between held-out scores; 0: before and after training only."""
     eval_group: int = Field(default=1, ge=1)
-    """Runs of each held-out task. Where not given with `promote = "gate"`: 5."""
+    """Runs of each held-out task. Default with `promote = "gate"`: 5."""
     eval_temperature: float = Field(default=1.0, ge=0)
-    """Of sampling for held-out scores; 0 is greedy."""
+    """Sampling temperature of held-out scores; 0: greedy."""
 
     promote: Literal["always", "gate"] = "always"
-    """`always`: every step moves the head. `gate`: a fork is trained, `MODEL-candidate-N`, and the model's head moves only to
-    checkpoints whose held-out score passes the gate."""
+    """`always`: every step moves the head. `gate`: a fork, `MODEL-candidate-N`, is trained, and the model's head moves
+    only to checkpoints that pass the gate on held-out scores."""
     min_gain: float = 0.0
-    """Gate: held-out gain on the head that must be exceeded."""
+    """Gate: gain over the head's held-out score to exceed."""
     max_regression: float = Field(default=0.05, ge=0)
-    """Gate: largest loss of mean reward that a critical subset may have."""
+    """Gate: maximum loss of mean reward in a critical subset."""
     critical: list[str] = Field(default_factory=list)
     """Gate: subsets of the held-out tasks that must not regress, as COLUMN=VALUE of the tasks' columns."""
 
@@ -183,24 +185,26 @@ class TrainConfig(BaseModel):
     """Guard: mean from which on a component of the grade is saturated, so that the others have to rise."""
 
     subagents: dict[str, SubagentConfig] = Field(default_factory=dict)
-    """Players of subagents: a model's slug, by the tool's name or by the model that the environment gives it.
-    Those that are not named play with the environment's model."""
+    """Models of subagents by slug, keyed by the tool's name or the environment's model of it. Others play with the
+    environment's model."""
     joined: list[str] = Field(default_factory=list)
-    """Models of subagents that learn too, each from the runs that were played with it; the others are frozen."""
+    """Models of subagents that are trained, too, each on its own runs; others are frozen."""
 
     seed: int = 0
-    """Of the draws of tasks and tokens."""
+    """Seed of the sampling of tasks and tokens."""
     keep: Annotated[int, Field(ge=1)] | Literal["all"] = 8
-    """Newest checkpoints whose files stay, or all. The head, the best held-out one, every `keep_every`-th, those that were named
-    (`hud models name`) and those that forks need stay in any case."""
+    """Number of newest checkpoints whose files are kept, or all. Always kept: the head, the best held-out one, every
+    `keep_every`-th, named ones (`hud models name`) and those that forks need."""
     keep_every: int | None = Field(default=None, ge=1)
-    """Steps between checkpoints whose files stay for good. None: 10, or a twentieth of the run where that is more."""
+    """Steps between permanently kept checkpoints. None: 10, or a twentieth of the run if that is more."""
     metrics_file: str | None = None
-    """JSONL of every step's metrics; where None, in the run's folder under HUD_HOME."""
+    """JSONL file of every step's metrics; None: in the run's folder under HUD_HOME."""
+    track: list[str] = Field(default_factory=list)
+    """Experiment trackers that steps and held-out scores are logged to: wandb, mlflow, tensorboard, opentelemetry."""
     plot: str | None = None
-    """PNG of the curves; where None, in the run's folder under HUD_HOME."""
+    """PNG file of the curves; None: in the run's folder under HUD_HOME."""
 
-    @field_validator("held_out", mode="before")
+    @field_validator("held_out", "track", mode="before")
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return [] if value is None else [value] if isinstance(value, str) else value
@@ -249,10 +253,10 @@ class TrainConfig(BaseModel):
 
     @property
     def bounds_ratios(self) -> bool:
-        """True when no token counts for more than a bound, however much likelier it has become since it was drawn."""
+        """True for losses with bounded importance weights."""
         if self.loss in ("ppo", "cispo", "gspo", "dppo"):
             return True
-        # A cap bounds what it multiplies by; importance_sampling has the ratio itself beside that.
+        # A cap bounds its own factor; importance_sampling also multiplies by the uncapped ratio.
         caps = ("tis_token_cap", "tis_sequence_cap") if self.loss == "dro" else ()
         known = parse_loss(self.loss, self.loss_config)
         return any(key in known for key in ("icepop_high", "outlier_mask_high", *caps))
@@ -268,20 +272,20 @@ class TrainConfig(BaseModel):
 
     @property
     def player(self) -> SubagentConfig:
-        """Settings with which the model plays, as the policy here and as a subagent of other trainings."""
+        """Settings of the model's agent, as the policy here and as a subagent of other trainings."""
         return SubagentConfig(**{name: getattr(self, name) for name in SubagentConfig.model_fields})
 
     def progress_of(self, step: int) -> float:
-        """The share of the training that is done before one step, from 0."""
+        """Return the completed share of the training before a step, 0 to 1; steps count from 0."""
         return min(step / max(self.steps, 1), 1.0)
 
     def learning_rate_of(self, step: int) -> float:
-        """The rate of one step, from 0."""
+        """Return the learning rate of a step; steps count from 0."""
         return learning_rate(
             self.lr,
             step,
             schedule=self.lr_schedule,
-            # One more than there are: a rate of 0 at the last step would waste it, and is refused.
+            # One more step than there are: a rate of 0 in the last step would waste it, and is rejected.
             total_steps=self.steps + 1,
             warmup=self.warmup_steps,
             floor=self.lr_floor,
@@ -289,13 +293,13 @@ class TrainConfig(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """Equal for configurations that describe the same experiment."""
+        """Return a digest, equal for configurations of the same experiment."""
         content = self.model_dump_json(exclude=set(_NOT_THE_EXPERIMENT))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def make_config(values: dict[str, Any], where: str = "The training configuration") -> TrainConfig:
-    """Return a checked configuration; raises `UsageError`, one sentence, for what is wrong."""
+    """Return a validated configuration; raises `UsageError` with the first error."""
     try:
         return TrainConfig(**values)
     except ValidationError as error:
@@ -303,14 +307,14 @@ def make_config(values: dict[str, Any], where: str = "The training configuration
 
 
 def load_config(path: Path | None, overrides: dict[str, Any]) -> TrainConfig:
-    """Return the configuration of a TOML file with `overrides` (what the command line gave) on top."""
+    """Return the configuration of a TOML file, updated by `overrides` (of the command line)."""
     if path is None:
         return make_config(overrides)
     return make_config({**read_toml(path), **overrides}, str(path))
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file says; raises `UsageError`, one sentence, for what is wrong with it."""
+    """Return a TOML file's contents; raises `UsageError` for an invalid one."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -322,7 +326,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _first_problem(error: ValidationError) -> str:
-    # A misspelt name first: a missing one may only be its shadow.
+    # Misspelt names first: they may be the cause of missing ones.
     problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":

@@ -1,7 +1,7 @@
-"""`Contributor`: the client of a training session, as a request's header names it.
+"""`Contributor`: the client of a training session, sent in a request header.
 
-A gradient belongs to the client that accumulated it. The header is optional: HUD's own clients send none, and all
-requests of one API key without it are one client.
+A gradient belongs to the client that accumulated it. The header is optional: HUD's clients send none, and all requests of
+an API key without it are one client.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Contributor:
     """A client that accumulates gradients."""
 
     id: str
-    """Unique among clients; names of `hud.client.presence` also tell whether the process is gone."""
+    """Unique id; those of `hud.client.presence` also allow checks whether the process runs."""
     process: str
-    """For people: process, machine and command."""
+    """Description for messages: process, machine and command."""
 
     @classmethod
     def here(cls) -> Contributor:
@@ -39,7 +39,7 @@ class Contributor:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header that carries it."""
+        """The request header."""
         return {HEADER: quote(f"{self.id} {self.process}", safe=" /()-.:,=+'")[:MOST_CHARACTERS]}
 
 
@@ -47,7 +47,7 @@ UNNAMED = Contributor("unnamed", "a client that gives no name")
 
 
 def read_contributor(header: str | None, key_id: str | None = None) -> Contributor:
-    """Return the client that a header names; without one, the one that stands for all of an API key's.
+    """Return the client of a header; without one, the shared client of the API key.
 
     Raises `UsageError` for a header that does not begin with an id.
     """

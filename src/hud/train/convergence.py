@@ -1,4 +1,4 @@
-"""Convergence: a policy whose groups no longer give a signal, or never gave one."""
+"""Convergence: detection of policies whose groups no longer, or never, have signal."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from hud.train.rollouts.batch import RolloutBatch
 
 MOST_EMPTY_STEPS = 10
-"""Steps in a row without signal after which a run ends."""
+"""Consecutive steps without signal after which a run ends."""
 CONVERGED_REWARD = 0.99
-"""Mean reward of these steps from which on the policy has converged: the highest reward is 1."""
+"""Minimum mean reward of these steps for convergence: the highest reward is 1."""
 
 
 class Convergence:
-    """Counts steps without signal."""
+    """Counter of steps without signal."""
 
     def __init__(self, config: TrainConfig, tasks: list[Task], reporter: Reporter) -> None:
         self.config, self.tasks, self.reporter = config, tasks, reporter
         self.reached = False
-        """True once the policy has nothing left to learn."""
+        """True after convergence."""
         self._rewards: list[float | None] = []
-        """Mean reward of each of the last steps in a row without signal."""
+        """Mean rewards of the last consecutive steps without signal."""
         self._advice: str | None = None
-        """Commands that give a policy without reward a start; None where not needed yet."""
+        """Commands of a warm-up for a policy without reward; None before they are needed."""
 
     async def count(self, step: int, batch: RolloutBatch, *, signal: bool, learned: bool) -> None:
-        """Count a step. Notes at the first that earned nothing how the policy gets a start.
+        """Count a step. At the first step without reward, report the commands of a warm-up.
 
-        `learned` tells whether the run has updated weights before. Raises `UsageError` after `MOST_EMPTY_STEPS` steps
-        without signal where it has not, unless the policy had the highest reward in all of them.
+        `learned`: the run has updated weights before. Otherwise raises `UsageError` after `MOST_EMPTY_STEPS` steps without
+        signal, unless the policy had the highest reward in all of them.
         """
         self._rewards = [] if signal else [*self._rewards, batch.reward]
         hopeless = bool(self._rewards) and batch.earned_nothing

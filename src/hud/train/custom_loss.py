@@ -1,4 +1,4 @@
-"""Losses of a caller's own: their type, and a check of what they return. Loads torch only where a loss runs."""
+"""Custom losses: their type, and validation of their results. torch is imported when a loss runs."""
 
 from __future__ import annotations
 

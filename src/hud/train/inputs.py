@@ -1,7 +1,6 @@
 """Conversion of runs to the inputs of a training call: trainable runs, and their groups.
 
-Everything that can be refused before a request is made is refused here, with a sentence that says what to do.
-Knows runs, rewards and group ids; knows no weights and needs no torch.
+Validates inputs before requests. Works on runs, rewards and group ids; independent of weights, without torch.
 """
 
 from __future__ import annotations
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING
 from hud.client.recording import JournalRecorder
 from hud.errors import UsageError
 from hud.learning.datums import payload_of
-from hud.learning.groups import failure_of, group_labels, measures_policy
+from hud.learning.failed_runs import failure_of, measures_policy
+from hud.learning.groups import group_labels
 from hud.learning.wire_types import TrainInput, TrajectoryPayload
 
 if TYPE_CHECKING:
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 class TrainingWarning(UserWarning):
-    """A batch can be trained on, but little or nothing will be learned from it."""
+    """Warning about a valid batch with little or no signal."""
 
 
 @dataclass(frozen=True)
 class TrainingInputs:
-    """Inputs of a training call in the order in which they are sent: each group together."""
+    """Inputs of a training call in the request's order: each group contiguous."""
 
     inputs: list[TrainInput]
     group_ids: list[str] | None
-    """Given by the caller; the inputs' own groups travel with the inputs."""
+    """Group ids given by the caller; the inputs have their own, too."""
     order: list[int]
-    """For each input, its position among what the caller gave."""
+    """For each input, its index in the caller's list."""
     recorders: set[JournalRecorder]
-    """Recorders of the runs whose samples are read from the store."""
+    """Recorders of the runs whose samples the platform reads from the store."""
     has_signal: bool | None
-    """True where some group has a reward standard deviation above 0; None where only the platform knows the rewards."""
+    """True if some group has a reward standard deviation above 0; None if only the platform has the rewards."""
 
 
 def training_inputs(
@@ -50,12 +50,12 @@ def training_inputs(
     supervised: bool = False,
     platform: Client | None = None,
 ) -> TrainingInputs:
-    """Return the inputs of `trajectories`: runs, trace ids and payloads, in any mixture.
+    """Return the inputs of `trajectories`: any mix of runs, trace ids and payloads.
 
-    Of a run that this process recorded with the `platform` of this process its trace id is sent, and no token.
+    A run recorded by this process in the embedded `platform` is sent by its trace id, without tokens.
 
     Groups go by `group_ids`, else by the runs' own ids, else by contiguous slices of `group_size`
-    (`hud.learning.groups`); the groups of trace ids are known where their traces are stored.
+    (`hud.learning.groups`); the groups of trace ids are resolved by the store.
     Raises `UsageError` for an empty batch.
     """
     if not trajectories:
@@ -69,7 +69,7 @@ def training_inputs(
         )
     order = list(range(len(inputs)))
     if labels is not None:
-        # Each group together, in order of first appearance, each group's runs in their order.
+        # Groups are contiguous, in order of first appearance, with their runs in order.
         first = {label: place for place, label in reversed(list(enumerate(labels)))}
         places = [first[label] for label in labels]
         order.sort(key=lambda position: (places[position], position))
@@ -88,7 +88,7 @@ def training_inputs(
 
 
 def warn_without_signal(batch: TrainingInputs) -> None:
-    """Warn where nothing can be learned from a batch."""
+    """Warn about a batch without signal."""
     if batch.has_signal is False and len(batch.inputs) > 1:
         warnings.warn(
             "No group of the batch has a reward standard deviation above 0, so nothing can be learned from it. Use tasks "
@@ -99,7 +99,7 @@ def warn_without_signal(batch: TrainingInputs) -> None:
 
 
 def _own_groups(trajectories: Sequence[Run | TrainInput]) -> list[str | None] | None:
-    """Return the group id of each trajectory; None where some are known only where their traces are stored."""
+    """Return the group id of each trajectory; None if the store has to resolve some."""
     own: list[str | None] = []
     for one in trajectories:
         if isinstance(one, str):
@@ -111,7 +111,7 @@ def _own_groups(trajectories: Sequence[Run | TrainInput]) -> list[str | None] | 
 
 
 def _recorder_here(run: Run, platform: Client | None) -> JournalRecorder | None:
-    """Return the recorder of a run that ended in this process and is on record in the `platform` of this process."""
+    """Return the recorder of a run that ended in this process and is recorded in the embedded `platform`."""
     if platform is None or platform.api_url is not None or run.ended_at is None:
         return None
     known = run.recorder
@@ -148,7 +148,7 @@ def _has_signal(inputs: Sequence[TrainInput], labels: Sequence[str] | None) -> b
     rewards: dict[str, set[float]] = {}
     for place, one in enumerate(inputs):
         if isinstance(one, str):
-            return None  # Its reward is known where its trace is stored.
+            return None  # The store has its reward.
         if measures_policy(one.failure):
             rewards.setdefault(labels[place] if labels else "", set()).add(one.reward)
     return any(len(values) > 1 for values in rewards.values())

@@ -1,7 +1,7 @@
 """`Learner`: one model that learns in a training loop, with its run, its session and its checkpoints.
 
-A loop has one; a loop whose subagents learn along has one for each of their models. Knows gradients, optimizer steps and
-checkpoints; knows neither tasks nor rollouts.
+A loop has one, and another for each trained subagent model. Works on gradients, optimizer steps and checkpoints;
+independent of tasks and rollouts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Answer = TypeVar("Answer")
 
 
 class Learner:
-    """One model, the training run that it is in, and the gradient of the step under way."""
+    """A trained model with its training run and the current step's gradient."""
 
     def __init__(self, config: TrainConfig, client: Client, run: TrainingRun) -> None:
         self.config = config
@@ -41,19 +41,19 @@ class Learner:
         self.run = run
         self.trainer = TrainingClient(run.model_id, client=client, contributor=run.contributor)
         self._passes: list[Callable[[], Awaitable[Any]]] = []
-        """Calls of `forward_backward` whose gradients the next optimizer step applies."""
+        """Calls of `forward_backward` since the last optimizer step."""
         self._sent = 0
-        """Number of them that the session has accumulated."""
+        """Number of these calls accumulated by the session."""
         self._holding = asyncio.create_task(self._hold())
         self._pruning: asyncio.Task[None] | None = None
         self._deleted: set[str] = set()
-        """Checkpoints of this run whose files this process deleted."""
+        """Checkpoints whose files this process deleted."""
 
     @classmethod
     async def open(
         cls, config: TrainConfig, client: Client, *, fresh: bool, override_guard: bool = False
     ) -> Learner:
-        """Take the model's lease, and find or begin its training run."""
+        """Acquire the model's lease, and resume or create its training run."""
         run = await open_run(client, config, fresh=fresh, override_guard=override_guard)
         return cls(config, client, run)
 
@@ -61,8 +61,8 @@ class Learner:
     async def beside(cls, leader: Learner, model: str) -> Learner:
         """Open a subagent's model, which learns in the steps of the orchestrator's training run.
 
-        It learns first in every step, so the step is done when the orchestrator's update is: a killed run finds it
-        where its orchestrator is, or one step ahead. Raises `UsageError` where it is at neither.
+        It is updated first in every step, and the step is complete with the orchestrator's update: after a crash it is at
+        the orchestrator's step, or one ahead. Raises `UsageError` otherwise.
         """
         config = leader.config.model_copy(update={"model": model})
         fresh = not leader.run.resumed
@@ -77,25 +77,25 @@ class Learner:
         )
 
     async def begin_step(self) -> None:
-        """Begin a step as a new process would: nothing accumulated, and an empty sampler cache."""
+        """Begin a step in the state of a new process: no gradient, and an empty sampler cache."""
         await self.trainer.open(alone=True)
 
     async def policy(self, step: int) -> ChatModel:
-        """Return the model as it was before `step`: its head, unless a killed run has taken that step already."""
+        """Return the model before `step`: its head, or the head's parent if a crashed run has taken the step already."""
         pinned = self.run.checkpoint_before(step) if self.has_taken(step) else None
         return await chat_model(self.config.model, pinned, client=self.client)
 
     def has_taken(self, step: int) -> bool:
-        """True for a step that a killed run took with this model, and not with its orchestrator."""
+        """Return True for a step that a crashed run took with this model, but not with its orchestrator."""
         return self.run.next_step > step
 
     @property
     def has_gradient(self) -> bool:
-        """True where something was accumulated since the last optimizer step."""
+        """True if a gradient was accumulated since the last optimizer step."""
         return bool(self._passes)
 
     async def forward_backward(self, step: int, groups: list[list[Run]]) -> None:
-        """Accumulate the gradient of some groups of a step; nothing where there are none."""
+        """Accumulate the gradient of some groups of a step; no effect without groups."""
         if not groups or self.has_taken(step):
             return
         config, runs = self.config, [run for group in groups for run in group]
@@ -115,9 +115,9 @@ class Learner:
     async def optim_step(
         self, step: int, reward: float | None
     ) -> tuple[dict[str, float], str | None]:
-        """Apply what was accumulated; returns the metrics of the whole step and the new checkpoint, None where nothing was.
+        """Apply the accumulated gradient; returns the step's metrics and the new checkpoint, None without a gradient.
 
-        `reward` is the mean over all measured runs of the step, those of groups without signal too.
+        `reward` is the mean over all measured runs of the step, including groups without signal.
         """
         config = self.config
         if not self.has_gradient:
@@ -144,7 +144,7 @@ class Learner:
         return {**node["metrics"], "model_step": float(made.step)}, made.checkpoint_id
 
     async def report(self, step: int, metrics: dict[str, float], checkpoint: str | None) -> None:
-        """Record a step that is done; the files of older checkpoints are deleted during the next one."""
+        """Record a completed step; files of older checkpoints are deleted during the next one."""
         await self.run.report(step, metrics, checkpoint)
         if checkpoint is not None:
             if self._pruning is not None:
@@ -152,13 +152,13 @@ class Learner:
             self._pruning = asyncio.create_task(self._prune())
 
     async def end(self, status: str) -> None:
-        """Record how the run ended: `finished` runs are never continued."""
+        """Record the end of the run: `finished` runs are never resumed."""
         if self._pruning is not None:
             await self._pruning
         await self.run.end(status)
 
     async def close(self) -> None:
-        """Give the model's lease back."""
+        """Release the model's lease."""
         self._holding.cancel()
         if self._pruning is not None:
             self._pruning.cancel()
@@ -171,10 +171,10 @@ class Learner:
             self._sent += 1
 
     async def _exactly_once(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Repeat a call while the platform is away; its idempotency key keeps it from counting twice.
+        """Retry a call while the platform is unreachable; its idempotency key prevents double counting.
 
-        A gradient that died with its engine is missed by the platform, which says so once (`ConflictError`): every pass
-        of the step is sent again.
+        If the gradient was lost with the engine's process, the platform returns a `ConflictError` once, and every pass of
+        the step is sent again.
         """
         missed = False
         wait = FIRST_WAIT_SECONDS
@@ -183,7 +183,7 @@ class Learner:
                 return await call()
             except ConflictError:
                 if missed or attempt == ATTEMPTS:
-                    raise  # A second time in a row: the cause is another one.
+                    raise  # Twice in succession: another cause.
                 missed, self._sent = True, 0
             except PlatformError as error:
                 if error.status not in _PASSING or attempt == ATTEMPTS:
@@ -194,15 +194,15 @@ class Learner:
         raise AssertionError("unreachable")
 
     async def _prune(self) -> None:
-        """Delete the files of this run's checkpoints, except those that its configuration keeps."""
+        """Delete the files of this run's checkpoints, by the configured retention."""
         expendable = expendable_of(self.config, self.run.nodes, self.run.scores) - self._deleted
         if expendable:
             await prune(self.client, self.run.model_id, expendable)
             self._deleted |= expendable
 
     async def _hold(self) -> None:
-        """Show that the run is alive; rollouts of one step may take longer than a silent run keeps its lease."""
+        """Renew the lease periodically: rollouts of a step may take longer than its time-out."""
         while True:
             await asyncio.sleep(HOLD_EVERY_SECONDS)
-            with suppress(HudError):  # A server that is away is noticed by the step.
+            with suppress(HudError):  # The step reports an unreachable server.
                 await self.trainer.hold()

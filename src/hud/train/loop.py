@@ -1,11 +1,11 @@
-"""The training loop: play a batch of groups, accumulate its gradient, step the optimizer, report, and again.
+"""The training loop: play a batch of groups, accumulate its gradient, step the optimizer, report, repeat.
 
     report = await train(TrainConfig(model="my-policy", tasks="tasks.py", steps=50))
 
 One step plays `tasks_per_step` tasks `group` times each, learns from the groups with signal, and appends a checkpoint.
-Everything that a step does follows from the seed, the step's number and the weights, so a run that is killed at any instant
-and started again goes on from its last checkpoint as if nothing had happened. With `max_lag`, the same loop takes its groups
-from a stream that is played ahead.
+A step is a function of the seed, the step's number and the weights, so a run that is killed at any time and restarted
+continues from its last checkpoint with the same results. With `max_lag`, the loop takes its groups from a stream that is
+played ahead.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.trackers import with_trackers
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.held_out import HeldOut, held_out_sets
@@ -51,9 +52,9 @@ class TrainReport:
     run_id: str
     model: str
     first_step: int
-    """Step that it began with; above 0 where a run was resumed."""
+    """First step of the call; above 0 for a resumed run."""
     next_step: int
-    """Step that would come next: `steps` where it is finished, less where the policy converged before."""
+    """Next step: `steps` if finished, less if the policy converged before."""
     finished: bool
     resumed: bool
     scores: list[Score]
@@ -64,9 +65,9 @@ class TrainReport:
     best: str | None = None
     """Checkpoint of the best held-out score."""
     paused: Pause | None = None
-    """The guard's reason, where it paused the run."""
+    """The guard's reason for a pause, or None."""
     decisions: list[dict[str, Any]] = field(default_factory=list)
-    """Answers of the gate in this call, oldest first; none without `promote = "gate"`."""
+    """Decisions of the gate in this call, oldest first; empty without `promote = "gate"`."""
     groups_replaced: int = 0
     groups_without_spread: int = 0
     seconds: float = 0.0
@@ -96,15 +97,15 @@ async def train(
     override_guard: bool = False,
     played_as: Mapping[str, SubagentConfig] | None = None,
 ) -> TrainReport:
-    """Train `config.model`, going on where an unfinished run of the same configuration stopped.
+    """Train `config.model`, resuming an unfinished run of the same configuration.
 
-    `tasks`, `held_out` (one set, or several) and `runtime` replace those of the configuration. A request of `stop` ends the run after the rollouts
-    in flight; the step that it interrupts is taken again next time. `fresh` begins a new run from the head. A run that the
-    guard paused goes on only with `override_guard`. `played_as` holds the settings of subagents' models, by slug, where the
-    configuration gives only the model. Raises `UsageError` where a run never has signal (`hud.train.convergence`) or is
-    paused, and `ConflictError` where another process trains the model.
+    `tasks`, `held_out` (one set, or several) and `runtime` replace those of the configuration. A request of `stop` ends
+    the run after the active rollouts; the interrupted step is repeated at the next call. `fresh` starts a new run from the
+    head. A run paused by the guard continues only with `override_guard`. `played_as` holds the settings of subagents'
+    models, by slug, for those configured by model only. Raises `UsageError` if a run never has signal
+    (`hud.train.convergence`) or is paused, and `ConflictError` if another process trains the model.
     """
-    reporter = reporter or Reporter()
+    reporter = with_trackers(config, reporter or Reporter())
     chosen = load_tasks(tasks, config.tasks, "tasks")
     scored = HeldOut(held_out_sets(held_out, config.held_out))
     config = _checked(config, chosen, reporter)
@@ -118,7 +119,7 @@ async def train(
             "memorizing."
         )
     if runtime is None:
-        from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
+        from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
 
         runtime = runtime_named(config.runtime, [*chosen, *scored.tasks])
     rollouts = await Rollouts.open(
@@ -130,6 +131,7 @@ async def train(
         played_as=played_as,
     )
     async with AsyncExitStack() as stack:
+        stack.callback(reporter.close)
         if (aclose := getattr(runtime, "aclose", None)) is not None:
             stack.push_async_callback(aclose)
         policy = await Learner.open(config, connect(), fresh=fresh, override_guard=override_guard)
@@ -147,7 +149,7 @@ async def train(
 
 
 def _checked(config: TrainConfig, tasks: list[Task], reporter: Reporter) -> TrainConfig:
-    """Return the configuration with no more tasks in a step than there are; notes what a person should reconsider."""
+    """Return the configuration with at most all tasks in a step; reports questionable settings."""
     if config.tasks_per_step > len(tasks):
         reporter.note(
             f"There are {len(tasks)} tasks, so that a step plays {len(tasks)} rather than {config.tasks_per_step}: none comes "
@@ -163,7 +165,7 @@ def _checked(config: TrainConfig, tasks: list[Task], reporter: Reporter) -> Trai
 
 
 class _Loop:
-    """One call of `train`."""
+    """A call of `train`."""
 
     def __init__(
         self,
@@ -176,7 +178,7 @@ class _Loop:
     ) -> None:
         self.policy = policy
         self.learners = [*joined, policy]
-        """Subagents' models that learn too, then the policy: a step is done when the policy's update is."""
+        """Trained subagent models, then the policy: a step is complete with the policy's update."""
         self.config, self.run = policy.config, policy.run
         self.curriculum = Curriculum(self.config, tasks, self.run.played)
         self.held_out = held_out
@@ -191,7 +193,7 @@ class _Loop:
         self.replaced = self.no_signal = 0
 
     async def run_to_end(self) -> TrainReport:
-        """Take the steps that are left."""
+        """Take the remaining steps."""
         run, config = self.run, self.config
         first, started = run.next_step, perf_counter()
         self.reporter.started(run.id, first, config.steps)
@@ -218,13 +220,13 @@ class _Loop:
         return await self._report(first, finished, perf_counter() - started)
 
     async def _step(self, step: int, job: Job) -> None:
-        """Take one step. One that is stopped before its batch is complete changes nothing."""
+        """Take one step. A step stopped before its batch is complete changes nothing."""
         config, policy, batch = self.config, self.policy, RolloutBatch()
         seconds: dict[str, float] = {}
         began = perf_counter()
         source = await self._source(step, job, batch)
 
-        # Rollouts and gradients: all groups at once where they are played now, each as it ends where they are played ahead.
+        # Rollouts and gradients: synchronously all groups at once, asynchronously each group at its end.
         waiting = perf_counter()
         subagents: dict[str, RolloutBatch] = {}
         async for groups in source:
@@ -233,7 +235,7 @@ class _Loop:
                     subagents[model] = batch.of_subagent(self.models[model].name, config)
                 for learner in self.learners:
                     own = subagents.get(learner.config.model, RolloutBatch()).groups
-                    # A policy that calls itself learns from its runs as its own subagent, too.
+                    # A policy that is its own subagent is trained on those runs, too.
                     await learner.forward_backward(
                         step, [*groups, *own] if learner is policy else own
                     )
@@ -241,7 +243,7 @@ class _Loop:
         if not batch.complete:
             return
 
-        # Optimizer steps: the subagents' models first, so that the step is done when the policy's is.
+        # Optimizer steps: subagents' models first, so that the step is complete with the policy's.
         metrics: dict[str, float] = {}
         checkpoint = None
         with _timed(seconds, "update"):
@@ -263,7 +265,7 @@ class _Loop:
         metrics |= batch.metrics()
         metrics |= {f"seconds_{name}:sum": value for name, value in seconds.items()}
         metrics["seconds:sum"] = seconds_of_step
-        # Ahead, rollouts run all the time, and what a step waits for them says nothing of their speed.
+        # With `max_lag` rollouts are continuous: a step's waiting time does not measure their speed.
         sampling = seconds["rollouts"] if self.stream is None else seconds_of_step
         tokens = batch.tokens + batch.subagent_tokens
         metrics["tokens_per_second:mean"] = tokens / max(sampling, 1e-9)
@@ -280,7 +282,7 @@ class _Loop:
     async def _source(
         self, step: int, job: Job, batch: RolloutBatch
     ) -> AsyncIterator[list[list[Run]]]:
-        """Return the groups of a step: played now with the weights before it, or taken from the stream that is played ahead."""
+        """Return the groups of a step: played with the current weights, or taken from the stream."""
         if self.stream is None:
             for learner in self.learners:
                 await learner.begin_step()
@@ -292,12 +294,12 @@ class _Loop:
         return self.stream.groups(batch)
 
     async def _models(self, step: int) -> Models:
-        """Return the models as they were before a step."""
+        """Return the models before a step."""
         models = await self.rollouts.models(await self.policy.policy(step))
         return models | {one.config.model: await one.policy(step) for one in self.learners[:-1]}
 
     async def _count(self, step: int, batch: RolloutBatch) -> None:
-        """Count the groups without signal; raises `UsageError` where there never is any."""
+        """Count the groups without signal; raises `UsageError` if there was never any signal."""
         self.no_signal += batch.no_signal
         self.replaced += batch.replaced
         signal = any(one.has_gradient or one.has_taken(step) for one in self.learners)
@@ -308,7 +310,7 @@ class _Loop:
         return self.run.next_step >= self.config.steps or self.convergence.reached
 
     def _due(self) -> bool:
-        """True when the policy as it is has to be scored."""
+        """Return True if the current policy must be scored."""
         done, every = self.run.next_step, self.config.eval_every
         if not self.held_out or any(score.step == done for score in self.run.scores):
             return False
@@ -324,7 +326,7 @@ class _Loop:
             self.reporter.scored(score)
             if self.promotions is not None:
                 await self.promotions.consider(score, self.run.scores)
-            # Last: a score whose judgement was lost with this process is taken and judged again.
+            # Last: after a crash before the gate's decision, scoring is repeated.
             await self.run.add_score(score)
             await self.guard.check(over=self._over)
         elif not self.stop.stopping:
@@ -358,7 +360,7 @@ class _Loop:
 
 @contextmanager
 def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
-    """Add the time inside to `seconds[name]`."""
+    """Add the duration of the context to `seconds[name]`."""
     started = perf_counter()
     try:
         yield

@@ -1,7 +1,7 @@
-"""A recipe: several trainings in order, such as the subagents first and then the orchestrator that calls them.
+"""A recipe: a sequence of trainings, for example of subagents and then of their orchestrator.
 
-Every stage is a training run with the settings of `TrainConfig`; what stands above the stages holds for all of
-them (`docs/hierarchies.md` shows one). A recipe that is stopped or killed goes on in the stage, and at the step, where it was.
+Every stage is a training run with the settings of `TrainConfig`; settings above the stages apply to all of them
+(`docs/hierarchies.md` has an example). A stopped or killed recipe resumes at its stage and step.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stage:
-    """One training of a recipe."""
+    """A training of a recipe."""
 
     name: str
     config: TrainConfig
     tasks: Taskset | None = None
-    """Replaces what the configuration names."""
+    """Replacement of the configured value."""
     held_out: Taskset | None = None
 
 
@@ -63,13 +63,13 @@ class StageReport:
     """Held-out scores, oldest first."""
     finished: bool
     report: TrainReport | None = None
-    """None where an earlier call had finished the stage already."""
+    """None if an earlier call had finished the stage."""
     joined: dict[str, Score] = field(default_factory=dict)
-    """Scores of the subagents that learned along, after it, on the held-out tasks of their own stages."""
+    """Scores of trained subagents after it, on the held-out tasks of their own stages."""
 
 
 Showing = Callable[[Stage], AbstractContextManager[Reporter]]
-"""Opens who is shown a stage's progress."""
+"""Factory of the reporter of a stage's progress."""
 
 
 def is_recipe(path: Path | None) -> bool:
@@ -78,14 +78,14 @@ def is_recipe(path: Path | None) -> bool:
 
 
 def load_recipe(path: Path, overrides: dict[str, Any] | None = None) -> Recipe:
-    """Return the recipe of a TOML file; `overrides` hold for every stage."""
+    """Return the recipe of a TOML file; `overrides` apply to every stage."""
     return make_recipe(read_toml(path), overrides, str(path))
 
 
 def make_recipe(
     values: dict[str, Any], overrides: dict[str, Any] | None = None, where: str = "The recipe"
 ) -> Recipe:
-    """Return a checked recipe; raises `UsageError`, which names the stage, for what is wrong."""
+    """Return a validated recipe; raises `UsageError` with the stage of an error."""
     rows = values.get("stages")
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise UsageError(f"{where}: stages must be tables, each [[stages]] with a model and tasks.")
@@ -112,10 +112,10 @@ async def follow(
     fresh: bool = False,
     override_guard: bool = False,
 ) -> list[StageReport]:
-    """Train the stages in order; those that an earlier, unfinished call finished are not trained again.
+    """Train the stages in order, without those that an earlier, unfinished call finished.
 
-    `fresh` begins with the first stage, from the models' heads. A stage that the guard paused ends the call, and goes on in
-    one with `override_guard`.
+    `fresh` starts with the first stage, from the models' heads. A stage paused by the guard ends the call, and continues
+    in one with `override_guard`.
     """
     progress = _Progress(recipe, fresh=fresh)
     client = connect()
@@ -134,7 +134,7 @@ async def follow(
                         Reporter, _Noting(reporter, partial(progress.record, stage, "run_id"))
                     ),
                     stop=stop,
-                    # What this recipe began goes on; what another command left unfinished is not its own.
+                    # Resume this recipe's run only, not another command's unfinished run.
                     fresh=stage.name not in progress.stages,
                     override_guard=override_guard,
                     played_as=played_as,
@@ -155,7 +155,7 @@ async def follow(
 
 
 async def _scores_after(recipe: Recipe, stage: Stage, stop: StopSignal | None) -> dict[str, Score]:
-    """Score the subagents that learned along, each on the held-out tasks of the stage that trained it."""
+    """Score the trained subagents, each on the held-out tasks of the stage that trained it."""
     found: dict[str, Score] = {}
     for own in recipe.stages[: recipe.stages.index(stage)]:
         has_tasks = own.held_out is not None or own.config.held_out
@@ -167,7 +167,7 @@ async def _scores_after(recipe: Recipe, stage: Stage, stop: StopSignal | None) -
 
 
 class _Progress:
-    """Journal of a recipe: its stages and their training runs; kept in a file until all are done."""
+    """Journal of a recipe: its stages and their training runs, in a file until all are finished."""
 
     def __init__(self, recipe: Recipe, *, fresh: bool) -> None:
         self.file = settings.load().home / "training" / f"recipe-{recipe.fingerprint}.json"
@@ -183,7 +183,7 @@ class _Progress:
         os.replace(draft, self.file)
 
     async def finished(self, client: Client, stage: Stage) -> StageReport | None:
-        """Return what a stage gave that is finished; None for one that is not."""
+        """Return the result of a finished stage; None for an unfinished one."""
         known = self.stages.get(stage.name)
         if known is None:
             return None
@@ -204,12 +204,12 @@ class _Progress:
         )
 
     def forget(self) -> None:
-        """All is done: the same recipe begins anew next time."""
+        """Finish the recipe: the next call starts from the beginning."""
         self.file.unlink(missing_ok=True)
 
 
 class _Noting:
-    """A reporter that also notes the training run's id, when it is known."""
+    """A reporter that also records the training run's id."""
 
     def __init__(self, shown: Reporter, began: Callable[[str], None]) -> None:
         self._shown = shown

@@ -1,7 +1,7 @@
-"""The journal of a training run: where it stands, what each step measured, and where to go on.
+"""The journal of a training run: its state, the metrics of each step, and the step to resume at.
 
-A step is done when its checkpoint is; the checkpoint carries the step's key, so a run that was killed between
-saving and reporting is not trained twice on the same step. Knows the platform's routes and a JSONL file.
+A step is complete with its checkpoint, which has the step's idempotency key, so a run killed between saving and reporting
+does not repeat the step. Uses the platform's routes and a JSONL file.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from hud.train.rollouts.curriculum import PlayedGroup, played_groups
 
 @dataclass
 class TrainingRun:
-    """One training run, as the platform keeps it."""
+    """A training run, as stored by the platform."""
 
     client: Client
     id: str
     model_id: str
     contributor: Contributor
-    """The name under which it accumulates; other clients are kept out of the model's session."""
+    """The client name of its exclusive session."""
     next_step: int
     head: str | None
-    """The model's head, as this run last saw or set it."""
+    """The model's head, as last read or set by this run."""
     scores: list[Score] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
-    """Ids of the jobs of its rollouts: one for each time that it was begun or resumed."""
+    """Ids of the jobs of its rollouts: one for each start or resumption."""
     nodes: dict[int, str] = field(default_factory=dict)
-    """Checkpoint of each step, by the number of steps done after it."""
+    """Checkpoint of each step, by the number of completed steps."""
     resumed: bool = False
     notes: list[str] = field(default_factory=list)
     metrics_file: Path = Path("metrics.jsonl")
     folder: Path = Path()
     start: str | None = None
-    """The model's head when the run began."""
+    """The model's head at the run's start."""
     played: list[PlayedGroup] = field(default_factory=list)
-    """With `curriculum = "signal"`: recent groups of the steps before `next_step`."""
+    """With `curriculum = "signal"`: recent groups of steps before `next_step`."""
     history: list[dict[str, Any]] = field(default_factory=list)
     """`{step, metrics}` of every step so far."""
     guard: GuardRecord = field(default_factory=GuardRecord)
 
     def checkpoint_before(self, step: int) -> str | None:
-        """Return the checkpoint that a step began with."""
+        """Return the checkpoint at the start of a step."""
         done = [one for one in self.nodes if one <= step]
         return self.nodes[max(done)] if done else self.start
 
@@ -63,7 +63,7 @@ class TrainingRun:
         return f"{self.id}:{step}"
 
     async def report(self, step: int, metrics: dict[str, float], checkpoint_id: str | None) -> None:
-        """Record a step that is done, in the store and in the JSONL file."""
+        """Record a completed step, in the store and in the JSONL file."""
         if checkpoint_id is not None:
             self.head = checkpoint_id
             self.nodes[step + 1] = checkpoint_id
@@ -97,18 +97,18 @@ class TrainingRun:
         self._append({"guard": shown})
 
     async def add_played(self, played: list[PlayedGroup]) -> None:
-        """Record the groups that the curriculum of the next steps depends on; before the step is done, so that none is lost."""
+        """Record the groups for the curriculum of later steps, before the step's completion, so that none is lost."""
         self.played = played
         rows = [list(one) for one in played]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"played": rows}})
 
     async def add_job(self, job_id: str) -> None:
-        """Record the job that the rollouts of this run are in from now on."""
+        """Record the current job of this run's rollouts."""
         self.jobs = [*self.jobs, job_id]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"jobs": self.jobs}})
 
     async def end(self, status: str) -> None:
-        """Say how it ended: `finished` runs are never continued."""
+        """Record the end: `finished` runs are never resumed."""
         await self.client.post(f"/v2/training-runs/{self.id}", {"status": status})
 
     def _append(self, line: dict[str, Any]) -> None:
@@ -125,10 +125,10 @@ class TrainingRun:
 async def open_run(
     client: Client, config: TrainConfig, *, fresh: bool = False, override_guard: bool = False
 ) -> TrainingRun:
-    """Return the unfinished run of this configuration, where there is one, else a new one from the head.
+    """Return the unfinished run of this configuration, or else a new one from the head.
 
-    With `fresh`, nothing is resumed. Raises `ConflictError` where another process trains the model, and `UsageError` for a
-    run that the guard paused, unless `override_guard`.
+    With `fresh`, no run is resumed. Raises `ConflictError` if another process trains the model, and `UsageError` for a run
+    paused by the guard, unless `override_guard`.
     """
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     trainer = TrainingClient(model["id"], client=client)
@@ -146,14 +146,14 @@ async def open_run(
 
 
 def discarded_note(gradient: DiscardedGradient) -> str:
-    """Say that a run begins without a gradient that was there, and whose it was."""
+    """Report the gradient that was discarded at the run's start, with its client."""
     return f"Discarded a gradient that was accumulated and never applied: {gradient}."
 
 
 async def _resume_or_begin(
     new: TrainingRun, config: TrainConfig, fresh: bool, override_guard: bool
 ) -> TrainingRun:
-    """Return the run that `new` becomes: an unfinished one, at its step, or a new row on the platform."""
+    """Return the unfinished run of `new`'s configuration, at its step, or create a new row on the platform."""
     client, model_id = new.client, new.model_id
     known = await client.get("/v2/training-runs", params={"model": model_id})
     unfinished = [
@@ -189,7 +189,7 @@ async def _resume_or_begin(
 
 
 async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, Any]]) -> None:
-    """Report steps that were saved by a process which was killed before it could report them."""
+    """Report steps that a killed process saved, but did not report."""
     by_id = {node["id"]: node for node in nodes}
     going_on, head = run.next_step, run.head
     for done in sorted(run.nodes):
@@ -207,7 +207,7 @@ async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, An
 def _resumed(
     new: TrainingRun, row: dict[str, Any], nodes: list[dict[str, Any]]
 ) -> TrainingRun | None:
-    """Return the run at the step after the head, or None where the head is not on its path."""
+    """Return the run at the step after the head, or None if the head is not on its path."""
     parents = {node["id"]: node["prev_model_checkpoint_id"] for node in nodes}
     keys = {node["id"]: node.get("idempotency_key") or "" for node in nodes}
     path: dict[int, str] = {}
@@ -222,7 +222,7 @@ def _resumed(
     if not path and new.head != state.get("start"):
         return None
     done = max(path, default=0)
-    # Steps without any spread make no checkpoint; they are known only by the report.
+    # Steps without signal make no checkpoint; only their report exists.
     next_step = max(done, row["next_step"]) if state.get("checkpoint") == new.head else done
     return replace(
         new,

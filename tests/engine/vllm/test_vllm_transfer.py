@@ -91,13 +91,13 @@ async def test_one_that_comes_back_gets_them_alone_and_later_ones_with_the_other
     await asyncio.to_thread(change, policy, "one")
     servers[0].start()
     await until(lambda: servers[0].receiving.version == "one")
-    await until(lambda: all(one.problem is None for one in policy._samplers._fleet.replicas))
+    await until(lambda: all(one.problem is None for one in policy._samplers._pool.replicas))
     servers[1].kill()
     drawn = await policy.sample(PROMPT, LONG)
     assert drawn.version == "one"
     check(policy, drawn)
     servers[1].start()
-    await until(lambda: all(one.problem is None for one in policy._samplers._fleet.replicas))
+    await until(lambda: all(one.problem is None for one in policy._samplers._pool.replicas))
     await asyncio.to_thread(change, policy, "two")
     assert [server.receiving.version for server in servers] == ["two", "two"]
 
@@ -110,7 +110,7 @@ async def test_where_one_cannot_take_them_all_are_given_them_one_by_one(policy, 
     check(policy, drawn)
     assert not servers[0].requests
     servers[0].failing_reload = False
-    await until(lambda: all(one.problem is None for one in policy._samplers._fleet.replicas))
+    await until(lambda: all(one.problem is None for one in policy._samplers._pool.replicas))
     assert not any(server.paused for server in servers)
 
 

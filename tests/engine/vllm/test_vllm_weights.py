@@ -74,7 +74,7 @@ async def test_turns_are_finished_with_the_old_weights_and_new_ones_wait(policy,
     old = asyncio.create_task(policy.sample(PROMPT, LONG))
     await until(lambda: any(server.sequences for server in servers))
     step = asyncio.create_task(asyncio.to_thread(change, policy, "one"))
-    await until(lambda: policy._samplers._fleet.current.version == "one")
+    await until(lambda: policy._samplers._pool.current.version == "one")
     new = asyncio.create_task(policy.sample(PROMPT, LONG))
     assert all("pause" not in server.calls[3:] for server in servers)
     held(servers, None)
@@ -131,7 +131,7 @@ async def test_a_server_that_cannot_load_draws_no_more_until_it_can(policy, serv
     await policy.sample(PROMPT, LONG)
     assert len(broken.requests) == asked
     broken.failing_reload = False
-    await until(lambda: all(one.problem is None for one in policy._samplers._fleet.replicas))
+    await until(lambda: all(one.problem is None for one in policy._samplers._pool.replicas))
     held(servers, 1)
     turns = [asyncio.create_task(policy.sample([9, n, *PROMPT], LONG)) for n in range(2)]
     await until(lambda: all(server.reached.is_set() for server in servers))
@@ -154,13 +154,13 @@ async def test_a_server_that_was_started_again_is_given_the_newest_weights_first
 
 
 async def test_a_server_with_older_weights_than_the_others_draws_nothing_with_them(policy, servers):
-    fleet = policy._samplers._fleet
-    older = fleet.replicas[0].has
+    pool = policy._samplers._pool
+    older = pool.replicas[0].has
     await asyncio.to_thread(change, policy, "one")
-    fleet.replicas[0].has = older  # As where it came while the others were given the newest.
+    pool.replicas[0].has = older  # As where it came while the others were given the newest.
     drawn = await asyncio.gather(*(policy.sample([n, *PROMPT], LONG) for n in range(4)))
     assert {one.version for one in drawn} == {"one"}
-    await until(lambda: fleet.replicas[0].has is fleet.current and not fleet.replicas[0].problem)
+    await until(lambda: pool.replicas[0].has is pool.current and not pool.replicas[0].problem)
 
 
 async def test_published_folders_do_not_pile_up(policy, tmp_path):

@@ -378,10 +378,10 @@ async def test_only_the_runs_key_opens(inside):
     own = inside.opened.capability
     async with workspace() as other:
         params = {**own.params, "client_key": other.opened.capability.params["client_key"]}
-        with pytest.raises(EnvironmentFault, match="lets nobody in"):
+        with pytest.raises(EnvironmentFault, match="refuses the login"):
             await SSHClient.connect(type(own)(own.name, own.protocol, own.url, params))
         wrong_host = {**own.params, "host_pubkey": other.opened.capability.params["host_pubkey"]}
-        with pytest.raises(EnvironmentFault, match="lets nobody in"):
+        with pytest.raises(EnvironmentFault, match="refuses the login"):
             await SSHClient.connect(type(own)(own.name, own.protocol, own.url, wrong_host))
 
 

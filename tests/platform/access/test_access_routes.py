@@ -193,3 +193,30 @@ async def test_the_same_names_live_beside_each_other(server):
         await own(api, headers)
         models = (await api.get("/v2/models", headers=headers)).json()
         assert sum(model["model_name"] == "secret-model" for model in models["items"]) == 1
+
+
+async def test_a_pass_of_the_fleet_opens_the_routes_of_workers_alone(server):
+    api, platform, app = server
+    worker = bearer(platform.keys.mint("spot", LOCAL_TEAM, scopes=("fleet",))[1])
+    for method, path in routes(app):
+        if not is_open(path) and not path.startswith("/v2/fleet/"):
+            answer = await api.request(method, fill(path, {}), headers=worker)
+            assert answer.status_code == 403, (method, path, answer.status_code)
+    for path in ("/jobs", "/people", "/fleet"):
+        page = await api.get(path, headers=worker)
+        assert page.status_code == 403, path
+
+
+async def test_the_pass_of_a_rollout_opens_inference_alone(server):
+    api, platform, app = server
+    who = Identity(LOCAL_TEAM, frozenset({"run"}), inference_only=True)
+    agent = bearer(platform.passes.make(who, 60))
+    for method, path in routes(app):
+        if not is_open(path) and path.startswith(("/v2/", "/trace/", "/v3/", "/runtime/")):
+            answer = await api.request(method, fill(path, {}), headers=agent)
+            assert answer.status_code == 403, (method, path, answer.status_code)
+    for path in ("/v2/models/a:b/head", "/v1/models/a:generateContent/train/optim-step"):
+        assert (await api.put(path, json={}, headers=agent)).status_code == 403, path
+    asked = {"model": "none", "messages": [{"role": "user", "content": "hello"}]}
+    answer = await api.post("/v1/chat/completions", json=asked, headers=agent)
+    assert answer.status_code == 404, answer.text

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.platform.environments.archives import unpack
+from hud.fleet.archives import unpack
 
 
 def add(tar, name, kind=tarfile.REGTYPE, data=b"", **more):
@@ -95,7 +95,7 @@ def test_hard_links_to_what_is_not_in_the_archive_are_refused(archive):
     path, tar = archive
     add(tar, "password", tarfile.LNKTYPE, linkname="later")
     add(tar, "later", data=b"x")
-    refuse(path, tar, "no earlier file")
+    refuse(path, tar, "not an earlier file")
 
 
 def test_hard_links_count_towards_the_size(archive):
@@ -131,7 +131,7 @@ def test_a_header_made_up_to_fill_memory_is_refused_unread(tmp_path):
         for _ in range(400):
             file.write(bytes(1 << 20))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises(UsageError, match="larger than headers are"):
+    with pytest.raises(UsageError, match="oversized header|headers of the archive are too large"):
         unpack(path, tmp_path / "out")
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown < 100 << 10, "KiB"

@@ -97,7 +97,7 @@ def test_a_name_can_be_taken_only_once(registry, folder):
 
 @pytest.mark.parametrize("name", ["", "  ", "-x", "x" * 101, "ünï", "a\nb;c", "../up"])
 def test_a_name_that_makes_no_slug_is_refused(name):
-    with pytest.raises(UsageError, match="no name for a model"):
+    with pytest.raises(UsageError, match="not a valid name for a model"):
         slug_of(name)
 
 

@@ -95,10 +95,11 @@ async def test_many_streams_at_once_get_their_own_tokens_each(served):
 
 async def test_a_stream_that_is_left_frees_its_slot(served):
     platform, model = served
-    stream = platform.engine.stream(model, None, request(400))
-    await anext(stream)
-    assert await active(platform.engine) == 1
-    await stream.aclose()
+    streams = [platform.engine.stream(model, None, request(400, seed=seed)) for seed in range(32)]
+    await asyncio.gather(*map(anext, streams))
+    assert await active(platform.engine) > 0
+    for stream in streams:
+        await stream.aclose()
 
     async def free():
         return await active(platform.engine) == 0

@@ -87,7 +87,7 @@ def test_half_a_blob_is_none(blobs, megabytes):
     "key", ["", "/etc/passwd", "../up", "a/../b", "a//b", "a/", "a\x00b", ".hidden", "a\n"]
 )
 def test_a_key_that_climbs_is_refused(blobs, key):
-    with pytest.raises(UsageError, match="no key"):
+    with pytest.raises(UsageError, match="not a valid key"):
         blobs.put(key, b"x")
 
 

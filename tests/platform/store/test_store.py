@@ -8,6 +8,7 @@ from threading import Barrier
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
@@ -74,16 +75,38 @@ def test_a_store_of_a_newer_release_is_left_alone(tmp_path):
         Store.open(tmp_path)
 
 
-def test_attempts_of_builds_survive_the_migration_to_their_column(tmp_path):
-    store = Store.open(tmp_path)
+def store_of(version, folder, monkeypatch):
+    """A store as an earlier release left it."""
+    upgrade = command.upgrade
+    with monkeypatch.context() as patch:
+        patch.setattr(command, "upgrade", lambda config, _: upgrade(config, version))
+        return Store.open(folder)
+
+
+def test_attempts_of_builds_survive_the_migration_to_their_column(tmp_path, monkeypatch):
+    store = store_of("0003", tmp_path, monkeypatch)
     options = {"name": "shop", "attempt": 2}
     row = {"id": "a" * 32, "team_id": "b" * 32, "status": "QUEUED", "options": options}
+    kept = ("id", "team_id", "status", "options", "created_at")
+    old = sa.table("builds", *(sa.column(name, tables.builds.c[name].type) for name in kept))
     with store.begin() as connection:
-        connection.execute(sa.insert(tables.builds).values(**row, created_at=datetime.now(UTC)))
-        connection.execute(sa.text("ALTER TABLE builds DROP COLUMN attempt"))
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0003'"))
+        connection.execute(sa.insert(old).values(**row, created_at=datetime.now(UTC)))
     with Store.open(tmp_path).read() as connection:
         assert connection.execute(sa.select(tables.builds.c.attempt)).scalar_one() == 2
+
+
+def test_attempts_of_rollouts_that_wait_become_faults(tmp_path, monkeypatch):
+    store = store_of("0004", tmp_path, monkeypatch)
+    kept = ("trace_id", "team_id", "spec", "status", "attempt", "created_at")
+    old = sa.table("rollouts", *(sa.column(name, tables.rollouts.c[name].type) for name in kept))
+    row = {"team_id": "b" * 32, "spec": {}, "status": "queued", "created_at": datetime.now(UTC)}
+    with store.begin() as connection:
+        for attempt in (0, 3):
+            values = {**row, "trace_id": str(attempt) * 32, "attempt": attempt}
+            connection.execute(sa.insert(old).values(**values))
+    rollouts = tables.rollouts
+    faults = sa.select(rollouts.c.faults, rollouts.c.preemptions).order_by(rollouts.c.attempt)
+    assert Store.open(tmp_path).rows(faults) == [(0, 0), (3, 0)]
 
 
 def test_processes_that_open_a_new_store_at_once_all_get_it(tmp_path):

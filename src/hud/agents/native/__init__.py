@@ -1,1 +1,1 @@
-"""Tools that work on the agent's side, over what its environment offers: a shell, an editor, a computer."""
+"""Tools of the agent's side, over the environment's capabilities: a shell, an editor, a computer."""

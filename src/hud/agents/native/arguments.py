@@ -1,4 +1,4 @@
-"""Arguments of tools as models write them."""
+"""Parsing of a model's tool arguments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hud.trace import ToolResult
 
 
 def parsed(arguments: dict[str, Any] | str) -> dict[str, Any] | ToolResult:
-    """Return arguments as an object, or the error result for a model that wrote none."""
+    """Return arguments as an object, or an error result for invalid ones."""
     if isinstance(arguments, dict):
         return arguments
     return ToolResult.of_text(

@@ -1,11 +1,10 @@
-"""Native tools from a run's capabilities, in addition to the environment's tools.
+"""Native tools for a run's capabilities, in addition to the environment's tools.
 
     ssh         a shell and an editor
     cdp, rfb    a computer
     mcp         each tool of the server
 
-An environment's own tool of the same name stays instead. Knows which tool goes with which capability; what a tool
-does is the tool's business, and each brings its protocol's library when it is first needed.
+An environment's tool of the same name takes precedence. Each tool, with its protocol's library, is imported at first use.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _KINDS: dict[str, tuple[NativeTool, ...]] = {
 
 
 async def attach(run: RunView, wanted: Collection[NativeTool]) -> None:
-    """Give `run` the tools that its capabilities make possible, of the kinds in `wanted`.
+    """Add to `run` the tools for its capabilities, of the kinds in `wanted`.
 
-    Raises what connecting raises where a capability that was announced is not there: the run is not measured.
+    Raises the connection's error if an announced capability is unreachable: the run is not measured.
     """
     own = {tool.name for tool in run.tools}
     attached: set[str] = set()
@@ -50,7 +49,7 @@ async def attach(run: RunView, wanted: Collection[NativeTool]) -> None:
 async def _tools(
     run: RunView, capability: Capability, kinds: list[NativeTool], taken: set[str]
 ) -> AsyncIterator[RunTool]:
-    """Yield a capability's tools; those after the first of a name bear the capability's name, too."""
+    """Yield a capability's tools; a tool whose name is taken is suffixed with the capability's name."""
 
     def name(plain: str) -> str:
         return f"{capability.name}_{plain}" if plain in taken else plain
@@ -76,7 +75,7 @@ async def _tools(
 
 
 class _ServerTool:
-    """One tool of an MCP server that the agent is connected to."""
+    """A tool of an MCP server."""
 
     def __init__(self, server: MCPClient, spec: ToolSpec, name: str) -> None:
         self.spec = spec.model_copy(update={"name": name})

@@ -1,4 +1,4 @@
-"""`BashTool`: a shell that an agent works in, over SSH; one for each run, which keeps its folder and variables."""
+"""`BashTool`: a shell over SSH, one for each run, which keeps its working directory and variables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DESCRIPTION = (
 
 
 class BashTool:
-    """A `RunTool` over one connection."""
+    """A `RunTool` over an SSH connection."""
 
     def __init__(self, client: SSHClient, *, name: str = "bash") -> None:
         self.spec = ToolSpec(
@@ -45,7 +45,7 @@ class BashTool:
     async def call(
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
-        """Run `arguments["command"]`; a status other than 0 is part of the answer, and no error."""
+        """Run `arguments["command"]`; a nonzero exit status is part of the result, and no error."""
         wanted = parsed(arguments)
         if isinstance(wanted, ToolResult):
             return wanted

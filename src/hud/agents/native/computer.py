@@ -1,7 +1,7 @@
-"""`ComputerTool`: a browser or a desktop that an agent sees and uses; one for each screen of a run.
+"""`ComputerTool`: a browser or a desktop, by screenshots and input events; one for each screen of a run.
 
-Its arguments are the words that all dialects translate to. Points are pixels of the screen from its top left. After
-each action it waits until what was done shows, and answers with the screen.
+All dialects translate to its arguments. Points are pixels from the screen's top left. After each action it waits for the
+effect and returns a screenshot.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _URL = {"type": "string", "description": "For navigate: the address."}
 
 
 class ScreenClient(Screen, Protocol):
-    """A connected screen; `environment` says what it is a screen of: `browser`, `linux`."""
+    """A connected screen; `environment` is its kind: `browser`, `linux`."""
 
     environment: ClassVar[str]
 
@@ -80,7 +80,7 @@ class BrowserClient(ScreenClient, Protocol):
 
 
 class ComputerTool:
-    """A `RunTool` over one connection."""
+    """A `RunTool` over a screen."""
 
     def __init__(self, client: ScreenClient, *, name: str = "computer") -> None:
         self._screen = client
@@ -104,7 +104,7 @@ class ComputerTool:
     async def call(
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
-        """Do `arguments["action"]`; what cannot be done is an error result."""
+        """Execute `arguments["action"]`; an invalid action is an error result."""
         wanted = parsed(arguments)
         if isinstance(wanted, ToolResult):
             return wanted
@@ -112,7 +112,7 @@ class ComputerTool:
             async with self._one_at_a_time, asyncio.timeout(timeout):
                 return await self._do(wanted)
         except (UsageError, EnvironmentFault) as refused:
-            # Where the screen itself is gone, the environment says so after this.
+            # If the screen is lost, the environment reports it afterwards.
             return ToolResult.of_text(str(refused), is_error=True)
         except TimeoutError:
             return ToolResult.of_text(f"It took longer than {timeout:g} s.", is_error=True)
@@ -154,7 +154,7 @@ class ComputerTool:
             raise UsageError(f"There is no action {action!r}; there are {', '.join(known)}.")
 
     async def _point(self, action: str, wanted: Mapping[str, Any]) -> None:
-        """Do something with the mouse, while `keys` are held."""
+        """Execute a mouse action, while `keys` are held."""
         screen = self._screen
         button = _button(wanted)
         async with self._held(wanted.get("keys") or []):
@@ -220,7 +220,7 @@ class ComputerTool:
         return x0, y0, x1, y1
 
     async def _told(self) -> list[ContentBlock]:
-        """Return what the screen does not show: a browser's address, and what dialogs said."""
+        """Return information beyond the screenshot: a browser's URL, and texts of dialogs."""
         if self._browser is None:
             return []
         lines = [await self._browser.url()]

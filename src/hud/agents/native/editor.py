@@ -1,4 +1,4 @@
-"""`EditorTool`: views and edits files over SFTP, with the commands of Anthropic's text editor tool."""
+"""`EditorTool`: viewing and editing of files over SFTP, with the commands of Anthropic's text editor tool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hud.capabilities.shell.ssh import SSHClient
 from hud.trace import ImageContent, ToolResult, ToolSpec
 
 MOST_CHARACTERS = 30_000
-"""Of a file that is viewed; the rest is left out, and said to be."""
+"""Characters shown of a file; the omission of the rest is noted."""
 MOST_BYTES = 8 << 20
 _MOST_ENTRIES = 500
 _PICTURES = {
@@ -19,9 +19,9 @@ _PICTURES = {
     b"\xff\xd8\xff": "image/jpeg",
     b"GIF8": "image/gif",
 }
-"""First bytes of picture files, which are shown as pictures."""
+"""First bytes of image files, which are shown as images."""
 _SHOWN_LINES = 4
-"""Before and after an edit."""
+"""Context lines shown around an edit."""
 
 _PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -54,11 +54,11 @@ _DESCRIPTION = (
 
 
 class _Wrong(Exception):
-    """The model's request cannot be carried out; the message says why."""
+    """An invalid request of the model; the message has the reason."""
 
 
 class EditorTool:
-    """A `RunTool` over one connection."""
+    """A `RunTool` over an SFTP connection."""
 
     def __init__(self, client: SSHClient, *, name: str = "editor") -> None:
         self.spec = ToolSpec(
@@ -69,7 +69,7 @@ class EditorTool:
     async def call(
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
-        """Do `arguments["command"]`."""
+        """Execute `arguments["command"]`."""
         wanted = parsed(arguments)
         if isinstance(wanted, ToolResult):
             return wanted
@@ -95,7 +95,7 @@ class EditorTool:
                 new = _text(wanted, "new_str") if wanted.get("new_str") is not None else ""
                 return await self._replace(path, _text(wanted, "old_str"), new)
             case "insert":
-                # Its first version called the text `new_str`.
+                # The tool's first version named the text `new_str`.
                 name = "insert_text" if "insert_text" in wanted else "new_str"
                 return await self._insert(path, wanted.get("insert_line"), _text(wanted, name))
             case other:
@@ -118,7 +118,7 @@ class EditorTool:
         return _numbered(held, first, last)
 
     async def _listing(self, path: str) -> str:
-        """Two levels, without hidden names."""
+        """Return two levels of a folder, without hidden names."""
         shown = [path.rstrip("/") + "/"]
         for entry in await self._client.entries(path):
             if entry.name.startswith("."):
@@ -193,7 +193,7 @@ def _text(wanted: dict[str, Any], name: str) -> str:
 
 
 def _lines(text: str) -> list[str]:
-    """Return the lines, without what ends them."""
+    """Return the lines, without line ends."""
     *whole, rest = text.split("\n")
     return whole + ([rest] if rest else [])
 

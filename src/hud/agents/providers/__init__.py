@@ -1,1 +1,1 @@
-"""Agents by provider: the tool loop with settings and a model of one provider."""
+"""Agents by provider: the tool loop with a provider's settings and model."""

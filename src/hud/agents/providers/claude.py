@@ -1,4 +1,4 @@
-"""`ClaudeAgent` and how its settings become requests."""
+"""`ClaudeAgent`, and the conversion of its settings to requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hud.trace import SamplingParams
 
 
 class ClaudeAgent(ProviderAgent[ClaudeConfig]):
-    """Plays runs with a Claude model, over Anthropic's messages."""
+    """Agent with a Claude model, over Anthropic's Messages API."""
 
     settings = ClaudeConfig
     home = ANTHROPIC

@@ -1,4 +1,4 @@
-"""`GeminiAgent` and `GeminiCUAAgent`, and how their settings become requests."""
+"""`GeminiAgent` and `GeminiCUAAgent`, and the conversion of their settings to requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hud.trace import SamplingParams
 
 
 class GeminiAgent(ProviderAgent[GeminiConfig]):
-    """Plays runs with a Gemini model; a computer is Gemini's own tool where the model has one."""
+    """Agent with a Gemini model; a computer is Gemini's native tool if the model has one."""
 
     settings: ClassVar[type[GeminiConfig]] = GeminiConfig
     home = GEMINI
@@ -40,12 +40,12 @@ class GeminiAgent(ProviderAgent[GeminiConfig]):
         )
 
     def has_computer(self, model: str) -> bool:
-        """Say whether `model` has a computer tool of its own; without one, a computer is a function."""
+        """Return True if `model` has a native computer tool; otherwise a computer is a function."""
         return knows_computers(model)
 
 
 class GeminiCUAAgent(GeminiAgent):
-    """Uses a computer with Gemini's own computer tool, whatever the model is called."""
+    """Agent with Gemini's native computer tool, for any model name."""
 
     settings = GeminiCUAConfig
 

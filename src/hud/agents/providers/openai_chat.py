@@ -1,4 +1,4 @@
-"""`OpenAIChatAgent`: the tool loop over a server that speaks chat completions."""
+"""`OpenAIChatAgent`: the tool loop over a chat-completions server."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hud.inference.served_model import OpenAIChatModel
 
 
 class OpenAIChatAgent(ToolLoopAgent):
-    """Plays runs with a model that is served over HTTP.
+    """Agent with a model served over HTTP.
 
-    The connections stay open between runs; `aclose()` closes them.
+    Connections are reused between runs; `aclose()` closes them.
     """
 
     def __init__(self, config: OpenAIChatConfig | None = None, **fields: Any) -> None:

@@ -1,4 +1,4 @@
-"""`OpenAIAgent` and `OperatorAgent`, and how their settings become requests."""
+"""`OpenAIAgent` and `OperatorAgent`, and the conversion of their settings to requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPERATOR_PROMPT = (
 
 
 class OpenAIAgent(ProviderAgent[OpenAIConfig]):
-    """Plays runs with a model of OpenAI's, over its responses."""
+    """Agent with an OpenAI model, over the Responses API."""
 
     settings: ClassVar[type[OpenAIConfig]] = OpenAIConfig
     home = OPENAI
@@ -44,12 +44,12 @@ class OpenAIAgent(ProviderAgent[OpenAIConfig]):
         return SamplingParams(max_tokens=config.max_output_tokens, temperature=config.temperature)
 
     def computer_of(self, model: str) -> ComputerTool | None:
-        """Return the computer tool that `model` knows; None has it as a function like any other."""
+        """Return the native computer tool of `model`; None: a computer is an ordinary function."""
         return known_tool(model)
 
 
 class OperatorAgent(OpenAIAgent):
-    """Plays runs that have a screen: the computer is always OpenAI's own tool, and the model is told to act alone."""
+    """Agent for runs with a screen: always OpenAI's native computer tool, and instructions to act alone."""
 
     settings = OperatorConfig
 
@@ -60,7 +60,7 @@ class OperatorAgent(OpenAIAgent):
         if config.system_prompt is None:
             missing["system_prompt"] = OPERATOR_PROMPT
         if config.truncation is None and tool_for(config.model) == "computer_use_preview":
-            missing["truncation"] = "auto"  # That model refuses every other way.
+            missing["truncation"] = "auto"  # The model rejects every other tool.
         super().__init__(config, **{**missing, **fields})
 
     def computer_of(self, model: str) -> ComputerTool | None:

@@ -1,4 +1,4 @@
-"""`ProviderAgent`: the tool loop over a model that a provider serves in a dialect of its own."""
+"""`ProviderAgent`: the tool loop over a provider's model and dialect."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ C = TypeVar("C", bound=ProviderConfig)
 
 
 class ProviderAgent(ToolLoopAgent, Generic[C]):
-    """Plays runs with a provider's model.
+    """Agent with a provider's model.
 
-    The connections stay open between runs; `aclose()` closes them.
+    Connections are reused between runs; `aclose()` closes them.
     """
 
     settings: ClassVar[type[ProviderConfig]]
@@ -43,7 +43,7 @@ class ProviderAgent(ToolLoopAgent, Generic[C]):
 
     @abstractmethod
     def codec(self, config: C) -> ClientCodec:
-        """Return the dialect that the model is asked in."""
+        """Return the dialect of the model's API."""
 
     @abstractmethod
     def sampling(self, config: C) -> SamplingParams:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hud.benchmarks.autonomy.applications import WEB, editor, files
+from hud.benchmarks.autonomy.applications import WEB, editor, files, spreadsheet
 from hud.benchmarks.autonomy.category import Category
 from hud.benchmarks.autonomy.web.application import web_category
 from hud.benchmarks.benchmark import OPENHUD, SPLITS, Benchmark, Split
@@ -18,6 +18,7 @@ CATEGORIES: tuple[Category, ...] = (
     *map(web_category, WEB.values()),
     files.category(),
     editor.category(),
+    spreadsheet.category(),
 )
 
 

@@ -1,4 +1,4 @@
-"""Programs on a desktop: how one begins with its files, and the keyboard of a script that uses it."""
+"""Programs on a desktop: how one begins with its files, and the computer of a script that uses it."""
 
 from __future__ import annotations
 
@@ -20,15 +20,24 @@ _SETTINGS = {
     # A caret that blinks is a picture that never stands still.
     f"{_HOME}/gtk-3.0/settings.ini": "[Settings]\ngtk-cursor-blink=0\n",
     f"{_HOME}/glib-2.0/settings/keyfile": "[org/xfce/mousepad/preferences/view]\nshow-line-numbers=true\n\n"
-    "[org/xfce/mousepad/state/window]\nwidth=uint32 960\nheight=uint32 680\n",
+    "[org/xfce/mousepad/state/window]\nwidth=uint32 960\nheight=uint32 680\n\n"
+    # Text that is completed is not what was typed.
+    "[org/gnome/gnumeric/core/gui/editing]\nautocomplete=false\n\n"
+    "[org/gnome/gnumeric/core/gui/toolbars]\nobject-visible=false\n",
 }
-_STILL, _LONGEST, _SHOWN_SECONDS = 0.8, 10.0, 60.0
+# Long enough for a machine that is busy: a window is shown before its content, and a file is saved after the key.
+_STILL, _LONGEST, _SHOWN_SECONDS = 1.5, 10.0, 60.0
 _LOOKS, _LOOK_SECONDS = 20, 0.5
+_HOVER_SECONDS = 2.0
 
 
-async def begin(desktop: Desktop, files: Mapping[str, str], program: str) -> None:
-    """Write the files and start a program with them; return when its window is shown and stands still."""
-    for path, content in {**_SETTINGS, **files}.items():
+async def begin(desktop: Desktop, files: Mapping[str, str | bytes], program: str) -> None:
+    """Write the files and start a program with them; return when its window is shown and stands still.
+
+    Raises `EnvironmentFault` where no window is shown.
+    """
+    contents: dict[str, str | bytes] = {**_SETTINGS, **files}
+    for path, content in contents.items():
         await desktop.write(path, content)
     await desktop.start(program)
     try:
@@ -47,7 +56,7 @@ async def end(desktop: Desktop) -> None:
     await desktop.end_all()
 
 
-class Keyboard:
+class Computer:
     """The computer tool of a script that knows that each of its actions shows.
 
     Raises `EnvironmentFault` where an action fails, or nothing has changed on the screen a while after it.
@@ -59,7 +68,19 @@ class Keyboard:
         self._run = run
         self._actions = 0
         self._picture: object = None
+        self._mouse: tuple[int, int] | None = None
         run.attach(ComputerTool(screen))
+
+    async def click(self, x: int, y: int) -> None:
+        """Click a point of the screen.
+
+        The mouse goes there first, and what is under it changes: that is not to be taken for what the click does.
+        """
+        if self._mouse != (x, y):
+            self._mouse = (x, y)
+            await self._act(action="move", x=x, y=y)
+            self._picture = await self._call(action="wait", seconds=_HOVER_SECONDS)
+        await self._act(action="click", x=x, y=y)
 
     async def press(self, *keys: str) -> None:
         """Press keys together."""

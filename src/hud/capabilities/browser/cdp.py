@@ -1,6 +1,6 @@
-"""`CDPClient`: a browser over the Chrome DevTools Protocol, as somebody sits before it.
+"""`CDPClient`: a browser over the Chrome DevTools Protocol, with screen, mouse and keyboard.
 
-It follows the tabs: what it shows and what it types into is the page in front.
+It follows the tabs: screen and input are those of the foreground page.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 _CONNECT_SECONDS = 30.0
 _GONE = 4001
-"""Close code of our own servers: the browser itself has ended, and the reason says how."""
+"""WebSocket close code of OpenHUD's environments: the browser has exited; the close reason has details."""
 
 
 class CDPClient(CapabilityClient):
-    """A connected browser: a `Screen`, and navigation besides."""
+    """A connected browser: a `Screen` with navigation."""
 
     protocol: ClassVar[str] = CDP
     environment: ClassVar[str] = "browser"
@@ -61,15 +61,15 @@ class CDPClient(CapabilityClient):
 
     @property
     def page(self) -> Page:
-        """The tab in front."""
+        """The foreground tab."""
         return self._tabs.front
 
     async def call(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Send a command of the DevTools protocol to the tab in front."""
+        """Send a command of the DevTools protocol to the foreground tab."""
         return await self.page.call(method, params)
 
     def dialogs(self) -> list[str]:
-        """Return what dialogs said since the last time; each was accepted at once."""
+        """Return the texts of dialogs since the last call; each dialog was accepted immediately."""
         return self._tabs.dialogs()
 
     # -- the browser ------------------------------------------------------------------------------
@@ -78,11 +78,11 @@ class CDPClient(CapabilityClient):
         await self.page.goto(url, timeout=timeout)
 
     async def back(self) -> bool:
-        """Go back; False where there is nothing to go back to."""
+        """Go back in the history; False without an earlier entry."""
         return await self.page.go(-1)
 
     async def forward(self) -> bool:
-        """Go forward; False where there is nothing to go forward to."""
+        """Go forward in the history; False without a later entry."""
         return await self.page.go(1)
 
     async def url(self) -> str:
@@ -135,7 +135,7 @@ class CDPClient(CapabilityClient):
 
     @property
     def _pointed(self) -> Page:
-        """The tab in front, its mouse where ours is."""
+        """The foreground tab, with the mouse moved to this client's position."""
         page = self.page
         page.cursor = self._cursor
         return page
@@ -149,12 +149,12 @@ class WebSocketWire:
 
     @classmethod
     async def open(cls, url: str) -> WebSocketWire:
-        """Connect; raises `InfrastructureFault` where nobody answers."""
+        """Connect; raises `InfrastructureFault` without an answer."""
         from websockets.asyncio.client import connect
         from websockets.exceptions import WebSocketException
 
         try:
-            # No limits: pictures are large, and a busy browser answers no pings.
+            # No limits: screenshots are large, and a busy browser answers no pings.
             socket = await connect(
                 url, max_size=None, ping_interval=None, compression=None, proxy=None,
                 open_timeout=_CONNECT_SECONDS,
@@ -188,7 +188,7 @@ class WebSocketWire:
 
 
 async def _socket_url(capability: Capability) -> str:
-    """Return the WebSocket to connect to; where an environment of ours offers the whole browser, that one."""
+    """Return the WebSocket to connect to, preferably that of the whole browser."""
     parts = urlsplit(capability.url)
     path = capability.params.get("browser_path")
     if path:
@@ -210,6 +210,6 @@ async def _socket_url(capability: Capability) -> str:
 
 
 def _plain(url: str) -> str:
-    """Return the address without what opens it."""
+    """Return the address without credentials."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"

@@ -1,6 +1,6 @@
-"""The Chrome DevTools Protocol over any wire: commands, their answers, and events.
+"""The Chrome DevTools Protocol over any transport: commands, responses and events.
 
-It knows messages and sessions. It does not know what a page is, nor whether the wire is a WebSocket or a pipe.
+Works on messages and sessions; independent of pages, and of the transport (WebSocket or pipe).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
 COMMAND_SECONDS = 30.0
 Listener = Callable[[str, dict[str, Any], str | None], None]
-"""Called with an event's method, its params, and the session that it came over."""
+"""Listener of events: method, params, session id."""
 
 
 class Wire(Protocol):
-    """Carries whole messages."""
+    """A transport of whole messages."""
 
     async def send(self, message: bytes, /) -> None: ...
 
@@ -28,7 +28,7 @@ class Wire(Protocol):
     async def close(self) -> None: ...
 
     def why_closed(self) -> str | None:
-        """Return what the other side said of why it ended, if anything."""
+        """Return the peer's reason for closing, if it sent one."""
         ...
 
 
@@ -37,7 +37,7 @@ class RefusedError(EnvironmentFault):
 
 
 class DevTools:
-    """One connection: any number of commands at once, over any number of sessions."""
+    """A connection: concurrent commands over any number of sessions."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -49,11 +49,11 @@ class DevTools:
 
     @property
     def lost(self) -> bool:
-        """True when the wire has ended."""
+        """True when the transport is closed."""
         return self._lost is not None
 
     def listen(self, listener: Listener) -> None:
-        """Have `listener` called with every event; it must not block."""
+        """Call `listener` for every event; it must not block."""
         self._listeners.append(listener)
 
     def unlisten(self, listener: Listener) -> None:
@@ -69,8 +69,8 @@ class DevTools:
     ) -> dict[str, Any]:
         """Send a command and return its result.
 
-        Raises `RefusedError`, `EnvironmentFault` where no answer comes within `timeout` seconds or the
-        browser ended, and `InfrastructureFault` where the connection to it did.
+        Raises `RefusedError`; `EnvironmentFault` without a response within `timeout` seconds, or if the browser exited;
+        `InfrastructureFault` if the connection was lost.
         """
         message = await self.exchange(method, params or {}, session, timeout)
         problem = message.get("error")
@@ -83,7 +83,7 @@ class DevTools:
     async def exchange(
         self, method: str, params: dict[str, Any], session: str | None, timeout: float
     ) -> dict[str, Any]:
-        """Send a command; return its result or error. Raises `EnvironmentFault` without an answer in time."""
+        """Send a command; return its result or error. Raises `EnvironmentFault` without a response in time."""
         if self._lost is not None:
             raise self._lost
         self._last += 1
@@ -123,7 +123,7 @@ class DevTools:
             async for message in self._wire.messages():
                 self._take(orjson.loads(message))
         finally:
-            # Also where this task is cancelled: nobody may wait for an answer that is not listened for.
+            # Also on cancellation: no later response may find the future.
             self._lost = self._loss()
             for future in self._pending.values():
                 if not future.done():

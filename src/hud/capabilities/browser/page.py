@@ -1,6 +1,6 @@
-"""`Page`: one tab of a browser, over the DevTools protocol: navigation, JavaScript, mouse, keyboard, pictures.
+"""`Page`: one tab of a browser, over the DevTools protocol: navigation, JavaScript, mouse, keyboard, screenshots.
 
-It knows one target. Which tab is in front, and where tabs come from, is for `tabs`.
+A page has one target; `tabs` tracks targets and the foreground tab.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from hud.capabilities.screen import Button, Point
 from hud.errors import EnvironmentFault
 
 LOAD_SECONDS = 30.0
-"""Limit of `goto`, in seconds."""
+"""Time-out of `goto`, in seconds."""
 SETTLE_SECONDS = 5.0
-"""Limit of `settle` for a page that an action has begun to load, in seconds."""
+"""Time-out of `settle` for a page that an action has begun to load, in seconds."""
 _BEGIN_SECONDS = 0.1
-"""Time for a page to begin with what an action causes, in seconds."""
+"""Time for an action's effect to begin, in seconds."""
 _PAINT_SECONDS = 1.0
 _SWAPPING = "Not attached to an active page"
-"""Error of the browser while a page that could not be loaded makes room for its error page."""
+"""Error of the browser while an error page replaces a page that could not be loaded."""
 _SWAP_SECONDS = 3.0
 _SWAP_PAUSE_SECONDS = 0.05
 _BUTTON_BITS = {"left": 1, "right": 2, "middle": 4, "back": 8, "forward": 16}
 _PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
-# What is seen must not hang on when one looks: an equal page is an equal picture, half a second later too.
+# Screenshots must not depend on time: equal pages have equal screenshots, so the caret does not blink.
 _STILL_CARET = """{ const still = new CSSStyleSheet();
 still.replaceSync(":root { caret-animation: manual }");
 document.adoptedStyleSheets.push(still) }"""
 _TYPED_AT_ONCE = 200
-"""Text beyond this is inserted as a whole; a key event for each character would take long."""
+"""Characters from which text is inserted as a whole: key events for each character would be slow."""
 
 
 class Page:
-    """A tab that we are attached to by `session` (None: over a connection of its own)."""
+    """An attached tab; `session` None: over its own connection."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Page:
         """Target id of the tab that opened this one."""
         self.cursor: Point = (0, 0)
         self.dialogs: list[str] = []
-        """Texts of alert, confirm and prompt since the last look; each was answered at once."""
+        """Texts of alert, confirm and prompt dialogs since the last read; each was answered immediately."""
         self.crashed = False
         self._size = size
         self._held = 0
@@ -61,7 +61,7 @@ class Page:
         self._stopped.set()
 
     async def prepare(self) -> None:
-        """Have events told; to be called once."""
+        """Subscribe to events; call once."""
         await asyncio.gather(
             self.call("Page.enable"), self.call("Inspector.enable"), self.call("Runtime.enable")
         )
@@ -79,7 +79,7 @@ class Page:
     async def call(
         self, method: str, params: dict[str, Any] | None = None, *, timeout: float = 30.0
     ) -> dict[str, Any]:
-        """Send a command to this tab; one that comes while it changes pages waits until it has."""
+        """Send a command to this tab; during a page change the command waits for its end."""
         clock = asyncio.get_running_loop().time
         until = clock() + _SWAP_SECONDS
         while True:
@@ -93,7 +93,7 @@ class Page:
             await asyncio.sleep(_SWAP_PAUSE_SECONDS)
 
     def heard(self, method: str, params: dict[str, Any]) -> str | None:
-        """Take an event of this tab; returns what has to be called now, if anything (see `answer`)."""
+        """Process an event of this tab; returns the command to send in response, if any (see `answer`)."""
         if method == "Page.frameStartedLoading" and params.get("frameId") == self.target_id:
             self._stopped.clear()
         elif method == "Page.frameStoppedLoading" and params.get("frameId") == self.target_id:
@@ -108,8 +108,8 @@ class Page:
         return None
 
     async def answer(self, event: str) -> None:
-        """Deal with a dialog (it is accepted, for no page goes on before), or with a crash of the tab."""
-        with contextlib.suppress(RefusedError):  # Somebody else who is attached was faster.
+        """Accept a dialog, which blocks the page until then, or handle a crash of the tab."""
+        with contextlib.suppress(RefusedError):  # Another attached client answered first.
             if event == "dialog":
                 await self.call("Page.handleJavaScriptDialog", {"accept": True})
             else:
@@ -119,14 +119,14 @@ class Page:
     # -- what is shown ----------------------------------------------------------------------------
 
     async def size(self) -> tuple[int, int]:
-        """Return the width and height of what is seen."""
+        """Return width and height of the viewport."""
         if self._size is None:
             width, height = await self.evaluate("[innerWidth, innerHeight]")
             self._size = (int(width), int(height))
         return self._size
 
     async def screenshot(self, region: tuple[int, int, int, int] | None = None) -> bytes:
-        """Return a PNG file of the page as it is seen, or of a part of it, enlarged."""
+        """Return a PNG file of the viewport, or of a region of it, enlarged."""
         params: dict[str, Any] = {"format": "png"}
         if region is not None:
             params["clip"] = await self._clip(region)
@@ -146,13 +146,13 @@ class Page:
         }
 
     async def settle(self) -> None:
-        """Wait for what an action causes: a page that began to load, and two frames painted."""
+        """Wait for an action's effect: the end of a page load that it began, and two painted frames."""
         await asyncio.sleep(_BEGIN_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_SECONDS):
                 await self._stopped.wait()
         with contextlib.suppress(EnvironmentFault):
-            # A page that is busy, or was left meanwhile, is shown as it is.
+            # A busy page, or one being replaced, is shown in its current state.
             await self._evaluated(_PAINTED, _PAINT_SECONDS)
 
     # -- where it is ------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Page:
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
         """Load `url` and wait until it has loaded, at most `timeout` seconds.
 
-        Raises `EnvironmentFault` where it cannot be loaded.
+        Raises `EnvironmentFault` if it cannot be loaded.
         """
         self._stopped.clear()
         said = await self.call("Page.navigate", {"url": url}, timeout=timeout)
@@ -176,7 +176,7 @@ class Page:
             raise EnvironmentFault(f"{url} has not loaded within {timeout:g} s.") from None
 
     async def go(self, steps: int) -> bool:
-        """Go back (-1) or forward (1) in the tab's history; False where there is nothing there."""
+        """Go back (-1) or forward (1) in the tab's history; False without such an entry."""
         history = await self.call("Page.getNavigationHistory")
         index = history["currentIndex"] + steps
         if not 0 <= index < len(history["entries"]):
@@ -187,7 +187,7 @@ class Page:
         return True
 
     async def url(self) -> str:
-        """Return the address that is shown."""
+        """Return the URL of the page."""
         history = await self.call("Page.getNavigationHistory")
         url: str = history["entries"][history["currentIndex"]]["url"]
         return url
@@ -195,12 +195,12 @@ class Page:
     async def evaluate(self, expression: str, *, timeout: float = 30.0) -> Any:
         """Return the value of a JavaScript expression in the page; promises are awaited.
 
-        Raises `EnvironmentFault` where it throws.
+        Raises `EnvironmentFault` if it throws.
         """
         try:
             return await self._evaluated(expression, timeout)
         except RefusedError:
-            # The page was being left; what came after it can answer.
+            # The page was being replaced; the next page can evaluate it.
             await self.settle()
             return await self._evaluated(expression, timeout)
 
@@ -257,7 +257,7 @@ class Page:
     # -- keyboard ---------------------------------------------------------------------------------
 
     async def type_text(self, text: str) -> None:
-        """Type text, as key events where a keyboard has the character and the text is not long."""
+        """Type text: by key events for characters of the keyboard, unless the text is long."""
         if len(text) > _TYPED_AT_ONCE:
             await self.call("Input.insertText", {"text": text})
             return
@@ -282,7 +282,7 @@ class Page:
         await self._key("keyUp", key)
 
     async def _key(self, kind: str, key: Key, **more: str) -> None:
-        # A character that is typed with Shift says so, whether or not Shift was pressed before it.
+        # Characters that need Shift set its modifier, also without a held Shift key.
         shift = 8 if key.name in SHIFTED_CHARACTERS else 0
         await self.call(
             "Input.dispatchKeyEvent",

@@ -1,6 +1,6 @@
-"""`Tabs`: the pages of one browser, and which of them is in front.
+"""`Tabs`: the pages of one browser, and the foreground page.
 
-A page that a page opens comes to the front; when it is closed, the one before it is there again.
+A page opened by another becomes the foreground page; when it is closed, the previous one does.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Tabs:
         self.devtools, self.session, self.size = devtools, session, size
         self._pause = False
         self._pages: dict[str | None, Page] = {}
-        """By session; None is that of a connection to one page alone."""
+        """Pages by session; None: that of a connection to a single page."""
         self._some = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         devtools.listen(self._heard)
 
     async def follow(self, *, pause: bool = False) -> None:
-        """Attach to every tab that is there, and to those to come; wait for the first.
+        """Attach to all present and future tabs; wait for the first.
 
-        With `pause` a new tab waits until it has been prepared. One client of a browser may do that.
-        Raises `EnvironmentFault` where no page opens.
+        With `pause` a new tab waits until it has been prepared; only one client of a browser may use it.
+        Raises `EnvironmentFault` if no page opens.
         """
         self._pause = pause
         await self.devtools.call(
@@ -59,7 +59,7 @@ class Tabs:
             ) from None
 
     async def follow_one(self, target_id: str) -> None:
-        """Follow the one page that the connection is to."""
+        """Use the single page of the connection."""
         page = self._pages[None] = Page(self.devtools, None, target_id)
         await page.prepare()
 
@@ -68,13 +68,13 @@ class Tabs:
 
     @property
     def front(self) -> Page:
-        """The page in front. Raises `EnvironmentFault` where all were closed."""
+        """The foreground page. Raises `EnvironmentFault` if all were closed."""
         if not self._pages:
             raise EnvironmentFault("The browser has no page open.")
         return next(reversed(self._pages.values()))
 
     def dialogs(self) -> list[str]:
-        """Return what dialogs said since the last time, in any tab."""
+        """Return the texts of dialogs since the last call, of all tabs."""
         said: list[str] = []
         for page in self._pages.values():
             said += page.dialogs
@@ -129,7 +129,7 @@ class Tabs:
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    """Do what an event asks for; a tab that is gone meanwhile needs it no more."""
+    """Send the response to an event; ignored if the tab was closed meanwhile."""
     try:
         await work
     except RolloutError:

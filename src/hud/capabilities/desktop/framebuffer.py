@@ -1,6 +1,6 @@
-"""The Remote Framebuffer protocol, version 3.8, from the viewer's side: getting in, and the picture.
+"""The Remote Framebuffer protocol, version 3.8, client side: handshake and framebuffer updates.
 
-It knows bytes and pixels. It knows nothing of keyboards, of capabilities, or of who looks.
+Works on bytes and pixels; independent of keyboards and capabilities.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ _VERSION = b"RFB 003.008\n"
 _NO_PASSWORD, _VNC_PASSWORD = 1, 2
 _RAW, _COPY, _DESKTOP_SIZE = 0, 1, -223
 _LARGEST, _MOST_PIXELS = 16384, 1 << 25
-"""Screens of 8K have fewer; a server that claims more would cost us gigabytes."""
+"""Largest side and area of a screen, in pixels: 8K screens are smaller; larger claims would allocate gigabytes."""
 _LONGEST_TEXT = 1 << 24
 _PIXEL_BYTES = 4
-# 32 bits a pixel, 24 of them colour: blue first, then green, red, and a byte of nothing.
+# 32 bits per pixel, depth 24: blue, green, red, and an unused byte.
 _PIXELS = struct.pack(">BBBBHHHBBBxxx", 32, 24, 0, 1, 255, 255, 255, 16, 8, 0)
 
 
 class ProtocolError(Exception):
-    """The other side said what no server says."""
+    """The server violated the protocol."""
 
 
 class PasswordRefusedError(Exception):
-    """The other side does not let us in."""
+    """The server rejected the password."""
 
 
 class Framebuffer:
-    """A picture that a server keeps up to date, when it is asked to."""
+    """A framebuffer, updated by the server on request."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -43,20 +43,20 @@ class Framebuffer:
         return width, height
 
     def colours(self) -> NDArray[np.uint8]:
-        """Return a copy of the picture, `(height, width, 3)`, red first."""
+        """Return a copy of the framebuffer: `(height, width, 3)` uint8, RGB."""
         return np.ascontiguousarray(self._pixels[:, :, 2::-1])
 
     async def begin(self, password: str | None) -> None:
-        """Get in, and agree on pixels. Raises `ProtocolError`, `PasswordRefusedError`, or what reading raises."""
+        """Perform the handshake. Raises `ProtocolError`, `PasswordRefusedError`, or an error of reading."""
         version = await self._read(12)
         if not version.startswith(b"RFB ") or version < _VERSION:
             raise ProtocolError(f"it speaks {version!r}, not RFB 3.8")
         self._writer.write(_VERSION)
         await self._authenticate(password)
-        self._writer.write(b"\x01")  # Others may look, too.
+        self._writer.write(b"\x01")  # A shared session: other clients stay connected.
         width, height = struct.unpack(">HH", await self._read(4))
         await self._read(len(_PIXELS))
-        await self._text()  # Its name.
+        await self._text()  # The desktop's name.
         self._resize(width, height)
         self._writer.write(b"\x00\0\0\0" + _PIXELS)
         encodings = (_RAW, _COPY, _DESKTOP_SIZE)
@@ -64,21 +64,21 @@ class Framebuffer:
         await self._writer.drain()
 
     def ask(self, *, all_of_it: bool = False) -> None:
-        """Ask for what changes, as soon as something has; or for the whole picture."""
+        """Request an incremental update, sent at the next change; or the whole framebuffer."""
         self._writer.write(struct.pack(">BBHHHH", 3, not all_of_it, 0, 0, *self.size))
 
     async def hear(self) -> bool:
-        """Take one message; True where it brought pixels. Raises `ProtocolError` for an unknown one."""
+        """Process one message; returns True for a framebuffer update. Raises `ProtocolError` for an unknown message."""
         kind = (await self._read(1))[0]
         if kind == 0:
             return await self._update()
-        if kind == 1:  # Colours of a palette, which our pixels do not have.
+        if kind == 1:  # Palette entries: unused with true colour.
             _, count = struct.unpack(">xHH", await self._read(5))
             await self._read(6 * count)
         elif kind == 3:
             await self._read(3)
-            await self._text()  # Its clipboard.
-        elif kind != 2:  # A bell.
+            await self._text()  # Clipboard.
+        elif kind != 2:  # Bell.
             raise ProtocolError(f"it sends messages of kind {kind}")
         return False
 
@@ -127,7 +127,7 @@ class Framebuffer:
 
     def _check(self, x: int, y: int, width: int, height: int) -> None:
         if x + width > self.size[0] or y + height > self.size[1]:
-            raise ProtocolError("it sends pixels beside the screen")
+            raise ProtocolError("it sends pixels outside the screen")
 
     def _resize(self, width: int, height: int) -> None:
         sides = 0 < width <= _LARGEST and 0 < height <= _LARGEST
@@ -146,12 +146,12 @@ class Framebuffer:
 
 
 def answer_of(challenge: bytes, password: str) -> bytes:
-    """Return what VNC wants to hear: the challenge, encrypted by DES with the password, its bits turned round."""
+    """Return VNC's response: the challenge, encrypted by DES with the password, each byte's bits reversed."""
     from cryptography.hazmat.decrepit.ciphers.algorithms import TripleDES
     from cryptography.hazmat.primitives.ciphers import Cipher, modes
 
     letters = password.encode("latin-1", "replace")[:8].ljust(8, b"\0")
     key = bytes(int(f"{letter:08b}"[::-1], 2) for letter in letters)
-    # Three times the same key: DES, once.
+    # Triple DES with three equal keys is DES.
     encryptor = Cipher(TripleDES(key * 3), modes.ECB()).encryptor()
     return encryptor.update(challenge) + encryptor.finalize()

@@ -1,4 +1,4 @@
-"""Pixels as a PNG file."""
+"""PNG encoding of pixels."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 _LEVEL = 4
-"""Compression: screens are flat, and higher levels cost more than they save."""
+"""zlib level: for screens, higher levels cost more time than they save bytes."""
 
 
 def encode_png(pixels: NDArray[np.uint8]) -> bytes:
-    """Return the PNG file of `(height, width, 3)` pixels, red first."""
+    """Return the PNG file of `(height, width, 3)` uint8 RGB pixels."""
     height, width, _ = pixels.shape
     rows = np.empty((height, 1 + 3 * width), dtype=np.uint8)
-    rows[:, 0] = 2  # Each row as the difference to the one above: most of a screen becomes zeros.
+    rows[:, 0] = (
+        2  # Filter "up": each row as the difference to the row above, which is mostly zeros.
+    )
     flat = pixels.reshape(height, 3 * width)
     rows[0, 1:] = flat[0]
     np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
@@ -33,7 +35,7 @@ def encode_png(pixels: NDArray[np.uint8]) -> bytes:
 
 
 def enlarged(pixels: NDArray[np.uint8], width: int, height: int) -> NDArray[np.uint8]:
-    """Return the pixels stretched to a size, each repeated as often as needed."""
+    """Return the pixels enlarged to a size, by nearest neighbour."""
     rows: Any = np.arange(height) * pixels.shape[0] // height
     columns: Any = np.arange(width) * pixels.shape[1] // width
     stretched: NDArray[np.uint8] = pixels[rows][:, columns]

@@ -1,6 +1,6 @@
-"""`RFBClient`: a desktop over the Remote Framebuffer protocol (VNC), as somebody sits before it.
+"""`RFBClient`: a desktop over the Remote Framebuffer protocol (VNC), with screen, mouse and keyboard.
 
-The picture is what the server last told; it is asked only while somebody looks.
+The framebuffer is updated on demand: updates are requested only while a method needs the screen.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 _CONNECT_SECONDS = 30.0
 _SEND_SECONDS = 30.0
 _NOTCH_PIXELS = 100
-"""Pixels that a notch of the wheel scrolls, about."""
+"""Approximate pixels scrolled by one notch of the wheel."""
 _MOST_NOTCHES = 100
 _LOOK_STILL, _LOOK_SECONDS = 0.06, 0.5
 _SETTLE_STILL, _SETTLE_SECONDS = 0.25, 3.0
@@ -49,9 +49,9 @@ class RFBClient(CapabilityClient):
 
     @classmethod
     async def connect(cls, capability: Capability) -> Self:
-        """Connect to `capability.url` (`rfb://host:port`) with `params["password"]`, where there is one.
+        """Connect to `capability.url` (`rfb://host:port`) with `params["password"]`, if set.
 
-        Raises `InfrastructureFault` without an answer, `EnvironmentFault` for no desktop or a refused password.
+        Raises `InfrastructureFault` without an answer, `EnvironmentFault` for another kind of server or a refused password.
         """
         host, port = capability.address
         where = f"{host}:{port}"
@@ -70,10 +70,10 @@ class RFBClient(CapabilityClient):
                 writer.transport.abort()
             if isinstance(error, PasswordRefusedError):
                 raise EnvironmentFault(
-                    f"The desktop at {where} does not let us in: {error}."
+                    f"The desktop at {where} refuses the connection: {error}."
                 ) from error
             if isinstance(error, ProtocolError):
-                raise EnvironmentFault(f"What is at {where} is no desktop: {error}.") from error
+                raise EnvironmentFault(f"The server at {where} is no desktop: {error}.") from error
             if isinstance(error, TimeoutError):
                 raise InfrastructureFault(
                     f"No desktop answers at {where} within {_CONNECT_SECONDS:g} s."
@@ -91,7 +91,7 @@ class RFBClient(CapabilityClient):
             await self._writer.wait_closed()
 
     def fault(self) -> str | None:
-        """Return why the desktop is gone, or None."""
+        """Return the reason why the desktop was lost, or None."""
         return None if self._lost is None else f"the display is gone: {self._lost}"
 
     # -- the screen -------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ class RFBClient(CapabilityClient):
             await self._key(keysym, down=False)
 
     async def key_down(self, key: Key) -> None:
-        # Servers go by what a key gives, so that a held Shift is theirs to know.
+        # Servers expect the keysym with a held Shift applied.
         keysym = (shifted(key) if "Shift" in self._held else key).keysym
         self._held[key.name] = keysym
         await self._key(keysym, down=True)
@@ -152,7 +152,7 @@ class RFBClient(CapabilityClient):
         await self.stand_still(_SETTLE_STILL, _SETTLE_SECONDS)
 
     async def stand_still(self, still: float, longest: float) -> bool:
-        """Wait until nothing has changed for `still` seconds, at most `longest`; True where something had."""
+        """Wait until the screen was unchanged for `still` seconds, at most `longest`; returns True if it changed."""
         clock = asyncio.get_running_loop().time
         until = clock() + longest
         before = self._changes
@@ -192,7 +192,7 @@ class RFBClient(CapabilityClient):
             self._check()
 
     async def _listen(self) -> None:
-        """Take what the server says, until it says no more."""
+        """Process the server's messages until the connection ends."""
         try:
             while True:
                 if await self._picture.hear():
@@ -217,7 +217,7 @@ def _bit(button: Button) -> int:
 
 
 def _notches(pixels: int) -> int:
-    """Return how many notches of the wheel come closest; at least one, where any is wanted."""
+    """Return the nearest number of notches; at least one for a distance other than 0."""
     if pixels == 0:
         return 0
     return min(max(1, round(abs(pixels) / _NOTCH_PIXELS)), _MOST_NOTCHES)

@@ -1,7 +1,7 @@
 """The client side of the Model Context Protocol, over the official `mcp` package.
 
-`MCPClient` is what an agent connects to a capability with; `Link` is one connection to any server, which an
-environment's own servers use too.
+`MCPClient` is the client of a capability; `Link` is a connection to any MCP server, also used for an environment's own
+servers.
 """
 
 from hud.capabilities.mcp.client import MCPClient

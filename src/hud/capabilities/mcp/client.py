@@ -1,4 +1,4 @@
-"""`MCPClient`: what an agent reaches an environment's MCP server with."""
+"""`MCPClient`: the client of an environment's MCP server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hud.trace import ToolResult, ToolSpec
 
 
 class MCPClient(CapabilityClient):
-    """A connection to an MCP server; tools are listed and called as those of an environment."""
+    """A connection to an MCP server; its tools are listed and called like those of an environment."""
 
     protocol: ClassVar[str] = MCP
 
@@ -21,7 +21,7 @@ class MCPClient(CapabilityClient):
 
     @classmethod
     async def connect(cls, capability: Capability) -> Self:
-        """Connect over `params["transport"]`, with `params["auth_token"]` where there is one."""
+        """Connect over `params["transport"]`, with `params["auth_token"]` if set."""
         token = capability.params.get("auth_token")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         transport: Transport | None = capability.params.get("transport")
@@ -34,13 +34,13 @@ class MCPClient(CapabilityClient):
         return cls(link)
 
     async def list_tools(self) -> list[ToolSpec]:
-        """Return the server's tools, as it last listed them."""
+        """Return the server's latest list of tools."""
         return [spec_of(tool) for tool in self._link.tools.values()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], *, timeout: float | None = None
     ) -> ToolResult:
-        """Call a tool; what goes wrong is an error result. `timeout` is in seconds."""
+        """Call a tool; failures are error results. `timeout` is in seconds."""
         answered = await self._link.call(
             name, arguments, CALL_SECONDS if timeout is None else timeout
         )

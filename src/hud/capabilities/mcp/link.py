@@ -1,7 +1,7 @@
-"""A connection to one MCP server, for as long as a run lasts: connects, calls, and connects again.
+"""A connection to an MCP server for the duration of a run, with reconnection.
 
-A server at an address may come back; a request that it surely did not get is then sent again, and one that it
-may have carried out is not. Where it does not come back, `broken` says so in a sentence.
+A lost connection to an address is opened again. A request that the server did not receive is repeated; one that may have
+been executed is not. If reconnection fails, `broken` holds the reason.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hud.trace import ContentBlock, ToolResult
 
 CALL_SECONDS = 300.0
 START_SECONDS = 60.0
-"""`npx` and `uvx` may first have to fetch what they run."""
+"""Time-out for connecting, in seconds: `npx` and `uvx` may download packages first."""
 RECONNECTS = 3
 _PAUSES = (0.1, 0.5, 1.0, 2.0)
 _Said = TypeVar("_Said")
@@ -29,7 +29,7 @@ _Said = TypeVar("_Said")
 
 @dataclass(frozen=True)
 class Answered:
-    """A tool's result, and the blocks of it that agents cannot be shown, as the server sent them."""
+    """A tool's result, and its blocks that cannot be shown to agents, in the server's format."""
 
     result: ToolResult
     kept: list[dict[str, Any]] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Link:
         self.name = name
         self.where = where
         self.broken: str | None = None
-        """Reason, in a sentence, why the server cannot be reached any more; None while it can."""
+        """Reason, in a sentence, why the server is permanently unreachable; None while it is usable."""
         self._dial = dial
         self._start_seconds = start_seconds
         self._reconnects = reconnects
@@ -61,11 +61,11 @@ class Link:
 
     @property
     def tools(self) -> dict[str, types.Tool]:
-        """The server's tools by name, as it last listed them."""
+        """The server's tools by name, by its latest list."""
         return self._session.tools
 
     async def open(self) -> None:
-        """Connect. Raises `EnvironmentFault`, or `InfrastructureFault` for a way to an address that broke."""
+        """Connect. Raises `EnvironmentFault`, or `InfrastructureFault` if the connection to an address failed."""
         try:
             await self._session.open(self._start_seconds)
         except Exception as error:
@@ -80,7 +80,7 @@ class Link:
         await self._session.close()
 
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> Answered:
-        """Call a tool; what goes wrong is an error result."""
+        """Call a tool; failures are error results."""
         try:
             said = await self._asked(lambda session: session.call(name, arguments, seconds))
             return Answered(*result_of(said))
@@ -93,12 +93,12 @@ class Link:
             problem = f"{name}: no answer within {seconds:g} s."
         except MCPError as error:
             problem = f"{name}: {error.message}"
-        except Exception as error:  # What the server said is no valid result.
+        except Exception as error:  # Invalid result.
             problem = f"{name}: {type(error).__name__}: {error}"
         return Answered(ToolResult.of_text(problem, is_error=True))
 
     async def read(self, uri: str) -> list[ContentBlock]:
-        """Return what a resource of the server holds. Raises `EnvironmentFault`."""
+        """Return the contents of a resource. Raises `EnvironmentFault`."""
         try:
             said = await self._asked(lambda session: session.read(uri))
         except (ServerLost, MCPError) as error:
@@ -120,7 +120,7 @@ class Link:
         raise AssertionError("a loop that returns or raises")
 
     async def _mend(self, lost_session: Session, lost: ServerLost) -> None:
-        """Connect again, once for all calls that saw `lost_session` end; or say in `broken` why it is no use."""
+        """Reconnect, once for all calls that failed with `lost_session`; on failure set `broken`."""
         async with self._mending:
             if self._session is not lost_session or self.broken is not None:
                 return
@@ -139,7 +139,7 @@ class Link:
             self.broken = f"The MCP server {self.name!r} ({self.where}) was lost: {problem}."
 
     async def _told(self, error: Exception, seconds: float) -> str:
-        """Return in words what broke; what the server's own end tells comes first."""
+        """Return a description of the failure, preferably from the server's exit."""
         ended = None if self._why_ended is None else await self._why_ended()
         if ended is not None:
             return ended

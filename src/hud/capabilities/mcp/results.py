@@ -1,7 +1,7 @@
-"""Tools and results of MCP servers, with every kind of block, in our types.
+"""Conversion of MCP servers' tools and results, with every kind of block, to `hud.trace` types.
 
-Agents are shown text and images. A block of another kind (a resource, a link to one, audio) is told to them
-in words and kept as it came, for the trace.
+Agents receive text and images. A block of another kind (a resource, a link to one, audio) is described in text, and
+recorded unchanged in the trace.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult, ToolS
 
 
 def spec_of(tool: types.Tool, name: str | None = None) -> ToolSpec:
-    """Return a server's tool as agents see it, under `name` where it has another one here."""
+    """Return a server's tool as agents receive it, under `name` if given."""
     schema = dict(tool.input_schema or {})
     if schema.get("type") != "object":
         schema = {**schema, "type": "object"}
@@ -28,7 +28,7 @@ def spec_of(tool: types.Tool, name: str | None = None) -> ToolSpec:
 
 
 def result_of(said: types.CallToolResult) -> tuple[ToolResult, list[dict[str, Any]]]:
-    """Return the result as agents see it, and the blocks that cannot be shown to them, as they came."""
+    """Return the result as agents receive it, and the unchanged blocks that cannot be shown to them."""
     shown: list[ContentBlock] = []
     kept: list[dict[str, Any]] = []
     for block in said.content:
@@ -37,7 +37,7 @@ def result_of(said: types.CallToolResult) -> tuple[ToolResult, list[dict[str, An
             kept.append(block.model_dump(mode="json", by_alias=True, exclude_none=True))
     structured: Any = said.structured_content
     if structured is not None and not shown:
-        # Servers should say it in text too; this one does not.
+        # Structured content without its text form, which servers should add.
         shown.append(TextContent(text=orjson.dumps(structured, default=str).decode()))
     if structured is not None and not isinstance(structured, dict):
         structured = {"result": structured}
@@ -64,7 +64,7 @@ def _shown(block: types.ContentBlock) -> ContentBlock:
 def resource_block(
     resource: types.TextResourceContents | types.BlobResourceContents,
 ) -> ContentBlock:
-    """Return what a resource holds as agents see it."""
+    """Return the contents of a resource as agents receive them."""
     kind = resource.mime_type or "unknown type"
     if isinstance(resource, types.TextResourceContents):
         return TextContent(text=f"[resource {resource.uri}]\n{resource.text}")

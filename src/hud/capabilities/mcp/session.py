@@ -1,7 +1,7 @@
-"""One session with an MCP server: a task of its own holds it from its handshake to its end.
+"""A session with an MCP server, held by its own task from handshake to close.
 
-The official client must be left in the task that entered it; runs are opened in one task and closed in another.
-The session knows tools and calls. What to do when it is lost is the `Link`'s business.
+The official client must be closed in the task that opened it, but runs are opened and closed in different tasks.
+Reconnection is the `Link`'s.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from hud import __version__
 from hud.errors import HudError
 
 Dial = Callable[[], Any]
-"""Returns afresh what the official client connects to: a transport, or a server object."""
+"""Factory of the official client's target: a transport, or a server object."""
 
 _MOST_PAGES = 100
 _TURNS = 4
 _CAUSE_SECONDS = 0.2
 _PATIENCE_SECONDS = 5.0
-"""Limit for a tool list that a call changed, in seconds."""
+"""Time-out for the updated tool list after a call changed it, in seconds."""
 
 
 class ServerLost(Exception):
-    """The session ended; `unsent` is True where the server surely did not carry the request out."""
+    """The session ended; `unsent` is True if the request was certainly not executed."""
 
     def __init__(self, reason: str, *, unsent: bool = False) -> None:
         super().__init__(reason)
@@ -39,12 +39,12 @@ class ServerLost(Exception):
 
 
 class Session:
-    """A session that is up once `open` returns, until `close`, or until it is lost."""
+    """A session, usable from the return of `open` until `close` or until the connection is lost."""
 
     def __init__(self, dial: Dial) -> None:
         self._dial = dial
         self.tools: dict[str, types.Tool] = {}
-        """The server's tools by name; they follow the server's own list."""
+        """The server's tools by name, updated when the server's list changes."""
         self._client: Client | None = None
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -54,14 +54,13 @@ class Session:
         self._cause: BaseException | None = None
 
     async def open(self, seconds: float) -> None:
-        """Connect and list the tools. Raises what broke, or `TimeoutError`."""
+        """Connect and list the tools. Raises the connection's error, or `TimeoutError`."""
         try:
             await self._open("legacy", seconds)
         except MCPError as error:
             if error.code not in (types.UNSUPPORTED_PROTOCOL_VERSION, types.METHOD_NOT_FOUND):
                 raise
-            # A server that speaks only versions without a handshake. The others are asked in the way that
-            # servers of every age understand.
+            # A server that supports only versions without a handshake. All others support the older handshake.
             await self._open("auto", seconds)
 
     async def _open(self, mode: str, seconds: float) -> None:
@@ -80,7 +79,7 @@ class Session:
         if task is None:
             return
         if self._client is None:
-            task.cancel()  # Not up yet; or over already.
+            task.cancel()  # Not open yet, or closed.
         self._leaving = True
         self._news.set()
         try:
@@ -93,14 +92,14 @@ class Session:
     async def call(
         self, name: str, arguments: dict[str, Any], seconds: float
     ) -> types.CallToolResult:
-        """Call a tool. Raises `TimeoutError`, `ServerLost`, or `MCPError` for what the server refuses."""
+        """Call a tool. Raises `TimeoutError`, `ServerLost`, or `MCPError` for a refused call."""
         client = self._connected()
         async with self._told():
             result = await client.call_tool(name, arguments, read_timeout_seconds=seconds)
         for _ in range(_TURNS):
-            await asyncio.sleep(0)  # What came before the result is being handled still.
+            await asyncio.sleep(0)  # Notifications before the result may still be in processing.
         if not self._fresh.is_set():
-            # The call changed the list of tools: who sees its result is to see the new tools, too.
+            # The call changed the list of tools: wait for the new list before returning the result.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_PATIENCE_SECONDS):
                     await self._fresh.wait()
@@ -119,7 +118,7 @@ class Session:
 
     @contextlib.asynccontextmanager
     async def _told(self) -> AsyncIterator[None]:
-        """Raise what a lost connection looks like from inside a request as `ServerLost`."""
+        """Convert a lost connection's errors within a request to `ServerLost`."""
         try:
             yield
         except MCPError as error:
@@ -137,7 +136,7 @@ class Session:
             raise await self._lost() from None
 
     async def _lost(self) -> ServerLost:
-        """Return why the session was lost; the transport that failed is still on its way out."""
+        """Return the reason why the session was lost, after the failed transport has closed."""
         if self._task is not None:
             await asyncio.wait({self._task}, timeout=_CAUSE_SECONDS)
         if self._cause is None:
@@ -169,7 +168,7 @@ class Session:
             self._fresh.set()
 
     async def _follow(self, client: Client) -> None:
-        """List the tools again whenever the server says that they changed, until the session is to end."""
+        """List the tools again at each change notification, until the session ends."""
         listening: asyncio.Task[None] | None = None
         if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
             listening = asyncio.create_task(self._listen(client))
@@ -205,7 +204,7 @@ class Session:
             self._changed()
 
     async def _listen(self, client: Client) -> None:
-        """Hear of changes from a server that tells only those who subscribe."""
+        """Subscribe to change notifications of a server that requires it."""
         with contextlib.suppress(SubscriptionLost, MCPError, TimeoutError):
             async with client.listen(tools_list_changed=True) as events:
                 async for _ in events:
@@ -217,7 +216,7 @@ class Session:
 
 
 def reason(cause: BaseException | None) -> str:
-    """Return in words why a session ended."""
+    """Return a description of why a session ended."""
     if cause is None or isinstance(cause, asyncio.CancelledError):
         return "the session is over"
     if isinstance(cause, HudError):
@@ -226,7 +225,7 @@ def reason(cause: BaseException | None) -> str:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the error that a group of task groups hides."""
+    """Return the innermost single error of nested exception groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -1,4 +1,4 @@
-"""Ways to a server that listens at an address: streamable HTTP, server-sent events, WebSocket."""
+"""Transports to a server at an address: streamable HTTP, server-sent events, WebSocket."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Transport = Literal["streamable-http", "sse", "websocket"]
 
 _CONNECT_SECONDS = 15.0
 _SILENCE_SECONDS = 3600.0
-"""A response may stay open that long without a byte; what a call may take is bounded by the call."""
+"""Read time-out, in seconds: a response may be idle that long; each call has its own time-out."""
 _LARGEST = 64 * 1024 * 1024
-"""Bytes of one message: screenshots come as base64 in one event."""
+"""Largest message, in bytes: screenshots are base64 in a single event."""
 
 
 def dial_url(
     url: str, headers: dict[str, str] | None = None, transport: Transport | None = None
 ) -> AbstractAsyncContextManager[Any]:
-    """Return the transport to `url`; without `transport`, the one that the address looks like."""
+    """Return the transport to `url`; without `transport`, it is inferred from the address."""
     match transport or likely(url):
         case "sse":
             return _sse(url, headers or {})
@@ -38,7 +38,7 @@ def dial_url(
 
 
 def likely(url: str) -> Transport:
-    """Return the transport that servers at such an address speak."""
+    """Return the usual transport of servers at such an address."""
     if url.startswith(("ws://", "wss://")):
         return "websocket"
     return "sse" if httpx2.URL(url).path.rstrip("/").endswith("/sse") else "streamable-http"
@@ -76,7 +76,7 @@ def _http_client(headers: dict[str, str]) -> httpx2.AsyncClient:
 
 
 async def _refuse_strangers(response: httpx2.Response) -> None:
-    """Raise for an address that wants other credentials; the official client would tell of an "error response"."""
+    """Raise for rejected credentials; the official client reports only an "error response"."""
     if response.status_code in (401, 403):
         raise EnvironmentFault(
             f"{response.url} answered {response.status_code} {response.reason_phrase}; see its headers"
@@ -84,9 +84,9 @@ async def _refuse_strangers(response: httpx2.Response) -> None:
 
 
 async def _end_unknown_sessions(response: httpx2.Response) -> None:
-    """Have a 404 for a session mean that it is over, as the protocol says, whatever its body says.
+    """Treat a 404 for a session as its end, as the protocol requires, whatever its body is.
 
-    Servers word it differently, and the official client would pass their words on as a refusal of the request.
+    The official client would report the body as a refusal of the request.
     """
     if response.status_code == 404 and "mcp-session-id" in response.request.headers:
         response.headers["content-type"] = "text/plain"

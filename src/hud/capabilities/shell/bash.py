@@ -1,4 +1,4 @@
-"""`Shell`: one bash on the other side of an SSH connection, which keeps its state from command to command."""
+"""`Shell`: a remote bash over SSH that keeps its state between commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import asyncssh
 
 MOST_CHARACTERS = 30_000
-"""Of a command's output; the middle of a longer one is left out."""
+"""Characters of a command's output; the middle of a longer one is omitted."""
 _READ_BYTES = 1 << 16
 _MARK_BYTES = 80
 _LAST_WORDS_SECONDS = 5.0
@@ -19,17 +19,17 @@ _LAST_WORDS_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """Output of a command, error output included, and its end."""
+    """Output of a command, stderr included, and its exit."""
 
     output: str
     exit_status: int | None
-    """None where it did not end: its time was up, or it ended the shell."""
+    """Exit status; None after a time-out, or if the command ended the shell."""
     shell_ended: bool = False
     timed_out: bool = False
 
 
 class Shell:
-    """A started bash; after `shell_ended` or `timed_out` it is gone."""
+    """A running bash; after `shell_ended` or `timed_out` it has exited."""
 
     def __init__(self, process: asyncssh.SSHClientProcess[bytes], cwd: str | None) -> None:
         self._process = process
@@ -37,10 +37,9 @@ class Shell:
         self.alive = True
 
     async def run(self, command: str, timeout: float | None) -> Outcome:
-        """Run one command; where `timeout` seconds are not enough, the shell ends with it."""
+        """Run one command; after `timeout` seconds it is killed together with the shell."""
         mark = secrets.token_hex(16)
-        # Whatever the command is, also one whose quotes never end, it is one argument; what it reads is nothing
-        # of what comes after it.
+        # The command is one argument, even with unbalanced quotes, and does not read the following lines as input.
         first, self._first = self._first, ""
         script = (
             f"{first}eval {shlex.quote(command)} </dev/null 2>&1\nprintf '\\n%s %d\\n' {mark} $?\n"
@@ -61,7 +60,7 @@ class Shell:
         except (BrokenPipeError, asyncssh.Error, ConnectionError):
             return await self._ended(output)
         except BaseException:
-            self.close()  # What it still says would be the next command's answer.
+            self.close()  # Its remaining output would be read as the next command's.
             raise
         return Outcome(output.text(), output.exit_status)
 
@@ -75,7 +74,7 @@ class Shell:
         return Outcome(output.text(), self._process.exit_status, shell_ended=True)
 
     def close(self) -> None:
-        """End it, and what runs in it."""
+        """Kill the shell and its processes."""
         self.alive = False
         with suppress(OSError, asyncssh.Error):
             self._process.kill()
@@ -83,7 +82,7 @@ class Shell:
 
 
 class _Output:
-    """A command's output up to its mark: the first and the last of it, where it is long."""
+    """A command's output up to its end marker; of a long one, the beginning and the end."""
 
     def __init__(self, mark: bytes) -> None:
         self._mark = b"\n" + mark + b" "

@@ -1,6 +1,6 @@
 """`SSHClient`: a shell and files, over SSH and SFTP.
 
-It connects again where a connection was lost, but never repeats a command that may have been executed.
+It reconnects after a lost connection, but never repeats a command that may have been executed.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ class Finished:
     """Result of a command."""
 
     exit_status: int | None
-    """None where it was stopped at its limit; negative, the signal that ended it."""
+    """Exit status; None after a time-out; negative: the signal that killed it."""
     stdout: str
     stderr: str
 
 
 @dataclass(frozen=True)
 class FileEntry:
-    """A name in a folder."""
+    """An entry of a folder."""
 
     name: str
     is_folder: bool
 
 
 class SSHClient(CapabilityClient):
-    """A connection to a machine, or to a workspace of one run."""
+    """A connection to a machine, or to a run's workspace."""
 
     protocol: ClassVar[str] = SSH
 
@@ -60,13 +60,13 @@ class SSHClient(CapabilityClient):
         self._files: asyncssh.SFTPClient | None = None
         self._connecting = asyncio.Lock()
         self.cwd: str | None = capability.params.get("cwd")
-        """The folder that commands start in; None is the one that the server chooses."""
+        """Working directory of commands; None: the server's default."""
 
     @classmethod
     async def connect(cls, capability: Capability) -> Self:
         """Connect with `params`: `user`, `client_key` or `client_key_path`, `host_pubkey`, `cwd`.
 
-        A server's key is checked where there is one to check it against.
+        The server's key is checked if `host_pubkey` is set.
         """
         client = cls(capability)
         await client._connected()
@@ -87,7 +87,7 @@ class SSHClient(CapabilityClient):
         input: str | bytes | None = None,
         cwd: str | None = None,
     ) -> Finished:
-        """Run one command, in a process of its own, at most for `timeout` seconds; each output is cut at 1 MB."""
+        """Run one command in its own process, for at most `timeout` seconds; stdout and stderr are each cut at 1 MB."""
         folder = cwd or self.cwd
         if folder is not None:
             command = f"cd -- {shlex.quote(folder)} && {{ {command}\n}}"
@@ -114,7 +114,7 @@ class SSHClient(CapabilityClient):
         return Finished(process.exit_status, _text(out), _text(err))
 
     async def shell(self) -> Shell:
-        """Start a shell that keeps its folder and variables from command to command."""
+        """Start a shell that keeps its working directory and variables between commands."""
         process = await self._repeated(
             lambda one: one.create_process(
                 "bash --noprofile --norc", encoding=None, stderr=asyncssh.STDOUT
@@ -123,7 +123,7 @@ class SSHClient(CapabilityClient):
         return Shell(process, self.cwd)
 
     async def read(self, path: str, most_bytes: int = _KEPT_BYTES) -> bytes:
-        """Return the first `most_bytes` of a file; raises `OSError` that says why it cannot be read."""
+        """Return the first `most_bytes` of a file; raises `OSError` if it cannot be read."""
 
         async def reading(files: asyncssh.SFTPClient) -> bytes:
             async with files.open(self._path(path), "rb") as file:
@@ -133,7 +133,7 @@ class SSHClient(CapabilityClient):
         return await self._with_files(path, reading)
 
     async def write(self, path: str, data: str | bytes) -> None:
-        """Write a file, whose folders are made; raises `OSError` that says why it cannot be written."""
+        """Write a file and create its folders; raises `OSError` if it cannot be written."""
         content = data.encode() if isinstance(data, str) else data
 
         async def writing(files: asyncssh.SFTPClient) -> None:
@@ -146,7 +146,7 @@ class SSHClient(CapabilityClient):
         await self._with_files(path, writing)
 
     async def is_folder(self, path: str) -> bool:
-        """Tell whether there is a folder; raises `FileNotFoundError` where there is nothing."""
+        """Return True for a folder; raises `FileNotFoundError` if the path does not exist."""
         found = await self._with_files(path, lambda files: files.stat(self._path(path)))
         return stat.S_ISDIR(found.permissions or 0)
 
@@ -158,7 +158,7 @@ class SSHClient(CapabilityClient):
         return True
 
     async def entries(self, path: str) -> list[FileEntry]:
-        """Return what is in a folder, by name; a link to a folder is none."""
+        """Return the entries of a folder, by name; a link to a folder does not count as a folder."""
         found = await self._with_files(path, lambda files: files.readdir(self._path(path)))
         listed = [
             FileEntry(_name(entry.filename), stat.S_ISDIR(entry.attrs.permissions or 0))
@@ -202,7 +202,7 @@ class SSHClient(CapabilityClient):
             ) from error
 
     async def _repeated(self, work: Callable[[asyncssh.SSHClientConnection], Awaitable[T]]) -> T:
-        """Do what can be done again, on another connection where one was lost."""
+        """Run an idempotent operation, on a new connection if the old one was lost."""
         for attempt in range(_ATTEMPTS):
             try:
                 return await work(await self._connected())
@@ -244,7 +244,7 @@ async def _connection(capability: Capability) -> asyncssh.SSHClientConnection:
             await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
         except asyncssh.Error as error:
             raise EnvironmentFault(
-                f"{capability.name!r} at {capability.url} lets nobody in: {error.reason}."
+                f"{capability.name!r} at {capability.url} refuses the login: {error.reason}."
             ) from error
     raise AssertionError("unreachable")
 
@@ -257,7 +257,7 @@ async def _dial(capability: Capability) -> asyncssh.SSHClientConnection:
         client_keys=_client_keys(params),
         known_hosts=_known_hosts(params),
         password=params.get("password"),
-        # Nothing of the person whose machine this is.
+        # No keys and settings of this machine's user.
         config=[],
         agent_path=None,
         x509_trusted_certs=None,
@@ -284,7 +284,7 @@ def _client_keys(params: dict[str, Any]) -> list[asyncssh.SSHKey]:
 
 
 def _known_hosts(params: dict[str, Any]) -> Any:
-    """Return the server's key in the form that `connect` wants; None: it announced none."""
+    """Return the server's key in `connect`'s format; None: it announced none."""
     line = params.get("host_pubkey")
     if not line:
         return None
@@ -303,7 +303,7 @@ async def _give(process: asyncssh.SSHClientProcess[bytes], data: bytes | None) -
 
 
 async def _take(stream: asyncssh.SSHReader[bytes], kept: bytearray) -> None:
-    """Keep the beginning and the end of what comes; the end is what tells how it went."""
+    """Keep the beginning and the end of the output."""
     while data := await stream.read(_FIRST_BYTES):
         kept += data
         if len(kept) > _KEPT_BYTES:

@@ -1,4 +1,4 @@
-"""`hud deploy`: an environment's source to the platform, which builds and registers it."""
+"""`hud deploy`: upload of an environment's source to the platform, which builds and registers it."""
 
 from __future__ import annotations
 
@@ -27,30 +27,39 @@ UPLOAD_SECONDS = 300.0
 
 @click.command("deploy")
 @click.argument("source", type=click.Path(path_type=Path, exists=True), default=Path("."))
-@click.option("--name", help="Name of the environment; default: what the source calls it.")
+@click.option("--name", help="Name of the environment; default: its name in the source.")
 @click.option(
-    "-e", "--env", "variables", multiple=True, metavar="KEY=VALUE", help="Variable it runs with."
+    "-e",
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Environment variable at run time.",
 )
 @click.option(
     "--env-file",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    help="File of such variables; default: .env beside the source, without its HUD_ variables.",
+    help="File of such variables; default: .env in the source's folder, without its HUD_ variables.",
 )
-@click.option("--no-env", is_flag=True, help="Send no variables from files.")
+@click.option("--no-env", is_flag=True, help="Do not send variables from files.")
 @click.option(
-    "--build-arg", "build_args", multiple=True, metavar="KEY=VALUE", help="Variable of the build."
+    "--build-arg",
+    "build_args",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Environment variable of the build.",
 )
 @click.option(
     "--secret",
     "secrets",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Variable of the build that is kept out of logs and forgotten after it.",
+    help="Secret variable of the build: not logged, deleted afterwards.",
 )
-@click.option("--no-cache", is_flag=True, help="Build anew, even if nothing changed.")
+@click.option("--no-cache", is_flag=True, help="Build again, even if nothing changed.")
 @click.option("--project", help="Project it belongs to, by name or id.")
 @click.option("--registry-id", hidden=True)
-@click.option("--dry-run", is_flag=True, help="Say what would be sent, and send nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be sent, without sending it.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
@@ -176,9 +185,9 @@ async def _follow(build_id: str, *, quiet: bool) -> dict[str, Any]:
 
 
 def _found(source: Path, name: str | None) -> tuple[str, str | None]:
-    """Return what the environment is called, and the file that makes it where that is not one of the usual ones.
+    """Return the environment's name, and the file that creates it if it is not a default one.
 
-    The source is read, not run: what it imports is installed by the build, and perhaps not here.
+    The source is analysed without running it: its imports are installed by the build, and may be missing here.
     """
     from hud.environment.sources.declarations import declared_names, entry_of
     from hud.environment.sources.loader import FOLDER_FILES
@@ -195,7 +204,7 @@ def _found(source: Path, name: str | None) -> tuple[str, str | None]:
 
 
 def _plan(request: dict[str, Any], files: list[str], size: int) -> dict[str, Any]:
-    """Return what would be sent, its values left out."""
+    """Return the request without values of variables."""
     secret = ("environment_variables", "build_args", "build_secrets")
     shown = {key: sorted(value) if key in secret else value for key, value in request.items()}
     return {**shown, "files": files, "size": size, "dry_run": True}
@@ -221,6 +230,6 @@ def _file_variables(folder: Path, file: Path | None, none: bool) -> dict[str, st
         return {}
     if file is not None:
         return settings.read_dotenv(file)
-    # What points this machine at a platform, its key above all, is not the environment's.
+    # Settings of this machine's platform, such as the key, do not belong to the environment.
     beside = settings.read_dotenv(folder / ".env")
     return {name: value for name, value in beside.items() if not name.startswith("HUD_")}

@@ -1,4 +1,4 @@
-"""`hud dev`: an environment as an MCP server that follows its source, for coding agents and for trying it by hand."""
+"""`hud dev`: an environment as an MCP server that reloads its source, for coding agents and interactive tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hud.eval.development.live_environment import LiveEnvironment
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
-"""Characters that coding agents refuse in the name of a server."""
+"""Characters that coding agents reject in a server's name."""
 
 
 @click.command(name="dev", epilog="Try it by hand in the browser: hud dev env.py --inspect")
@@ -31,24 +31,23 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
     "--watch",
     multiple=True,
     type=click.Path(exists=True, path_type=Path),
-    help="Watch this file, or everything in this folder, too; Python files beside the environment are watched "
-    "anyway.",
+    help="Also watch this file or folder; Python files in the environment's folder are always watched.",
 )
 @click.option("-p", "--port", type=click.IntRange(0, 65535), default=8765, show_default=True)
 @click.option(
     "--host", default="127.0.0.1", show_default=True, help="0.0.0.0 lets other machines in."
 )
 @click.option(
-    "--stdio", is_flag=True, help="Speak over standard input and output, to whoever starts it."
+    "--stdio", is_flag=True, help="Serve on standard input and output, for a client that starts it."
 )
-@click.option("--inspect", is_flag=True, help="Open a page to call the tools by hand.")
+@click.option("--inspect", is_flag=True, help="Open a page to call the tools interactively.")
 def command(
     environment: str, watch: tuple[Path, ...], port: int, host: str, stdio: bool, inspect: bool
 ) -> None:
     """Serve ENVIRONMENT (path.py, path.py:attribute, a folder, or module:attribute) over MCP while you write it.
 
-    It is loaded afresh whenever it is saved; a version that cannot be loaded is told, and the last good one goes
-    on. Every client's session has a run, and so a state, of its own.
+    It is reloaded at every change; if a version cannot be loaded, the error is shown and the last working version
+    continues. Every client session has its own run and state.
     """
     from hud.eval.development.server import serve_stdio, serve_web
 
@@ -73,7 +72,7 @@ def _say(sentence: str) -> None:
 
 
 def _announce(environment: str, live: LiveEnvironment, url: str) -> None:
-    """Say where it is served, and how coding agents are pointed at it."""
+    """Print the address, and the commands that connect coding agents."""
     name = _NO_NAME.sub("-", live.version.name).strip("-") or "environment"
     entry = {"url": f"{url}/mcp"}
     encoded = base64.b64encode(json.dumps(entry).encode()).decode()
@@ -92,7 +91,7 @@ def _announce(environment: str, live: LiveEnvironment, url: str) -> None:
 
 
 def _open(url: str) -> None:
-    """Open the page, where there is a screen to show it on; a browser in the terminal would be in the way."""
+    """Open the page if there is a display: a text browser would occupy the terminal."""
     variables = settings.load().environment
     screen = sys.platform != "linux" or variables.get("DISPLAY") or variables.get("WAYLAND_DISPLAY")
     if not (screen and webbrowser.open(f"{url}/")):

@@ -1,4 +1,4 @@
-"""`hud init`: a working starter environment, small enough to be read in a minute."""
+"""`hud init`: a small working starter environment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import click
 from hud.errors import ConflictError, UsageError
 
 STARTERS = Path(__file__).with_name("presets")
-"""A folder for each preset; NAME, TITLE and FOLDER in its files stand for those of the environment."""
+"""A folder for each preset; NAME, TITLE and FOLDER in its files are placeholders."""
 PRESETS = {
     "blank": "a task and its grader, no tools",
     "tools": "a tool written in Python",
@@ -45,10 +45,10 @@ PRESETS = {
     "parent",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("."),
-    help="Folder to make it in.",
+    help="Parent folder.",
 )
-@click.option("-f", "--force", is_flag=True, help="Replace files that are there.")
-@click.option("--dry-run", is_flag=True, help="Say what would be written, and write nothing.")
+@click.option("-f", "--force", is_flag=True, help="Replace existing files.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, without writing it.")
 def command(name: str, preset: str, parent: Path, force: bool, dry_run: bool) -> None:
     """Write a working starter environment into the folder NAME."""
     if not re.fullmatch(r"[A-Za-z][\w-]*", name):
@@ -71,7 +71,7 @@ def command(name: str, preset: str, parent: Path, force: bool, dry_run: bool) ->
 
 
 def starter(preset: str, name: str, folder: Path) -> dict[Path, str]:
-    """Return the files of a preset, by where they belong."""
+    """Return the files of a preset, by target path."""
     root = STARTERS / preset
     words = {
         "FOLDER": shlex.quote(folder.as_posix()),

@@ -15,7 +15,7 @@ VERSION = 1
 
 
 async def scope() -> dict[str, Any]:
-    """Return the server and the team that ids are ids of."""
+    """Return the server and the team of the ids."""
     me = await connect().get("/v2/auth/me")
     url = urlsplit(settings.load().api_url or "")
     origin = f"{url.scheme}://{url.netloc}" if url.netloc else "local"
@@ -23,7 +23,7 @@ async def scope() -> dict[str, Any]:
 
 
 async def linked(folder: Path, name: str) -> str | None:
-    """Return the id kept under `name` (`taskset_id`, `registry_id`), unless it is another server's or team's."""
+    """Return the id stored under `name` (`taskset_id`, `registry_id`), unless it belongs to another server or team."""
     kept = _read(folder)
     value = kept.get(name)
     if not isinstance(value, str):
@@ -32,7 +32,7 @@ async def linked(folder: Path, name: str) -> str | None:
 
 
 async def link(folder: Path, **ids: str) -> None:
-    """Keep ids; those of another server or team go."""
+    """Store ids, removing those of another server or team."""
     kept, now = _read(folder), await scope()
     if kept.get("scope") != now:
         kept = {}

@@ -1,4 +1,4 @@
-"""`hud serve`: an environment on a TCP port, for agents elsewhere."""
+"""`hud serve`: an environment on a TCP port, for remote agents."""
 
 from __future__ import annotations
 

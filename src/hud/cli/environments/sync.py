@@ -1,4 +1,4 @@
-"""`hud sync`: tasks and environments here, and those of the platform."""
+"""`hud sync`: upload, download and linking of tasks and environments."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 _MOST_SHOWN = 20
-"""Changed rows that are shown one by one."""
+"""Maximum number of changed rows that are shown individually."""
 
 
 @click.group("sync", invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Bring tasks to the platform, or from it, and link environments. Alone: the tasks of this folder, to where they went last."""
+    """Upload and download tasks, and link environments. Alone: upload this folder's tasks to their last taskset."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(tasks, taskset=None, source=Path("."))
 
@@ -33,13 +33,13 @@ def command(ctx: click.Context) -> None:
 @click.argument("taskset", required=False)
 @click.argument("source", metavar="[TASKS]", type=click.Path(path_type=Path), default=Path("."))
 @click.option("--task", "only", metavar="SLUG", help="This task only.")
-@click.option("--force", is_flag=True, help="Send rows that have not changed too.")
+@click.option("--force", is_flag=True, help="Send unchanged rows, too.")
 @click.option(
     "--export",
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the platform's taskset to a .json, .jsonl or .csv file instead.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would change, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, without changing it.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def tasks(
@@ -52,7 +52,7 @@ def tasks(
     yes: bool = False,
     as_json: bool = False,
 ) -> None:
-    """Send TASKS to the platform's TASKSET, which is made if need be. Nothing is removed there."""
+    """Upload TASKS to the platform's TASKSET, which is created if missing. Nothing is removed there."""
     if export is not None:
         run(_export(taskset, source, export, as_json))
         return
@@ -64,11 +64,11 @@ def tasks(
 @click.argument(
     "folder", type=click.Path(path_type=Path, exists=True, file_okay=False), default=Path(".")
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be linked, and link nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be linked, without linking it.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def environment(name: str | None, folder: Path, dry_run: bool, yes: bool, as_json: bool) -> None:
-    """Link FOLDER to the platform's environment NAME; by default, the one that its source is called."""
+    """Link FOLDER to the platform's environment NAME; default: the name in its source."""
     run(_link_environment(name, folder, dry_run=dry_run, yes=yes, as_json=as_json))
 
 
@@ -115,7 +115,7 @@ async def _link_environment(
 
 
 def _declared(folder: Path) -> str:
-    """Return what the environment of a folder is called."""
+    """Return the name of a folder's environment."""
     from hud.environment.sources.declarations import declared_names, entry_of
 
     file = entry_of(folder)
@@ -182,7 +182,7 @@ async def _export(taskset: str | None, source: Path, target: Path, as_json: bool
 
 
 async def _linked(source: Path) -> str:
-    """Return the name of the taskset that this folder's tasks went to last."""
+    """Return the taskset name of this folder's last upload."""
     from hud.cli.environments.links import linked
     from hud.client import connect
 

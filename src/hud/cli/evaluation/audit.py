@@ -81,7 +81,7 @@ def command(
     limit: int | None,
     as_json: bool,
 ) -> int:
-    """Play agents that do none of the work against TASKS, and show the highest reward that each task gives."""
+    """Play agents that do none of the work on TASKS, and show the highest reward of each task."""
     from hud.audit import Audit
     from hud.cli.evaluation.audit_report import show_top
     from hud.cli.evaluation.eval import provider
@@ -141,7 +141,7 @@ async def _play(audit: Audit, solver: Any, limit: int, as_json: bool) -> int:
 
 
 def _sampled(tasks: Taskset, most: int | None) -> Taskset:
-    """Return `most` tasks, evenly spaced."""
+    """Return at most `most` tasks, evenly spaced."""
     if most is None or most >= len(tasks):
         return tasks
     every = len(tasks) / most

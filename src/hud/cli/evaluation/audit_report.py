@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from hud.audit import Audit, AuditReport
 
 SHOWN = 300
-"""Characters of an answer or a tool's result that are shown."""
+"""Maximum characters shown of an answer or a tool's result."""
 
 
 class PhaseRows:
-    """One row for each exploit, printed when it was played against every task."""
+    """Table with a row for each exploit, printed when it was played on every task."""
 
     def __init__(self, audit: Audit) -> None:
         from hud.cli.output import Column, console, count, header
@@ -38,7 +38,7 @@ class PhaseRows:
 
 
 def print_report(report: AuditReport, limit: int) -> None:
-    """Print the tasks with the highest rewards, the findings, and a line that sums them up."""
+    """Print the tasks with the highest rewards, the findings, and a summary line."""
     from hud.cli.output import console, count, lines_of, number, some
 
     out = console()
@@ -76,7 +76,7 @@ def print_report(report: AuditReport, limit: int) -> None:
 
 
 async def show_top(reference: str, most: int, as_json: bool) -> None:
-    """Print the runs of a job with the highest rewards: calls, answer, and the command that shows all of each."""
+    """Print the runs of a job with the highest rewards: calls, answer, and the command for the whole trace."""
     from hud.cli.output import console, count, number, print_json
     from hud.cli.platform_requests import pages
     from hud.client import connect

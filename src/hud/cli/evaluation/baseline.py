@@ -1,4 +1,4 @@
-"""`hud baseline`: record how people and reference solvers do a benchmark's tasks, and show it."""
+"""`hud baseline`: record and show results of people and reference solvers on a benchmark's tasks."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def command() -> None:
     type=click.IntRange(min=1),
     default=5,
     show_default=True,
-    help="Tasks to do, those first that the fewest people did.",
+    help="Number of tasks, least done ones first.",
 )
-@click.option("--dashboard", is_flag=True, help="Do them in the browser; Ctrl-C here ends it.")
-@click.option("--no-browser", is_flag=True, help="With --dashboard: print the address alone.")
+@click.option("--dashboard", is_flag=True, help="Do them in the browser; Ctrl-C here stops.")
+@click.option("--no-browser", is_flag=True, help="With --dashboard: print the address only.")
 @click.option("--port", default=0, help="With --dashboard: its port.  [default: a free one]")
 def record(
     benchmark: str,
@@ -114,7 +114,7 @@ def measure(benchmark: str, split: str, task_ids: str | None) -> None:
 @click.option("-n", "--limit", type=click.IntRange(1), default=40, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(benchmark: str, split: str, task_ids: str | None, limit: int, as_json: bool) -> None:
-    """Show the baseline of BENCHMARK by task: people, their median score and time, and what anchors the score."""
+    """Show the baseline of BENCHMARK by task: number of people, their median score and time, and the score's anchors."""
     from hud.benchmarks.baseline import NO_PEOPLE, Baseline
     from hud.cli.output import console, lines_of, print_json
 
@@ -125,7 +125,7 @@ def show(benchmark: str, split: str, task_ids: str | None, limit: int, as_json: 
         print_json({"benchmark": chosen.name, "tasks": [_row(task, baseline) for task in known]})
         return
     out = console()
-    # A stable sort: those that people did come first, each part in the benchmark's order.
+    # A stable sort: tasks done by people first, each part in the benchmark's order.
     shown = sorted(known, key=lambda task: -len(task.people))[:limit]
     names = ["task", "people", "median score", "median time", "anchored on"]
     for line in lines_of(
@@ -155,7 +155,7 @@ def _tasks(name: str, split: str, task_ids: str | None) -> tuple[Benchmark, Task
 def _at_dashboard(
     benchmark: Benchmark, tasks: Taskset, person: str, port: int, opened: bool
 ) -> list[PersonResult]:
-    """Serve tasks at the dashboard until Ctrl-C, and keep the results; returns them."""
+    """Serve tasks at the dashboard until Ctrl-C, store the results and return them."""
     from datetime import UTC, datetime
 
     from hud import settings

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from hud.benchmarks import Benchmark
 
 NAME = "NAME"
-"""Stands for the names of benchmarks that have the part before the slash in common."""
+"""Placeholder of the part after the slash in benchmarks' names."""
 
 
 @click.group(name="benchmarks")
@@ -41,7 +41,7 @@ def install(names: tuple[str, ...]) -> None:
 
 
 def print_benchmarks(*, as_json: bool) -> None:
-    """Print every benchmark; those that differ in the part after a slash share a row."""
+    """Print every benchmark; names that differ only after the slash share a row."""
     from hud.benchmarks import SPLITS, benchmarks
     from hud.cli.output import console, lines_of, print_json, wrapped
 

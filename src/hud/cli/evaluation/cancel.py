@@ -1,4 +1,4 @@
-"""`hud cancel`: stop rollouts that the platform plays."""
+"""`hud cancel`: cancel rollouts on the platform."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hud.errors import UsageError
 def command(
     job: str | None, trace_id: str | None, everything: bool, yes: bool, as_json: bool
 ) -> None:
-    """Cancel the rollouts of JOB that the platform plays and that are not over."""
+    """Cancel the unfinished rollouts of JOB on the platform."""
     if (job is not None) + (trace_id is not None) + everything != 1:
         raise UsageError("Say what to cancel: a JOB, --trace-id ID, or --all.")
     if everything and not yes and not as_json and console().is_terminal:
@@ -31,7 +31,7 @@ def command(
         print_json(answer)
     elif "status" in answer:
         done = answer["status"] == "accepted"
-        click.echo("Cancelled." if done else "There was nothing to cancel: it is over.")
+        click.echo("Cancelled." if done else "Nothing to cancel: it has ended.")
     else:
         cancelled = answer.get("cancelled", answer.get("total_tasks_cancelled", 0))
         click.echo(f"Cancelled {count(cancelled, 'rollout')}.")

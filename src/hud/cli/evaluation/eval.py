@@ -1,6 +1,6 @@
-"""`hud eval`: play tasks with an agent, watch the rewards come in, and read what they mean.
+"""`hud eval`: play tasks with an agent, with progress and a report.
 
-It reads the command line and calls `Taskset.run`; playing, grading and recording are not its business.
+It parses the command line and calls `Taskset.run`, which plays, grades and records.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
 MANY_PAID_RUNS = 50
-"""From this many runs with a provider's model on, the command asks before it spends."""
+"""Number of runs with a provider's model from which the command asks for confirmation."""
 FULL_STEPS = 100
 """Model calls in one run under --full."""
 SECONDS = click.FloatRange(min=0, min_open=True)
@@ -186,7 +186,7 @@ def command(
 
 
 def _warn_of_shells(tasks: Taskset) -> None:
-    """Say where an agent would execute commands on this machine as the user who runs this."""
+    """Warn about tools that execute an agent's commands on this machine as the current user."""
     from hud.eval.runtimes.host_shells import shells_outside
 
     for name, tools in shells_outside(tasks).items():
@@ -198,9 +198,9 @@ def _warn_of_shells(tasks: Taskset) -> None:
 
 
 def provider(runtime: str | None, source: Path | None) -> Provider | None:
-    """Return the runtime that the option names; None lets the evaluation choose.
+    """Return the runtime of the option; None: the default of the evaluation.
 
-    Without `source`, environments are loaded from the files that they were made in.
+    Without `source`, environments are loaded from their files.
     """
     import hud.eval
     from hud.errors import UsageError
@@ -248,13 +248,13 @@ async def _play(
     from hud.eval import HostedRuntime
     from hud.eval.rollouts import prepare
 
-    await prepare(who)  # An agent that cannot be made ready must leave no empty job behind.
+    await prepare(who)  # A failed preparation must not leave an empty job.
     job, finished = await open_job(resume, tasks, group, who.model_name)
     missing = len(tasks) * job.group - len(finished)
     stop = SpokenStop()
     if isinstance(where, HostedRuntime):
         stop = LeavingStop(where.detach)
-        # The platform decides how many of its queue it plays at a time.
+        # The platform decides on the concurrency of its queue.
         max_concurrent = max_concurrent or max(1, missing)
     try:
         with (

@@ -17,9 +17,9 @@ import click
     show_default=True,
 )
 def command(job: str, output: Path) -> None:
-    """Write the runs of JOB, one a line: messages, token ids, logprobs, states, reward.
+    """Write the runs of JOB, one per line: messages, token ids, logprobs, states, reward.
 
-    Pictures of the runs are written to a folder beside the file, named after it.
+    Pictures are written to a folder next to the file, with the same name.
     """
     from hud.cli.platform_requests import run
 
@@ -36,7 +36,7 @@ async def _export(reference: str, output: Path) -> None:
     job = await connect().get(f"/v2/jobs/{reference}")
     written = shown = 0
     beside = output.with_name(f"{output.stem}.pictures")
-    # Beside its place, then moved there: a reader never sees half a file.
+    # Written to a temporary file and renamed, so that no partial file is visible.
     partial = output.with_name(output.name + ".partial")
     try:
         with partial.open("wb") as file:

@@ -1,4 +1,4 @@
-"""`hud jobs`: what was evaluated."""
+"""`hud jobs`: recorded evaluations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 @click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(job: str | None, limit: int, as_json: bool) -> None:
-    """List the newest jobs, or show JOB and its runs (the start of an id will do)."""
+    """List the newest jobs, or show JOB and its runs (by an id or its start)."""
     from hud.cli.platform_requests import run
 
     run(_list(limit, as_json) if job is None else _show(job, limit, as_json))
@@ -30,7 +30,7 @@ async def _list(limit: int, as_json: bool) -> None:
     if not jobs:
         console().print("No job is recorded yet. Try: hud eval TASKS AGENT")
         return
-    # The year is left out where it is this one for all.
+    # Without the year, if all are of this year.
     year = datetime.now(UTC).strftime("%Y-")
     since = len(year) if all(job["created_at"].startswith(year) for job in jobs) else 0
     rows = [
@@ -100,7 +100,7 @@ def _table(runs: list[dict[str, Any]]) -> list[str]:
     names = ["trace", "task", "#", "reward", "steps", "tokens", "time", *["cost"] * priced, "end"]
     rows = [_cells(run, None, priced) for run in runs]
     lines = lines_of(names, rows, left=["trace", "task", "end"], shrinks="task")
-    if any("…" in one for one in lines):  # Too long with the names of the arguments.
+    if any("…" in one for one in lines):  # Too long with argument names.
         rows = [_cells(run, console().width // 4, priced) for run in runs]
         lines = lines_of(names, rows, left=["trace", "task", "end"], shrinks="task")
     return lines

@@ -1,4 +1,4 @@
-"""The AGENT argument: from what a person types to something that plays runs.
+"""The AGENT argument: conversion to an agent.
 
 SLUG                   a model of this machine, of the platform that HUD_API_URL names, or of a provider
 claude, openai, operator, gemini, gemini_cua
@@ -34,7 +34,7 @@ ORACLE = "oracle"
 
 
 def parse_settings(given: tuple[str, ...]) -> dict[str, Any]:
-    """Return `k=v` pairs as settings: values are JSON where they parse, text where not; dots nest."""
+    """Return `k=v` pairs as settings: values are JSON if they parse, else text; dots nest."""
     found: dict[str, Any] = {}
     for key, text in pairs("config", "KEY=VALUE", given, empty=True):
         value: Any = text
@@ -57,7 +57,7 @@ def player(
     *,
     oracle: Callable[[], Agent] | None = None,
 ) -> Agent:
-    """Return the agent that the arguments name; `oracle` makes the one of the tasks, where they have one."""
+    """Return the agent of the arguments; `oracle` creates that of the tasks, if they have one."""
     if agent is None and model is None:
         raise UsageError(
             f"Which agent? Give a model's slug (hud models list), one of {', '.join(KINDS)} and {HUMAN}, "
@@ -85,7 +85,7 @@ def player(
 
 
 def is_paid(agent: str | None, model: str | None) -> bool:
-    """Say whether a provider is likely to be asked, which costs money."""
+    """Return True if a provider's model is probably used, which costs money."""
     return agent in KINDS or kind_of_model(agent or model or "") is not None
 
 
@@ -99,7 +99,7 @@ def _is_address(model: str) -> bool:
 
 
 def _at_address(url: str, config: dict[str, Any]) -> Agent:
-    """Return the agent that plays with a model of the server at `url`."""
+    """Return an agent with a model of the server at `url`."""
     if config.get("base_url"):
         raise UsageError(f"--model {url} is the server's address; leave base_url out of --config.")
     name = config.get("model") or only_model(url, config.get("api_key") or settings.load().api_key)
@@ -135,7 +135,7 @@ def _human(config: dict[str, Any]) -> HumanAgent:
 
 
 def _from_file(target: str, config: dict[str, Any]) -> Agent:
-    """Load an agent from `path.py:name`; the name is `agent` where none is given."""
+    """Load an agent from `path.py:name`; default name: `agent`."""
     text, _, name = target.partition(":")
     path = Path(text)
     if not path.is_file():
@@ -145,7 +145,7 @@ def _from_file(target: str, config: dict[str, Any]) -> Agent:
     if value is None:
         raise UsageError(f"{path} defines no {name or 'agent'!r}; name it: {path}:NAME.")
     if isinstance(value, Agent):
-        # A ready agent has its settings; the number of steps is the one that the command always gives.
+        # An agent object has its settings; the command always passes the number of steps.
         if set(config) - {"max_steps"}:
             raise UsageError(
                 f"{target} is a ready agent and takes no --config; set {_names(config)} there."
@@ -162,14 +162,14 @@ def _from_file(target: str, config: dict[str, Any]) -> Agent:
 
 
 def _script(said: str, script: Agent, config: dict[str, Any]) -> Agent:
-    """Return a script of the whole run; the number of steps is no matter of its own, other settings are refused."""
+    """Return a script of the whole run; the number of steps is ignored, other settings are rejected."""
     if set(config) - {"max_steps"}:
         raise UsageError(f"{said} is a script of the whole run and takes no {_names(config)}.")
     return script
 
 
 def _accepted(made: type[Agent], config: dict[str, Any]) -> dict[str, Any]:
-    """Leave the number of steps out for a class that does not take it; refuse other unknown settings."""
+    """Remove the number of steps for a class without it; reject other unknown settings."""
     parameters = inspect.signature(made).parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return config

@@ -43,11 +43,11 @@ LEAVING_SECONDS = 3.0
 
 
 class SpokenStop(StopSignal):
-    """A stop signal that answers the first Ctrl-C at once: grading what is in flight may take a while."""
+    """A stop signal that responds to the first Ctrl-C immediately: active rollouts may take a while."""
 
     answer: Callable[[str], None] | None = None
     left = False
-    """True when the platform was left to play on alone."""
+    """True if the platform continues without this command."""
 
     def request(self) -> None:
         first = not self.stopping
@@ -57,7 +57,7 @@ class SpokenStop(StopSignal):
 
 
 class LeavingStop(SpokenStop):
-    """Ctrl-C while the platform plays: the first leaves it to that, a second soon after it cancels the rollouts."""
+    """Handler of Ctrl-C during remote rollouts: the first leaves them to the platform, a second soon after cancels them."""
 
     def __init__(self, leave: Callable[[], None]) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class LeavingStop(SpokenStop):
 
 
 class Watch:
-    """Hears of every run that ends, and prints a row about it."""
+    """Progress of an evaluation, with a printed row for every finished run."""
 
     def __init__(self, total: int, *, verbose: int = 0) -> None:
         self.total = total
@@ -101,7 +101,7 @@ class Watch:
         ]
 
     def begin(self, name: str) -> None:
-        """Print what is played, and the header."""
+        """Print a description of the evaluation, and the header."""
         self.out.print(f"{name}: {count(self.total, 'run')}", markup=False)
         if self.total:
             self.out.print(header([*self._columns, Column("task", 0, right=False)]))
@@ -114,7 +114,7 @@ class Watch:
         self.show(run)
 
     def show(self, run: Run) -> None:
-        """Print a row about a run that ended, and below it a failure that is the first of its cause."""
+        """Print a row for a finished run, and below it the first failure of each cause."""
         numbers = row(
             self._columns,
             [
@@ -133,7 +133,7 @@ class Watch:
             self.out.print(line, markup=False)
 
     def say(self, text: str) -> None:
-        """Print a line about the whole."""
+        """Print a summary line."""
         self.out.print(text, markup=False)
 
     @property
@@ -143,7 +143,7 @@ class Watch:
 
     @property
     def left(self) -> float | None:
-        """Estimated seconds to the end, by the runs that have ended; None at the end."""
+        """Estimated seconds to the end, by the finished runs; None at the end."""
         elapsed = monotonic() - self._began
         return elapsed / self.done * (self.total - self.done) if self.done < self.total else None
 
@@ -169,7 +169,7 @@ class LiveWatch(Watch):
         self.line = bar.add_task("", total=total, mean="–")
 
     def show(self, run: Run) -> None:
-        # All of a small evaluation scroll by; of a large one, those that failed.
+        # All runs of a small evaluation are printed; of a large one, failures.
         if self.total <= 200 or run.failed or self.verbose:
             super().show(run)
         self.bar.update(self.line, completed=self.done, mean=self.mean)
@@ -179,9 +179,9 @@ class LiveWatch(Watch):
 def progress(
     name: str, total: int, stop: SpokenStop, *, quiet: bool, verbose: int, plain: bool = False
 ) -> Iterator[Watch]:
-    """Show the progress of `total` runs, and answer requests to stop, while inside.
+    """Show the progress of `total` runs, and handle stop requests, within the context.
 
-    `plain` leaves the live line away: somebody else writes on the terminal.
+    `plain` omits the live line, for other output on the terminal.
     """
     with _watch(total, quiet=quiet, verbose=verbose, plain=plain) as watch:
         stop.answer = watch.say
@@ -213,7 +213,7 @@ def _watch(total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Wa
 
 
 def _outcome(run: Run) -> str:
-    """Say how a run ended, where it was not simply done."""
+    """Return how a run ended; "" for a regular end."""
     if run.error is not None:
         return "  cancelled" if run.failure_kind is None else f"  {run.failure_kind} failed"
     if run.trace.stop_reason not in (None, "done"):

@@ -1,4 +1,4 @@
-"""Report of `hud eval`: the figures, their limits, and the next commands."""
+"""Report of `hud eval`: statistics, notes, and next commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hud.eval.results.intervals import with_interval
 
 
 def statistics(job: Job, finished: Sequence[RunSummary]) -> JobStatistics:
-    """Return the statistics of a job, with what was finished before it was resumed."""
+    """Return the statistics of a job, including runs before its resumption."""
     return job_statistics(_summaries(job, finished))
 
 
@@ -25,7 +25,7 @@ def _summaries(job: Job, finished: Sequence[RunSummary]) -> list[RunSummary]:
 
 
 def percentile(scored: BaselineScore) -> tuple[str, str]:
-    """Return the row of a job's score against the baseline of its benchmark, with what it stands on."""
+    """Return the row of a job's score against its benchmark's baseline, with its basis."""
     found = scored.interval
     mean = with_interval(scored.mean, *((found.low, found.high) if found else (None, None)))
     return "percentile", f"{mean}  {scored.label}"
@@ -65,7 +65,7 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
 
 
 def print_job(job: Job, finished: Sequence[RunSummary], again: EvalCommand) -> None:
-    """Print the table, what gave no signal, where the job is, and what to type next."""
+    """Print the table, tasks without signal, the job's location, and next commands."""
     out = console()
     numbers = statistics(job, finished)
     out.print()
@@ -117,7 +117,7 @@ def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
 
 
 def notes(job: Job, numbers: JobStatistics) -> list[str]:
-    """Return what a reader must know beside the numbers: failures, tasks without signal, an early stop."""
+    """Return notes on the numbers: failures, tasks without signal, an early stop."""
     said: list[str] = []
     failed = [
         FailedRun(run.failure_kind, run.error, run.slug, run.trace_id)
@@ -142,7 +142,7 @@ def notes(job: Job, numbers: JobStatistics) -> list[str]:
 
 
 def failure_lines(failed: Sequence[FailedRun]) -> list[str]:
-    """Return failures by cause: how many, whose fault, the error with its place, and a run to look at."""
+    """Return failures by cause: number, kind, the error with its place, and an example run."""
     lines: list[str] = []
     for cause in causes(failed):
         first, *more = wrapped(f"{cause.kind}: {cause.error}", 8)
@@ -152,7 +152,7 @@ def failure_lines(failed: Sequence[FailedRun]) -> list[str]:
 
 
 def next_steps(job: Job, numbers: JobStatistics, again: EvalCommand) -> list[str]:
-    """Return commands worth typing now."""
+    """Return the suggested next commands."""
     steps: list[tuple[str, str]] = []
     mine = job.id[:12]
     if job.interrupted or numbers.measured < numbers.runs:
@@ -165,7 +165,7 @@ def next_steps(job: Job, numbers: JobStatistics, again: EvalCommand) -> list[str
         steps.append((f"hud trace {job.runs[0].trace_id[:12]}", "every step of one run"))
     steps.append((f"hud jobs {mine}", "this table again"))
     steps.append((f"hud export {mine} -o trajectories.jsonl", "the runs as training data"))
-    room = console().width - 6  # Their indent, and the mark of a comment.
+    room = console().width - 6  # Indent and comment mark.
     width = max(len(command) for command, _ in steps)
     if width + max(len(reason) for _, reason in steps) > room:
         width = 0

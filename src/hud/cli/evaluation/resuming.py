@@ -1,4 +1,4 @@
-"""Opening the job that `hud eval` adds to: a new one, or an earlier one with the runs that it has."""
+"""The job of `hud eval`: a new one, or a resumed one with its runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hud.eval.results.run_summary import elapsed
 async def open_job(
     resume: str | None, tasks: Taskset, group: int | None, model: str | None
 ) -> tuple[Job, list[RunSummary]]:
-    """Return a job, and its finished runs; a new job has none.
+    """Return a job and its finished runs; a new job has none.
 
-    Raises `NotFoundError` for a job that is not on record, and `UsageError` for one of other tasks.
+    Raises `NotFoundError` for an unknown job, and `UsageError` for one of other tasks.
     """
     if resume is None:
         name = f"{tasks.name} · {model}" if model else tasks.name
@@ -46,6 +46,6 @@ async def open_job(
 
 
 def summary(row: dict[str, Any]) -> RunSummary:
-    """Return what statistics and resuming need of a recorded run."""
+    """Return a recorded run's summary, for statistics and resuming."""
     own = {field.name: row[field.name] for field in fields(RunSummary) if field.name != "seconds"}
     return RunSummary(**own, seconds=elapsed(row["started_at"], row["ended_at"]))

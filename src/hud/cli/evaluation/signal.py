@@ -1,4 +1,4 @@
-"""`hud signal`: how much a policy can learn from each task of a job."""
+"""`hud signal`: training signal of each task of a job."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 )
 @click.argument("job")
 @click.option(
-    "--group", type=click.IntRange(min=2), help="Runs of a group.  [default: the job's largest]"
+    "--group", type=click.IntRange(min=2), help="Group size.  [default: the job's largest]"
 )
 @click.option(
     "--pass-mark",
     type=float,
     default=1.0,
     show_default=True,
-    help="Reward from which on a run passes.",
+    help="Minimum reward of a passed run.",
 )
 @click.option(
     "--against",
@@ -41,7 +41,7 @@ def command(
     limit: int,
     as_json: bool,
 ) -> None:
-    """Show what each task of JOB teaches the policy that played it, and propose a curriculum."""
+    """Show the training signal of each task of JOB for its policy, and propose a curriculum."""
     from hud.cli.platform_requests import run
 
     run(_show(job, group, pass_mark, against, limit, as_json))
@@ -124,7 +124,7 @@ async def _played(reference: str) -> tuple[str, list[RunSummary], dict[str, dict
 
 
 async def _difficulty(reference: str) -> tuple[str, dict[str, float]]:
-    """Return who played a job, and the mean reward of each task."""
+    """Return the agent of a job, and the mean reward of each task."""
     from statistics import fmean
 
     from hud.eval.results.statistics import rewards_by_task

@@ -1,4 +1,4 @@
-"""Source of what `hud eval` plays: tasks of TASKS or of a benchmark, and the file in which their environment is made."""
+"""Source of `hud eval`: tasks of TASKS or of a benchmark, and the file of their environment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TaskSource:
-    """Tasks, the path that a runtime of another process loads their environment from, and what makes their solver."""
+    """Tasks, the path of their environment for other processes, and the factory of their solver."""
 
     tasks: Taskset
     path: Path | None
-    """None for a benchmark: each of its environments has a file of its own."""
+    """None for a benchmark, whose environments have separate files."""
     oracle: Callable[[], Agent] | None = None
-    """Raises `UsageError` where a benchmark has none."""
+    """Raises `UsageError` for a benchmark without a solver."""
     has_oracle: bool = False
 
 
@@ -47,7 +47,7 @@ def _of_benchmark(name: str, split: str) -> TaskSource:
 
 
 def _load(source: Path) -> Taskset:
-    """Return the tasks in a file or folder or, where there is none of this name, the platform's taskset."""
+    """Return the tasks in a file or folder, or else the platform's taskset of this name."""
     from hud.eval import Taskset
 
     if source.exists() or source.suffix in (".py", ".json", ".jsonl"):
@@ -61,7 +61,7 @@ def _load(source: Path) -> Taskset:
 
 
 def chosen(tasks: Taskset, task_ids: str | None, everything: bool) -> Taskset:
-    """Return the tasks that the options name: some, all, or the first."""
+    """Return the selected tasks: some, all, or the first."""
     if task_ids is None:
         return tasks if everything else tasks.filter([tasks[0].slug])
     wanted = [part.strip() for part in task_ids.split(",") if part.strip()]

@@ -16,10 +16,10 @@ import click
 @click.option(
     "--spans",
     is_flag=True,
-    help="Show what was told beside the steps instead: robots, files that changed, timed functions.",
+    help="Show spans instead of steps: robots, changed files, timed functions.",
 )
 def command(trace_id: str, as_json: bool, full: bool, spans: bool) -> None:
-    """Show everything that happened in one run (the start of its id will do)."""
+    """Show the steps of a run (by its id or the id's start)."""
     from hud.cli.platform_requests import run
 
     run(_show_spans(trace_id, as_json) if spans else _show(trace_id, as_json, full))
@@ -68,7 +68,7 @@ async def _show(reference: str, as_json: bool, full: bool) -> None:
 
 
 def _print_steps(trace: Any, full: bool, indent: str = "") -> None:
-    """Print the steps of a trace, those of the traces nested in it further to the right."""
+    """Print the steps of a trace, with nested traces indented."""
     from hud.cli.output import console
 
     out = console()
@@ -82,7 +82,7 @@ def _print_steps(trace: Any, full: bool, indent: str = "") -> None:
 
 
 def _told(step: Any) -> list[tuple[str, str]]:
-    """Return what a step has to say, as (who, text)."""
+    """Return a step as (source, text)."""
     import json
 
     from hud.trace import AgentStep, SubagentStep, ToolStep
@@ -113,7 +113,7 @@ def _told(step: Any) -> list[tuple[str, str]]:
 
 
 def _played(step: Any) -> str:
-    """Return a subagent's tool, its model, what its run was worth and where that is on record."""
+    """Return a subagent's tool, model and reward, and the command for its run."""
     from hud.cli.output import number
 
     said = step.extra

@@ -1,4 +1,4 @@
-"""`hud models add | fork`: models of weights that are there already."""
+"""`hud models add | fork`: models from existing weights."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from hud.errors import ConflictError, NotFoundError, PlatformError
 @click.command()
 @click.argument("source")
 @click.option("--name", help="Slug of the model.")
-@click.option("--url", help="Ask a provider at this URL; SOURCE is then the model's name.")
+@click.option("--url", help="A provider's URL; SOURCE is then the model's name.")
 @click.option(
     "--dialect", type=click.Choice(["openai", "anthropic", "gemini"]), help="What it speaks."
 )
 @click.option("--key-env", help="Environment variable of the server with the provider's key.")
-@click.option("--upstream-model", help="What the provider calls the model.")
-@click.option("--price-in", type=float, help="Dollars for a million prompt tokens.")
-@click.option("--price-out", type=float, help="Dollars for a million completion tokens.")
+@click.option("--upstream-model", help="The provider's name of the model.")
+@click.option("--price-in", type=float, help="Dollars per million prompt tokens.")
+@click.option("--price-out", type=float, help="Dollars per million completion tokens.")
 @training_options
 @as_json_option
 def add(
@@ -72,9 +72,9 @@ def add(
 @training_options
 @as_json_option
 def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
-    """Begin a model at the head of BASE; its files are shared, not copied.
+    """Create a model at the head of BASE; its files are shared, not copied.
 
-    BASE is a model, or a Hugging Face folder or hub id (OWNER/NAME), which is added first where it is not there yet.
+    BASE is a model, or a Hugging Face folder or hub id (OWNER/NAME), which is added first if missing.
     """
     body = {"source_model_id": base, "name": name, "config": training_of(training)}
     try:
@@ -92,11 +92,11 @@ def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
 
 
 def _add_base(source: str) -> str:
-    """Add a folder or hub id as a model that is named for it; return its id."""
+    """Add a folder or hub id as a model of that name; return its id."""
     is_folder = Path(source).is_dir()
     name = Path(source).name if is_folder else source
     verb = "Adding" if is_folder else "Fetching from the Hugging Face hub, and adding"
-    # What is fetched shows its own progress, on stderr like this.
+    # Downloads show their own progress, also on stderr.
     click.echo(f"{source} is no model here yet. {verb} it as {name!r}.", err=True)
     try:
         made = ask("post", "/v2/models/add", {"source": source, "name": name})

@@ -37,7 +37,7 @@ def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
 )
 @as_json_option
 def head(slug: str, target: str | None, as_json: bool) -> None:
-    """Show the checkpoint that serves, or make another one serve."""
+    """Show the head, the checkpoint that serves, or move it."""
     if target is not None:
         moved = ask("put", model_path(slug, "head"), {"checkpoint_id": target})
         if moved["round_the_gate"]:
@@ -81,7 +81,7 @@ def name(slug: str, checkpoint: str, name: str, as_json: bool) -> None:
 @click.argument("slug")
 @as_json_option
 def discard(slug: str, as_json: bool) -> None:
-    """Throw away a gradient that was accumulated for a model and never applied."""
+    """Discard a model's accumulated gradient."""
     from hud.train import TrainingClient
 
     dropped = run(TrainingClient(slug).discard())

@@ -63,7 +63,7 @@ def _playing_options(*tasks: str, group: int) -> Callable[[Function], Function]:
 @click.argument("second")
 @_playing_options("--tasks", group=1)
 def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **playing: Any) -> None:
-    """Play the same tasks with two checkpoints (ids, names, head or base) and tell which is better."""
+    """Compare two checkpoints (ids, names, head or base) on the same tasks."""
     from hud.train.monitoring.scoring import compare as compare_checkpoints
 
     taskset, config, where = _playing(slug, tasks, playing)
@@ -91,21 +91,21 @@ def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **pl
     "--from",
     "source",
     metavar="MODEL",
-    help="Fork of SLUG that has the checkpoint, such as the candidate of a gated training run.",
+    help="Fork of SLUG with the checkpoint, such as the candidate of a gated training run.",
 )
 @click.option(
     "--min-gain",
     type=float,
     default=0.0,
     show_default=True,
-    help="Gain of mean reward that must be exceeded, over all tasks.",
+    help="Gain of mean reward to exceed, over all tasks.",
 )
 @click.option(
     "--max-regression",
     type=float,
     default=0.05,
     show_default=True,
-    help="Largest loss of mean reward that a critical subset may have.",
+    help="Maximum loss of mean reward in a critical subset.",
 )
 @click.option(
     "--critical",
@@ -114,7 +114,7 @@ def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **pl
     help="Tasks, by one of their columns, that must not regress. Repeatable.",
 )
 @click.option(
-    "--force", is_flag=True, help="Promote whatever the gate says; recorded with the checkpoint."
+    "--force", is_flag=True, help="Promote regardless of the gate; recorded with the checkpoint."
 )
 @_playing_options("--taskset", "--tasks", group=5)
 def promote(
@@ -129,7 +129,7 @@ def promote(
     as_json: bool,
     **playing: Any,
 ) -> int:
-    """Make CHECKPOINT the head where it is shown to be better, and to break no critical subset.
+    """Move the head to CHECKPOINT if it is significantly better, without loss in critical subsets.
 
     Plays TASKS with the head and with CHECKPOINT on the same seeds. Exit code 0: promoted; 1: held.
     """
@@ -167,7 +167,7 @@ async def _promote(
     from hud.client import connect
     from hud.train.monitoring.scoring import play
 
-    # A checkpoint that is not there is refused before anything is played.
+    # An unknown checkpoint is rejected before any rollout.
     node = await connect().get(model_path(source, "checkpoints", checkpoint))
     candidate = config.model_copy(update={"model": source})
     played = [(config, "head"), (candidate, node["id"])]
@@ -185,7 +185,7 @@ async def _promote(
 
 
 def _playing(slug: str, tasks: Path, given: dict[str, Any]) -> tuple[Taskset, TrainConfig, Any]:
-    """Return the tasks, the configuration that plays them, and where."""
+    """Return the tasks, their configuration, and the runtime."""
     from hud.eval import Taskset
     from hud.train.config import make_config
     from hud.train.rollouts.runtimes import runtime_named

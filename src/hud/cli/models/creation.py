@@ -21,16 +21,16 @@ from hud.cli.output import console, print_json
     metavar="TASKS",
     type=click.Path(path_type=Path),
     required=True,
-    help="Tasks whose text its tokenizer is learned from.",
+    help="Tasks with the text for its tokenizer.",
 )
 @click.option(
     "--from-job",
-    help="Learn the words of this job's runs, too; `latest`: the newest in which another agent earned something.",
+    help="Also use the text of this job's runs; `latest`: the newest job with rewards above 0 by another agent.",
 )
-@click.option("--vocab-size", type=int, help="Most tokens.  [default: 1024]")
+@click.option("--vocab-size", type=int, help="Maximum vocabulary.  [default: 1024]")
 @click.option("--hidden", type=int, help="Width.  [default: 128]")
 @click.option("--layers", type=int, help="Depth.  [default: 4]")
-@click.option("--max-context", type=int, help="Most tokens of a conversation.  [default: 1024]")
+@click.option("--max-context", type=int, help="Context length in tokens.  [default: 1024]")
 @click.option("--seed", type=int, default=0, show_default=True)
 @runtime_option
 @training_options
@@ -49,7 +49,7 @@ def create(
     max_context: int | None,
     **training: Any,
 ) -> None:
-    """Make a small random model whose tokenizer is learned from the text of a taskset."""
+    """Create a small random model, with a tokenizer trained on the text of a taskset."""
     sizes = {
         "vocab_size": vocab_size,
         "hidden": hidden,
@@ -80,7 +80,7 @@ def create(
 async def _create(
     body: dict[str, Any], source: Path, job: str | None, runtime: str
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the model, and the commands that train it from here."""
+    """Return the model, and the commands to train it."""
     from hud.client import connect
     from hud.eval import Taskset
     from hud.train.rollouts.runtimes import runtime_named

@@ -1,4 +1,4 @@
-"""`hud models`: the group of its commands, and those that list and remove models."""
+"""`hud models`: the command group, with the commands that list and remove models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def list_models(as_json: bool) -> None:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @as_json_option
 def rm(slug: str, yes: bool, as_json: bool) -> None:
-    """Remove a model and the files that are its own."""
+    """Remove a model and its own files."""
     model = ask("get", model_path(slug))
     if not yes and not as_json:
         nodes = ask("get", model_path(slug, "checkpoints"))

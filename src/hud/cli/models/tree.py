@@ -9,7 +9,7 @@ from hud.cli.output import Column, count, header, number, row
 from hud.train.monitoring.plots import loss_per_token
 
 _SHORTEST_FOLD = 4
-"""Fewer uneventful checkpoints in a row than this are drawn one by one."""
+"""Minimum length of a folded stretch of checkpoints."""
 
 
 def draw_tree(
@@ -17,7 +17,7 @@ def draw_tree(
 ) -> Iterator[str]:
     """Yield a line for the base, a header, and a row for each checkpoint in the order in which they were made.
 
-    Unless `everything` is wanted, stretches of checkpoints whose files were deleted are one line.
+    Without `everything`, stretches of checkpoints with deleted files are folded to one line.
     """
     lanes: list[str | None] = [None]
     places: dict[str | None, int] = {None: 0}
@@ -57,7 +57,7 @@ def draw_tree(
 
 
 def _aligned(rows: list[tuple[str, list[str]]]) -> Iterator[str]:
-    """Yield the header and the rows; a row without figures is as long as its text."""
+    """Yield the header and the rows; rows without figures have the length of their text."""
     width = max((len(name) for name, figures in rows if figures), default=0)
     width = max(width, len("  checkpoint"))
     losses = max((len(figures[2]) for _, figures in rows if figures), default=0)
@@ -93,7 +93,7 @@ def _figures(node: dict[str, Any], branch: str | None) -> list[str]:
 
 
 def _folds(nodes: list[dict[str, Any]]) -> dict[int, int]:
-    """Return which nodes are folded away: the last of a stretch with its length, the others with 0."""
+    """Return the folded nodes: the last of a stretch with its length, the others with 0."""
     children: dict[str | None, int] = {}
     for node in nodes:
         parent = node["prev_model_checkpoint_id"]
@@ -120,7 +120,7 @@ def _folds(nodes: list[dict[str, Any]]) -> dict[int, int]:
 
 
 def _waiting(later: list[dict[str, Any]], lanes: list[str | None]) -> set[int]:
-    """Lanes whose newest node still has children to come."""
+    """Lanes with pending children of their newest node."""
     parents = {node["prev_model_checkpoint_id"] for node in later}
     return {place for place, tip in enumerate(lanes) if tip in parents}
 
@@ -157,7 +157,7 @@ _SHOWN = {
 
 
 def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
-    """Return what is known of the step that made a checkpoint, one line each."""
+    """Return a checkpoint's step, metrics and notes, one line each."""
     metrics = node["metrics"]
     counts = [("num_traces", "run"), ("num_datums", "sequence"), ("num_tokens", "token")]
     learned = [count(node[name], noun) for name, noun in counts if node.get(name) is not None]

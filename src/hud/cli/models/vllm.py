@@ -16,7 +16,7 @@ from hud.cli.platform_requests import ask, model_path
 @click.option(
     "--weights",
     type=click.Choice(["folder", "nccl"]),
-    help="How all weights reach them.  [default: folder]",
+    help="Transfer of full weights.  [default: folder]",
 )
 @click.option("--off", is_flag=True, help="Sample on this platform again.")
 @as_json_option
@@ -28,10 +28,10 @@ def vllm(
     off: bool,
     as_json: bool,
 ) -> None:
-    """Have a model sampled on vLLM servers while it is trained here, or tell on which.
+    """Sample a model on vLLM servers while it is trained here, or show its servers.
 
-    The servers are asked when the model is next used. Weights reach them as files, so they must see this platform's home
-    (HUD_HOME) under the same path; with `--weights nccl`, by vLLM's weight transfer.
+    The servers are contacted at the model's next use. Weights are transferred as files, so the servers need access to this
+    platform's HUD_HOME under the same path; with `--weights nccl`, by vLLM's weight transfer.
     """
     if off and urls:
         raise click.UsageError("--off goes without servers.")

@@ -1,1 +1,1 @@
-"""Commands that run the platform, and say where it is and with which keys."""
+"""Commands that run the platform, and configure its address and keys."""

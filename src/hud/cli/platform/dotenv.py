@@ -1,4 +1,4 @@
-"""The user's own settings file: written whole or not at all, and readable by nobody else."""
+"""The user's settings file: written atomically, with mode 0600."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hud.errors import UsageError
 
 
 def keep(home: Path, values: dict[str, str]) -> Path:
-    """Set `KEY=VALUE` lines of `home/.env`; every other line stays as it is. Returns the file."""
+    """Set `KEY=VALUE` lines of `home/.env`; other lines are unchanged. Returns the file."""
     path = home / ".env"
     try:
         home.mkdir(parents=True, exist_ok=True)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         kept = [line for line in lines if _name(line) not in values]
         text = "\n".join([*kept, *(f"{name}={value}" for name, value in values.items())]) + "\n"
-        handle, temporary = tempfile.mkstemp(dir=home, prefix=".env-")  # Mode 0600 from the start.
+        handle, temporary = tempfile.mkstemp(dir=home, prefix=".env-")  # Created with mode 0600.
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(temporary, path)

@@ -1,4 +1,4 @@
-"""`hud keys`: who may use the platform, and for what."""
+"""`hud keys`: API keys of the platform, with scopes and limits."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def command() -> None:
     type=click.Choice(("read", "run", "train", "admin")),
     default="train",
     show_default=True,
-    help="What it may do; each holds those before it.",
+    help="Permissions; each scope includes those before it.",
 )
-@click.option("--team", help="Team it belongs to; a new name makes a new team. Default: yours.")
+@click.option("--team", help="Its team; a new name creates a team. Default: yours.")
+@click.option("--expires", metavar="TIME", help="Lifetime, such as 12h or 30d; default: unlimited.")
 @click.option(
-    "--expires", metavar="TIME", help="How long it lasts, such as 12h or 30d; default: for ever."
+    "--requests-per-minute", type=click.IntRange(min=1), help="Maximum requests per minute."
 )
-@click.option("--requests-per-minute", type=click.IntRange(min=1), help="Most requests a minute.")
-@click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Most tokens a minute.")
-@click.option("--quiet", "-q", is_flag=True, help="Print the key and nothing else.")
+@click.option("--tokens-per-minute", type=click.IntRange(min=1), help="Maximum tokens per minute.")
+@click.option("--quiet", "-q", is_flag=True, help="Print the key only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def create(
     name: str,
@@ -48,12 +48,12 @@ def create(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Make a key and show it, once."""
+    """Create a key and show it, once."""
     body = {
         "name": name,
         "scopes": [scopes],
         "team": team,
-        "expires_in": None if expires is None else _duration(expires),
+        "expires_in": None if expires is None else duration(expires),
         "requests_per_minute": requests_per_minute,
         "tokens_per_minute": tokens_per_minute,
     }
@@ -86,7 +86,7 @@ def list_keys(as_json: bool) -> None:
             key["name"],
             ", ".join(key["scopes"]),
             key["start"] + "…",
-            _state(key),
+            key_state(key),
             (key["last_used_at"] or "never")[:16].replace("T", " "),
         )
     console().print(shown)
@@ -101,13 +101,15 @@ def revoke(reference: str, as_json: bool) -> None:
     tell(as_json, revoked, f"Revoked {revoked['name']} ({revoked['start']}…).")
 
 
-def _state(key: dict[str, Any]) -> str:
+def key_state(key: dict[str, Any]) -> str:
+    """Return whether a key opens anything, and until when, in short."""
     if key["revoked_at"]:
         return "revoked"
     return f"until {key['expires_at'][:16].replace('T', ' ')}" if key["expires_at"] else "valid"
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """Return a time such as 45m, 12h or 30d in seconds. Raises `UsageError` for what is none."""
     match = re.fullmatch(r"(\d+)\s*([smhd])", text.strip().lower())
     if match is None or int(match[1]) == 0:
         raise UsageError(f"{text!r} is no time; write 45m, 12h or 30d.")

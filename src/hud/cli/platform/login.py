@@ -23,7 +23,7 @@ _ENDINGS = {
 @click.command("login")
 @click.option("--quiet", "-q", is_flag=True, help="Open no browser.")
 def command(quiet: bool) -> None:
-    """Log this machine in at HUD_API_URL: confirm a code in the browser, with a key that you have."""
+    """Log this machine in at HUD_API_URL, by confirming a code in the browser with an existing key."""
     now = settings.load()
     if now.api_url is None:
         raise UsageError(
@@ -44,7 +44,7 @@ def command(quiet: bool) -> None:
 
 
 def _wait(client: httpx.Client, begun: dict[str, Any]) -> dict[str, Any]:
-    """Ask until the person has decided."""
+    """Poll until the login is confirmed or refused."""
     interval = float(begun.get("interval") or 5)
     until = time.monotonic() + float(begun["expires_in"])
     while time.monotonic() < until:

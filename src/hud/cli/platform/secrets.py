@@ -1,4 +1,4 @@
-"""`hud secrets`: a team's own keys for providers and vLLM servers."""
+"""`hud secrets`: a team's keys for providers and vLLM servers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hud.client import connect
 
 @click.group("secrets")
 def command() -> None:
-    """Keep keys of providers for your team on the platform, for `--key-env` and for providers' own models."""
+    """Store providers' keys for your team on the platform, for `--key-env` and for providers' own models."""
 
 
 @command.command("set")
 @click.argument("name", metavar="NAME_API_KEY")
 def set_secret(name: str) -> None:
-    """Keep a key; its value is asked for, or read from standard input."""
+    """Store a key; its value is prompted for, or read from standard input."""
     if sys.stdin.isatty():
         value = click.prompt("Value", hide_input=True, err=True)
     else:
@@ -46,6 +46,6 @@ def list_secrets(as_json: bool) -> None:
 @command.command("remove")
 @click.argument("name", metavar="NAME_API_KEY")
 def remove(name: str) -> None:
-    """Forget a key."""
+    """Delete a key."""
     run(connect().delete(f"/v2/secrets/{name}"))
     click.echo(f"Removed {name}.")

@@ -1,4 +1,4 @@
-"""`hud set`: settings kept for this user."""
+"""`hud set`: stored settings of this user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hud.errors import UsageError
 @click.command("set")
 @click.argument("pairs", metavar="KEY=VALUE...", nargs=-1, required=True)
 def command(pairs: tuple[str, ...]) -> None:
-    """Keep settings in HUD_HOME/.env, which only this user can read."""
+    """Store settings in HUD_HOME/.env, which only this user can read."""
     values: dict[str, str] = {}
     for pair in pairs:
         name, separator, value = pair.partition("=")

@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     type=click.IntRange(min=0),
     default=1,
     show_default=True,
-    help="Processes that play the rollouts which clients submit.",
+    help="Worker processes for submitted rollouts.",
 )
 @click.option(
     "--engines",
     type=click.IntRange(min=1),
     default=4,
     show_default=True,
-    help="Most processes that sample and train; each model has one while there are enough.",
+    help="Maximum engine processes, for sampling and training; up to one per model.",
 )
 @click.option(
     "--connections",
     type=click.IntRange(min=16),
     default=4096,
     show_default=True,
-    help="Most connections at a time; beyond them, the one that has waited longest for a request is closed.",
+    help="Maximum connections; beyond it, the connection with the longest idle time is closed.",
 )
 @click.option(
     "--build-limit",
     "build_limits",
     multiple=True,
     metavar="NAME=NUMBER",
-    help="Of one build of an environment: seconds, files, bytes (unpacked), archive_bytes.",
+    help="Limit of an environment's build: seconds, files, bytes (unpacked), archive_bytes.",
 )
 def command(
     host: str,

@@ -10,9 +10,9 @@ from hud.errors import UsageError
 
 @click.command("view", epilog="For a team, with keys: hud up")
 @click.option("--port", default=0, metavar="PORT", help="Port of 127.0.0.1; default: a free one.")
-@click.option("--no-browser", is_flag=True, help="Print the address, and open nothing.")
+@click.option("--no-browser", is_flag=True, help="Print the address, without opening it.")
 def command(port: int, no_browser: bool) -> None:
-    """Open the dashboard over what was recorded on this machine; no server is needed."""
+    """Open the dashboard of this machine's records; no server is needed."""
     from hud.platform.config import PlatformConfig
     from hud.platform.local_server import view
 

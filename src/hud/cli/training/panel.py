@@ -37,7 +37,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 class Lines(Reporter):
-    """One plain line for each thing that happened."""
+    """Reporter with a plain line for each event."""
 
     def __init__(self, config: TrainConfig, out: Console) -> None:
         self.config = config
@@ -61,7 +61,7 @@ class Lines(Reporter):
         self._say(row(columns, [text for _, _, text in cells]))
 
     def _left(self, done: int) -> float | None:
-        """Estimated seconds to the end, by the steps of this process; None at the end."""
+        """Estimated seconds to the end, by this process's steps; None at the end."""
         here = done - self._first
         if here <= 0 or done >= self.config.steps:
             return None
@@ -78,7 +78,7 @@ class Lines(Reporter):
             )
 
     def note(self, text: str) -> None:
-        # Commands in it are copied: the terminal wraps them, not this.
+        # Contains commands for copying: left to the terminal's wrapping.
         self.out.print(f"note: {text}", markup=False, soft_wrap=True)
 
     def _say(self, line: str) -> None:
@@ -86,7 +86,7 @@ class Lines(Reporter):
 
 
 class LivePanel(Lines):
-    """The state of training at a glance."""
+    """Live panel of the training's state."""
 
     def __init__(self, config: TrainConfig, out: Console, stop: StopSignal) -> None:
         super().__init__(config, out)
@@ -152,7 +152,7 @@ class LivePanel(Lines):
 
 @contextmanager
 def reporter(config: TrainConfig, stop: StopSignal, *, quiet: bool) -> Iterator[Reporter]:
-    """Show training, while inside."""
+    """Show the training, within the context."""
     out = console()
     if quiet:
         yield Reporter()
@@ -165,7 +165,7 @@ def reporter(config: TrainConfig, stop: StopSignal, *, quiet: bool) -> Iterator[
 
 
 def _figures(metrics: dict[str, float]) -> list[str]:
-    """Return the numbers of a step that are worth watching, the reward first."""
+    """Return the main metrics of a step, the reward first."""
     if not metrics:
         return [""]
     groups, flat = metrics.get("groups_drawn:sum", 0), metrics.get("groups_without_spread:sum", 0)
@@ -186,11 +186,11 @@ def _figures(metrics: dict[str, float]) -> list[str]:
 def _cells(
     step: int, steps: int, metrics: dict[str, float], left: float | None
 ) -> list[tuple[str, int, str]]:
-    """Return a step's row: name, width and text of each column. It takes 80 characters at most."""
+    """Return a step's row: name, width and text of each column, at most 80 characters in all."""
     groups, flat = metrics.get("groups_drawn:sum", 0), metrics.get("groups_without_spread:sum", 0)
     subagents = metrics.get("subagent_reward:mean")
     made = round(metrics.get("model_step", step))
-    if made != step:  # The model was trained before this run.
+    if made != step:  # The model had earlier runs.
         more = ("saved as", 9, f"step-{made}")
     elif subagents is not None:
         more = ("subagents", 9, number(subagents))

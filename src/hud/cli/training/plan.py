@@ -1,4 +1,4 @@
-"""`hud plan`: what a training run would need, and how fast it would be."""
+"""`hud plan`: estimates of a training run's memory, cost and speed."""
 
 from __future__ import annotations
 
@@ -20,41 +20,37 @@ if TYPE_CHECKING:
     name="plan",
     epilog="""Memory and cost of large models:  hud plan --gpu-hour 2.50
 
-What more environments, or sampling ahead, would bring a run that has begun:  hud plan my-policy --simulate --max-lag 2""",
+Effect of more environments, or of asynchronous sampling, on an existing run:  hud plan my-policy --simulate --max-lag 2""",
 )
 @click.argument("model", required=False)
-@click.option("--simulate", is_flag=True, help="Simulate MODEL's training from what it recorded.")
-@click.option(
-    "--job", help="The job to take rollouts from; the model's newest training by default."
-)
+@click.option("--simulate", is_flag=True, help="Simulate MODEL's training from its records.")
+@click.option("--job", help="Job with the rollouts; default: the model's newest training.")
 @click.option(
     "--most", type=click.IntRange(1), default=256, show_default=True, help="Rollouts to read."
 )
 @click.option("--steps", type=click.IntRange(1), help="Optimizer steps.")
-@click.option("--group", type=click.IntRange(1), help="Runs of a task.")
-@click.option("--tasks-per-step", type=click.IntRange(1), help="Tasks that a step learns from.")
-@click.option(
-    "--max-lag", type=click.IntRange(0), multiple=True, help="May be given more than once."
-)
+@click.option("--group", type=click.IntRange(1), help="Group size.")
+@click.option("--tasks-per-step", type=click.IntRange(1), help="Groups per step.")
+@click.option("--max-lag", type=click.IntRange(0), multiple=True, help="Repeatable.")
 @click.option(
     "--environments",
     type=click.IntRange(1),
     multiple=True,
-    help="Rollouts at a time; more than once.",
+    help="Concurrent rollouts. Repeatable.",
 )
 @click.option("--samplers", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--trainers", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--apart", is_flag=True, help="Sampling and training have devices of their own.")
+@click.option("--apart", is_flag=True, help="Separate devices for sampling and training.")
 @click.option("--gpu-memory", type=float, default=80.0, show_default=True, help="GiB.")
 @click.option("--gpu-bandwidth", type=float, default=3.35, show_default=True, help="TB/s.")
 @click.option("--gpu-tflops", type=float, default=989.0, show_default=True, help="Dense bf16.")
-@click.option("--gpu-hour", type=float, help="Price of a GPU for an hour.")
+@click.option("--gpu-hour", type=float, help="Price of a GPU hour.")
 @click.option(
     "--environment-hour",
     type=float,
     default=0.0,
     show_default=True,
-    help="Price of an environment for an hour.",
+    help="Price of an environment hour.",
 )
 @click.option(
     "--rollouts", type=click.IntRange(1), default=512, show_default=True, help="Of a step."
@@ -79,8 +75,8 @@ What more environments, or sampling ahead, would bring a run that has begun:  hu
 def command(model: str | None, simulate: bool, **options: Any) -> None:
     """Plan a training run: memory and cost of large models, or, with --simulate, the speed of MODEL's.
 
-    The table is arithmetic over three planes (samplers, trainer, environments); a simulation is fed with rollouts and
-    updates that MODEL's training recorded on this machine.
+    The table is an estimate for samplers, trainer and environments; the simulation uses rollouts and updates recorded by
+    MODEL's training on this machine.
     """
     from hud.cli.platform_requests import run
     from hud.errors import UsageError
@@ -192,7 +188,7 @@ async def _simulate(model: str, options: dict[str, Any]) -> None:
 
 
 def _environments(known: Setup, max_lag: int) -> int:
-    """Return how many rollouts such a run plays at a time with another `max_lag`: as many, or the default of either."""
+    """Return the concurrent rollouts of the run with another `max_lag`: the configured number, or the default."""
     from hud.train.config import rollouts_at_once
 
     by_default = known.environments == rollouts_at_once(known.max_lag)
@@ -202,7 +198,7 @@ def _environments(known: Setup, max_lag: int) -> int:
 async def recorded(
     model: str, reference: str | None, most: int
 ) -> tuple[Measured, Setup, tuple[int, float] | None]:
-    """Return what a model's training recorded, how it was set, and how many steps took how many seconds."""
+    """Return the records of a model's training, its configuration, and the number and duration of its steps."""
     from hud.cli.output import training_usage
     from hud.cli.platform_requests import pages
     from hud.client import connect
@@ -229,7 +225,7 @@ async def recorded(
     job = await client.get(f"/v2/jobs/{reference}")
     rollouts = []
     traces = f"/v2/jobs/{job['id']}/traces"
-    # From its middle: at its start everything is loaded, and compiled, for the first time.
+    # From its middle: the start includes loading and compilation.
     total = (await client.get(traces, params={"limit": 1}))["total"]
     async for row in pages(traces, most, first=max(0, (total - most) // 2)):
         recorded = await client.get(f"/v2/trace/{row['id']}/full")
@@ -267,7 +263,7 @@ async def recorded(
 
 
 def _left_out(steps: list[dict[str, float]]) -> float:
-    """Return the share of groups that no step learned from."""
+    """Return the share of groups that no step used."""
     reasons = ("groups_without_spread:sum", "groups_broken:sum", "groups_stale:sum")
     drawn = sum(metrics.get("groups_drawn:sum", 0.0) for metrics in steps)
     left = sum(metrics.get(name, 0.0) for metrics in steps for name in reasons)

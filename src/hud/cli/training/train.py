@@ -1,4 +1,4 @@
-"""`hud train`: the training loop as a command. Its options are the settings of `TrainConfig`, by the same names."""
+"""`hud train`: the training loop as a command. Its options are the settings of `TrainConfig`, with the same names."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _REPEATED = {
     "held_out": "TASKS",
+    "track": "TRACKER",
     "loss_config": "KEY=NUMBER",
     "subagents": "NAME=MODEL",
     "joined": "MODEL",
@@ -38,14 +39,14 @@ _WARM_UP_ONLY = ("epochs", "batch", "min_reward")
 
 
 class _GoingOn(TypedDict):
-    """Options of going on with an unfinished run."""
+    """Options of resuming an unfinished run."""
 
     fresh: bool
     override_guard: bool
 
 
 def _config_options(function: Any) -> Any:
-    """One option for each setting of `TrainConfig`; what is not given stays to the file and the defaults."""
+    """One option for each setting of `TrainConfig`; without it, the file's value or the default applies."""
     from hud.train.config import TrainConfig
 
     for name, field in reversed(TrainConfig.model_fields.items()):
@@ -67,7 +68,7 @@ def _config_options(function: Any) -> Any:
 def _click_type(annotation: Any) -> Any:
     options = [one for one in get_args(annotation) if one is not type(None)]
     if len(options) > 1 and get_origin(annotation) in (Union, UnionType):
-        return str  # A number or a word: the configuration says which.
+        return str  # A number or a word, by the configuration.
     if options and get_origin(annotation) is not Literal:
         annotation = options[0]
     if get_origin(annotation) is Literal:
@@ -77,8 +78,7 @@ def _click_type(annotation: Any) -> Any:
 
 @click.command(
     name="train",
-    epilog="A run that was stopped or killed goes on where it was when the same command is given again. Exit code 1: the guard "
-    "paused it.",
+    epilog="Repeat the command to resume a stopped or killed run. Exit code 1: the guard paused it.",
 )
 @click.argument("model", required=False)
 @click.argument("tasks", required=False)
@@ -91,7 +91,8 @@ def _click_type(annotation: Any) -> Any:
 @click.option(
     "--from-job",
     metavar="JOB",
-    help="Learn from this job's recorded runs (cross_entropy); `latest`: the newest in which another agent earned something.",
+    help="Train on this job's recorded runs (cross_entropy); `latest`: the newest job with rewards above 0 by another "
+    "agent.",
 )
 @click.option(
     "--epochs",
@@ -99,16 +100,14 @@ def _click_type(annotation: Any) -> Any:
     help="With --from-job: passes over the runs.  [default: 1]",
 )
 @click.option(
-    "--batch", type=click.IntRange(min=1), help="With --from-job: runs in a step.  [default: 32]"
+    "--batch", type=click.IntRange(min=1), help="With --from-job: runs per step.  [default: 32]"
 )
-@click.option("--min-reward", type=float, help="With --from-job: leave out runs below this reward.")
-@click.option(
-    "--fresh", is_flag=True, help="Begin a new run from the head, whatever is unfinished."
-)
+@click.option("--min-reward", type=float, help="With --from-job: omit runs below this reward.")
+@click.option("--fresh", is_flag=True, help="Start a new run from the head, without resuming.")
 @click.option(
     "--override-guard",
     is_flag=True,
-    help="Go on with a run that the guard paused; recorded with it.",
+    help="Continue a run paused by the guard; recorded with it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, at the end.")
 @_config_options
@@ -130,7 +129,9 @@ def command(
     values = {"model": model, "tasks": tasks, **given}
     values["loss_config"] = _numbers(given["loss_config"]) or None
     values["subagents"] = dict(pairs("subagents", "NAME=MODEL", given["subagents"])) or None
-    values |= {name: list(given[name]) or None for name in ("held_out", "joined", "critical")}
+    values |= {
+        name: list(given[name]) or None for name in ("held_out", "joined", "critical", "track")
+    }
     values = {name: value for name, value in values.items() if value is not None}
     going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
     supervised = {name: values.pop(name) for name in _WARM_UP_ONLY if name in values}

@@ -1,8 +1,8 @@
 """The chat format of a model folder: its own tokenizer and its own Jinja template.
 
-Promises kept here: a later turn's prompt is the earlier turn's ids, unchanged, plus the rendering of what came
-after; text that was sampled is never tokenized again. And control tokens stand only where the template wrote them:
-text of users, tools, environments and callers is plain text, whatever it spells.
+Guarantees: a later turn's prompt is the earlier turn's ids, unchanged, plus the rendering of the new messages; sampled
+text is never tokenized again. Control tokens occur only where the template wrote them: text of users, tools, environments
+and callers is plain text, also if it spells a control token.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ROLES = {
 
 
 class ChatFormat:
-    """One model's conversion of conversations to token ids, and of its output to messages."""
+    """Conversion of a model's conversations to token ids, and of its output to messages."""
 
     def __init__(
         self, folder: Path, config: DecoderConfig, *, tool_call_parser: str | None = None
     ) -> None:
-        """`tool_call_parser` names a format of `hud.engine.chat.tool_calls`; None: the one that the chat template writes."""
+        """`tool_call_parser` names a format of `hud.engine.chat.tool_calls`; None: that of the chat template."""
         self.folder = folder
         try:
             self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -76,7 +76,7 @@ class ChatFormat:
         effort: str | None = None,
         generation: bool = True,
     ) -> TemplateText:
-        """Return the conversation as the template writes it; `effort` as `ReasoningSwitch` takes it."""
+        """Return the conversation rendered by the template; `effort` as for `ReasoningSwitch`."""
         shown = self._shown(messages)
         return self._render(shown, _schemas(tools), effort, generation=generation)
 
@@ -113,11 +113,11 @@ class ChatFormat:
         *,
         effort: str | None = None,
     ) -> list[int] | None:
-        """Return the prompt that begins with the continuation's ids and adds what they do not cover.
+        """Return the prompt: the continuation's ids, and the rendering of the messages that they do not cover.
 
-        None where the template writes the covered messages differently now that others follow them: it leaves out the
-        reasoning of earlier turns, or moves the tools. Text of its own that comes or goes is no such difference: Qwen3
-        writes an empty block of reasoning in the last turn only.
+        None if the template renders the covered messages differently with the new ones: it removes the reasoning of
+        earlier turns, or moves the tools. Differences in the template's own text are ignored: Qwen3 writes an empty block
+        of reasoning in the last turn only.
         """
         system = sum(message["role"] == "system" for message in messages)
         covered = continuation.covered + system
@@ -129,16 +129,16 @@ class ChatFormat:
         start = self._covered_end(before, whole)
         if start is None:
             return None
-        # From the end of the covered turn on, what the template writes belongs to the next prompt.
+        # The rendering after the covered turn's end belongs to the next prompt.
         added = self.encode_rendered(whole[start:])
         ids = list(continuation.token_ids)
         if not ids or ids[-1] not in self.stop_ids:
-            return ids + added  # The turn was cut at its length.
+            return ids + added  # The turn reached its length limit.
         ends = added[:1] == ids[-1:] or self.turn_end(before) is not None
         return ids + added[1:] if ends else None
 
     def _covered_end(self, before: TemplateText, whole: TemplateText) -> int | None:
-        """Return where in `whole` the covered turn ends, None where the template tells the covered messages differently.
+        """Return the end of the covered turn in `whole`, None if the template renders the covered messages differently.
 
         That is before its end-of-turn token; some templates (GLM's) write none, and the next message's first token ends it.
         """
@@ -153,13 +153,13 @@ class ChatFormat:
         return start if before[: end[0]].told() == whole[:start].told() else None
 
     def _turn_ends(self, text: TemplateText) -> list[Span]:
-        """Return where the template wrote end-of-turn tokens."""
+        """Return the positions of the template's end-of-turn tokens."""
         return [
             found.span() for own in text.own for found in self._stop.finditer(text, own[0], own[1])
         ]
 
     def turn_end(self, text: TemplateText) -> Span | None:
-        """Return where the last turn's end-of-turn token stands; None where something of a caller's comes behind it."""
+        """Return the position of the last turn's end-of-turn token; None if a caller's text follows it."""
         first, last = text.own[-1] if text.own else (0, 0)
         if last < len(text):
             return None
@@ -167,7 +167,7 @@ class ChatFormat:
         return found[-1] if found else None
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of raw text, whose writer may write every token: special tokens in it are themselves."""
+        """Return the ids of trusted raw text: special tokens in it are encoded as such."""
         return self._prompts.raw(text)
 
     def encode_rendered(self, text: TemplateText) -> list[int]:
@@ -183,16 +183,16 @@ class ChatFormat:
     def parse(
         self, ids: Sequence[int], tools: Sequence[ToolSpec], *, opened: bool = False
     ) -> Parsed:
-        """Return what sampled ids say; `opened`: their prompt opened the model's reasoning."""
+        """Return the parsed turn of sampled ids; `opened`: their prompt opened the model's reasoning."""
         return parse_output(self.decode(ids), self.tool_format, tools, opened=opened)
 
     def opens_reasoning(self, prompt: Sequence[int]) -> bool:
-        """True where a prompt ends inside reasoning: some templates begin it for the model."""
+        """Return True for a prompt that ends within reasoning: some templates open it."""
         tail: str = self.tokenizer.decode(list(prompt[-8:]), skip_special_tokens=False)
         return tail.rstrip().endswith(self.tool_format.thinking[0])
 
     def _end_id(self) -> int:
-        """Return the token by which the template ends a turn; eos_token where it writes none of those that end one."""
+        """Return the template's end-of-turn token; eos_token if it writes none."""
         talk: list[ChatMessage] = [
             {"role": "user", "content": "?"},
             {"role": "assistant", "content": "!"},
@@ -221,7 +221,7 @@ class ChatFormat:
 
 
 def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """Return tools as templates expect them."""
+    """Return tools in the templates' format."""
     return [
         {
             "type": "function",
@@ -236,10 +236,10 @@ def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
 
 
 def _for_template(message: ChatMessage, call_id: Callable[[str], str]) -> ChatMessage:
-    """Return a message as templates expect it: tool arguments as objects, text parts as one text, ids of their form."""
+    """Return a message in the templates' format: tool arguments as objects, text parts as one text, valid ids."""
     shown = dict(message)
     if shown.get("role") in _ROLES:
-        # Some templates make control tokens of it: '<|' + message.role + '|>'.
+        # Some templates build control tokens of it: '<|' + message.role + '|>'.
         shown["role"] = _ROLES[shown["role"]]
     if isinstance(shown.get("content"), list):
         parts = shown["content"]
@@ -260,7 +260,7 @@ def _for_template(message: ChatMessage, call_id: Callable[[str], str]) -> ChatMe
 def _with_object(call: dict[str, Any], call_id: Callable[[str], str]) -> dict[str, Any]:
     function = dict(call["function"])
     if isinstance(function.get("arguments"), str):
-        # A call that was malformed is shown as it was written.
+        # A malformed call is rendered unchanged.
         with contextlib.suppress(ValueError):
             function["arguments"] = json.loads(function["arguments"])
     shown = {**call, "function": function}

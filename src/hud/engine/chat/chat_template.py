@@ -1,6 +1,6 @@
 """The Jinja template of a model folder, compiled: messages in, text out, with the template's own text marked as such.
 
-Templates are run under the conventions of Hugging Face's `apply_chat_template`, and write the same text.
+Templates run with the conventions of Hugging Face's `apply_chat_template`, and render the same text.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class ChatTemplate:
             ) from error
 
     def render(self, **variables: Any) -> TemplateText:
-        """Return what the template writes. Raises `UsageError` where it refuses, whatever it raises."""
+        """Return the rendered text. Raises `UsageError` for any exception of the template."""
         try:
             text = self._template.render(**variables)
-        except Exception as error:  # The template is code of the model's: it may raise anything.
+        except Exception as error:  # The template is the model's code: it may raise anything.
             reason = str(error) or type(error).__name__
             raise UsageError(
                 f"The chat template of {self.folder} refused the conversation: {reason.rstrip('.')}."
@@ -61,7 +61,7 @@ class ChatTemplate:
 
 
 class _Sandbox(ImmutableSandboxedEnvironment):
-    """The sandbox of templates: they come with downloaded weights, and must not reach into this process."""
+    """The sandbox of templates, which are untrusted: they come with downloaded weights."""
 
     concat = staticmethod(joined)
 
@@ -75,9 +75,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
 
 class _Literals(NodeTransformer):
-    """Puts `TemplateText` in place of a template's literal text, and sums that keep it in place of jinja2's own.
+    """AST transformer: literal text becomes `TemplateText`, and concatenations preserve it.
 
-    What names a key or is only compared stays a plain string.
+    Keys and compared strings stay plain strings.
     """
 
     def __init__(self, environment: jinja2.Environment) -> None:
@@ -88,7 +88,7 @@ class _Literals(NodeTransformer):
         return self._literal(node.data, node)
 
     def visit_Const(self, node: nodes.Const) -> nodes.Node:  # noqa: N802
-        # Not of Markup, which jinja2 makes of `'...' | safe`.
+        # Not Markup, the result of `'...' | safe`.
         return self._literal(node.value, node) if type(node.value) is str else node
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:  # noqa: N802
@@ -108,7 +108,7 @@ class _Literals(NodeTransformer):
         return self._filter([self.visit(item) for item in node.nodes], "own_text", node)
 
     def visit_Add(self, node: nodes.Add) -> nodes.Node:  # noqa: N802
-        # `a + b + c` at once: each sum would copy the text so far.
+        # `a + b + c` at once: separate sums would copy the text repeatedly.
         items: list[nodes.Expr] = []
         left: nodes.Expr = node
         while isinstance(left, nodes.Add):
@@ -132,7 +132,7 @@ class _Literals(NodeTransformer):
 
 
 class _Generation(Extension):
-    """`{% generation %}`: templates mark the assistant's text with it; here it is only passed through."""
+    """`{% generation %}`: templates' mark of the assistant's text, without effect here."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2's own declaration
 
@@ -142,7 +142,7 @@ class _Generation(Extension):
 
 
 def _sum(items: list[Any]) -> Any:
-    """Return `a + b + c`. Markup among them (`x | safe`) escapes the others, as `markupsafe` has it."""
+    """Return `a + b + c`. Markup among them (`x | safe`) escapes the others, as in `markupsafe`."""
     if all(type(item) in SUMMED for item in items):
         return joined(items)
     if all(isinstance(item, str) for item in items):

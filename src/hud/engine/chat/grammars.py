@@ -1,6 +1,6 @@
-"""Constrained sampling: after each token, only tokens that can still lead to a sentence of the grammar may follow.
+"""Constrained sampling: only tokens that can continue to a sentence of the grammar are allowed.
 
-A grammar is llguidance's Lark. It knows one tokenizer; what grammars are for is its callers' business.
+A grammar is in llguidance's Lark form, for one tokenizer.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Constraint:
-    """The grammar of one sequence, as far as it is written."""
+    """The state of a sequence's grammar."""
 
     def __init__(self, matcher: llguidance.LLMatcher, size: int, end_id: int) -> None:
         self._matcher = matcher
@@ -30,7 +30,7 @@ class Constraint:
         self._size = size
 
     def allow(self, logits: Tensor) -> None:
-        """Put minus infinity, in place, on every token of one row of logits (V,) that may not come next."""
+        """Set the logits (V,) of forbidden tokens to minus infinity, in place."""
         from llguidance.numpy import fill_next_token_bitmask
 
         fill_next_token_bitmask(self._matcher, self._bits)
@@ -39,12 +39,12 @@ class Constraint:
             self._bits.view(np.uint8)[0, self._end_id // 8] = 1 << (self._end_id % 8)
         allowed = np.unpackbits(self._bits.view(np.uint8), bitorder="little")[: self._size]
         forbidden = torch.ones_like(logits, dtype=torch.bool)
-        # Rows of an embedding beyond the vocabulary stand for no token.
+        # Embedding rows beyond the vocabulary are no tokens.
         forbidden[: self._size] = torch.from_numpy(allowed == 0).to(logits.device)
         logits.masked_fill_(forbidden, float("-inf"))
 
     def take(self, token: int) -> None:
-        """Advance by a sampled token; where the grammar cannot, only the end may follow."""
+        """Advance by a sampled token; after an error only the end is allowed."""
         self._over = (
             self._over or self._matcher.is_stopped() or not self._matcher.consume_token(token)
         )
@@ -65,7 +65,7 @@ class Grammars:
         self._tokenizer = llguidance.LLTokenizer(text, eos_token=end_id)
 
     def compile(self, grammar: str) -> Constraint:
-        """Return the beginning of a sentence. Raises `UsageError` for a grammar, or a schema in it, that is none."""
+        """Return the initial state. Raises `UsageError` for an invalid grammar, or an invalid schema in it."""
         import llguidance
 
         matcher = llguidance.LLMatcher(
@@ -79,4 +79,4 @@ class Grammars:
 
 
 grammars_of = lru_cache(maxsize=64)(Grammars)
-"""The grammars of a folder and its end-of-turn token; a tokenizer takes a moment to read."""
+"""Return the grammars of a folder and its end-of-turn token; cached, as tokenizers load slowly."""

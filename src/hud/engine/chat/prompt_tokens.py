@@ -1,7 +1,7 @@
 """Token ids of rendered prompts: control tokens only where the template wrote them.
 
-A user's or a tool's `<|im_end|>` is text about a token. It becomes the ids of its characters, as a tokenizer without that
-token would have it; the ids around it are the same as ever.
+`<|im_end|>` in a user's or a tool's text is encoded by its characters, as by a tokenizer without that token; the ids
+around it are unchanged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hud.engine.chat.template_text import Span, TemplateText
 from hud.errors import UsageError
 
 _CACHED = 64
-"""Texts whose ids are kept: the runs of a group begin with the same prompt, and tools often say the same."""
+"""Number of cached texts: runs of a group share a prompt, and tools often return equal results."""
 _MARK = re.compile(r"<[|｜]|</?(?:think|tool_)")
 _PRIVATE = 0x100000
 """First code point of a plane for private use."""
@@ -34,7 +34,7 @@ class PromptTokenizer:
 
     def __init__(self, tokenizer: Tokenizer, template: str) -> None:
         self.tokenizer = tokenizer
-        # A tokenizer.json may ask for either; a prompt is neither cut nor filled.
+        # A tokenizer.json may enable either; a prompt is neither truncated nor padded.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         self._controls = {
@@ -45,7 +45,7 @@ class PromptTokenizer:
         self._encoded = lru_cache(maxsize=_CACHED)(self._encode)
 
     def raw(self, text: str) -> list[int]:
-        """Return the ids of text whose writer may write every token."""
+        """Return the ids of trusted text, including control tokens."""
         return list(self._encoded(text)[0])
 
     def encode(self, text: TemplateText) -> list[int]:
@@ -66,14 +66,14 @@ class PromptTokenizer:
 
 
 class _SeparatedTokenizer:
-    """The same tokenizer with other spellings of its control tokens, which no caller can guess.
+    """The tokenizer with secret, unguessable spellings of its control tokens.
 
-    It shares the vocabulary, so it is made in no time; it is used for text that spells control tokens.
+    It shares the vocabulary, so creating it is fast; it is used for text that spells control tokens.
     """
 
     def __init__(self, tokenizer: Tokenizer, controls: dict[int, AddedToken]) -> None:
         self._controls = frozenset(controls)
-        # 64 random bits, and the token's place.
+        # 64 random bits, and the token's index.
         secret = "".join(chr(_PRIVATE + secrets.randbelow(0xFFFE)) for _ in range(4))
         self._spelled = {
             added.content: secret + chr(_PRIVATE + place)
@@ -110,7 +110,7 @@ class _SeparatedTokenizer:
         ids: list[int] = []
         for place, token in enumerate(encoding.ids):
             if token in self._controls and token not in self._own:
-                # The vocabulary itself holds the spelling as one piece: character by character, then.
+                # The vocabulary itself contains the spelling as one piece: encode character by character.
                 start, end = _span(encoding, place)
                 for character in whole[start:end]:
                     ids += _encoding(self._tokenizer, character).ids
@@ -119,7 +119,7 @@ class _SeparatedTokenizer:
         return ids
 
     def _fill_gaps(self, secret: str, count: int) -> None:
-        """Fill gaps in the vocabulary, so that the ids of `count` added tokens, which begin at its size, are free."""
+        """Fill gaps in the vocabulary, so that the ids of `count` added tokens, from its size on, are free."""
         model = self._tokenizer.model
         size = self._tokenizer.get_vocab_size(with_added_tokens=False)
         if all(model.id_to_token(size + place) is None for place in range(count)):
@@ -129,10 +129,10 @@ class _SeparatedTokenizer:
 
 
 def _encoding(tokenizer: Tokenizer, text: str) -> Encoding:
-    """Encode text without the tokens that a tokenizer adds by itself."""
+    """Encode text without automatically added tokens."""
     try:
         return tokenizer.encode(text, add_special_tokens=False)
-    except TypeError:  # What tokenizers says of a string that is not UTF-8.
+    except TypeError:  # The error of tokenizers for a string that is not UTF-8.
         try:
             text.encode()
         except UnicodeEncodeError as error:
@@ -144,7 +144,7 @@ def _encoding(tokenizer: Tokenizer, text: str) -> Encoding:
 
 
 def _span(encoding: Encoding, place: int) -> Span:
-    """Return where a token's text stands. Only tokens that a tokenizer adds by itself stand nowhere."""
+    """Return the span of a token's text; automatically added tokens have none."""
     span = encoding.token_to_chars(place)
     assert span is not None
     return span
@@ -168,7 +168,7 @@ def _respelled(added: AddedToken, content: str) -> AddedToken:
 
 
 def _within(places: Iterable[Span], spans: tuple[Span, ...]) -> bool:
-    """Return whether each place lies in one of the spans. Both are in order."""
+    """Return, for each position, whether it is in one of the spans. Both are sorted."""
     remaining = iter(spans)
     start, end = 0, 0
     for first, last in places:

@@ -1,7 +1,7 @@
 """Reasoning effort: the variables by which a chat template controls its model's reasoning.
 
-Two variables are known among the families: `enable_thinking` (Qwen3 and those after its manner), true or false, and
-`reasoning_effort` (gpt-oss), a word. Which of them a template reads is found in the template itself.
+Two variables are supported: `enable_thinking` (Qwen3 and similar), a boolean, and `reasoning_effort` (gpt-oss), a word.
+The template's source determines which it reads.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ _EFFORTS: tuple[str, ...] = get_args(ReasoningEffort)
 
 @dataclass(frozen=True)
 class ReasoningSwitch:
-    """The variables of a reasoning effort that one template reads."""
+    """The reasoning variables of a template."""
 
     folder: Path
     thinking: bool
-    """It reads `enable_thinking`."""
+    """True if it reads `enable_thinking`."""
     effort: bool
-    """It reads `reasoning_effort`."""
+    """True if it reads `reasoning_effort`."""
     knows_none: bool
-    """It compares something with the word "none". gpt-oss's does not, and would write the word into the prompt."""
+    """True if it handles the word "none". gpt-oss's does not, and would write the word into the prompt."""
 
     def takes(self, effort: str) -> bool:
-        """True where the template has a variable for this effort."""
+        """Return True if the template has a variable for this effort."""
         return self.thinking or self._writes(effort)
 
     def refuse(self, effort: str) -> None:
@@ -52,9 +52,9 @@ class ReasoningSwitch:
             )
 
     def variables(self, effort: str | None) -> dict[str, Any]:
-        """Return what the template is given for an effort; nothing for None, the template's own default.
+        """Return the template's variables for an effort; {} for None, the template's default.
 
-        Raises as `refuse` does.
+        Raises the errors of `refuse`.
         """
         if effort is None:
             return {}
@@ -69,7 +69,7 @@ class ReasoningSwitch:
 
 
 def reasoning_switch(template: nodes.Template, folder: Path) -> ReasoningSwitch:
-    """Return what a parsed template reads."""
+    """Return the reasoning variables of a parsed template."""
     read = meta.find_undeclared_variables(template)
     words = {
         constant.value

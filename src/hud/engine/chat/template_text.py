@@ -1,7 +1,7 @@
-"""Text that a chat template has written, with the spans that are the template's own.
+"""Rendered text of a chat template, with the spans of the template's own text.
 
-Knows strings and spans; knows no tokens. Everything that is not known to be the template's own counts as a caller's: text
-from users, tools, environments and models, and what a template computes from it.
+Works on strings and spans; independent of tokens. All other text counts as a caller's: text of users, tools, environments
+and models, and text that a template computes from it.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from collections.abc import Iterable
 from typing import Any, SupportsIndex, overload
 
 Span = tuple[int, int]
-"""First character, and the one after the last."""
+"""Start and end, in characters."""
 
 
 class TemplateText(str):
-    """A string of which the characters in `own` come from the template's source.
+    """A string whose characters in `own` are from the template's source.
 
-    Operations by which templates put their text together keep the spans. Every other operation of `str` returns a plain
-    string, all of which counts as a caller's: a lost span makes a control token plain text, never the reverse.
+    Concatenating operations of templates keep the spans. Every other operation of `str` returns a plain string, which
+    counts as a caller's: a lost span makes a control token plain text, never the reverse.
     """
 
     __slots__ = ("own",)
     own: tuple[Span, ...]
-    """In order, and not touching each other."""
+    """Sorted, and not adjacent."""
 
     def __new__(cls, text: str = "", own: tuple[Span, ...] = ()) -> TemplateText:
         made = str.__new__(cls, text)
@@ -31,7 +31,7 @@ class TemplateText(str):
 
     @classmethod
     def literal(cls, text: str) -> TemplateText:
-        """Return text that is the template's own from end to end."""
+        """Return text that is entirely the template's own."""
         return cls(text, ((0, len(text)),) if text else ())
 
     def told(self) -> tuple[str, ...]:
@@ -88,11 +88,11 @@ class TemplateText(str):
 
 
 SUMMED = (str, TemplateText)
-"""Strings whose sum is their characters in a row. Others (jinja2's Markup) have a sum of their own."""
+"""Types of strings with plain concatenation, unlike jinja2's Markup."""
 
 
 def joined(pieces: Iterable[str]) -> TemplateText:
-    """Return pieces as one text; a plain string among them is a caller's."""
+    """Return the concatenation of pieces; plain strings are callers'."""
     pieces = list(pieces)
     own: list[Span] = []
     at = 0

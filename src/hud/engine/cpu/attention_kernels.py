@@ -1,7 +1,7 @@
 """Causal attention of packed sequences and its gradient, compiled, for one core.
 
-A sequence may continue another one, its prefix, whose keys and values come before its own. Nothing is padded, and of all
-scores those of a few queries exist at a time: the gradient computes them again, as FlashAttention does (arXiv 2205.14135).
+A sequence may continue another one, its prefix, whose keys and values come before its own. There is no padding, and only
+the scores of a few queries are in memory: the gradient recomputes them, as in FlashAttention (arXiv 2205.14135).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def attend(
     heads, size, kv_heads = q.shape[1], q.shape[2], k.shape[1]
     group, room = heads // kv_heads, _longest(starts, prefixes)
     scale = f32(LOG2_E / math.sqrt(size))
-    # What lies behind a sequence's keys is multiplied too: it must not be numbers so small that this is slow.
+    # Memory after a sequence's keys is multiplied, too: zeroed, since denormal numbers would be slow.
     keys, all_scores = np.zeros((size, room), f32), np.empty((QUERIES, room), f32)
     for kv_head in range(kv_heads):
         turned, prefix = -1, -1
@@ -143,13 +143,13 @@ def attend_gradient(
 
 @compiled
 def _whole(count: Any) -> Any:
-    """Return how many columns a product has that so many are wanted of."""
+    """Return a number of columns, rounded up to whole vectors."""
     return (count + COLUMNS - 1) // COLUMNS * COLUMNS
 
 
 @compiled
 def _prefix(starts: Any, prefixes: Any, row: Any) -> Any:
-    """Return where the tokens begin that a sequence continues, and how many they are."""
+    """Return start and length of a sequence's prefix."""
     prefix = prefixes[row]
     if prefix < 0:
         return starts[row], starts[row] - starts[row]
@@ -158,7 +158,7 @@ def _prefix(starts: Any, prefixes: Any, row: Any) -> Any:
 
 @compiled
 def _longest(starts: Any, prefixes: Any) -> Any:
-    """Return how many columns the keys of the longest sequence need, its prefix with them."""
+    """Return the number of columns for the keys of the longest sequence, including its prefix."""
     most = 0
     for row in range(len(prefixes)):
         _, before = _prefix(starts, prefixes, row)

@@ -1,4 +1,4 @@
-"""The decoder on a CPU: where one core computes small fp32 layers, its training passes run in compiled code.
+"""The decoder on a CPU: training passes of small fp32 layers on one core run in compiled code.
 
 Results are the reference decoder's up to the rounding of fp32.
 """

@@ -187,7 +187,7 @@ def _padded(tables: Sequence[Sequence[int]]) -> Integers:
 
 
 def can_be_fused(decoder: AnyDecoder) -> bool:
-    """Return whether a decoder is sampled with laid out anew, or as it is.
+    """Return whether a decoder is sampled by a fused copy, or directly.
 
     The latter on a GPU, which has kernels of its own; of weights in less than fp32, which would round otherwise; of heads that
     are no whole number of vectors; and of large models, whose copy would take as much memory again and whose steps are few and

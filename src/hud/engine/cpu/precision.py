@@ -44,7 +44,7 @@ def computing_type(
 
 @cache
 def slower_than_fp32(dtype: torch.dtype) -> bool:
-    """Return True where a product in `dtype` takes longer than in fp32, as measured once on this CPU."""
+    """Return True if a product in `dtype` takes longer than in fp32, as measured once on this CPU."""
     return _seconds(dtype) > _seconds(torch.float32)
 
 

@@ -18,9 +18,9 @@ from hud.engine.sample.runner import Runner, Sampled
 from hud.engine.sample.scheduler import Chunk, Scheduler
 
 AT_ONCE = 8
-"""Most tokens of a sequence between two looks at new requests, new weights and abandoned requests."""
+"""Maximum tokens of a sequence between checks for new requests, new weights and abandoned requests."""
 AT_ONCE_SECONDS = 0.01
-"""Longest time of these tokens, in seconds."""
+"""Maximum time between these checks, in seconds."""
 
 
 class CpuRunner(Runner):
@@ -119,5 +119,5 @@ def _needs_logits(request: Request) -> bool:
 
 
 def _is_watched(request: Request) -> bool:
-    """Return whether each token has to be seen before the next is sampled."""
+    """Return whether a caller must process each token before the next is sampled."""
     return request.followed or request.stopped is not None

@@ -53,7 +53,7 @@ class WorkerProcess:
             theirs.close()
             os.close(room)
         self.ready = threading.Event()
-        """Set once it samples, and when it never will."""
+        """Event: set when it samples, or has failed to start."""
         self.alive = True
         self._requests: dict[int, Request] = {}
         self._numbers = itertools.count()
@@ -99,7 +99,7 @@ class WorkerProcess:
     ) -> PassResult:
         """Compute a pass; without a loss its logprobs alone.
 
-        Raises `InfrastructureFault` where it fails there, or the process has ended.
+        Raises `InfrastructureFault` if it fails there, or the process has ended.
         """
         with self._computing:
             passed: Future[PassResult] = Future()

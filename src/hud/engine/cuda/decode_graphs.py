@@ -84,7 +84,7 @@ class DecodeGraphs:
         return hidden[: len(ids)]
 
     def check(self) -> None:
-        """Forget what was recorded if the weights no longer lie where they did."""
+        """Discard the recordings if the weights' memory addresses have changed."""
         weights = self._places()
         if weights != self._weights:
             self._weights = weights
@@ -94,7 +94,7 @@ class DecodeGraphs:
         return [parameter.data_ptr() for parameter in self.decoder.parameters()]
 
     def _fill(self, rows: Tensor) -> None:
-        """Put a batch where the graphs read it, in one copy to the device."""
+        """Copy a batch to the graphs' input memory, in one transfer to the device."""
         count, columns = rows.shape[0], rows.shape[1] - 2
         staged = rows.pin_memory().to(self._ids.device, non_blocking=True)
         self._ids[:count].copy_(staged[:, 0])
@@ -102,7 +102,7 @@ class DecodeGraphs:
         self._tables[:count, :columns].copy_(staged[:, 2:])
 
     def _record(self, size: int) -> tuple[torch.cuda.CUDAGraph, Tensor]:
-        # What compiles kernels or allocates workspaces on first use must not do so while it is recorded.
+        # Warm-up: kernels are compiled and workspaces allocated before recording.
         stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

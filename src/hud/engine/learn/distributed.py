@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 2 -m hud.cli.distributed train MODEL TASKS
 
-The first rank keeps a whole copy of the weights, which its sampler draws with; what is trained is in parts, on all ranks,
-and the whole copy follows after each step. What one rank would have written, several write: checkpoints fit any number.
+The first rank has a whole copy of the weights for its sampler; the trained weights are sharded over all ranks, and update
+the whole copy after each step. Checkpoints are independent of the number of ranks.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Part:
     """One rank's part of a trainer, and of its reference policy."""
 
     def __init__(self, ranks: ProcessGroup, plan: _Plan) -> None:
-        # Loads torch's distributed half, which one process alone does without.
+        # Imports torch.distributed, which a single process does not need.
         from hud.engine.learn import sharding
 
         self._sharding, self._ranks, self._plan = sharding, ranks, plan
@@ -145,7 +145,7 @@ class Lead:
         """End `follow` on the other ranks."""
         with self._lock:
             if not self._failed:
-                self._failed = True  # A later call would find no listener.
+                self._failed = True  # The other ranks have ended; no later call is possible.
                 self.ranks.broadcast(None)
 
     def part(self, number: int) -> Trainer:
@@ -158,7 +158,7 @@ _lead: Lead | None = None
 
 @contextmanager
 def leading(ranks: ProcessGroup) -> Iterator[None]:
-    """Inside, trainers that this process makes by `open_trainer` are those of all ranks."""
+    """Within the context, `open_trainer` creates trainers over all ranks."""
     global _lead
     _lead = Lead(ranks)
     try:
@@ -206,7 +206,7 @@ def _on_every_rank(
 
 
 class DistributedTrainer:
-    """A `Trainer` whose weights, moments and passes are spread over all ranks; called on the first."""
+    """A `Trainer` whose weights, moments and passes are distributed over all ranks; called on the first."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class DistributedTrainer:
         self._call(_GIVE, whole=self.decoder)
 
     def reset(self) -> None:
-        """Begin anew from the whole copy's present weights: step 0 and no moments."""
+        """Reset to the whole copy's present weights: step 0 and no moments."""
         self._take()
         self._call("reset")
 

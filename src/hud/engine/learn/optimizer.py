@@ -215,7 +215,7 @@ class AdamW:
                 slot.value.copy_(slot.master.read())
 
     def reset(self) -> None:
-        """Begin anew from the model's present weights: step 0, no moments, nothing accumulated."""
+        """Reset to the model's present weights: step 0, no moments, no gradient."""
         self.load_state_dict({"step": torch.tensor(0)})
 
     def _slot(self, name: str, parameter: nn.Parameter) -> Slot:

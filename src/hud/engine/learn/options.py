@@ -13,7 +13,7 @@ class TrainerOptions:
 
     optimizer: OptimizerOptions = field(default_factory=OptimizerOptions)
     compile_layers: bool = False
-    """Train with layers that `torch.compile` has worked on: minutes at first, then faster on a GPU."""
+    """Train with layers compiled by `torch.compile`: minutes of compilation, then faster on a GPU."""
     recompute_layers: bool = False
-    """Keep of each layer only what went in, and compute the rest again for its gradient: a third more work, a tenth of
-    the memory."""
+    """Gradient checkpointing: store only each layer's input and recompute the rest: a third more work, a tenth of the
+    memory."""

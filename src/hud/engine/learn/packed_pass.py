@@ -37,13 +37,13 @@ class PackedPass:
     cu_seqlens: Tensor
     """(R + 1,) int64: where each row begins, and L."""
     prefixes: Tensor | None
-    """(R,) int64: the row that each row continues, or -1, those with -1 first; None where no row does."""
+    """(R,) int64: the row that each row continues, or -1, those with -1 first; None if no row does."""
     predicts: Tensor
     """(N,) int64: positions in (L,) that predict a sampled token."""
     targets: Tensor
     """(N,) int64: that token."""
     temperatures: Tensor | None
-    """(N,) fp32; None where all are 1."""
+    """(N,) fp32; None if all are 1."""
     sequence: Tensor
     """(N,) int64: which of `datums` each sampled token belongs to, counted from 0 here."""
     sampling_logprobs: Tensor
@@ -99,7 +99,7 @@ _NOBODY = Datum(
 
 
 def check(datums: Sequence[Datum], which: Sequence[int]) -> None:
-    """Raise `UsageError` where one of the datums of `which` cannot be laid out."""
+    """Raise `UsageError` if one of the datums of `which` cannot be laid out."""
     for number in which:
         if datums[number].mask[0]:
             raise UsageError(

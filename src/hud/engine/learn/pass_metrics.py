@@ -51,7 +51,7 @@ class Measured:
         )
 
     def logprobs_of(self, datums: Sequence[Datum]) -> list[Floats]:
-        """Return, for each datum, (T,) logprobs of its tokens; 0 where the mask is 0."""
+        """Return, for each datum, (T,) logprobs of its tokens; 0 if the mask is 0."""
         rows = [np.zeros(datum.length, np.float32) for datum in datums]
         for numbers, values in self.logprobs:
             ends = np.cumsum([datums[number].actions for number in numbers])

@@ -1,4 +1,4 @@
-"""The ranks that train one model together, as one of them sees it."""
+"""The ranks of a training, from the view of one rank."""
 
 from __future__ import annotations
 

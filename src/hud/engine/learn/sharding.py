@@ -1,6 +1,6 @@
-"""Weights in parts: each rank keeps a slice of every tensor, and borrows the others' for one layer at a time (FSDP2).
+"""Sharded weights: each rank has a slice of every tensor, and gathers the others' for one layer at a time (FSDP2).
 
-Knows how a decoder is cut, filled and read. All ranks must call these functions, in the same order.
+Shards, fills and reads a decoder. All ranks must call these functions, in the same order.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def sharded_decoder(
         decoder = decoder_type(ranks.device)(config).to(dtype)
     if lora is not None:
         attach(decoder, lora)
-    if compiled:  # Before layers are sharded: borrowing weights is not part of what is compiled.
+    if compiled:  # Before sharding: gathering weights is not compiled.
         compile_layers(decoder)
     # Sums over ranks are formed in fp32, as those over passes are.
     policy = MixedPrecisionPolicy(reduce_dtype=torch.promote_types(dtype, torch.float32))

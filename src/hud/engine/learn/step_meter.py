@@ -35,7 +35,7 @@ class Meter:
             self._seconds += time.perf_counter() - began
 
     def add(self, tokens: int, flops: float) -> None:
-        """Count tokens that a pass computed, and what they took; 0 where that is not known."""
+        """Count tokens that a pass computed, and what they took; 0 if that is not known."""
         self._tokens += tokens
         self._flops += flops
 

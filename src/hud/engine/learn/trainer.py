@@ -73,8 +73,8 @@ class Trainer:
     ) -> None:
         """`reference`: the reference policy of KL terms; with LoRA the base by default.
 
-        `beside` returns the worker processes that compute passes of a small model now, if any; `Policy.exclusive` keeps their
-        weights up to date.
+        `beside` returns the current worker processes that compute passes of a small model, if any; `Policy.exclusive`
+        updates their weights.
 
         With several `ranks`, the decoders are sharded, and every rank calls every method with the same arguments;
         `load_state_dict` needs the state on the first only. All return the same, but for `state_dict`.
@@ -180,7 +180,7 @@ class Trainer:
         return metrics | lag_metrics([datum for datum in datums if datum.actions])
 
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
-        """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 where the mask is 0."""
+        """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 if the mask is 0."""
         mine = Measured()
         for batch, found in self._each(self._passes(datums, 1), None):
             mine.add(batch, {}, found.logprobs)
@@ -224,7 +224,7 @@ class Trainer:
     ) -> dict[str, float]:
         """Apply the accumulated gradient, clear it and return the step's metrics.
 
-        Raises `ConflictError`, with the weights untouched, where nothing was accumulated or the gradient is not
+        Raises `ConflictError`, with the weights untouched, if nothing was accumulated or the gradient is not
         finite.
         """
         if not self.pending:

@@ -41,7 +41,7 @@ class PassResult:
     sums: dict[str, float]
     """Metrics, summed over sampled tokens."""
     gradients: Sequence[Tensor | None] | None = None
-    """Gradients of the trained parameters; None where they are in `grad` already."""
+    """Gradients of the trained parameters; None if they are in `grad` already."""
 
 
 Compute = Callable[[PackedPass, LossConfig | None], PassResult]
@@ -86,7 +86,7 @@ def logprobs_pass(decoder: AnyDecoder, batch: PackedPass) -> PassResult:
 
 
 def on_first_free(sides: Sequence[WorkerProcess], here: Compute, *, checkpointed: bool) -> Compute:
-    """Return a function that computes a pass in the first free worker of `sides`, and by `here` where that fails."""
+    """Return a function that computes a pass in the first free worker of `sides`, and by `here` if that fails."""
     free: SimpleQueue[WorkerProcess] = SimpleQueue()
     for side in sides:
         free.put(side)

@@ -46,7 +46,7 @@ class AdapterBank:
         self._held: set[Adapter] = set()
         self._layers: dict[str, _BankedLinear] = {}
         self.mask: Tensor | None = None
-        """(N, C): each adapter's scale, where its rows meet its columns; None where no row has an adapter."""
+        """(N, C): each adapter's scale, where its rows meet its columns; None if no row has an adapter."""
         self._scales = torch.zeros(_COLUMNS, device=base.device)
 
     @torch.no_grad()

@@ -1,8 +1,8 @@
 """The key-value cache: pages of a fixed number of positions, all allocated at once.
 
 Each sequence has a table of pages. Before a forward pass, `aim` says where new tokens belong; `write` then stores their keys
-and values, and `attend` gathers the pages of each row, a part of the batch at a time. Which tokens a page holds is the
-sampler's business.
+and values, and `attend` gathers the pages of each row, a part of the batch at a time. The prefix cache tracks the tokens
+of each page.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CacheSize:
     ) -> CacheSize:
         """Return the dimensions of a cache of at most `budget` bytes for `slots` sequences at a time.
 
-        `max_context` None: the model's, as far as the budget holds it. Raises `UsageError` where one sequence of
+        `max_context` None: the model's, as far as the budget holds it. Raises `UsageError` if one sequence of
         `max_context` tokens does not fit.
         """
         context = max_context or config.max_position_embeddings

@@ -34,7 +34,7 @@ class Pages:
         return self.count - self._pinned
 
     def take(self) -> int:
-        """Return a free page, with one reference to it now. Raises `IndexError` where none is free."""
+        """Return a free page, with one reference to it now. Raises `IndexError` if none is free."""
         page = heappop(self.free)
         self.users[page] = 1
         self.most_in_use = max(self.most_in_use, self.in_use)

@@ -53,7 +53,7 @@ class PrefixCache:
         """The least recently used first."""
 
     def place(self, ids: Sequence[int], ahead: int = 0, salt: object = None) -> Placement | None:
-        """Return a busy slot with pages for `ids`; None where there are not enough for them and `ahead` more tokens.
+        """Return a busy slot with pages for `ids`; None if there are not enough for them and `ahead` more tokens.
 
         The last token never counts as cached. A slot that holds a prefix of the ids and nothing else (the conversation's last
         turn) is taken over; otherwise a new slot shares the longest prefix that any slot holds.
@@ -156,7 +156,7 @@ class PrefixCache:
         slot.pages.append(page)
 
     def _evict(self) -> bool:
-        """Drop the last page of the slot that was idle longest; False where none is idle."""
+        """Drop the last page of the slot that was idle longest; False if none is idle."""
         slot = next(iter(self._idle), None)
         if slot is None:
             return False
@@ -164,7 +164,7 @@ class PrefixCache:
         return True
 
     def _cut(self, slot: Slot, count: int) -> None:
-        """Leave an idle slot its first `count` pages; without any it is gone."""
+        """Truncate an idle slot to its first `count` pages; without any it is removed."""
         while len(slot.pages) > count:
             self.pages.release(slot.pages.pop())
         del slot.tokens[count * self.page_tokens :]
@@ -176,7 +176,7 @@ class PrefixCache:
 
 
 def shared_length(a: Sequence[int], b: Sequence[int], *, beyond: int = 0) -> int:
-    """Return how many leading tokens `a` and `b` share; 0 where it is not more than `beyond`."""
+    """Return how many leading tokens `a` and `b` share; 0 if it is not more than `beyond`."""
     most = min(len(a), len(b))
     # One comparison spares most comparisons of a whole prefix.
     if most <= beyond or a[beyond] != b[beyond] or a[:beyond] != b[:beyond]:

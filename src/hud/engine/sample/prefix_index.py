@@ -1,7 +1,7 @@
 """Prefix index: which token prefixes each sampler has in its key-value cache, for routing requests to a warm one.
 
-Tokens are compared in blocks, each by a hash that depends on all before it, so a lookup costs the same however much is known.
-Samplers are known by what they were given: servers, and processes of this machine.
+Tokens are compared in blocks, by hashes that depend on all blocks before, so the cost of a lookup is independent of the
+index's size. A sampler's contents are inferred from its requests; samplers are servers, and processes of this machine.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MOST_BLOCKS = 1 << 16
 
 
 class PrefixIndex:
-    """Blocks that samplers were given lately; the least recently used are dropped. Thread-safe."""
+    """Blocks recently sent to samplers; the least recently used are dropped. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """The runner: forward passes of the sequences that the scheduler chose, and the tokens sampled from them.
 
-The scheduler decides, the runner computes. This one computes with the decoder as it is; `engine/cpu` and `engine/cuda` replace
-`last_hidden` with faster code.
+The scheduler decides, the runner computes. This one uses the decoder unchanged; `engine/cpu` and `engine/cuda` replace
+`last_hidden` by faster code.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Requests enter and leave between any two decode steps. A prompt that shares a prefix with something in the cache computes only
 its new tokens, and a long one is computed in chunks between decode steps. Where memory is short, the youngest sequences are
-preempted and computed again. It knows token ids; text, messages and tools are the policy's.
+preempted and computed again. Works on token ids; text, messages and tools are the policy's.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Sampler:
         self.scheduler = Scheduler(self.prefix_cache, slots)
         self._runner = runner(decoder, self.cache, slots, bank)
         self._stale = True
-        """True where the weights may have changed since the runner's last `refresh`."""
+        """True if the weights may have changed since the runner's last `refresh`."""
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
         small = self._parameters < SMALL_PARAMETERS or decoder.device.type != "cpu"
         self._prefill_tokens = PREFILL_TOKENS_SMALL if small else PREFILL_TOKENS
@@ -211,7 +211,7 @@ class Sampler:
         atexit.unregister(self.close)
 
     def _ready(self) -> bool:
-        """Wait until there is something to do; False once there never will be again."""
+        """Wait for work; returns False after the sampler was closed."""
         with self._changed:
             self._resting = True
             if self._pauses[True] or not self.active:

@@ -79,7 +79,7 @@ class SamplerPool:
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         self.own.sampler.check(turn.prompt)
-        # Grammars and stops that are text live in this process.
+        # Grammars and text stops are in this process.
         here = turn.constraint is not None or turn.stopped is not None
         self._start_sides()
         sides = [] if here else self._ready()
@@ -175,7 +175,7 @@ class SamplerPool:
         self._weights.close()
         self._weights = None
 
-    # -- where a turn goes --------------------------------------------------------------------------
+    # -- routing ------------------------------------------------------------------------------------
 
     def _training(self) -> bool:
         """Return whether training passes are computed now, or were lately."""
@@ -190,7 +190,7 @@ class SamplerPool:
         return -(-self._wanted // 2)
 
     def _cost(self, one: SwappingSampler | WorkerProcess, hashes: list[int]) -> float:
-        """Return the work that a prompt means for a sampler, in sequences, up to what is the same for all."""
+        """Return the relative cost of a prompt for a sampler, in sequences."""
         return one.load - self._prefixes.length(one, hashes) * BLOCK / TOKENS_PER_SEQUENCE
 
     def _give(

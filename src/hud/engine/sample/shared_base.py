@@ -98,9 +98,9 @@ class SharedBases:
         )
 
     def fork(self, folder: Path, *, dtype: torch.dtype, device: str) -> ForkSampler | None:
-        """Return a new fork of the base in a folder, which is loaded if need be; None where it is not of our family."""
+        """Return a new fork of the base in a folder, loaded if necessary; None for a model outside the decoder's family."""
         if not DecoderConfig.from_folder(folder).ours or dist.is_initialized():
-            return None  # Ranks that train together cut the weights into parts of their own.
+            return None  # Distributed training shards the weights differently.
         key = (folder.resolve(), dtype, device)
         with self._locks[key]:
             with suppress(LookupError):

@@ -66,7 +66,7 @@ class SwappingSampler:
                 self.sampler.prefix_cache.forget()
 
     def _successor(self) -> Sampler | None:
-        """Return a sampler to continue with while this one finishes its active turns; None where that does not pay."""
+        """Return a sampler to continue with while this one finishes its active turns; None if that does not pay."""
         if not self.sampler.active or (self._retiring is not None and self._retiring.active):
             return None
         changing = lora_parameters(self.decoder).values() or self.decoder.parameters()

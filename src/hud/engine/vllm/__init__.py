@@ -1,1 +1,1 @@
-"""Sampling by vLLM servers over HTTP, written from vLLM's published API (`docs/decisions/0009-vllm-over-http.md` says of which version)."""
+"""Sampling by vLLM servers over HTTP, for the version of vLLM's API in `docs/decisions/0009-vllm-over-http.md`."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
 
 KEPT = 2
-"""Published folders that are kept: the newest, and the one before, for turns that are finished with it."""
+"""Number of kept folders: the newest, and the previous one, for turns that finish with it."""
 PROBES = 4
 PROBE_TOKENS = 8
 PROBE_TEMPERATURE = 0.25
@@ -61,7 +61,7 @@ class Publication:
         return self.version or "base"
 
     def mistake(self, answers: list[Piece]) -> str | None:
-        """Return the error of a server with these answers to the probes, None where they match."""
+        """Return the error of a server with these answers to the probes, None if they match."""
         processed = raw = 0.0
         count = 0
         for probe, answer in zip(self.probes, answers, strict=True):
@@ -148,10 +148,10 @@ class Publisher:
 
     @torch.no_grad()
     def _probes(self) -> tuple[Probe, ...]:
-        """Return prompts spread over the vocabulary, each with the logprobs of what comes next."""
+        """Return prompts spread over the vocabulary, each with the logprobs of the next token."""
         decoder = self._decoder
         size = decoder.config.vocab_size
-        # Any ids will do, as long as they are the same for both sides; a fixed stride meets rare and common ones.
+        # Any ids suffice, if equal on both sides; a fixed stride includes rare and common ones.
         ids = [(place * 7919 + 11) % size for place in range(PROBES * PROBE_TOKENS)]
         device = decoder.device
         positions = torch.arange(PROBE_TOKENS, device=device).repeat(PROBES)

@@ -1,4 +1,4 @@
-"""One server of a fleet, and how its weights are updated: by an adapter, a folder, or tensors sent to all servers at once."""
+"""A vLLM server of a `ReplicaPool`, and its weight updates: by an adapter, a folder, or tensors sent to all servers at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefus
 from hud.errors import HudError, UsageError
 
 SETTLED_SECONDS = 0.05
-"""A paused server that sent nothing for so long has sent everything that it sampled before."""
+"""Idle time after which a paused server has sent all sampled tokens, in seconds."""
 
 
 class Replica:
-    """A server of a fleet."""
+    """A server of a `ReplicaPool`."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
@@ -27,11 +27,11 @@ class Replica:
         self.has: Publication | None = None
         """The weights that it samples with."""
         self.problem: str | None = "it was not checked yet"
-        """Reason for which it does not sample; None: it samples."""
+        """Reason why it does not sample; None: it samples."""
         self.resting_until = 0.0
         self.active: set[Request] = set()
         self.epoch = 0
-        """Number of times its streams were cut; pieces of an older epoch are dropped."""
+        """Number of times its streams were cut; chunks of an older epoch are dropped."""
         self.adapters: set[str] = set()
         """Names of the adapters loaded from here."""
         self.changing = asyncio.Lock()
@@ -43,7 +43,7 @@ class Replica:
         self.server.break_off()
 
     async def give(self, publication: Publication) -> None:
-        """Load weights and verify them by probes. Raises `HudError` where that fails."""
+        """Load weights and verify them by probes. Raises `HudError` if that fails."""
         async with self.changing:
             if self.has is publication:
                 return
@@ -84,7 +84,7 @@ class Replica:
             await self.server.load_adapter(name, str(publication.folder))
         except ServerRefused as error:
             known = {card.name for card in await self.server.models()}
-            # Names are those of checkpoints: what is there already is the same.
+            # Names are those of checkpoints: an existing adapter is identical.
             if name not in known:
                 raise _without(
                     error, "--enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
@@ -131,7 +131,7 @@ async def send(replicas: Sequence[Replica], publication: Publication) -> None:
         except (HudError, TimeoutError) as error:
             transfer.drop()
             for replica in replicas:
-                # Begun and not ended, an update would be in the way of the next.
+                # An unfinished update would block the next.
                 with suppress(HudError):
                     await replica.server.transfer("finish_weight_update", None)
             if isinstance(error, ServerRefused):

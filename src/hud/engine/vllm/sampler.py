@@ -1,7 +1,7 @@
-"""The `TurnSampler` of a policy that is trained here and sampled by a fleet of vLLM servers.
+"""The `TurnSampler` of a policy that is trained here and sampled by a pool of vLLM servers.
 
-Requests run on an event loop in a thread of its own. A sequence whose server is lost continues on another, from the tokens
-received: none is lost, and none is sampled twice.
+Requests run on an event loop in a separate thread. A sequence whose server is lost continues on another, from the received
+tokens: no token is lost or sampled twice.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.vllm.fleet import Fleet, Servers
 from hud.engine.vllm.publication import Publication, Publisher
 from hud.engine.vllm.replica import Replica
+from hud.engine.vllm.replica_pool import ReplicaPool, Servers
 from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, completion_body
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 MOST_ATTEMPTS = 20
-"""Attempts of one sequence, on servers that break off, before it fails."""
+"""Maximum attempts of a sequence, after lost servers."""
 CLOSE_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ class RemoteRequest(Request):
 
 
 class VllmSampler:
-    """Samples on servers with the weights of a decoder that is trained here."""
+    """Sampler on servers with the weights of a decoder that is trained in this process."""
 
     def __init__(
         self, servers: Servers, publisher: Publisher, vocab_size: int, context: int
@@ -59,7 +59,7 @@ class VllmSampler:
         self._closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._fleet: Fleet | None = None
+        self._pool: ReplicaPool | None = None
 
     @property
     def version(self) -> str | None:
@@ -84,9 +84,9 @@ class VllmSampler:
 
     @contextmanager
     def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
-        """Set whether weights published inside continue active turns, or wait for their end.
+        """Set whether weights published within the context continue active turns, or wait for their end.
 
-        The servers have weights of their own: they sample on while those here change.
+        The servers have their own copy of the weights: they continue sampling during the change.
         """
         with self._changing:
             before, self._in_flight = self._in_flight, in_flight
@@ -98,26 +98,26 @@ class VllmSampler:
     def publish(self, version: str | None) -> None:
         """Load the present weights on the servers, under this name. Blocks.
 
-        The first time it raises `UsageError` for a server of no use, and `InfrastructureFault` where none answers; later,
-        servers that fail to load them get no turns until they do.
+        The first call raises `UsageError` for an unusable server, and `InfrastructureFault` if none answers; later,
+        servers that fail to load the weights get no turns until they have them.
         """
         with self._changing:
             publication = self._publisher.publish(version)
-            if self._fleet is None or self._closed:
+            if self._pool is None or self._closed:
                 self._open(publication)
             else:
-                fleet, in_flight = self._fleet, self._in_flight
-                self._wait_for(fleet.publish(publication, in_flight=in_flight))
+                pool, in_flight = self._pool, self._in_flight
+                self._wait_for(pool.publish(publication, in_flight=in_flight))
             self._version = version
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed`, `UsageError` for a constraint or no room."""
-        loop, fleet = self._loop, self._fleet
-        if self._closed or loop is None or fleet is None:
+        loop, pool = self._loop, self._pool
+        if self._closed or loop is None or pool is None:
             raise SamplerClosed("The servers of this model are no longer turn.")
         if turn.constraint is not None:
             raise UsageError("vLLM servers are not asked for answers in a fixed form; ask without.")
-        context = min(self._context, fleet.max_context or self._context)
+        context = min(self._context, pool.max_context or self._context)
         room = room_after(turn.prompt, self._vocab_size, context, "the model's context")
         request = RemoteRequest(
             **vars(turn),
@@ -127,7 +127,7 @@ class VllmSampler:
         )
         request.cancel = partial(self._drop, request)
         self._requests.add(request)
-        loop.call_soon_threadsafe(self._begin, request, fleet)
+        loop.call_soon_threadsafe(self._begin, request, pool)
         return request
 
     def _drop(self, request: RemoteRequest) -> None:
@@ -154,12 +154,12 @@ class VllmSampler:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="hud-vllm", daemon=True)
         self._thread.start()
-        # Open connections complain when the interpreter shuts down.
+        # Open connections log warnings when the interpreter shuts down.
         atexit.register(self.close)
-        self._fleet = Fleet(self._servers)
+        self._pool = ReplicaPool(self._servers)
         self._closed = False
         try:
-            self._wait_for(self._fleet.open(publication))
+            self._wait_for(self._pool.open(publication))
         except BaseException:
             self._closed = True
             self._stop()
@@ -176,7 +176,7 @@ class VllmSampler:
         loop.call_soon_threadsafe(loop.stop)
         thread.join(CLOSE_SECONDS)
         loop.close()
-        self._loop = self._thread = self._fleet = None
+        self._loop = self._thread = self._pool = None
 
     async def _end(self) -> None:
         waiting = [one.drawing for one in self._requests if one.drawing is not None]
@@ -185,8 +185,8 @@ class VllmSampler:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-        if self._fleet is not None:
-            await self._fleet.close()
+        if self._pool is not None:
+            await self._pool.close()
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
@@ -194,19 +194,19 @@ class VllmSampler:
 
     # -- one sequence -------------------------------------------------------------------------------
 
-    def _begin(self, request: RemoteRequest, fleet: Fleet) -> None:
+    def _begin(self, request: RemoteRequest, pool: ReplicaPool) -> None:
         if request.abandoned:
             self._requests.discard(request)
             return
-        request.drawing = asyncio.create_task(self._draw(request, fleet))
+        request.drawing = asyncio.create_task(self._draw(request, pool))
 
-    async def _draw(self, request: RemoteRequest, fleet: Fleet) -> None:
+    async def _draw(self, request: RemoteRequest, pool: ReplicaPool) -> None:
         try:
             for _ in range(MOST_ATTEMPTS):
-                replica = await fleet.choose([*request.prompt, *request.token_ids])
-                reason = await self._attempt(request, replica, fleet)
+                replica = await pool.choose([*request.prompt, *request.token_ids])
+                reason = await self._attempt(request, replica, pool)
                 if reason is not None:
-                    fleet.drew(replica, [*request.prompt, *request.token_ids])
+                    pool.drew(replica, [*request.prompt, *request.token_ids])
                     request.end(reason)
                     request.listener()
                     return
@@ -223,15 +223,17 @@ class VllmSampler:
         finally:
             self._requests.discard(request)
 
-    async def _attempt(self, request: RemoteRequest, replica: Replica, fleet: Fleet) -> str | None:
-        """Sample on one server, from the tokens so far; return the finish reason, None where the stream was cut."""
+    async def _attempt(
+        self, request: RemoteRequest, replica: Replica, pool: ReplicaPool
+    ) -> str | None:
+        """Sample on one server, from the tokens so far; return the finish reason, None if the stream was cut."""
         publication = replica.has
         assert publication is not None
         if not request.token_ids:
             request.version, request.swaps = publication.version, []
         elif publication.version != _newest(request):
             request.swap(publication.version)
-        fleet.began(replica, request)
+        pool.began(replica, request)
         request.placed = True
         epoch = replica.epoch
         try:
@@ -249,13 +251,13 @@ class VllmSampler:
         except ServerRefused as error:
             if error.code != 404:
                 raise
-            await fleet.failed(replica, error)
+            await pool.failed(replica, error)
         except ServerLost as error:
             if replica.epoch == epoch:
-                await fleet.failed(replica, error)
+                await pool.failed(replica, error)
         finally:
             request.placed = False
-            fleet.ended(replica, request)
+            pool.ended(replica, request)
         return None
 
     def _fail(self, request: Request, error: InfrastructureFault) -> None:
@@ -293,7 +295,7 @@ def _take(request: Request, piece: Piece) -> str | None:
 
 
 def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
-    """Return the completion request for what is left of a turn."""
+    """Return the completion request for the rest of a turn."""
     params = request.params
     return completion_body(
         model,

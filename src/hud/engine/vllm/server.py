@@ -1,4 +1,4 @@
-"""The HTTP API of one vLLM server. Knows no weights and no other server."""
+"""The HTTP API of a vLLM server."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from hud.outbound import read_bounded
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-"""For answers that need no work."""
+"""Time-out of cheap requests, in seconds."""
 LOAD_SECONDS = 600.0
-"""For loading weights: a folder of 60 GB from a network disk."""
+"""Time-out of loading weights, in seconds: a folder of 60 GB from a network disk."""
 LAST_SECONDS = 1.0
-"""For the end of a stream whose last event has come."""
+"""Time-out for the end of a stream after its last event, in seconds."""
 LONGEST_LINE = 1 << 20
 _TOKEN = re.compile(r"token_id:(\d+)")
 
 
 class ServerLost(InfrastructureFault):
-    """A server does not answer, cut a stream, or failed; another may continue."""
+    """A server is unreachable, cut a stream, or failed; another may continue."""
 
 
 class ServerBusy(ServerLost):
-    """A server refuses new requests now: it shuts down or is overloaded. Running ones continue."""
+    """A server temporarily refuses new requests: shutdown or overload. Running ones continue."""
 
 
 class ServerRefused(UsageError):
-    """A server refuses a request, and would refuse it again."""
+    """Permanent refusal of a request."""
 
     def __init__(self, message: str, code: int) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class ServerRefused(UsageError):
 
 @dataclass(frozen=True)
 class Card:
-    """One model that a server offers."""
+    """A model of a server."""
 
     name: str
     parent: str | None
@@ -62,14 +62,14 @@ class Piece:
     token_ids: list[int]
     logprobs: list[float]
     top: list[list[tuple[int, float]]]
-    """For each token, the likeliest ones at its place, likeliest first."""
+    """For each token, the most likely tokens at its position, in descending order."""
     finish_reason: str | None
     cached_tokens: int | None
     """Prompt tokens found in its cache, with --enable-prompt-tokens-details."""
 
 
 def completion_body(model: str, prompt: list[int], **options: Any) -> dict[str, Any]:
-    """Return a completion request for token ids. Every setting that a model's generation_config.json could change is explicit."""
+    """Return a completion request for token ids, explicit in all settings of a model's generation_config.json."""
     return {
         "model": model,
         "prompt": prompt,
@@ -106,7 +106,7 @@ class Server:
         await self._ask("GET", "/health", seconds=seconds)
 
     async def models(self) -> list[Card]:
-        """Return what the server offers: models, and adapters that were loaded onto them."""
+        """Return the server's models and loaded adapters."""
         found = (await self._get("/v1/models")).get("data", [])
         return [Card(str(one["id"]), one.get("parent"), one.get("max_model_len")) for one in found]
 
@@ -119,9 +119,9 @@ class Server:
         return piece
 
     async def stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Piece, None]:
-        """Yield sampled tokens as they come. Closing the iterator cancels the request on the server.
+        """Yield sampled tokens as they arrive. Closing the iterator cancels the request on the server.
 
-        Raises `ServerLost` where the stream is cut; all tokens yielded before are valid.
+        Raises `ServerLost` if the stream is cut; all tokens yielded before are valid.
         """
         whole = {**body, "stream": True, "stream_options": {"include_usage": True}}
         async with self._opened("POST", "/v1/completions", whole) as response:
@@ -150,21 +150,21 @@ class Server:
         await self._ask("POST", "/resume")
 
     async def reload(self, folder: str) -> None:
-        """Load other weights of the same shape from a folder that the server sees under this path."""
+        """Load other weights of the same shape from a folder on the server's file system."""
         body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
         await self._ask("POST", "/collective_rpc", body=body, seconds=LOAD_SECONDS)
 
     async def load_adapter(self, name: str, folder: str) -> None:
-        """Offer an adapter under a name of its own."""
+        """Load an adapter under a name."""
         body = {"lora_name": name, "lora_path": folder}
         await self._ask("POST", "/v1/load_lora_adapter", body=body, seconds=LOAD_SECONDS)
 
     async def unload_adapter(self, name: str) -> None:
-        """Offer an adapter no longer."""
+        """Unload an adapter."""
         await self._ask("POST", "/v1/unload_lora_adapter", body={"lora_name": name})
 
     async def world_size(self) -> int:
-        """Return how many GPUs take part in a weight transfer."""
+        """Return the number of GPUs in a weight transfer."""
         return int((await self._get("/get_world_size"))["world_size"])
 
     async def transfer(self, name: str, body: Mapping[str, Any] | None) -> None:
@@ -242,7 +242,7 @@ class Server:
                 continue
             data = line[5:].strip()
             if data == b"[DONE]":
-                with suppress(TimeoutError):  # Read to its end, the connection can be used again.
+                with suppress(TimeoutError):  # Reading to the end allows reuse of the connection.
                     await asyncio.wait_for(response.content.read(), LAST_SECONDS)
                 if ended is not None:
                     yield ended
@@ -253,7 +253,7 @@ class Server:
             if piece.finish_reason is not None:
                 ended = piece
             elif ended is not None:
-                # How much was cached is told behind the end.
+                # The number of cached tokens is sent after the end.
                 ended = replace(ended, cached_tokens=piece.cached_tokens)
             elif piece.token_ids:
                 yield piece

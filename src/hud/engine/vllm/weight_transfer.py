@@ -1,11 +1,11 @@
-"""Weights as tensors, by vLLM's weight transfer: the half that vLLM has for trainers sends, and the servers' half receives.
+"""Transfer of weights as tensors by vLLM's weight transfer: its trainer side sends, the servers receive.
 
-    POST /init_weight_transfer_engine      once for a set of servers: both halves join one group
+    POST /init_weight_transfer_engine      once for a set of servers: both sides join one group
     POST /start_weight_update              then, for every new version, in this order
-    POST /update_weights                   while the tensors are on their way
+    POST /update_weights                   during the transfer of the tensors
     POST /finish_weight_update
 
-The trainer's half is a part of vLLM, which must be installed here too; it is handed the four calls as `SyncClient`, and makes them.
+The trainer side is part of vLLM, which must be installed here, too; it makes the four calls through `SyncClient`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hud.errors import HudError, InfrastructureFault, UsageError
 
 
 class SendingEngine(Protocol):
-    """The trainer's half: vLLM's `TrainerWeightTransferEngine`."""
+    """The trainer side: vLLM's `TrainerWeightTransferEngine`."""
 
     def send_weights(self) -> None:
         """Send the present weights; returns when the servers have them."""
@@ -84,14 +84,14 @@ class SyncClient:
 
 
 Connect = Callable[[nn.Module, SyncClient], SendingEngine]
-"""Makes the trainer's half for a module, joined with the servers of a client."""
+"""Factory of the trainer side for a module, joined with the servers of a client."""
 
 
 class Transfer:
-    """Sends the weights of one module, to whichever servers there are."""
+    """Sender of a module's weights to the current servers."""
 
     def __init__(self, module: nn.Module, lock: threading.RLock, connect: Connect) -> None:
-        """`lock` is held while the weights change; `connect` makes the trainer's half."""
+        """`lock` is held while the weights change; `connect` creates the trainer side."""
         self._module = module
         self._lock = lock
         self._connect = connect
@@ -110,7 +110,7 @@ class Transfer:
             self.drop()
             client = self._client = SyncClient(servers, sizes, asyncio.get_running_loop())
         client.version = version
-        # In a thread of its own: a broadcast that hangs for good must hold nothing else up.
+        # In a separate thread: a hanging broadcast must not block other work.
         await asyncio.wait_for(_in_thread(lambda: self._send(client)), LOAD_SECONDS)
 
     async def still(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -131,7 +131,7 @@ class Transfer:
             leave.set()
 
     def drop(self) -> None:
-        """Form a new group the next time."""
+        """Discard the group; the next call forms a new one."""
         self._engine = self._client = None
 
     def _send(self, client: SyncClient) -> None:
@@ -141,7 +141,7 @@ class Transfer:
             self._engine.send_weights()
         except HudError:
             raise
-        # NCCL and vLLM raise many kinds; each means that it did not arrive.
+        # NCCL and vLLM raise many kinds of errors; each is a failed transfer.
         except Exception as error:
             raise InfrastructureFault(
                 f"Weights could not be transferred to the vLLM servers: {type(error).__name__}: {error}"
@@ -177,7 +177,7 @@ def nccl_engine(module: nn.Module, client: SyncClient) -> SendingEngine:
 
 
 def _address_towards(url: str) -> str:
-    """Return the address of this machine that a server reaches it by."""
+    """Return the local address through which a server reaches this machine."""
     parts = urlsplit(url)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.connect((parts.hostname, parts.port or 80))  # Sends nothing.
@@ -191,7 +191,7 @@ def _free_port(address: str) -> int:
 
 
 async def _in_thread(work: Callable[[], None]) -> None:
-    """Do work in a thread that the process does not wait for at its end."""
+    """Run work in a daemon thread."""
     done: Future[None] = Future()
     done.set_running_or_notify_cancel()
 

@@ -1,7 +1,7 @@
 """`python -m hud.environment.channel SOURCE [--host H] [--port P]`: serve an environment.
 
-With `--follow-stdin` it ends when its standard input does, so that it does not outlive the process that
-started it with a pipe there. Exit status 2: the environment could not be loaded, as standard error says.
+With `--follow-stdin` it ends at the end of its standard input, so that it does not outlive the process that holds the
+other end of the pipe. Exit status 2: the environment could not be loaded; the reason is on standard error.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> int:
 def _follow_stdin() -> None:
     followed = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)  # What the environment reads there is not the other side's.
+    os.dup2(nothing, 0)  # The environment's code must not read from the pipe.
     os.close(nothing)
 
     def wait() -> None:

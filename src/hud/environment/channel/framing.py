@@ -1,4 +1,4 @@
-"""Frames of the control channel: JSON-RPC 2.0, one object a line."""
+"""Frames of the control channel: JSON-RPC 2.0, one object per line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import orjson
 from hud.errors import FailureKind, RolloutError, UsageError
 
 MAX_FRAME_BYTES = 16 << 20
-"""Longest frame on TCP."""
+"""Longest frame on TCP, in bytes."""
 PRIVATE_FRAME_BYTES = 256 << 20
-"""Longest frame between two processes of ours: a long trace with images may have to reach its grader."""
+"""Longest frame between OpenHUD's own processes, in bytes: graders receive long traces with images."""
 CLIENT = "openhud"
-"""Name of our own client in `hello`: it knows `tools.call`, and names its session to tunnels."""
+"""Client name in OpenHUD's `hello`: it implements `tools.call`, and names its session in `tunnel.open`."""
 METHOD_NOT_FOUND = -32601
 BAD_PARAMS = -32602
 BAD_STATE = -32600
@@ -26,15 +26,15 @@ _FAULTS = {fault.kind: fault for fault in RolloutError.__subclasses__()}
 
 
 class FrameError(Exception):
-    """A frame that cannot be read, no JSON object. The connection is of no more use."""
+    """A frame that is no JSON object. The connection is unusable afterwards."""
 
 
 class FrameTooLongError(FrameError):
-    """A frame beyond the limit."""
+    """A frame over the limit."""
 
 
 class ChannelError(Exception):
-    """An error answer: a code of JSON-RPC and a sentence."""
+    """An error response: a code of JSON-RPC and a sentence."""
 
     def __init__(self, code: int, message: str, kind: FailureKind | None = None) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class ChannelError(Exception):
 
     @classmethod
     def of(cls, error: Exception) -> ChannelError:
-        """Return what to answer for an exception of the environment's side."""
+        """Return the error response for an exception of the environment's side."""
         if isinstance(error, ChannelError):
             return error
         if isinstance(error, RolloutError):
@@ -54,7 +54,7 @@ class ChannelError(Exception):
 
     @classmethod
     def told(cls, error: Any) -> ChannelError:
-        """Return the error that an error answer tells of, whatever it looks like."""
+        """Return the error of an error response of any form."""
         if not isinstance(error, dict):
             return cls(0, str(error))
         data = error.get("data")
@@ -67,18 +67,18 @@ class ChannelError(Exception):
         )
 
     def as_fault(self) -> RolloutError:
-        """Return the error as the fault of a rollout; a server that names no kind speaks for its environment."""
+        """Return the error as the fault of a rollout; without a kind it is `EnvironmentFault`."""
         return _FAULTS[self.kind or "environment"](str(self))
 
 
 def watch(writer: StreamWriter) -> None:
-    """Have it noticed, within two minutes, when a machine at the other end of a TCP stream is gone without a word."""
+    """Enable TCP keep-alive, so that a lost peer is detected within two minutes."""
     stream = writer.get_extra_info("socket")
     if stream is None or stream.family not in (socket.AF_INET, socket.AF_INET6):
         return
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
-        if hasattr(socket, name):  # Not on every system.
+        if hasattr(socket, name):  # Not available on every system.
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
@@ -118,7 +118,7 @@ def _line(frame: dict[str, Any]) -> bytes:
     try:
         return orjson.dumps(frame, default=str, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
-        # Lone surrogates and integers beyond 64 bits, which models do write: the standard library can say them.
+        # Lone surrogates and integers beyond 64 bits occur in models' output; the standard library can encode them.
         return json.dumps(frame, default=str).encode() + b"\n"
 
 

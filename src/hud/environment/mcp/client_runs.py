@@ -1,6 +1,6 @@
-"""`Runs`: one run of an environment for each client of a server, opened by the client's first request.
+"""`Runs`: a run of an environment for each client of a server, opened by the client's first request.
 
-It knows connections and who is in them; nothing of what is said over them.
+Counts requests in each connection; independent of their contents.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hud.environment.connection import Connection
 from hud.errors import RolloutError
 
 OpenRun = Callable[[], Awaitable[Connection]]
-"""Brings a fresh run up."""
+"""Factory that opens a new run."""
 _LEAVE_SECONDS = 10.0
-"""Limit of a request in a run that is to end, in seconds."""
+"""Time-out of requests in a run that is being closed, in seconds."""
 
 
 @dataclass(eq=False)
@@ -25,18 +25,20 @@ class _Held:
     connection: Connection
     requests: int = 0
     quiet: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set while no request is in it."""
+    """Event: set while the run has no active request."""
 
     async def end(self, patience: float) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience):
                 await self.quiet.wait()
-        with contextlib.suppress(RolloutError):  # Nobody is left to hear that its shutdown failed.
+        with contextlib.suppress(
+            RolloutError
+        ):  # No client is left to receive the error of a failed shutdown.
             await self.connection.close()
 
 
 class Runs:
-    """The runs that are up, by the client they are for."""
+    """Open runs by client."""
 
     def __init__(self, open_run: OpenRun) -> None:
         self._open_run = open_run
@@ -45,7 +47,7 @@ class Runs:
 
     @asynccontextmanager
     async def of(self, client: str) -> AsyncIterator[Connection]:
-        """Give a request the client's run. A run that breaks is over: the next request gets a fresh one."""
+        """Yield the client's run for a request. After a fault the run is closed, and the next request opens a new one."""
         opening = self._held.get(client)
         if opening is None:
             opening = self._held[client] = asyncio.create_task(self._open())
@@ -74,14 +76,14 @@ class Runs:
             await asyncio.shield(self._end(client))
 
     async def renew(self, patience: float = _LEAVE_SECONDS) -> None:
-        """Have every client get a fresh run, and return once those that are up have ended."""
+        """Replace all clients' runs by new ones; returns when the old ones have ended."""
         for client in list(self._held):
             self._end(client, patience)
         if self._ending:
             await asyncio.wait(set(self._ending))
 
     async def close(self) -> None:
-        """End all runs, whatever is going on in them."""
+        """End all runs and cancel their active requests."""
         await self.renew(0)
 
     async def _open(self) -> _Held:

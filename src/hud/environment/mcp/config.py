@@ -1,7 +1,7 @@
 """Configuration of an MCP server in the common `mcpServers` JSON: a command with its environment, or a URL.
 
-`${NAME}` and `${NAME:-default}` in its values stand for variables, so that tokens stay out of files; they are
-looked up when a run needs the server, not before.
+`${NAME}` and `${NAME:-default}` in its values are environment variables, so that files need no tokens; they are resolved
+when a run opens the server.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TRANSPORTS = {
     "websocket": "websocket",
 }
 _FOR_EDITORS = {"alwaysAllow", "autoApprove", "description", "gallery", "icon", "trust", "version"}
-"""Keys that editors keep in the same file for themselves; a run ignores them."""
+"""Keys of editors in the same file, ignored by runs."""
 
 _RUNNERS = ("python", "python3", "node", "npx", "uvx", "uv", "run", "bash", "sh")
 
@@ -68,11 +68,11 @@ class ServerConfig(BaseModel):
 
     @property
     def where(self) -> str:
-        """The address or the command line, for messages; variables are not filled in."""
+        """The address or the command line, for messages; variables are not resolved."""
         return self.url or " ".join([self.command or "", *self.args])
 
     def likely_name(self) -> str:
-        """Return a name for a server that was given none: its host, or the program that it runs."""
+        """Return the default name of a server: its host or its program."""
         if self.url is not None:
             return urlsplit(self.url).hostname or "mcp"
         words = [self.command or "", *self.args]
@@ -83,7 +83,7 @@ class ServerConfig(BaseModel):
         return Path(words[0]).stem or "mcp"
 
     def resolved(self, name: str) -> ServerConfig:
-        """Return it with its variables filled in. Raises `EnvironmentFault` that names those not set."""
+        """Return the configuration with resolved variables. Raises `EnvironmentFault` with the names of unset ones."""
         known = settings.load().environment
         missing: list[str] = []
 
@@ -114,7 +114,7 @@ class ServerConfig(BaseModel):
 
 
 def parse_server(name: str, given: Any) -> ServerConfig:
-    """Return one server's configuration; raises `UsageError` that names what is wrong with it."""
+    """Return a server's configuration; raises `UsageError` with the errors of an invalid one."""
     try:
         return ServerConfig.model_validate(_plain(given) if isinstance(given, Mapping) else given)
     except ValidationError as error:
@@ -129,7 +129,7 @@ def parse_server(name: str, given: Any) -> ServerConfig:
 
 
 def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry without what means nothing here, its transport by the name that it has here."""
+    """Return an entry without ignored keys, with OpenHUD's name of its transport."""
     plain = {key: value for key, value in given.items() if key not in _FOR_EDITORS}
     for key in ("transport", "type"):
         if isinstance(plain.get(key), str):
@@ -140,7 +140,7 @@ def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
 def parse_servers(config: Mapping[str, Any] | str | Path) -> dict[str, ServerConfig]:
     """Return the enabled servers of an `mcpServers` JSON, or of the file at that path, by name.
 
-    `{name: {...}}` alone will do. Raises `UsageError` for another form.
+    `{name: {...}}` without `mcpServers` is accepted, too. Raises `UsageError` for another form.
     """
     if isinstance(config, str | Path):
         config = _read(config)
@@ -164,9 +164,9 @@ def _read(path: str | Path) -> Mapping[str, Any]:
 
 
 def named_entry(server: Any) -> tuple[Any, str | None]:
-    """Return a server's entry and its name, where it was given as `{name: {...}}` or as a whole configuration.
+    """Return a server's entry and its name, from `{name: {...}}` or a whole configuration.
 
-    Raises `UsageError` for a configuration that does not hold exactly one.
+    Raises `UsageError` for a configuration without exactly one server.
     """
     if not isinstance(server, Mapping) or "url" in server or "command" in server:
         return server, None
@@ -181,7 +181,7 @@ def named_entry(server: Any) -> tuple[Any, str | None]:
 
 
 def single_server(server: str | Sequence[str] | Mapping[str, Any], **extra: Any) -> dict[str, Any]:
-    """Return the JSON for a URL, a command line as a list, or that JSON itself, with what `extra` sets."""
+    """Return the JSON entry of a URL, a command line as a list, or an entry, updated by `extra`."""
     given: dict[str, Any]
     if isinstance(server, str):
         given = {"url": server}

@@ -1,6 +1,6 @@
-"""`ConnectedServer`: an MCP server whose tools every run of an environment has.
+"""`ConnectedServer`: an MCP server whose tools are available in every run of an environment.
 
-A server that is lost fails the runs that used it; the next run gets a fresh one.
+A lost server fails the runs that used it; the next run starts it again.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
-"""Providers of models take no other characters in the name of a tool."""
+"""Characters that model providers accept in tool names."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Selection of a server's tools, with their names in the environment."""
+    """Selection of a server's tools, and their names in the environment."""
 
     prefix: str = ""
     include: tuple[str, ...] | None = None
-    """Names or patterns (`get_*`), as the server has them; None is all."""
+    """The server's own tool names, or patterns (`get_*`); None: all."""
     exclude: tuple[str, ...] = ()
 
     def takes(self, name: str) -> bool:
-        """True where the server's tool `name` is one of the environment's."""
+        """Return True if the server's tool `name` is selected."""
         wanted = self.include is None or _matches(name, self.include)
         return wanted and not _matches(name, self.exclude)
 
     def named(self, name: str) -> str:
-        """Return what the server's tool `name` is called in the environment."""
+        """Return the environment's name of the server's tool `name`."""
         return _NO_NAME.sub("_", f"{self.prefix}_{name}" if self.prefix else name)
 
     def check(self, server: str, names: Sequence[str]) -> None:
-        """Raise `EnvironmentFault` where a name that is asked for, or left out, is none of the server's."""
+        """Raise `EnvironmentFault` if an included or excluded name is none of the server's."""
         for name in (*(self.include or ()), *self.exclude):
             if not _is_pattern(name) and name not in names:
                 known = ", ".join(sorted(names)) or "none"
@@ -66,7 +66,7 @@ class Choice:
 
 
 class Lifetime(TypedDict, total=False):
-    """Options of every connected server."""
+    """Options of a connected server."""
 
     shared: bool
     timeout: float
@@ -77,11 +77,11 @@ class Lifetime(TypedDict, total=False):
 class ConnectedServer(Part["OpenServer"]):
     """The tools of an MCP server for each run; `env.connect_mcp(...)` adds one.
 
-    `server` is a URL, a command line as a list, an entry of `mcpServers`, a server object of the official package, or
-    a function that makes one. Every run has its own (a program is started for it, a session opened) unless it is
-    `shared` by all runs of the process. With `prefix="crm"` a tool `find` becomes `crm_find`; `include` and `exclude`
-    are the server's own names, or patterns such as `get_*`. `timeout` is the limit of one call and `start_timeout` that
-    of connecting, in seconds; `reconnects` is how often a server at a URL is tried again when its connection was lost.
+    `server` is a URL, a command line as a list, an entry of `mcpServers`, a server object of the official package, or a
+    factory of one. Every run starts its own program and opens its own session, unless the server is `shared` by all runs
+    of the process. With `prefix="crm"` the tool `find` is named `crm_find`; `include` and `exclude` are the server's own
+    names, or patterns such as `get_*`. `timeout` is the time-out of a call and `start_timeout` that of connecting, in
+    seconds; `reconnects` is the number of attempts to reopen a lost connection to a URL.
     """
 
     def __init__(
@@ -173,17 +173,17 @@ class ConnectedServer(Part["OpenServer"]):
 
 @dataclass(frozen=True)
 class OpenedServer:
-    """A server that is up: the connection to it, and its process where it is a program of ours."""
+    """A running server: the connection, and the process if it was started here."""
 
     link: Link
     process: ServerProcess | None = None
 
     async def close(self) -> None:
-        """Disconnect, and end the program."""
+        """Disconnect, and stop the process."""
         await self.link.close()
 
     def fault(self) -> str | None:
-        """Return in a sentence why it cannot be used any more."""
+        """Return the reason, in a sentence, why the server is unusable."""
         if self.link.broken is not None:
             return self.link.broken
         words = None if self.process is None else self.process.last_words()
@@ -193,9 +193,9 @@ class OpenedServer:
 
 
 class SharedServer:
-    """One server for all runs of this process: brought up by the first, replaced when it is lost.
+    """A server shared by all runs of this process: started by the first, replaced when it is lost.
 
-    There is one for each event loop, and it lives as long: whatever the loop's end cancels takes it down.
+    There is one for each event loop; it is stopped when the loop's end cancels its task.
     """
 
     def __init__(self, bring_up: Callable[[], Awaitable[OpenedServer]]) -> None:
@@ -208,7 +208,7 @@ class SharedServer:
         )
 
     async def get(self) -> OpenedServer:
-        """Return the one that is up; bring one up where there is none, or where it was lost."""
+        """Return the running server; start one if there is none, or if it was lost."""
         loop = asyncio.get_running_loop()
         async with self._locks.setdefault(loop, asyncio.Lock()):
             server = self._servers.get(loop)
@@ -221,7 +221,7 @@ class SharedServer:
 
 
 class OpenServer(OpenPart):
-    """A server's tools in one run."""
+    """A server's tools in a run."""
 
     def __init__(self, declared: ConnectedServer, server: OpenedServer) -> None:
         self.declared = declared
@@ -252,17 +252,17 @@ class OpenServer(OpenPart):
         return self.server.fault()
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None) -> ToolResult:
-        """Call a tool by the server's own name for it, chosen for agents or not: for hooks and templates."""
+        """Call any tool by the server's own name, selected or not: for hooks and templates."""
         answered = await self.server.link.call(name, arguments or {}, self.declared.timeout)
         return tool_result(answered.result)
 
     async def read(self, uri: str) -> ToolResult:
-        """Return what a resource of the server holds. Raises `EnvironmentFault` where there is none."""
+        """Return the contents of a resource. Raises `EnvironmentFault` for an unknown one."""
         return tool_result(ToolResult(content=await self.server.link.read(uri)))
 
 
 class ServerTool:
-    """One tool of a server, for one run."""
+    """A tool of a server, in a run."""
 
     def __init__(self, opened: OpenServer, name: str, spec: ToolSpec) -> None:
         self._opened = opened
@@ -272,7 +272,7 @@ class ServerTool:
     async def call(
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
-        """Call it; `timeout` is in seconds and may only shorten the server's own."""
+        """Call the tool; `timeout` is in seconds and can only shorten the server's."""
         opened = self._opened
         try:
             values = parse_arguments(arguments, self.spec.name)
@@ -294,7 +294,7 @@ def connected_servers(
 ) -> list[ConnectedServer]:
     """Return the enabled servers of an `mcpServers` JSON, or of the file at that path; see `env.connect_mcp_config`.
 
-    Raises `UsageError` where `include` or `exclude` names another server.
+    Raises `UsageError` if `include` or `exclude` names an unknown server.
     """
     servers = parse_servers(config)
     for chosen in (*include, *exclude):

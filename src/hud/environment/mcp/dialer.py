@@ -1,4 +1,4 @@
-"""From a declared server to a connection: the one place of an environment that imports the official package."""
+"""Connection of a declared server: the only module of environments that imports the official package."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ from hud.errors import EnvironmentFault
 
 
 def dialled(declared: ConnectedServer) -> OpenedServer:
-    """Return the way to a server, not yet connected."""
+    """Return the unconnected link to a server."""
     source = declared.source
     where = f"{type(source).__name__} in this process"
     process: ServerProcess | None = None
-    reconnects = 0  # What a program or an object knew of the run went with it.
+    reconnects = (
+        0  # A program or an object lost the run's state with its connection: no reconnection.
+    )
     dial: Dial = partial(_object, declared.name, source)
     if isinstance(source, ServerConfig):
         where = source.where
@@ -47,7 +49,7 @@ def dialled(declared: ConnectedServer) -> OpenedServer:
 
 
 def _object(name: str, source: Any) -> Any:
-    """Return a server object: the one given, or a fresh one where a function makes them."""
+    """Return a server object: the given one, or a new one of the factory."""
     made = source if isinstance(source, MCPServer | Server) else source()
     if inspect.isawaitable(made) or not isinstance(made, MCPServer | Server):
         raise EnvironmentFault(

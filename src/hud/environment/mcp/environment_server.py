@@ -1,7 +1,7 @@
 """`EnvironmentServer`: an environment as an MCP server, over streamable HTTP or standard input and output.
 
-Its tools are the server's tools, its templates the server's prompts. Each session of a client has a run of its own.
-Where the runs come from, and when they are to be replaced by fresh ones, is for others to say.
+Its tools are the server's tools, its templates the server's prompts. Each client session has its own run. The caller opens
+and replaces runs.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from hud.trace import ToolSpec
 _Context = ServerRequestContext[Any]
 _TELL_SECONDS = 2.0
 _ANYBODY = ""
-"""The client whose run all those share that have no session: a program at our standard input, for one."""
+"""Client id of connections without a session, such as standard input; they share a run."""
 
 
 class EnvironmentServer:
-    """Serves runs of an environment; `open_run` opens them."""
+    """Server of an environment's runs; `open_run` opens them."""
 
     def __init__(self, open_run: OpenRun, *, name: str, version: str) -> None:
         self.runs = Runs(open_run)
@@ -58,16 +58,16 @@ class EnvironmentServer:
         )
 
     def application(self, host: str) -> Starlette:
-        """Return a web application that serves it at `/mcp`, for clients that call us `host`."""
+        """Return a web application that serves it at `/mcp`, for requests with that `Host`."""
         return self._server.streamable_http_app(host=host)
 
     async def serve_stdio(self) -> None:
-        """Serve the client at this process's standard input and output until it leaves."""
+        """Serve a client on this process's standard input and output, until it disconnects."""
         async with stdio_server() as (read, write):
             await self._server.run(read, write, self._server.create_initialization_options())
 
     async def renew(self) -> None:
-        """Have every session get a fresh run with its next request, and tell clients to list again."""
+        """Open a new run at each session's next request, and send change notifications to clients."""
         await self.runs.renew()
         told = [asyncio.create_task(_tell(client)) for client in self._clients]
         if told:
@@ -80,10 +80,10 @@ class EnvironmentServer:
 
     @asynccontextmanager
     async def _run(self, context: _Context) -> AsyncIterator[Connection]:
-        # The official package hands this to handlers under no public name.
+        # The official package passes this type to handlers, but does not export it.
         client = context.session._connection
         key = client.session_id or _ANYBODY
-        # Clients of later versions hear of changes from the bus, where they subscribed.
+        # Clients of later protocol versions subscribe to changes.
         stays = client.has_standalone_channel and client.protocol_version in HANDSHAKE_VERSIONS
         if stays and client not in self._clients:
             self._clients.add(client)
@@ -141,7 +141,7 @@ class _Server(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Say, too, that tools and prompts may change."""
+        """Add the capabilities of changing tools and prompts."""
         changing = NotificationOptions(tools_changed=True, prompts_changed=True)
         return super().create_initialization_options(
             notification_options or changing, experimental_capabilities, extensions
@@ -149,7 +149,7 @@ class _Server(Server[Any]):
 
 
 async def _tell(client: ClientConnection) -> None:
-    """Tell a client to list again, unless it does not listen."""
+    """Send change notifications to a client; errors are ignored."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_TELL_SECONDS):
             await client.send_tool_list_changed()

@@ -1,7 +1,7 @@
-"""A small page to try an environment by hand: call its tools, start its tasks and have an answer graded.
+"""A page to test an environment interactively: call its tools, start its tasks and grade an answer.
 
-The page is `inspect.html`; what it asks is answered here, from a run of its own. It is for the person at this
-machine: requests that other sites' pages send, or that reach us under another name, are refused.
+The page is `inspect.html`; its requests use their own run. Only this machine's browser may use it: requests from other
+sites, or under another host name, are refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Answer = Callable[[Connection, dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Inspector:
-    """The page's routes. `about` tells what is being served, with a `serial` that changes with it."""
+    """The page's routes. `about` returns the served environment, with a `serial` that changes with it."""
 
     def __init__(self, runs: Runs, about: Callable[[], dict[str, Any]], host: str) -> None:
         self._runs = runs
@@ -39,7 +39,7 @@ class Inspector:
 
     @property
     def routes(self) -> list[Route]:
-        """Answers of the web application besides MCP."""
+        """Routes of the web application besides MCP."""
         asked: dict[str, _Answer] = {
             "show": _show,
             "call": _call,
@@ -81,7 +81,7 @@ class Inspector:
         return endpoint
 
     async def _admit(self, request: Request, answer: RequestResponseEndpoint) -> Response:
-        """Answer a request, or refuse one that is not from our own page."""
+        """Handle a request, and refuse one from any other page."""
         origin = request.headers.get("origin")
         ours = request.url.hostname in self._hosts and (
             origin is None or urlsplit(origin).netloc == request.headers.get("host")

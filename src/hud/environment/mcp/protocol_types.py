@@ -1,4 +1,4 @@
-"""Tools, prompts and results of an environment as types of the Model Context Protocol."""
+"""Conversion of an environment's tools, prompts and results to types of the Model Context Protocol."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def said(result: ToolResult) -> types.CallToolResult:
 
 
 def refused(problem: str) -> types.CallToolResult:
-    """Return the answer of a call that could not be made."""
+    """Return the result of a failed call."""
     return said(ToolResult.of_text(problem, is_error=True))
 
 
 def prompt_of(row: Mapping[str, Any]) -> types.Prompt:
-    """Return a template as a prompt: asking for it starts the task."""
+    """Return a template as a prompt: getting the prompt starts the task."""
     schema = _schema(row)
     required = schema.get("required", [])
     arguments = [
@@ -46,7 +46,7 @@ def prompt_of(row: Mapping[str, Any]) -> types.Prompt:
 
 
 def typed(row: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """Return a prompt's arguments, which are always text, as its template takes them."""
+    """Convert a prompt's arguments, which are text, to the template's types."""
     properties = _schema(row).get("properties", {})
     return {name: _value(properties.get(name, {}), text) for name, text in given.items()}
 
@@ -56,7 +56,7 @@ def prompted(prompt: str | Sequence[Message]) -> types.GetPromptResult:
         prompt = [Message(content=prompt)]
     messages = [
         types.PromptMessage(
-            # The protocol knows no system messages here.
+            # Prompts of the protocol have no system messages.
             role="assistant" if message.role == "assistant" else "user",
             content=_block(block),
         )

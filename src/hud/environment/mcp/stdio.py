@@ -1,4 +1,4 @@
-"""An MCP server that is a program of ours: started, spoken to over its pipes, and ended with all it started."""
+"""An MCP server as a child process, connected by pipes, and stopped with its descendants."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _PIECE = 1 << 16
 _LONGEST = 256 * 1024 * 1024
 _REMEMBERED_LINES = 30
 _LEAVE_SECONDS = 1.0
-"""Time to end after its input was closed, as the protocol wants it; then it is asked, then made to."""
+"""Time to exit after its input was closed, in seconds; then SIGTERM, then SIGKILL."""
 _NOTICE_SECONDS = 2.0
 
 
 class ServerProcess:
-    """One program; `transport()` is what the official client talks over, once."""
+    """A program; `transport()` is the official client's transport, for a single use."""
 
     def __init__(self, name: str, config: ServerConfig) -> None:
         self.name = name
@@ -42,12 +42,12 @@ class ServerProcess:
 
     @property
     def ended(self) -> bool:
-        """True when it ended though nobody asked it to."""
+        """True if it exited unexpectedly."""
         process = self._process
         return process is not None and process.returncode is not None and not self._stopping
 
     async def why_ended(self) -> str | None:
-        """Return how it ended and what it said last; None while it runs."""
+        """Return its exit status and last output; None while it runs."""
         process = self._process
         if process is None or self._stopping:
             return None
@@ -55,7 +55,7 @@ class ServerProcess:
         return self.last_words()
 
     def last_words(self) -> str | None:
-        """Return how it ended and what it said last, or None where it did not end."""
+        """Return its exit status and last output, or None if it still runs."""
         if not self.ended:
             return None
         assert self._process is not None
@@ -70,7 +70,7 @@ class ServerProcess:
 
     @asynccontextmanager
     async def transport(self) -> AsyncIterator[Any]:
-        """Start it; at the end, nothing of it is left."""
+        """Start the program; on exit kill it and its descendants."""
         process = self._process = await self._start()
         inward, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, outward = anyio.create_memory_object_stream[SessionMessage](0)
@@ -82,7 +82,7 @@ class ServerProcess:
         finally:
             try:
                 if receiving.done() and not receiving.cancelled():
-                    # It fell silent of itself: how it ended is worth a moment.
+                    # Its output ended by itself: wait briefly for the exit status.
                     await asyncio.wait({listening}, timeout=_LEAVE_SECONDS)
                     await _exits(process, _LEAVE_SECONDS)
                 self._stopping = process.returncode is None
@@ -107,7 +107,7 @@ class ServerProcess:
         )
 
     async def _listen(self, process: asyncio.subprocess.Process) -> None:
-        """Remember what it says on standard error: that is where it tells why it ends."""
+        """Keep its standard error, for the reason of an exit."""
         assert process.stderr is not None
         rest = b""
         while piece := await process.stderr.read(_PIECE):
@@ -118,7 +118,7 @@ class ServerProcess:
 
 
 def _command_line(config: ServerConfig, variables: dict[str, str]) -> list[str]:
-    """Return what to execute; raises `EnvironmentFault` where it is not there."""
+    """Return the executable; raises `EnvironmentFault` if it does not exist."""
     assert config.command is not None
     found = shutil.which(config.command, path=variables.get("PATH"))
     if found is None:
@@ -131,7 +131,7 @@ def _command_line(config: ServerConfig, variables: dict[str, str]) -> list[str]:
 
 
 async def _receive(process: asyncio.subprocess.Process, inward: Any, said: deque[str]) -> None:
-    """Pass on what it writes: one message a line. Other lines are chatter, which some servers print."""
+    """Forward its output, one message per line. Other lines, which some servers print, are skipped."""
     assert process.stdout is not None
     parts: list[bytes] = []
     size = 0
@@ -169,11 +169,11 @@ async def _send(process: asyncio.subprocess.Process, outward: Any) -> None:
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
             except (ConnectionError, RuntimeError):
-                return  # It is gone; its closed output tells the session.
+                return  # It has exited; the session ends at its closed output.
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:
-    """End the program: by closing its input, then by asking its reaper, then by force."""
+    """Stop the program: close its input, then terminate its reaper, then kill it."""
     assert process.stdin is not None
     process.stdin.close()
     for seconds, number in (
@@ -185,7 +185,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
             if await _exits(process, seconds):
                 break
         except asyncio.CancelledError:
-            kill(process.pid, signal.SIGTERM)  # No time to wait: its reaper sees to the rest.
+            kill(process.pid, signal.SIGTERM)  # The reaper ends the program.
             raise
         kill(process.pid, number)
     with contextlib.suppress(ProcessLookupError):
@@ -196,7 +196,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
 
 
 async def _exits(process: asyncio.subprocess.Process, seconds: float) -> bool:
-    """Wait for the end of the process itself (`wait()` would wait for the end of its pipes, too)."""
+    """Wait for the process only (`wait()` would wait for its pipes, too)."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + seconds
     while process.returncode is None and clock() < deadline:  # noqa: ASYNC110

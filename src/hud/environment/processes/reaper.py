@@ -1,13 +1,12 @@
-"""A process between us and a program that we start, so that nothing of the program outlives the run.
+"""Supervisor process of a child program: no descendant of the program outlives the run.
 
     python -I -S reaper.py PARENT_PID COMMAND [ARGUMENT...]
 
-It runs the command on its own standard streams and ends as the command does. Whatever ends first, the command,
-the process that asked (even by SIGKILL) or the reaper's patience after SIGTERM, it then kills everything that
-descends from the command: programs that went into the background, into sessions of their own, or that forked
-twice, for it is the parent of all orphans below it. Linux only.
+It runs the command on its own standard streams and exits with the command's status. After the end of the command, the end
+of its parent process (even by SIGKILL) or a time-out after SIGTERM, it kills all descendants of the command: background
+processes, other sessions, double forks, since it is the subreaper of all orphans below it. Linux only.
 
-It imports nothing of ours and little of anybody's: each run of an environment may start several.
+It imports a few standard modules only, for a fast start: each run of an environment may start several.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import time
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 GRACE_SECONDS = 2.0
-"""Time for the program to end after SIGTERM; then it is killed."""
+"""Time for the program to exit after SIGTERM, in seconds; then it is killed."""
 
 
 def kept(command: list[str]) -> list[str]:
@@ -32,7 +31,7 @@ def kept(command: list[str]) -> list[str]:
 
 
 class _Asked(Exception):
-    """A signal asks for the program's end."""
+    """Raised by the handler of termination signals."""
 
 
 def _ask(number: int, frame: object) -> None:
@@ -57,7 +56,7 @@ def main() -> None:
             signal.signal(number, _ask)
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() != parent:
-            raise _Asked  # It died before the kernel was told.
+            raise _Asked  # The parent died before PR_SET_PDEATHSIG was set.
         _let_go_of_pipes()
         status = _wait(child)
     except _Asked:
@@ -76,7 +75,7 @@ def _become(command: list[str]) -> None:
 
 
 def _let_go_of_pipes() -> None:
-    """Leave standard input and output to the program, so that its end is seen as the end of the pipes."""
+    """Close this process's standard input and output, so that the program's exit closes the pipes."""
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 0)
     os.dup2(nothing, 1)
@@ -85,7 +84,7 @@ def _let_go_of_pipes() -> None:
 
 def _wait(child: int) -> int:
     while True:
-        pid, status = os.waitpid(-1, 0)  # Orphans below us are ours to reap, too.
+        pid, status = os.waitpid(-1, 0)  # Orphans below this process are its children, too.
         if pid == child:
             return _code(status)
 
@@ -106,7 +105,7 @@ def _end(child: int) -> int:
 
 
 def _kill_the_rest() -> None:
-    """Kill whatever is left below us, and what that leaves behind, until nothing is."""
+    """Kill all descendants, repeatedly, until none is left."""
     while True:
         for pid in children():
             kill(pid, signal.SIGKILL)
@@ -119,11 +118,11 @@ def _kill_the_rest() -> None:
 
 
 def children() -> list[int]:
-    """Return this process's children, those it adopted among them."""
+    """Return this process's children, adopted ones included."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
             return [int(word) for word in file.read().split()]
-    except FileNotFoundError:  # A kernel that does not list them.
+    except FileNotFoundError:  # A kernel without /proc/.../children.
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and _is_ours(name)]
 
 
@@ -141,7 +140,7 @@ def _code(status: int) -> int:
 
 
 def kill(pid: int, number: int) -> None:
-    """Signal a process, if it is there."""
+    """Signal a process, if it exists."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Secrets in the variables of an environment's process: its own code reads them, programs that it starts do not.
+"""Secrets in environment variables: readable by the environment's own code, not inherited by its child processes.
 
-An API key is there for a judge or a client in the environment's Python. A shell that a tool opens for an agent has no
-use for it; a program that needs one is given it, with `env=`.
+An API key is for a judge or a client in the environment's Python. A shell opened for an agent does not need it; to pass
+one to a program, use `env=`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ _SECRET_VALUE = re.compile(r"://[^/@\s]*:[^/@\s]+@")
 
 
 def is_secret(name: str, value: str) -> bool:
-    """Return whether a variable is taken for a secret, by its name or by a password in its URL."""
+    """Return True if a variable counts as a secret, by its name or by a password in its URL."""
     return _SECRET_NAME.search(name) is not None or _SECRET_VALUE.search(value) is not None
 
 
 def withhold_secrets() -> None:
-    """From now on, programs that this process starts inherit no secret; `os.environ` keeps them all.
+    """Stop the inheritance of secrets by child processes; `os.environ` keeps them.
 
-    It works on what the system's calls hand on by themselves: `env=dict(os.environ)` still hands on everything.
+    It changes the C environment only: `env=dict(os.environ)` still passes everything.
     """
     for name, value in os.environ.items():
         if is_secret(name, value):
-            os.unsetenv(name)  # Not `del os.environ[name]`: Python's own mapping stays as it is.
+            os.unsetenv(name)  # Not `del os.environ[name]`: Python's mapping stays unchanged.

@@ -1,7 +1,7 @@
-"""Sync functions off the event loop, in threads that never keep the interpreter alive.
+"""Sync functions off the event loop, in daemon threads.
 
-The standard library's executor joins its threads at exit, so one tool that never returns would hang the
-process for ever. These threads are daemons: a call that is given up keeps its thread, and nothing waits for it.
+The standard library's executor joins its threads at exit, so a tool that never returns would block the process's exit.
+These threads are daemons: an abandoned call keeps its thread, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class _Worker(threading.Thread):
                 outcome = work()
             except BaseException as error:
                 settle, outcome = _fail, error
-            # Idle before the caller hears of it, so that its next call finds this thread.
+            # Idle before the result is set, so that the caller's next call reuses this thread.
             keep = len(_idle) < _MOST_IDLE
             if keep:
                 _idle.append(self)
-            # Where the caller's event loop is closed, nobody is waiting any more.
+            # With a closed event loop no caller is waiting.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(settle, future, outcome)
             del job, work, loop, future, outcome
@@ -63,7 +63,7 @@ def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
 
 
 async def in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a sync function in a thread, in a copy of this context, and return what it returns."""
+    """Call a sync function in a thread, in a copy of the current context, and return its result."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Any] = loop.create_future()
     context = contextvars.copy_context()

@@ -1,6 +1,6 @@
-"""Screens: a browser or a desktop of its own for each run.
+"""Screens: a separate browser or desktop for each run.
 
-`browser` and `desktop` are the parts; `box` is the sandbox that their programs live in.
+`browser` and `desktop` are the parts; `screen_sandbox` is the sandbox of their programs.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Browser(Part["OpenBrowser"]):
         hosts: Sequence[str] | None = None,
         user_agent: str | None = None,
     ) -> None:
-        """`hosts` are the only ones that pages may come from (`127.0.0.1`, `*.example.org`); None: any."""
+        """`hosts` are the allowed hosts of pages (`127.0.0.1`, `*.example.org`); None: any public one."""
         check_size("viewport", viewport)
         self.name = name
         self.start_url = start_url
@@ -59,7 +59,7 @@ class Browser(Part["OpenBrowser"]):
             stack.push_async_callback(chromium.close)
             stack.push_async_callback(network.close)
             await network.open(chromium.program)
-            # A session of our own, as every client has one: each hears of what it attached to itself.
+            # A separate session, as for every client: a session receives only the events of its own targets.
             session = await chromium.devtools.call("Target.attachToBrowserTarget")
             tabs = Tabs(chromium.devtools, session["sessionId"], self.viewport)
             stack.push_async_callback(tabs.close)
@@ -74,36 +74,36 @@ class Browser(Part["OpenBrowser"]):
 
     @property
     def page(self) -> Page:
-        """The tab in front of this run's browser."""
+        """The foreground tab of this run's browser."""
         return self.opened.tabs.front
 
     @property
     def downloads(self) -> Path:
-        """The folder of what was downloaded in this run; it may not exist yet."""
+        """The folder of this run's downloads; it may not exist yet."""
         return self.opened.box.home / "Downloads"
 
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
-        """Load `url` in the tab in front, and wait for it at most `timeout` seconds.
+        """Load `url` in the foreground tab, waiting at most `timeout` seconds.
 
-        A site of this machine or of a private network that is named so is reached by the browser from then on.
+        A host of this machine or of a private network in `url` is allowed from then on.
         """
         await self.opened.goto(url, timeout=timeout)
 
     async def evaluate(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression in the tab in front; promises are awaited."""
+        """Return the value of a JavaScript expression in the foreground tab; promises are awaited."""
         return await self.page.evaluate(expression)
 
     async def url(self) -> str:
-        """Return the address that is shown."""
+        """Return the URL of the page."""
         return await self.page.url()
 
     async def screenshot(self) -> bytes:
-        """Return a PNG file of what is seen."""
+        """Return a PNG screenshot."""
         return await self.page.screenshot()
 
 
 class OpenBrowser(OpenPart):
-    """One run's browser."""
+    """A run's browser."""
 
     def __init__(
         self,
@@ -129,18 +129,18 @@ class OpenBrowser(OpenPart):
         )
 
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
-        """Load a URL that the environment gives."""
+        """Load a URL for the environment, allowing its host."""
         await self.network.name(url)
         await self.tabs.front.goto(url, timeout=timeout)
 
     async def observe(self) -> dict[str, Any]:
-        """Return what is seen, where it is not what was seen the last time."""
+        """Return a screenshot if it differs from the last one."""
         shot = self._gateway.last_shot
         if shot is None:
             try:
                 shot = base64.b64encode(await self.tabs.front.screenshot()).decode()
             except RolloutError:
-                return {}  # It is gone, and `fault` says so; or a page is too busy to be shown.
+                return {}  # The browser exited (see `fault`), or the page is too busy for a screenshot.
         if shot == self._shown:
             return {}
         self._shown = shot
@@ -164,12 +164,12 @@ class OpenBrowser(OpenPart):
 
 
 def image_block(data: str) -> dict[str, Any]:
-    """Return the content block of a picture, given in base64."""
+    """Return the content block of a base64 image."""
     return ImageContent(data=data, mime_type="image/png").model_dump(by_alias=True)
 
 
 def check_size(name: str, size: tuple[int, int]) -> None:
-    """Raise `UsageError` for a screen too small or too large to be used."""
+    """Raise `UsageError` for a screen size out of range."""
     if len(size) != 2 or not all(
         isinstance(side, int) and _SMALLEST <= side <= _LARGEST for side in size
     ):

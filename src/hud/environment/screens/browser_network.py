@@ -1,7 +1,7 @@
-"""Network of a run's browser: the public web through a proxy, and the ports of this machine that its environment names.
+"""Network of a run's browser: the public web through a proxy, and local ports named by its environment.
 
-The browser's network is its own and has a loopback alone, as a workspace's. A site of this machine, or of a private
-network, is reached where the environment names its host and port: in `start_url`, in `hosts`, or by `goto`.
+The browser's network namespace has a loopback only, as a workspace's. Sites of this machine or of a private network are
+reachable if the environment names host and port: in `start_url`, in `hosts`, or by `goto`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hud.errors import EnvironmentFault
 
 _PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 _FIRST_PORT = 1024
-"""The first that a process without privileges can listen at, which stands for one of this machine's in there."""
+"""Lowest port that an unprivileged process can bind, inside the sandbox, for a port of this machine."""
 
 
 class BrowserNetwork:
-    """The ways out of one browser's box; `hosts` are those that are declared, None: all that are public."""
+    """Outgoing connections of a browser's sandbox; `hosts` are the declared ones, None: all public ones."""
 
     def __init__(self, hosts: Sequence[str] | None) -> None:
         self._hosts = hosts
@@ -36,7 +36,7 @@ class BrowserNetwork:
         if self._proxy is not None:
             flags.append(f"--proxy-server=http://{LOOPBACK}:{PROXY_PORT}")
         if self._hosts is not None:
-            # Every name and address but these leads nowhere, whatever a page or an agent tries.
+            # All other names and addresses are unreachable.
             names = {_host(host) for host in self._hosts}
             names |= {LOOPBACK} if self._proxy is not None else set()
             excluded = "".join(f", EXCLUDE {name}" for name in sorted(names))
@@ -44,7 +44,7 @@ class BrowserNetwork:
         return flags
 
     async def open(self, program: Listens) -> None:
-        """Begin to let out what is declared."""
+        """Open the declared connections."""
         self._network = OpenNetwork(program)
         if self._proxy is not None:
             await self._network.serve(LOOPBACK, PROXY_PORT, self._proxy.serve)
@@ -54,12 +54,12 @@ class BrowserNetwork:
                 await self._reach(name, int(port))
 
     async def name(self, url: str) -> None:
-        """Let the browser reach the host and port of a URL that the environment itself gives, where it is declared."""
+        """Allow host and port of a URL of the environment itself, if `hosts` include it."""
         try:
             at = urlsplit(url)
             port = at.port or _PORTS.get(at.scheme)
         except ValueError:
-            return  # The browser will say what is wrong with it.
+            return  # The browser reports the invalid URL.
         if not at.hostname or port is None:
             return
         declared = self._hosts is None or any(
@@ -77,7 +77,7 @@ class BrowserNetwork:
             await self._network.close()
 
     async def _reach(self, host: str, port: int) -> None:
-        """Have a port of this machine's loopback stand at the same place of the box's."""
+        """Forward a loopback port of the sandbox to the same port of this machine."""
         address = LOOPBACK if host.lower() == "localhost" else host.strip("[]")
         if (address, port) in self._named or self._network is None:
             return
@@ -90,7 +90,7 @@ class BrowserNetwork:
 
 
 def _host(text: str) -> str:
-    """Return the host of an entry of `hosts`."""
+    """Return the host name of an entry of `hosts`."""
     name, _, port = text.rpartition(":")
     return (name if name and port.isdigit() else text).lower()
 

@@ -1,4 +1,4 @@
-"""One Chromium in a box, spoken to over a pipe: no port is open that another run could find."""
+"""A sandboxed Chromium, connected by a pipe: no port is open to other runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from hud.errors import EnvironmentFault
 
 START_SECONDS = 60.0
 _NAMES = ("/usr/lib/chromium/chromium", "chromium", "chromium-browser", "google-chrome")
-# Pages see a browser that does nothing by itself: no first run, no updates, no reports, no keyring.
+# No background activity: no first-run pages, updates, reports or keyring.
 _FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--user-data-dir=/tmp/profile",
-    # bubblewrap is the sandbox; Chromium's own wants privileges that the box does not have.
+    # bubblewrap is the sandbox; Chromium's own needs privileges that are missing in it.
     "--no-sandbox", "--test-type",
     "--no-first-run", "--no-default-browser-check", "--no-pings", "--no-service-autorun",
     "--disable-background-networking", "--disable-breakpad", "--disable-client-side-phishing-detection",
@@ -43,11 +43,11 @@ class Chromium:
     async def start(
         cls, box: Box, size: tuple[int, int], more: Sequence[str], user_agent: str | None
     ) -> Chromium:
-        """Start a browser with a fresh profile; raises `EnvironmentFault` where it does not come up."""
+        """Start a browser with a fresh profile; raises `EnvironmentFault` if it does not start."""
         flags = [*_FLAGS, f"--window-size={size[0]},{size[1]}", *more]
         if user_agent is not None:
             flags.append(f"--user-agent={user_agent}")
-        # The browser speaks over descriptors 3 and 4; ours are its standard input and output.
+        # The browser's protocol uses descriptors 3 and 4; they become the pipes of standard input and output.
         shell = 'exec 3<&0 4>&1 0</dev/null 1>&2; exec "$@"'
         program = await BoxedProgram.start(
             box, ["/bin/sh", "-c", shell, "chromium", _program(), *flags, "about:blank"]
@@ -71,7 +71,7 @@ class Chromium:
 
     @property
     def ended_by_itself(self) -> bool:
-        """True where it ended, and nobody killed it."""
+        """True if it exited and was not killed from outside."""
         return by_itself(self.program.process.returncode)
 
     def fault(self) -> str | None:
@@ -85,7 +85,7 @@ class Chromium:
 
 
 class PipeWire:
-    """Messages of the DevTools protocol over a program's standard input and output, each ended by a zero byte."""
+    """Messages of the DevTools protocol over a program's standard input and output, terminated by zero bytes."""
 
     def __init__(self, program: BoxedProgram) -> None:
         assert program.process.stdin is not None

@@ -1,6 +1,6 @@
 """`Desktop`: a display, a window manager and programs for each run, as a part of an environment.
 
-Agents come in over VNC. What runs on the desktop lives in the sandbox of a workspace, apart from the display itself.
+Agents connect over VNC. The programs run in the sandbox of a workspace, separate from the display server.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
 
 Program = str | Sequence[str]
-"""A command line for the shell, or the words of a command."""
+"""A shell command line, or a list of arguments."""
 _FOLDER = "/workspace"
-# It says so when windows are its to manage; one that comes in just that moment would be lost.
+# Wait until the window manager is ready: a window opened while it starts would be lost.
 _MANAGER = ("openbox", "--sm-disable", "--startup", "echo up")
-# What programs with windows read of /etc, beyond what a workspace has.
+# Entries of /etc that graphical programs read, beyond those of a workspace.
 _CONFIGURATION = ("X11", "xdg", "gtk-2.0", "gtk-3.0", "chromium", "chromium.d")
 _MANAGER_SECONDS = 60.0
 _SHOWN_SECONDS, _SHOWN_STILL = 60.0, 0.5
 _NOT_FOUND = (126, 127)
-"""Exit statuses of a shell that found no such program."""
+"""Exit statuses of a shell for a missing program."""
 
 
 class Desktop(Part["OpenDesktop"]):
@@ -84,7 +84,7 @@ class Desktop(Part["OpenDesktop"]):
             "allowed_hosts": allowed_hosts,
             "limits": limits,
         }
-        self._workspace()  # Says now what is wrong with these.
+        self._workspace()  # Validates the arguments now.
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenDesktop]:
@@ -108,7 +108,7 @@ class Desktop(Part["OpenDesktop"]):
     def _workspace(
         self, mounts: Sequence[Mount] = (), variables: Mapping[str, str] | None = None
     ) -> Workspace:
-        """Return the workspace that what is shown lives in."""
+        """Return the workspace of the desktop's programs."""
         return Workspace(
             name=self.name,
             guest_path=_FOLDER,
@@ -118,15 +118,15 @@ class Desktop(Part["OpenDesktop"]):
         )
 
     async def start(self, program: Program) -> None:
-        """Start one more program on this run's desktop; it is not waited for."""
+        """Start another program on this run's desktop, without waiting for it."""
         await self.opened.start(program)
 
     async def screenshot(self) -> bytes:
-        """Return a PNG file of what is seen."""
+        """Return a PNG screenshot."""
         return await self.opened.viewer.screenshot()
 
     async def bash(self, command: str, *, timeout: float = COMMAND_SECONDS) -> CommandOutcome:
-        """Run a command beside this run's programs, with their files; they cannot meddle with its variables."""
+        """Run a command in the sandbox of this run's programs, with their files but its own variables."""
         display = {
             "DISPLAY": f":{self.opened.display.number}",
             "XAUTHORITY": f"{HOME}/.Xauthority",
@@ -136,13 +136,13 @@ class Desktop(Part["OpenDesktop"]):
         )
 
     async def end_all(self) -> None:
-        """End every program on this run's desktop, so that its files change no more; what was shown is gone."""
+        """Kill all programs on this run's desktop, so that its files no longer change; the screen becomes empty."""
         await self.opened.inside.end_all()
 
     async def read(self, path: str) -> bytes:
-        """Return what a file of this run's desktop holds; relative paths begin where programs do.
+        """Return the contents of a file of this run's desktop; relative paths start at the programs' working directory.
 
-        Where there is none, raises `NotLeftThere`, the agent's own failure: uncaught, the run counts with reward 0.
+        Raises `NotLeftThere` for a missing file: a failure of the agent, with reward 0 if uncaught.
         """
         inside = self.opened.inside
         try:
@@ -152,17 +152,17 @@ class Desktop(Part["OpenDesktop"]):
             raise NotLeftThere(str(error)) from error
 
     async def write(self, path: str, data: str | bytes) -> None:
-        """Write a file of this run's desktop; the folders on its way are made."""
+        """Write a file of this run's desktop and create its folders."""
         content = data.encode() if isinstance(data, str) else data
         await transfer.write(self.opened.inside.sandbox, path, content)
 
 
 class OpenDesktop(OpenPart):
-    """One run's desktop."""
+    """A run's desktop."""
 
     capability: Capability
     viewer: RFBClient
-    """Our own view of it."""
+    """OpenHUD's own VNC client."""
 
     def __init__(
         self, run_name: str, part: Desktop, display: Display, inside: OpenWorkspace
@@ -181,9 +181,9 @@ class OpenDesktop(OpenPart):
         )
 
     async def begin(self, programs: Sequence[Program]) -> None:
-        """Start all, and wait until they are seen, and stand still; not for ever, for some may have no window.
+        """Start the programs and wait, with a time-out, until their windows are shown and no longer change.
 
-        Raises `EnvironmentFault` for a program that is not installed.
+        Raises `EnvironmentFault` for a missing program.
         """
         await self._manage()
         started = [await self.start(program) for program in programs]
@@ -200,7 +200,7 @@ class OpenDesktop(OpenPart):
                 )
 
     async def start(self, program: Program, output: int | None = None) -> Process:
-        """Start a program in the sandbox, output to a descriptor or nowhere. Raises `AgentFault` if nothing starts."""
+        """Start a program in the sandbox, output to a descriptor or /dev/null. Raises `AgentFault` if it fails."""
         line = program if isinstance(program, str) else f"exec {shlex.join(program)}"
         nothing = os.open(os.devnull, os.O_RDWR)
         descriptors = [nothing, nothing if output is None else output, nothing]
@@ -215,7 +215,7 @@ class OpenDesktop(OpenPart):
             os.close(nothing)
 
     async def _manage(self) -> None:
-        """Start the window manager, and wait until it is up."""
+        """Start the window manager, and wait until it is ready."""
         ours, its = os.pipe()
         said = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
@@ -237,12 +237,12 @@ class OpenDesktop(OpenPart):
             )
 
     async def observe(self) -> dict[str, Any]:
-        """Return what is seen, where it is not what was seen the last time, and what changed in the files."""
+        """Return a screenshot if it differs from the last one, and file changes."""
         seen = await self.inside.observe()
         try:
             shot = await self.viewer.screenshot()
         except RolloutError:
-            return seen  # It is gone, and `fault` says so.
+            return seen  # The display exited; see `fault`.
         if shot != self._shown:
             self._shown = shot
             seen["screenshot"] = image_block(base64.b64encode(shot).decode())
@@ -252,7 +252,7 @@ class OpenDesktop(OpenPart):
         return self.inside.fault() is not None and self.inside.broken_by_agent()
 
     def fault(self) -> str | None:
-        # Whoever looks hears of the end before we hear of the process's.
+        # The VNC connection ends before the process's exit is known.
         problem = self.display.fault() or self.viewer.fault()
         if problem is None:
             return self.inside.fault()

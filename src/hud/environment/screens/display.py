@@ -1,6 +1,6 @@
-"""`Display`: an X server that draws into memory, and a VNC server that shows it, in a box of their own.
+"""`Display`: an X server with an in-memory framebuffer (Xvfb), and a VNC server for it, in their own sandbox.
 
-What is shown on it runs elsewhere: it gets the socket and the key of the X server, and can neither end the two nor
+The desktop's programs run in another sandbox with the X server's socket and cookie; they can neither kill the servers nor
 read the password.
 """
 
@@ -20,16 +20,16 @@ from hud.environment.workspace.sandbox.bubblewrap import found
 from hud.errors import EnvironmentFault
 
 SOCKETS = "/tmp/.X11-unix"
-"""Folder in which programs look for X servers."""
+"""Folder of X servers' sockets."""
 START_SECONDS = 60.0
 _TRIES = 5
 _FIRST_NUMBER, _NUMBERS = 100, 50_000
 _PASSWORD_LETTERS, _PASSWORD_LENGTH = string.ascii_letters + string.digits, 8
-"""VNC knows no longer ones."""
+"""Length of a VNC password: the protocol's maximum."""
 _ANY_HOST = 0xFFFF
-# The socket is the only way in, and no program on the display gives x11vnc orders. Without VNC's tricks with windows
-# that move: what is seen is sent as it is. No shared memory: programs are in an IPC namespace of their own, and GTK ends
-# where the server cannot attach theirs.
+# X clients connect by the socket only, and x11vnc accepts no remote control. Moving windows are sent as pixels, without
+# x11vnc's shortcuts. No shared memory: programs have their own IPC namespace, and GTK aborts if the server cannot attach
+# their segments.
 _SCRIPT = """
 Xvfb ":$1" -screen 0 "$2x24" -auth "$HOME/.Xauthority" -nolisten tcp -nolisten local -noreset -dpi 96 \\
     -s 0 -dpms -br -extension MIT-SHM </dev/null >/dev/null &
@@ -43,21 +43,21 @@ exec x11vnc -display ":$1" -rfbport "$3" -localhost -no6 -noipv6 -passwdfile "$H
 
 @dataclass(frozen=True)
 class Display:
-    """A display that is up."""
+    """A running display."""
 
     number: int
     password: str
     port: int
-    """Of the VNC server, on this machine's loopback."""
+    """Port of the VNC server on this machine's loopback."""
     sockets: Path
-    """The folder of the X server's socket, for `SOCKETS` of what is shown on it."""
+    """The folder of the X server's socket, mounted at `SOCKETS` for the display's programs."""
     key: bytes
-    """Content of `.Xauthority` for programs that may show something on it."""
+    """Contents of `.Xauthority` for the display's programs."""
     program: BoxedProgram
 
     @classmethod
     async def start(cls, folder: Path, size: tuple[int, int]) -> Display:
-        """Start one; raises `EnvironmentFault` where it does not come up."""
+        """Start a display; raises `EnvironmentFault` if it does not start."""
         for needed, package in (("Xvfb", "xvfb"), ("x11vnc", "x11vnc")):
             found(needed, package)
         number = _FIRST_NUMBER + secrets.randbelow(_NUMBERS)
@@ -70,7 +70,7 @@ class Display:
             environment=(("DISPLAY", f":{number}"),),
             shared=((sockets, SOCKETS),),
         )
-        for _ in range(_TRIES):  # Somebody else may take the port in the meantime.
+        for _ in range(_TRIES):  # Another process may take the port in the meantime.
             port = _free_port()
             words = [str(number), "{}x{}".format(*size), str(port)]
             program = await BoxedProgram.start(box, ["/bin/sh", "-c", _SCRIPT, "display", *words])
@@ -100,7 +100,7 @@ class Display:
 
 
 async def _listens(program: BoxedProgram, port: int) -> bool:
-    """Wait until the VNC server says that it listens; False where it ends before."""
+    """Wait until the VNC server reports that it listens; False if it exits first."""
     assert program.process.stdout is not None
     while line := await program.process.stdout.readline():
         if line.strip() == b"PORT=%d" % port:
@@ -109,9 +109,9 @@ async def _listens(program: BoxedProgram, port: int) -> bool:
 
 
 def _furnish(folder: Path, secret: Mapping[str, bytes]) -> Path:
-    """Put the secrets into the box's home; return the folder for the sockets.
+    """Write the secrets to the sandbox's home folder; return the folder of the sockets.
 
-    Whose programs are shown may be another user of this machine; all but the sockets is ours alone.
+    The programs may run as another user: everything but the sockets is private to this process's user.
     """
     home, sockets = folder / "home", folder / "sockets"
     for closed in (home, folder / "tmp"):
@@ -131,7 +131,7 @@ def _free_port() -> int:
 
 
 def _authority(cookie: bytes) -> bytes:
-    """Return an `.Xauthority` file that lets in to every display, where the cookie is right."""
+    """Return an `.Xauthority` file with the cookie, for every display number."""
     parts = (b"", b"", b"MIT-MAGIC-COOKIE-1", cookie)
     return struct.pack(">H", _ANY_HOST) + b"".join(
         struct.pack(">H", len(part)) + part for part in parts

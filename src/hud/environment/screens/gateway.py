@@ -1,7 +1,7 @@
-"""The way to one run's browser for clients of the DevTools protocol: a WebSocket on the loopback.
+"""DevTools endpoint of a run's browser for clients: a WebSocket on the loopback.
 
-The browser itself listens on no port. Each client gets a session of the browser of its own, so any number of
-them work beside the environment's own. The address holds a secret; what would end the browser is refused.
+The browser itself listens on no port. Each client has its own browser session, concurrent with the environment's. The
+address contains a secret; commands that would close the browser are refused.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _OPENING = frozenset({"Page.navigate", "Target.createTarget"})
 
 
 class Gateway:
-    """Serves one browser to any number of clients."""
+    """Server of one browser for any number of clients."""
 
     def __init__(self, devtools: DevTools, tabs: Tabs) -> None:
         self.devtools, self.tabs = devtools, tabs
         token = secrets.token_hex(16)
         self.browser_path = f"/devtools/browser/{token}"
         self.page_path = f"/devtools/page/{token}"
-        """Path of the tab that is in front when a client connects."""
+        """Path of the foreground tab at a client's connection."""
         self.port = 0
         self.last_shot: str | None = None
-        """The picture (base64 of a PNG) that a client took, where no client did anything since."""
+        """The latest screenshot by a client (base64 of a PNG); None after any later command."""
         self.commands = 0
         """Number of commands that clients have sent."""
         self.grading = False
-        """True from the agent's end on: nobody is let in."""
+        """True after the agent's end: new connections are refused."""
         self._server: Server | None = None
         self._sockets: set[ServerConnection] = set()
 
@@ -59,12 +59,12 @@ class Gateway:
         self.port = self._server.sockets[0].getsockname()[1]
 
     def hang_up(self) -> None:
-        """End every connection, whether or not its client takes leave."""
+        """Close every connection, without waiting for the clients."""
         for socket in self._sockets:
             socket.transport.abort()
 
     async def close(self) -> None:
-        """Hang up on everybody, and listen no more."""
+        """Close all connections and stop listening."""
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
@@ -90,12 +90,12 @@ class Gateway:
 
 
 class _Client:
-    """One client: its session of the browser, and the sessions of tabs below that."""
+    """A client: its browser session and the tab sessions below it."""
 
     def __init__(self, gateway: Gateway, socket: ServerConnection) -> None:
         self.gateway, self.socket = gateway, socket
         self.root: str | None = None
-        """The session that messages without one belong to."""
+        """The session of messages without a session id."""
         self.browser_session: str | None = None
         self.sessions: set[str] = set()
         self.outbox: asyncio.Queue[bytes | None] = asyncio.Queue()
@@ -127,7 +127,7 @@ class _Client:
             await asyncio.wait([*self.busy, sending])
 
     async def leave(self) -> None:
-        """Give the session back, and with it all below."""
+        """Detach the session, and with it those below."""
         if self.browser_session is not None:
             with contextlib.suppress(RolloutError):
                 await self.gateway.devtools.call(
@@ -135,7 +135,7 @@ class _Client:
                 )
 
     def heard(self, method: str, params: dict[str, Any], session: str | None) -> None:
-        """Pass an event on, where it belongs to a session of this client."""
+        """Forward an event of this client's sessions."""
         if session not in self.sessions or session is None:
             return
         if method == "Target.attachedToTarget":
@@ -166,7 +166,7 @@ class _Client:
         task.add_done_callback(self.busy.discard)
 
     def _refusal(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the error for what would end the browser."""
+        """Return the error for a command that would close the browser."""
         url = str(params.get("url", "")).lower().lstrip()
         if (
             method in _REFUSED

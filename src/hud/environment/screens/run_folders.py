@@ -1,6 +1,6 @@
-"""Temporary folders of runs, which do not outlast their makers for long.
+"""Temporary folders of runs, removed also after crashes.
 
-A process that is killed cannot remove what it made; the next one that makes a folder does it for it.
+The folder of a killed process is removed by the next process that creates one.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 _YOUNG_SECONDS = 2.0
-"""A folder may be so young that its maker does not hold it yet."""
+"""Minimum age of an orphan, in seconds: a new folder may not be locked yet."""
 
 
 @asynccontextmanager
 async def run_folder(name: str, *, reached_by_others: bool = False) -> AsyncIterator[Path]:
-    """Yield a folder with a `home` and a `tmp` for a box; it is gone afterwards.
+    """Yield a folder with a `home` and a `tmp` for a sandbox, and remove it afterwards.
 
-    With `reached_by_others` it is where another user of this machine may come to, if the folder itself lets him.
+    With `reached_by_others` all parent folders are accessible to other users of this machine.
     """
     prefix = f"hud-{name}-"
     place = await asyncio.to_thread(_open_place) if reached_by_others else tempfile.gettempdir()
     await asyncio.to_thread(_sweep, place, prefix)
     folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
-    # Held until we end, however we end: the kernel lets go of it for us.
+    # A lock until this process ends, released by the kernel also after a crash.
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -45,14 +45,14 @@ async def run_folder(name: str, *, reached_by_others: bool = False) -> AsyncIter
 
 
 def _open_place() -> str:
-    """Return the folder for temporary files, or the machine's where that one is closed to others."""
+    """Return the folder for temporary files, or `/tmp` if that one is inaccessible to others."""
     place = Path(tempfile.gettempdir())
     is_open = all(folder.stat().st_mode & stat.S_IXOTH for folder in (place, *place.parents))
     return str(place) if is_open else "/tmp"
 
 
 def _sweep(place: str, prefix: str) -> None:
-    """Remove the folders that nobody holds any more, where they are ours to remove."""
+    """Remove this user's unlocked folders."""
     for folder in Path(place).glob(f"{prefix}*"):
         with suppress(OSError):
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -1,8 +1,7 @@
-"""The box that a browser or a desktop lives in: bubblewrap, with nothing of the host but its programs.
+"""The sandbox of a browser or a desktop: bubblewrap, with the host's programs only.
 
-Inside there is a home folder and a temporary folder of this run, no process of the host, and no file of it but
-what is installed. When the box ends, or whoever started it does, even by SIGKILL, the kernel ends all in it:
-they live in a process namespace of their own.
+It has this run's home and temporary folder, none of the host's processes, and none of its files but installed programs.
+When the sandbox or its parent process ends, even by SIGKILL, the kernel kills everything in it, by the PID namespace.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from hud.environment.workspace.sandbox.seccomp import filter_program
 HOME = "/home/user"
 _ENTRY = Path(__file__).parent / "inside" / "entry.py"
 _STREAM_BYTES = 1 << 28
-"""Limit of one message through a box's pipes; pictures of large pages are the largest."""
+"""Largest message through a sandbox's pipes, in bytes; screenshots of large pages are the largest."""
 _MEMORY_TMP_BYTES = 1 << 30
 _GRACE_SECONDS = 10.0
 _ERRORS_SHOWN = 600
-# What programs with windows read of /etc; passwords and keys are not among it.
+# Entries of /etc that graphical programs read; no passwords or keys.
 _ETC = (
     "alternatives ca-certificates chromium chromium.d fonts gtk-3.0 hosts ld.so.cache localtime nsswitch.conf "
     "resolv.conf ssl X11 xdg"
@@ -52,32 +51,32 @@ _ETC = (
 
 @dataclass(frozen=True)
 class Box:
-    """Contents of a box."""
+    """Contents of a sandbox."""
 
     folder: Path
-    """The run's folder: `home` and `tmp` in it are the box's."""
+    """The run's folder, with the sandbox's `home` and `tmp`."""
     network: bool = True
-    """False: the box has a loopback of its own and reaches nothing else."""
+    """False: the sandbox has its own loopback and no other network."""
     memory_tmp: bool = False
-    """True: the temporary folder is in memory, ends with the box, and the host does not see it."""
+    """True: the temporary folder is a tmpfs, invisible to the host."""
     environment: tuple[tuple[str, str], ...] = ()
     shared: tuple[tuple[Path, str], ...] = ()
-    """Folders of the host that are in the box, too, and where."""
+    """Mounted folders of the host, with their targets."""
     user: int | None = field(default_factory=sandbox_user)
-    """Whom the box belongs to on this machine; None: this process's own user."""
+    """Owner of the sandbox on this machine; None: this process's user."""
 
     @property
     def home(self) -> Path:
-        """The home folder, as the host sees it."""
+        """The home folder's path on the host."""
         return self.folder / "home"
 
     @property
     def tmp(self) -> Path:
-        """The temporary folder, as the host sees it."""
+        """The temporary folder's path on the host."""
         return self.folder / "tmp"
 
     def hand_over(self) -> None:
-        """Give the folders in the box to its user; what else is in the run's folder stays closed to it."""
+        """Change the owner of the sandbox's folders to its user; the rest of the run's folder stays inaccessible to it."""
         if self.user is None:
             return
         self.folder.chmod(0o711)
@@ -88,10 +87,10 @@ class Box:
     def command(
         self, program: Sequence[str], *, seccomp: int, entry: int | None = None, control: int = -1
     ) -> list[str]:
-        """Return the command line that runs `program` in the box.
+        """Return the command line that runs `program` in the sandbox.
 
-        `seccomp` is a descriptor of the filter of system calls; `entry` one of the script that starts the program and
-        talks over `control`, in a box without a network.
+        `seccomp` is a descriptor of the system-call filter; `entry` one of the script that starts the program and serves
+        `control`, in a sandbox without network.
         """
         words = [
             found("bwrap", "bubblewrap"), "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000",
@@ -130,7 +129,7 @@ _ENVIRONMENT = (
 
 
 class BoxedProgram:
-    """A program that runs in a box, and everything that it starts."""
+    """A sandboxed program with its descendants."""
 
     def __init__(self, process: Process, errors: Path, control: socket.socket | None) -> None:
         self.process = process
@@ -140,7 +139,7 @@ class BoxedProgram:
 
     @classmethod
     async def start(cls, box: Box, program: Sequence[str]) -> BoxedProgram:
-        """Start `program`; its standard input and output are pipes, its complaints go to a file."""
+        """Start `program`, with pipes as standard input and output, and a file as standard error."""
         errors = box.folder / "errors"
         await asyncio.to_thread(box.hand_over)
         ours = None
@@ -172,13 +171,13 @@ class BoxedProgram:
             try:
                 process = await asyncio.shield(starting)
             except asyncio.CancelledError:
-                # asyncio itself, cancelled while it connects the pipes, may wait for ever.
+                # asyncio, cancelled while it connects the pipes, may never return.
                 await cls(await starting, errors, ours).end()
                 raise
         return cls(process, errors, ours)
 
     async def listen(self, address: str, port: int) -> socket.socket:
-        """Listen at an address of the box's own loopback, and accept out here; raises `OSError`."""
+        """Listen at an address of the sandbox's loopback, accepting in this process; raises `OSError`."""
         assert self._control is not None, "the box has this machine's network"
         loop = asyncio.get_running_loop()
         async with self._asking:
@@ -197,25 +196,25 @@ class BoxedProgram:
 
     @property
     def ended(self) -> bool:
-        """True when it is not running any more."""
+        """True after its exit."""
         return self.process.returncode is not None
 
     def complaints(self) -> str:
-        """Return the end of what it wrote to its standard error."""
+        """Return the end of its standard error."""
         with contextlib.suppress(OSError):
             text = self._errors.read_text(encoding="utf-8", errors="replace")
             return " / ".join(text[-_ERRORS_SHOWN:].split("\n")).strip(" /")
         return ""
 
     async def end(self) -> None:
-        """End it and all that it started, and wait until they are gone."""
+        """Kill it and its descendants, and wait for their end."""
         if self._control is not None:
             self._control.close()
         if self.process.stdin is not None:
             self.process.stdin.close()
         if self.process.returncode is None:
-            # The outer bwrap; the kernel ends its first process inside with it, and that one's death all others. While
-            # they come up the kernel does not know yet, but they are all of one group.
+            # Killing the outer bwrap kills its first process inside, and thereby the PID namespace. While bwrap starts
+            # this does not hold yet, so the process group is killed, too.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         async with asyncio.timeout(_GRACE_SECONDS):
@@ -223,12 +222,12 @@ class BoxedProgram:
 
 
 def _become(user: int | None) -> dict[str, Any]:
-    """Return how a box is started as its user, and without a limit of address space."""
+    """Return the process options for the sandbox's user, without a limit of address space."""
     if resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY:
         return as_user(user)
 
     def change() -> None:
-        _lift_memory_limit()  # While that is still allowed.
+        _lift_memory_limit()  # Before privileges are dropped.
         if user is not None:
             os.setgroups([])
             os.setresgid(user, user, user)
@@ -238,6 +237,6 @@ def _become(user: int | None) -> dict[str, Any]:
 
 
 def _lift_memory_limit() -> None:
-    """Let a browser reserve the address space that it wants, which is far more than the memory that it takes."""
-    with contextlib.suppress(ValueError, OSError):  # Only a privileged process may.
+    """Remove the limit of address space: browsers reserve far more than they use."""
+    with contextlib.suppress(ValueError, OSError):  # Requires privileges.
         resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))

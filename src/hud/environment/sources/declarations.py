@@ -1,4 +1,4 @@
-"""Environments that a source declares, read without running it: its imports need not be installed here."""
+"""Environments declared in a source, by static analysis: its imports need not be installed."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _DEFAULT = "environment"
 
 
 def declared_names(file: Path) -> list[str]:
-    """Return the names in a file's `Environment("name")` calls, in order, where they are written out."""
+    """Return the literal names of a file's `Environment("name")` calls, in order."""
     return [name for name in dict.fromkeys(_names(file)) if name is not None]
 
 
 def entry_of(folder: Path, name: str | None = None) -> Path:
-    """Return the file of a folder that makes its environment, or the one that is called `name`.
+    """Return the file of a folder that creates its environment, or the environment `name`.
 
-    Files with the usual names come first. Raises `NotFoundError` where no file makes one, and `UsageError` where
-    several others do and `name` chooses none of them.
+    The default file names have priority. Raises `NotFoundError` if no file creates one, and `UsageError` if several do and
+    `name` selects none of them.
     """
     usual = [folder / file for file in FOLDER_FILES if (folder / file).is_file()]
     others = sorted(file for file in folder.glob("*.py") if file not in usual and file.is_file())
@@ -31,7 +31,7 @@ def entry_of(folder: Path, name: str | None = None) -> Path:
             if name in names:
                 return file
     if usual:
-        # One that makes its environment in a way that is not read here is the usual one still.
+        # The default file, also if its environment is not found statically.
         return next((file for file in usual if file in making), usual[0])
     if not making:
         raise NotFoundError(
@@ -44,7 +44,7 @@ def entry_of(folder: Path, name: str | None = None) -> Path:
 
 
 def _names(file: Path) -> list[str | None]:
-    """Return the name that each `Environment(...)` call of a file gives; None for one that is computed."""
+    """Return the name of each `Environment(...)` call of a file; None for a computed name."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError, RecursionError):
@@ -60,7 +60,7 @@ def _makes_one(call: ast.Call) -> bool:
 
 
 def _name(call: ast.Call) -> str | None:
-    """Return the name that a call gives, or None where it is computed."""
+    """Return the name in a call, or None if it is computed."""
     given: ast.expr | None = call.args[0] if call.args else None
     for keyword in call.keywords:
         if keyword.arg == "name":

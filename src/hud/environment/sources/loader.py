@@ -19,14 +19,14 @@ from hud.errors import HudError, NotFoundError, UsageError
 FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")
 _serial = count()
 _folders: set[str] = set()
-"""The folders files were loaded from so far."""
+"""Folders of loaded files."""
 
 
 def load_environment(target: str | Path, *, name: str | None = None) -> Environment:
     """Return the environment at `path.py`, `path.py:attribute`, a folder, or `module:attribute`.
 
-    Where a file holds several, `name` (or the attribute) says which, or it is the one whose subagents the others
-    are. Raises `UsageError` that names file and line where the file cannot be loaded.
+    Of several in a file, `name` (or the attribute) selects one; the default is the one whose subagents the others are.
+    Raises `UsageError` with file and line if the file cannot be loaded.
     """
     text, _, attribute = str(target).partition(":")
     path = Path(text)
@@ -42,9 +42,9 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
 
 
 def load_file(path: Path) -> ModuleType:
-    """Execute a Python file as a fresh module, its folder importable; errors name file and line.
+    """Execute a Python file as a new module, with its folder importable; errors name file and line.
 
-    Raises `NotFoundError` where there is none.
+    Raises `NotFoundError` if there is none.
     """
     path = path.resolve()
     if not path.exists():
@@ -56,7 +56,7 @@ def load_file(path: Path) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module  # Annotations are resolved there.
+    sys.modules[module.__name__] = module  # Annotations are resolved in it.
     with _telling_where(str(path)):
         spec.loader.exec_module(module)
     return module
@@ -64,7 +64,7 @@ def load_file(path: Path) -> ModuleType:
 
 @contextmanager
 def _telling_where(target: str) -> Iterator[None]:
-    """Raise what executing a file raises as `UsageError` that names file and line."""
+    """Convert exceptions of executing a file to `UsageError` with file and line."""
     try:
         yield
     except SyntaxError as error:
@@ -82,7 +82,7 @@ def _telling_where(target: str) -> Iterator[None]:
 
 
 def _make_neighbours_importable(folder: Path) -> None:
-    """Let a file import its neighbours, whatever another environment's neighbours are called."""
+    """Make a file's neighbours importable, also if another environment's neighbours have the same names."""
     if str(folder) in sys.path:
         sys.path.remove(str(folder))
     sys.path.insert(0, str(folder))
@@ -91,19 +91,19 @@ def _make_neighbours_importable(folder: Path) -> None:
         origin = getattr(module, "__file__", None)
         home = str(Path(origin).parent) if origin else ""
         namesake = (folder / f"{name}.py").exists()
-        # Nearly every environment has an `env.py`: the one of another folder must not answer for this one.
+        # Most environments have an `env.py`: a cached module of another folder must not be used.
         if namesake and home != str(folder) and home in _folders:
             del sys.modules[name]
 
 
 def load_module(name: str) -> ModuleType:
-    """Import a module by its dotted name; errors name file and line. Raises `NotFoundError` where there is none."""
+    """Import a module by its dotted name; errors name file and line. Raises `NotFoundError` if there is none."""
     with _telling_where(name):
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise  # Something that the module itself imports.
+                raise  # Raised by an import within the module.
             raise NotFoundError(f"There is no file or module {name!r} ({error}).") from None
 
 
@@ -121,7 +121,7 @@ def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> E
     unique = environments_of(module)
     found = [value for value in unique if name is None or value.name == name]
     if name is None and len(found) > 1:
-        # Of a hierarchy in one file, the environment is the one whose subagents the others are.
+        # In a hierarchy, the environment is the one whose subagents the others are.
         found = [value for value in found if not _is_called(value, found)] or found
     if len(found) == 1:
         return found[0]
@@ -134,13 +134,13 @@ def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> E
 
 
 def environments_of(module: ModuleType) -> list[Environment]:
-    """Return the environments that a module has at its top level, each once."""
+    """Return the distinct top-level environments of a module."""
     found = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
     return list(found.values())
 
 
 def _is_called(environment: Environment, callers: Iterable[Environment]) -> bool:
-    """Return whether another environment has a subagent that works in this one."""
+    """Return True if another environment has a subagent in this one."""
     return any(
         isinstance(tool, AgentTool) and tool.template.environment is environment
         for caller in callers

@@ -1,6 +1,6 @@
-"""`python -m hud.environment.sources.manifest SOURCE OUT [--name NAME]`: write what an environment offers to OUT, as JSON.
+"""`python -m hud.environment.sources.manifest SOURCE OUT [--name NAME]`: write an environment's manifest to OUT, as JSON.
 
-Exit status 2: it could not be loaded, as standard error says.
+Exit status 2: it could not be loaded; the reason is on standard error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hud.trace import ToolSpec
 def manifest_of(environment: Environment) -> dict[str, Any]:
     """Return an environment's name, version, tasks and tools with the schemas of their arguments, and capabilities.
 
-    Tools that only a running environment has, such as those of its MCP servers, are not among them.
+    Tools of running parts, such as MCP servers, are not included.
     """
     return {
         "name": environment.name,
@@ -50,7 +50,7 @@ def main() -> int:
         environment = load_environment(options.source, name=options.name)
         options.out.write_bytes(orjson.dumps(manifest_of(environment)))
     except HudError as error:
-        sys.stdout.flush()  # Whoever reads both streams as one finds the reason last.
+        sys.stdout.flush()  # In merged streams the reason is last.
         print(error, file=sys.stderr)
         return 2
     return 0
@@ -60,5 +60,5 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Threads that the environment started, and what it would do at the end, are nobody's concern here.
+    # Exit without waiting for the environment's threads and exit handlers.
     os._exit(status)

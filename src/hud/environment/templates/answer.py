@@ -13,29 +13,29 @@ from hud.trace import Trace
 T = TypeVar("T")
 
 _FENCE = re.compile(r"```\w*$")
-"""End of a line that opens a block of code, in which models like to wrap their JSON."""
+"""End of the opening line of a code block, as models wrap their JSON."""
 
 
 class _Unparsed:
-    """Stands for content that there is none of: None is content, where a template asks for `int | None`."""
+    """Marker of missing content: None is valid content for `int | None`."""
 
 
 _UNPARSED = _Unparsed()
 
 
 class Answer(str, Generic[T]):
-    """The agent's answer: a `str` that also carries how it came about.
+    """The agent's answer: a `str` with its parsed content and trace.
 
-    For a template with `returns=T`, `content` is the answer parsed as a `T`, or the raw text where it could
-    not be parsed; otherwise it is the text.
+    For a template with `returns=T`, `content` is the answer parsed as a `T`, or the raw text if it could not be parsed;
+    otherwise it is the text.
     """
 
     trace: Trace
-    """Everything the agent did: steps, tool calls, results, usage."""
+    """The run's trace: steps, tool calls, results, usage."""
     content: T | str
     raw: str
     parsed: bool
-    """True when `content` is of the type that the template asked for, not the raw text."""
+    """True if `content` has the template's `returns` type, not the raw text."""
 
     def __new__(
         cls, raw: str, trace: Trace | None = None, content: T | str | _Unparsed = _UNPARSED
@@ -49,9 +49,9 @@ class Answer(str, Generic[T]):
 
 
 def parse_answer(raw: str, trace: Trace | None, returns: TypeAdapter[Any] | None) -> Answer[Any]:
-    """Return the answer, parsed into the template's `returns` type where it has one.
+    """Return the answer, parsed as the template's `returns` type, if it has one.
 
-    JSON counts, also as the only block of code among other words, and so does the plain text.
+    Accepted forms: JSON, JSON in the text's only code block, and plain text.
     """
     if returns is None:
         return Answer(raw, trace)
@@ -70,7 +70,7 @@ def parse_answer(raw: str, trace: Trace | None, returns: TypeAdapter[Any] | None
 
 
 def _fenced(text: str) -> list[str]:
-    """Return the blocks of code in `text`, line by line: in linear time, whatever an agent wrote."""
+    """Return the code blocks in `text`, in linear time for any input."""
     blocks: list[str] = []
     inside: list[str] | None = None
     for line in text.split("\n"):

@@ -13,19 +13,19 @@ from hud.trace import ImageContent, Message, TextContent
 
 @dataclass(frozen=True)
 class StartFrame:
-    """Result of the setup half of a template: the prompt, and what else agents need for this task."""
+    """Result of a template's setup half: the prompt, connection parameters and state."""
 
     prompt: str | list[Message]
     bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Connection parameters for this task alone, such as a token, by capability name."""
+    """Connection parameters of this task, such as a token, by capability name."""
     state: Any = None
-    """The environment's state after the setup half, where it has an observe hook."""
+    """The environment's state after the setup half, with an observe hook."""
 
 
 def start_frame(value: Any, task_id: str) -> StartFrame:
-    """Return what a template's first yield gave: a prompt, or `{"prompt": ..., "bindings": {name: {...}}}`.
+    """Parse a template's first yield: a prompt, or `{"prompt": ..., "bindings": {name: {...}}}`.
 
-    Raises `EnvironmentFault` for what is neither.
+    Raises `EnvironmentFault` for other values.
     """
     if not isinstance(value, dict) or "prompt" not in value:
         return StartFrame(_prompt(value, task_id))
@@ -40,7 +40,7 @@ def start_frame(value: Any, task_id: str) -> StartFrame:
 
 
 def _prompt(value: Any, task_id: str) -> str | list[Message]:
-    """Return what a template's first yield gave as a prompt: text, or chat messages."""
+    """Parse a prompt: text, or chat messages."""
     if isinstance(value, str):
         return value
     if isinstance(value, Message | dict | BaseModel):
@@ -90,7 +90,7 @@ def _blocks(content: Any) -> list[TextContent | ImageContent]:
 def _inline_image(url: str) -> ImageContent:
     header, _, data = url.partition(",")
     if not (header.startswith("data:") and header.endswith(";base64")):
-        # Nothing is fetched on an environment's word: whoever plays may be inside another network.
+        # URLs are not fetched: the agent's process may be in a different, private network.
         raise ValueError(f"the image {url[:60]!r} is not inline; give data:<type>;base64,<data>")
     mime = header.removeprefix("data:").removesuffix(";base64")
     return ImageContent(data=data, mime_type=mime)

@@ -14,7 +14,7 @@ from hud.errors import GraderFault
 def grade_frame(value: Any, reward_range: tuple[float, float], task_id: str) -> dict[str, Any]:
     """Return `{score, done, ...}` for a yielded number, dict with `score`, or `EvaluationResult`.
 
-    Raises `GraderFault` for anything that is no reward: no number, NaN, or outside `reward_range`.
+    Raises `GraderFault` for an invalid reward: no number, NaN, or outside `reward_range`.
     """
     if isinstance(value, BaseModel) and hasattr(value, "reward"):
         frame = value.model_dump(exclude_none=True, by_alias=True)
@@ -31,7 +31,7 @@ def grade_frame(value: Any, reward_range: tuple[float, float], task_id: str) -> 
         frame = {"score": value.reward}
     frame.setdefault("done", True)
     score = _checked(frame.pop("score"), reward_range, task_id)
-    # Whatever reasons it came with: they are recorded and sent as JSON.
+    # Reasons of any type are recorded and sent as JSON.
     return {"score": score, **as_json(frame)}
 
 
@@ -54,7 +54,7 @@ def _checked(score: Any, reward_range: tuple[float, float], task_id: str) -> flo
         raise GraderFault(
             f"Template {task_id!r} graded with {reward}, which is not a finite number."
         )
-    # Sums of weights leave the range by a rounding error; that is no mistake of the grader's.
+    # Sums of weights may exceed the range by rounding; that is no error of the grader.
     if low - 1e-9 <= reward <= high + 1e-9:
         return min(max(reward, low), high)
     raise GraderFault(

@@ -1,6 +1,6 @@
-"""`RuntimeConfig`: requirements of a task for the runtime of its environment, `Task(..., runtime_config=RuntimeConfig(...))`.
+"""`RuntimeConfig`: a task's requirements for its environment's runtime, `Task(..., runtime_config=RuntimeConfig(...))`.
 
-Plain data, stored with the task as it was given; each runtime honours what it can and refuses the rest.
+Plain data, stored unchanged with the task; a runtime rejects requirements that it cannot satisfy.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ class _Requirement(BaseModel):
 
 
 class RuntimeGPU(_Requirement):
-    """Graphics processors: any of some types, and how many."""
+    """GPUs: accepted types, and number."""
 
     type: str | list[str] | None = None
     count: int = Field(default=1, ge=1)
 
 
 class RuntimeTPU(_Requirement):
-    """A slice of tensor processors."""
+    """A TPU slice."""
 
     type: str
     topology: str = Field(pattern=r"^\d+(x\d+)*$")
@@ -51,7 +51,7 @@ class RuntimeLimits(_Requirement):
 
 
 class ComposeProject(_Requirement):
-    """Several containers that belong together."""
+    """Several containers, by Compose."""
 
     document: dict[str, Any]
     """The content of a `compose.yaml`."""
@@ -60,12 +60,14 @@ class ComposeProject(_Requirement):
 
 
 class RuntimeConfig(_Requirement):
-    """Requirements of a task for its runtime; a field that is not set requires nothing."""
+    """Requirements of a task for its runtime; unset fields require nothing."""
 
     image: str | None = Field(default=None, min_length=1)
     compose: ComposeProject | None = None
     resources: RuntimeResources | None = None
     limits: RuntimeLimits | None = None
+    labels: dict[str, str] | None = None
+    """Labels of the fleet's node that plays it, such as {"market": "on-demand"}."""
 
     @model_validator(mode="after")
     def _one_source(self) -> RuntimeConfig:
@@ -78,7 +80,7 @@ _NOTHING = RuntimeConfig()
 
 
 def requirements_of(slug: str, stored: dict[str, Any] | None) -> RuntimeConfig:
-    """Return what a task's stored `runtime_config` asks for. Raises `UsageError` for one that is not valid."""
+    """Parse a task's stored `runtime_config`. Raises `UsageError` for an invalid one."""
     if not stored:
         return _NOTHING
     try:
@@ -90,9 +92,9 @@ def requirements_of(slug: str, stored: dict[str, Any] | None) -> RuntimeConfig:
 
 
 def run_seconds_of(stored: dict[str, Any] | None) -> float:
-    """Return the limit of a rollout that a task asks for; infinite where it asks for none.
+    """Return a task's time limit of a rollout, in seconds; infinite by default.
 
-    What is no requirement at all is for the runtime to refuse.
+    Invalid requirements are left to the runtime.
     """
     try:
         limits = requirements_of("", stored).limits
@@ -102,14 +104,21 @@ def run_seconds_of(stored: dict[str, Any] | None) -> float:
 
 
 def refuse_unsupported(
-    slug: str, stored: dict[str, Any] | None, runtime: str, honoured: Iterable[str] = ()
+    slug: str,
+    stored: dict[str, Any] | None,
+    runtime: str,
+    honoured: Iterable[str] = (),
+    *,
+    labels: bool = False,
 ) -> RuntimeConfig:
-    """Return what a task asks for; raises `UsageError` for what `runtime` cannot give.
+    """Return a task's requirements; raises `UsageError` for those that `runtime` cannot satisfy.
 
-    `honoured` names the resources that it does give. `limits.run_timeout_s` is kept by every rollout.
+    `honoured` names the supported resources. `labels` says whether nodes are selected by labels. `limits.run_timeout_s` applies to
+    every rollout.
     """
     asked = requirements_of(slug, stored)
-    wanted = [name for name in ("image", "compose") if getattr(asked, name) is not None]
+    refused = ("image", "compose") if labels else ("image", "compose", "labels")
+    wanted = [name for name in refused if getattr(asked, name) is not None]
     if asked.resources is not None:
         resources = asked.resources.model_dump(exclude_none=True).keys() - set(honoured)
         wanted += [f"resources.{name}" for name in sorted(resources)]
@@ -119,3 +128,16 @@ def refuse_unsupported(
             "runtime that can, or take it out of the task."
         )
     return asked
+
+
+def met_by_node(stored: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return what is left of a task's `runtime_config` for the runtime on a node that was chosen for it."""
+    if not stored:
+        return stored
+    left = {name: value for name, value in stored.items() if name != "labels"}
+    resources = left.get("resources")
+    if isinstance(resources, dict):
+        left["resources"] = {
+            name: value for name, value in resources.items() if name not in ("cpu", "gpu")
+        }
+    return left

@@ -1,4 +1,4 @@
-"""`Task`: a row of plain data that says what to do. Making one runs nothing."""
+"""`Task`: a template's id and arguments as a row of plain data. Creating one runs nothing."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Player = Callable[[Any], Awaitable[Any]]
 """An agent, or any coroutine function of a run."""
 Provider = Callable[["Task"], AbstractAsyncContextManager["Connection"]]
-"""A runtime: brings a task's environment up and takes it down."""
+"""A runtime: opens and closes a task's environment."""
 
 
 class EvaluatedJob(Protocol):
-    """The receipt of an evaluation; a `hud.Job`."""
+    """Result of an evaluation; a `hud.Job`."""
 
     @property
     def id(self) -> str: ...
@@ -32,12 +32,12 @@ class EvaluatedJob(Protocol):
     def runs(self) -> Sequence[RecordedRun]: ...
     @property
     def reward(self) -> float | None:
-        """Mean over the runs that were measured; None if there is none."""
+        """Mean over the measured runs; None if there is none."""
         ...
 
 
 def default_slug(task_id: str, args: dict[str, Any]) -> str:
-    """Return the slug of a task that was given none: its id, and a digest of its arguments if it has any."""
+    """Return the default slug of a task: its id, and a digest of its arguments, if any."""
     if not args:
         return task_id
     text = json.dumps(args, sort_keys=True, default=str)
@@ -45,9 +45,9 @@ def default_slug(task_id: str, args: dict[str, Any]) -> str:
 
 
 def task_label(slug: str, task_id: str, args: dict[str, Any], most: int | None = None) -> str:
-    """Return a task's name for people: `total(order=7, currency='EUR')` in place of a digest, else its slug.
+    """Return a task's display name: `total(order=7, currency='EUR')` instead of a digest, else its slug.
 
-    With `most`, arguments that make it longer lose their names: `total(7, 'EUR')`.
+    If it is longer than `most`, arguments lose their names: `total(7, 'EUR')`.
     """
     if not args or slug != default_slug(task_id, args):
         return slug
@@ -58,7 +58,7 @@ def task_label(slug: str, task_id: str, args: dict[str, Any], most: int | None =
 
 
 class Task(BaseModel):
-    """One task: which template of which environment, with which arguments."""
+    """A task: a template of an environment, with arguments."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -68,14 +68,14 @@ class Task(BaseModel):
     """Id of the template."""
     args: dict[str, Any] = Field(default_factory=dict)
     slug: str = ""
-    """Name of the task, unique in its taskset; made from `id` and `args` where not given."""
+    """Name of the task, unique in its taskset; default: made from `id` and `args`."""
     columns: dict[str, Any] | None = None
     validation: Any = None
     agent_config: dict[str, Any] | None = None
     runtime_config: dict[str, Any] | None = None
-    """Requirements for its runtime; a `RuntimeConfig` is kept as the fields that are set in it."""
+    """Requirements for its runtime; of a `RuntimeConfig` the set fields are stored."""
     verifier: Task | None = None
-    """A task without an agent that has the last word: its answer is the grade of this one, as JSON."""
+    """A task without an agent that computes the final grade: its answer is the grade of this one, as JSON."""
 
     _environment: Environment | None = PrivateAttr(default=None)
     _source: str | None = PrivateAttr(default=None)
@@ -99,22 +99,22 @@ class Task(BaseModel):
         return value
 
     def __eq__(self, other: object) -> bool:
-        """Tasks are equal when their data is; what they are bound to does not count."""
+        """Compare the tasks' data; bound environments are ignored."""
         return isinstance(other, Task) and self.__dict__ == other.__dict__
 
     @property
     def environment(self) -> Environment | None:
-        """The live environment that minted the task, or that it was bound to; None for a bare row."""
+        """The environment that created the task, or that it was bound to; None for plain data."""
         return self._environment
 
     def bind(self, environment: Environment) -> Task:
-        """Bind the task to a live environment, and return it."""
+        """Bind the task to an environment, and return it."""
         self._environment = environment
         return self
 
     @property
     def label(self) -> str:
-        """Name of the task for people: its slug, or its call where the slug is a digest of its arguments."""
+        """Display name of the task: its slug, or its call if the slug has a digest of its arguments."""
         return task_label(self.slug, self.id, self.args)
 
     async def run(

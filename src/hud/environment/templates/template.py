@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Template:
-    """A registered template. Calling it makes a `Task`; nothing runs."""
+    """A registered template. Calling it returns a `Task`; nothing runs."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Template:
         return self.arguments.schema
 
     def row(self) -> dict[str, Any]:
-        """The template's row in `tasks.list`."""
+        """The template's entry in `tasks.list`."""
         row = {"id": self.id, "description": self.description, "args": self.arguments.schema}
         if self.input is not None:
             row["input"] = self.input.json_schema()

@@ -1,9 +1,9 @@
-"""`AgentTool`: a scenario with its own environment, tools and reward, as one tool of another environment.
+"""`AgentTool`: a scenario with its own environment, tools and reward, as a tool of another environment.
 
     investigate = env.add_tool(AgentTool(detective.investigate, model="detective"))
 
-The environment only says what the subagent is to do: which task, with which model, within which limits. Whoever
-holds the agent plays it (`hud.eval.subagents`); see docs/decisions/0006-subagents-play-beside-their-caller.md.
+The environment defines the subagent's task, model and limits. The caller's process plays it (`hud.eval.subagents`); see
+docs/decisions/0006-subagents-play-beside-their-caller.md.
 """
 
 from __future__ import annotations
@@ -28,25 +28,24 @@ if TYPE_CHECKING:
 
 
 class Delegation(BaseModel):
-    """One call of a subagent: what it is to do."""
+    """A call of a subagent: its task and limits."""
 
     model_config = ConfigDict(frozen=True)
 
     task: Task
-    """The hidden arguments are in it; the caller's model never sees them."""
+    """The task, with its hidden arguments, which the caller's model never receives."""
     model: str | None = None
-    """Slug of the subagent's model; None: its caller's own."""
+    """Slug of the subagent's model; None: its caller's."""
     seconds: float | None = None
-    """Most time that it may take; what its caller has left bounds it too."""
+    """Time limit, in seconds, further limited by its caller's remaining time."""
 
 
 class AgentTool:
-    """A template, or a task of one, that an agent with a model of its own plays whenever the tool is called.
+    """A template, or a task of one, that an agent with its own model plays at each call of the tool.
 
-    What the template's caller may choose are its arguments, except those that only the grader needs: arguments
-    that default to None, or that are marked `GradingArg`, are hidden. They get their values from
-    `supply(...)`, else from the calling environment's task (an argument of the same name, or the one that
-    `from_task` names), else from their defaults.
+    The tool's arguments are the template's, except those for graders: arguments that default to None, or are marked
+    `GradingArg`, are hidden. Their values come from `supply(...)`, else from the calling environment's task (the argument
+    of the same name, or the one in `from_task`), else from their defaults.
     """
 
     timeout: float | None = None
@@ -65,10 +64,10 @@ class AgentTool:
         timeout: float | None = None,
         agent_config: Mapping[str, Any] | None = None,
     ) -> None:
-        """`visible` shows arguments that would be hidden.
+        """`visible` lists arguments to show that would otherwise be hidden.
 
-        A call may take `max_steps` turns, draw `max_tokens` tokens, its own subagents' included, and last
-        `timeout` seconds. `agent_config` holds other settings of the agent, such as `system_prompt`.
+        A call is limited to `max_steps` turns, `max_tokens` sampled tokens, including its own subagents', and `timeout`
+        seconds. `agent_config` holds other settings of the agent, such as `system_prompt`.
         """
         self.task, self.template = _scenario(scenario)
         self.name = name or self.template.id
@@ -96,7 +95,7 @@ class AgentTool:
         )
 
     def supply(self, **values: Any) -> None:
-        """Set hidden arguments for the run that the calling template works for. Raises `UsageError` for others."""
+        """Set hidden arguments for the current run. Raises `UsageError` for others."""
         if unknown := sorted(values.keys() - self.hidden):
             raise UsageError(
                 f"Subagent tool {self.name!r} has no hidden argument {unknown[0]!r} "
@@ -105,14 +104,13 @@ class AgentTool:
         self._calling_run("supply").supplied.setdefault(self.name, {}).update(values)
 
     def delegation(self, arguments: dict[str, Any] | str, run: EnvironmentRun) -> Delegation:
-        """Return what a call from `run` delegates.
+        """Return the delegation of a call from `run`.
 
-        Raises `UsageError` for arguments that the caller got wrong, and `EnvironmentFault` where what is
-        hidden from it is missing or wrong.
+        Raises `UsageError` for the caller's invalid arguments, and `EnvironmentFault` for missing or invalid hidden ones.
         """
         parsed = parse_arguments(arguments, self.name)
         values = self.arguments.validate(parsed)
-        # Defaults stay the template's: the same question is the same task, however it was asked.
+        # Defaults are left to the template, so that equal calls are equal tasks.
         chosen = {name: values[name] for name in parsed}
         given = {**self.task.args, **chosen, **self._hidden_values(run)}
         try:
@@ -134,7 +132,7 @@ class AgentTool:
     async def call(
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
-        """Play the subagent here, for a caller that cannot: one that knows the environment over MCP only."""
+        """Play the subagent in the environment's process, for MCP clients, which cannot."""
         from hud.environment import play_here
 
         run = self._calling_run("call")
@@ -171,7 +169,7 @@ class AgentTool:
 
 
 def _scenario(scenario: Template | Task) -> tuple[Task, Template]:
-    """Return what is fixed of the scenario, and its template."""
+    """Return the scenario's fixed arguments and its template."""
     if isinstance(scenario, Template):
         return Task(env=scenario.environment.name, id=scenario.id), scenario
     if not isinstance(scenario, Task):
@@ -196,7 +194,7 @@ def _settings(
 
 
 def _hidden(template: Template, fixed: Mapping[str, Any], visible: set[str], what: str) -> set[str]:
-    """Return the arguments that the caller does not see."""
+    """Return the hidden arguments."""
     parameters = inspect.signature(template.function).parameters
     if unknown := sorted(visible - parameters.keys()):
         raise UsageError(f"{what}: template {template.id!r} has no argument {unknown[0]!r}.")

@@ -16,13 +16,13 @@ from hud.errors import UsageError
 HINT, GRADING = "x-hud-hint", "grading"
 
 GradingArg = Annotated[Any, Field(json_schema_extra={HINT: GRADING})]
-"""Marks an argument that only the grader needs: `expected: GradingArg`, or `Annotated[str, GradingArg]`."""
+"""Marker of an argument for graders only: `expected: GradingArg`, or `Annotated[str, GradingArg]`."""
 
 
 class Arguments:
-    """The declared arguments of one function: computed once, used for every call.
+    """The declared arguments of a function, computed once.
 
-    Those in `leave_out` are as if the function did not have them.
+    Arguments in `leave_out` are ignored.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Arguments:
             if parameter.kind in (parameter.VAR_POSITIONAL, parameter.POSITIONAL_ONLY):
                 raise UsageError(f"{what}: {name!r} must be an argument that can be given by name.")
             default = ... if parameter.default is parameter.empty else parameter.default
-            # A pydantic model has names of its own ("json", "copy", ...).
+            # Attributes of a pydantic model are reserved ("json", "copy", ...).
             field = f"argument_{index}"
             self._fields[name] = field
             fields[field] = (
@@ -66,7 +66,7 @@ class Arguments:
         self.names = set(self._fields)
 
     def validate(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments to call with, defaults filled in; raises `UsageError` that names the wrong ones.
+        """Return the validated arguments with defaults; raises `UsageError` with the invalid ones.
 
         A string that does not fit its annotation is also tried as JSON: models quote numbers and lists.
         """
@@ -114,7 +114,7 @@ def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def annotated(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what carries the annotations: the function under a partial, or a callable object's `__call__`."""
+    """Return the annotated function: that of a partial, or a callable object's `__call__`."""
     function = unwrapped(function)
     called: Callable[..., Any] = (
         function if inspect.isroutine(function) else type(function).__call__
@@ -123,7 +123,7 @@ def annotated(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _flat(hint: Any) -> Any:
-    """Return an annotation with the markers that stand in it as annotations of their own taken apart."""
+    """Return an annotation with markers of the form `Annotated[...]` replaced by their own markers."""
     if get_origin(hint) is not Annotated:
         return hint
     plain, *markers = get_args(hint)
@@ -134,7 +134,7 @@ def _flat(hint: Any) -> Any:
 
 
 def _unquoted(given: dict[str, Any], error: ValidationError) -> dict[str, Any]:
-    """Return the arguments with the strings that did not fit parsed as JSON, where they are JSON."""
+    """Return the arguments, with invalid strings parsed as JSON where possible."""
     values = dict(given)
     for problem in error.errors(include_url=False):
         name = problem["loc"][0]

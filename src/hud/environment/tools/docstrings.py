@@ -1,4 +1,4 @@
-"""Descriptions of a function and its parameters out of its docstring, in Google's or Sphinx's style."""
+"""Descriptions of a function and its parameters from its docstring, in Google's or Sphinx's style."""
 
 from __future__ import annotations
 

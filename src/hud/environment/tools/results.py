@@ -14,13 +14,13 @@ from pydantic import BaseModel
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult
 
 MAX_TEXT_BYTES = 256 * 1024
-"""Text of one result beyond this is cut: a tool that returns 50 MB must not end the run, or fill the store."""
+"""Bytes to which a result's text is cut: a tool that returns 50 MB must not end the run, or fill the store."""
 MAX_IMAGE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Image:
-    """An image that a tool returns: the bytes of a file."""
+    """An image as a tool's result: the bytes of a file."""
 
     data: bytes
     mime_type: str = "image/png"
@@ -55,7 +55,7 @@ def _block(value: Any) -> ContentBlock:
 
 
 def text_block(text: str) -> TextContent:
-    """Return a block of text; what is no Unicode in it (a file name, say) is shown as `\\udcXX`."""
+    """Return a text block; undecodable bytes in it (of a file name, for example) appear as `\\udcXX`."""
     return TextContent(text=text if text.isascii() else _readable(text))
 
 
@@ -75,22 +75,22 @@ def _structured(value: Any) -> dict[str, Any] | None:
 
 
 def as_json(value: Any) -> Any:
-    """Return `value` as JSON has it: `to_json`, parsed."""
+    """Return `value` as JSON data: `to_json`, parsed."""
     return orjson.loads(to_json(value))
 
 
 def to_json(value: Any) -> str:
-    """Return `value` as compact JSON; what JSON cannot say becomes its `str`."""
+    """Return `value` as compact JSON; values without a JSON form become their `str`."""
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     try:
         return orjson.dumps(value, default=_plain, option=options).decode()
     except orjson.JSONEncodeError:
-        # Text that is no Unicode, integers beyond 64 bits, depth: slower, and without complaint.
+        # Lone surrogates, integers beyond 64 bits, deep nesting: slower, but without errors.
         return json.dumps(_stringified(value), separators=(",", ":"), default=_plain)
 
 
 def _stringified(value: Any) -> Any:
-    """Return `value` with keys that are text, as the standard library wants them, and text that is Unicode."""
+    """Return `value` with text keys, as the standard library requires, and valid Unicode."""
     if isinstance(value, str):
         return _readable(value)
     if isinstance(value, dict):
@@ -133,7 +133,7 @@ def _cut(blocks: list[ContentBlock], limit: int) -> list[ContentBlock]:
 
 
 def _size(block: ContentBlock) -> int:
-    """Size in bytes; of text that is surely short, its length times four."""
+    """Size in bytes; for short text an upper bound, its length times four."""
     if isinstance(block, ImageContent):
         return len(block.data)
     return len(block.text) if len(block.text) * 4 <= MAX_TEXT_BYTES else len(block.text.encode())

@@ -16,11 +16,11 @@ from hud.errors import UsageError
 from hud.trace import ToolResult, ToolSpec
 
 TOOL_SECONDS = 300.0
-"""Limit of one tool call where neither the tool nor the caller gives one."""
+"""Default time-out of a tool call, in seconds."""
 
 
 class Tool:
-    """A function, the schema of its arguments, and its limit."""
+    """A function, the schema of its arguments, and its time-out."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Tool:
     async def call(
         self, arguments: dict[str, Any] | str, timeout: float | None = None
     ) -> ToolResult:
-        """Call the function; whatever goes wrong in it is an error result."""
+        """Call the function; its failures are error results."""
         own = TOOL_SECONDS if self.timeout is None else self.timeout
         limit = own if timeout is None else min(own, timeout)
         clock = asyncio.timeout(limit)
@@ -72,9 +72,9 @@ class Tool:
 
 
 def _own(error: BaseException) -> bool:
-    """True for what the tool itself raised, be it `sys.exit()` or a cancellation of a task of its own.
+    """Return True for an exception of the tool itself, including `sys.exit()` and cancellation of its own tasks.
 
-    A cancellation of the run that the call belongs to, and Ctrl-C, are for others.
+    Cancellation of the run, and Ctrl-C, are not the tool's.
     """
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
@@ -83,7 +83,7 @@ def _own(error: BaseException) -> bool:
 
 
 def _name_of(function: Callable[..., Any]) -> str:
-    """Name of a function, of the function under a partial, or of a callable object's class."""
+    """Return the name of a function, of a partial's function, or of a callable object's class."""
     function = unwrapped(function)
     return str(getattr(function, "__name__", type(function).__name__))
 

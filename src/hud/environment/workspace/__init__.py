@@ -1,7 +1,7 @@
-"""Workspaces: a shell and a folder of files for each run, in a sandbox of its own, reached over SSH.
+"""Workspaces: a shell and a folder of files for each run, in its own sandbox, over SSH.
 
-`workspace` is the declaration, `ssh_server` the way in; `sandbox/` confines processes, `network/` connections, and `files/`
-copies and compares.
+`workspace` is the declaration, `ssh_server` the access; `sandbox/` confines processes, `network/` connections, and
+`files/` copies and compares files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The SSH server of one workspace: its shell, its commands and its files, for whoever has the run's key.
+"""The SSH server of a workspace: shell, commands and files, authenticated by the run's key.
 
-It runs outside the sandbox and holds the keys; whatever it is asked to execute, and every file, is inside. It
-forwards nothing: no ports, no agents, no screens, no sockets.
+It runs outside the sandbox and holds the keys; all commands and files are inside. No forwarding of ports, agents, X11 or
+sockets.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from hud.environment.workspace.sandbox.sandbox import Process, Sandbox
 
 LOGIN_SECONDS = 30
 LONGEST_SIDE = 65_535
-"""Most rows or columns of a terminal; clients may ask for 32 bits of them."""
+"""Maximum rows or columns of a terminal; clients' requests have 32 bits."""
 _NOT_STARTED = 126
 _ACCEPTED_VARIABLES = ("TERM", "LANG", "LC_ALL", "COLUMNS", "LINES")
 _TARGET_FIRST = ("OpenSSH", "paramiko")
-"""Clients that send the two paths of a new symlink in the other order than the standard's."""
+"""Clients that send the two paths of a new symlink in reverse order of the standard."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The keys of one run: made for it, never written anywhere."""
+    """The keys of a run: generated for it, never stored."""
 
     host: asyncssh.SSHKey
     client: asyncssh.SSHKey
@@ -47,35 +47,35 @@ class Keys:
 
     @property
     def host_public(self) -> str:
-        """Host key, as a line of `known_hosts` has it."""
+        """Host key in `known_hosts` format."""
         return str(self.host.export_public_key().decode().strip())
 
     @property
     def client_private(self) -> str:
-        """Client key, as the text of a key file."""
+        """Client key in key-file format."""
         return str(self.client.export_private_key().decode())
 
 
 class WorkspaceServer:
-    """Serves one sandbox."""
+    """Server of one sandbox."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
         self.keys = Keys.generate()
         self.refusal: str | None = None
-        """Reason why nothing may be started any more; None while it may."""
+        """Reason why no process can be started; None while it is possible."""
         self.grading = False
-        """True from the agent's end on: nobody is let in, and nothing is started for those who are."""
+        """True after the agent's end: connections and new processes are refused."""
         self.alone = asyncio.Lock()
-        """Held while the environment runs a command alone: what agents would start meanwhile waits."""
+        """Lock of the environment's exclusive commands: agents' new processes wait for it."""
         self.port = 0
         self.was_used = False
-        """Whether anybody ran anything in there."""
+        """True after any process was started."""
         self.connections: set[asyncssh.SSHServerConnection] = set()
         self._acceptor: asyncssh.SSHAcceptor | None = None
 
     async def start(self) -> None:
-        """Listen on a port of this machine's loopback."""
+        """Listen on a local port."""
         self._acceptor = await asyncssh.listen(
             "127.0.0.1",
             0,
@@ -103,14 +103,14 @@ class WorkspaceServer:
             connection.abort()
 
     def close(self) -> None:
-        """Hang up on everybody, and listen no more."""
+        """Close all connections and stop listening."""
         if self._acceptor is not None:
             self._acceptor.close()
         self.hang_up()
 
 
 class _Login(asyncssh.SSHServer):
-    """One client's connection."""
+    """A client's connection."""
 
     def __init__(self, server: WorkspaceServer) -> None:
         self._server = server
@@ -125,7 +125,7 @@ class _Login(asyncssh.SSHServer):
             self._server.connections.discard(self._connection)
 
     def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
-        return False  # The authorized keys were asked before.
+        return False  # The authorized keys were checked before.
 
     def begin_auth(self, username: str) -> bool:
         return True
@@ -139,7 +139,7 @@ class _Login(asyncssh.SSHServer):
 
 
 class _Session(asyncssh.SSHServerSession[bytes]):
-    """One shell, command or file session: a process inside, and what it reads and writes."""
+    """A shell, command or file session: a process inside, with its input and output."""
 
     def __init__(self, server: WorkspaceServer, *, target_first: bool) -> None:
         self._server = server
@@ -151,7 +151,7 @@ class _Session(asyncssh.SSHServerSession[bytes]):
         self._outputs: list[Outgoing] = []
         self._input: Ingoing | None = None
         self._early: list[bytes | None] = []
-        """Input from before there was a process; None is the end."""
+        """Input received before the process's start; None marks the end."""
         self._task: asyncio.Task[None] | None = None
         self._lost = False
 
@@ -194,7 +194,7 @@ class _Session(asyncssh.SSHServerSession[bytes]):
             self._early.append(None)
         elif self._terminal is None:
             self._input.finish()
-        return True  # Its answer may still be on the way.
+        return True  # Its response may still be pending.
 
     def signal_received(self, signal: str) -> None:
         number = getattr(signals, f"SIG{signal}", None)
@@ -207,7 +207,7 @@ class _Session(asyncssh.SSHServerSession[bytes]):
         self._terminal = (min(height, LONGEST_SIDE), min(width, LONGEST_SIDE))
         if self._master != -1:
             size = struct.pack("HHHH", *self._terminal, 0, 0)
-            with suppress(OSError):  # Its process has ended.
+            with suppress(OSError):  # The process has ended.
                 fcntl.ioctl(self._master, termios.TIOCSWINSZ, size)
 
     def pause_writing(self) -> None:
@@ -226,8 +226,8 @@ class _Session(asyncssh.SSHServerSession[bytes]):
             self._task.cancel()
 
     async def _live(self) -> None:
-        """Start the process, hand its output on, and tell how it ended."""
-        self._channel.pause_reading()  # It may have to wait until it is started; its input then waits, too.
+        """Start the process, forward its output, and send its exit status."""
+        self._channel.pause_reading()  # The start may be delayed; its input is buffered meanwhile.
         try:
             try:
                 async with self._server.alone:
@@ -301,11 +301,11 @@ class _Session(asyncssh.SSHServerSession[bytes]):
 
     async def _read(self, descriptor: int, kind: asyncssh.DataType = None) -> None:
         def take(data: bytes) -> None:
-            with suppress(OSError):  # The client hung up.
+            with suppress(OSError):  # The client disconnected.
                 self._channel.write(data, kind)
 
         self._outputs.append(await Outgoing.read(descriptor, take))
 
 
 signals = signal
-"""`signal` is what the protocol's methods call their argument."""
+"""`signal`: the parameter's name in the base class."""

@@ -32,15 +32,14 @@ OUTPUT_BYTES = 1 << 16
 
 
 class Workspace(Part["OpenWorkspace"]):
-    """A shell and a folder of files for each run, in a sandbox; `env.workspace(...)` adds one. Agents come in over SSH.
+    """A shell and a folder of files for each run, in a sandbox; `env.workspace(...)` adds one. Agents connect over SSH.
 
-    The folder, `guest_path` inside, begins as a copy of `root`, or empty; what a run changes there, no other
-    run sees, and `root` stays as it is. `mounts` are more of this machine's files, to be read only; `env` are
-    variables. With `network` its programs reach the web by a proxy: what is public, or `allowed_hosts` alone
-    (`pypi.org`, `*.example.org`, `git.example.org:9418`). `peers` are services that it reaches by name.
-    Changed files are recorded for each step, except those of the names (patterns) in `untracked`.
-    When the agent is done, its connections end, and all that runs in there; with `keeps_running` processes go
-    on, so that graders find the servers that the agent was asked to start.
+    The folder, `guest_path` inside, starts as a copy of `root`, or empty; changes are visible in their run only, and never
+    change `root`. `mounts` are further files of this machine, read-only; `env` are variables. With `network` programs
+    access the web through a proxy: public hosts, or `allowed_hosts` only (`pypi.org`, `*.example.org`,
+    `git.example.org:9418`). `peers` are services available by name. Changed files are recorded for each step, except names
+    and patterns in `untracked`. At the agent's end its connections are closed and all processes killed; with
+    `keeps_running` processes continue, so that graders can use servers that the agent started.
     """
 
     confines_shells = True
@@ -84,7 +83,7 @@ class Workspace(Part["OpenWorkspace"]):
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenWorkspace]:
-        """A run's open workspace. Raises `EnvironmentFault` where its root is no folder."""
+        """Open a run's workspace. Raises `EnvironmentFault` if its root is no folder."""
         if self.root is not None and not self.root.is_dir():
             raise EnvironmentFault(
                 f"Environment {run.name!r}: the workspace {self.name!r} has no folder {str(self.root)!r} to "
@@ -109,16 +108,16 @@ class Workspace(Part["OpenWorkspace"]):
         alone: bool = False,
         env: Mapping[str, str] | None = None,
     ) -> CommandOutcome:
-        """Run a command in this run's workspace; an `exit_code` of None says that it was stopped at `timeout` seconds.
+        """Run a command in this run's workspace; `exit_code` None: it was killed after `timeout` seconds.
 
-        `alone`: everything that still runs there is ended before, and nothing else is started until it has ended.
+        `alone`: all other processes are killed before, and none is started until it has ended.
         """
         return await self.opened.bash(command, cwd=cwd, timeout=timeout, alone=alone, env=env)
 
     async def read(self, path: str) -> bytes:
-        """Return what a file holds; raises `FileNotFoundError` where there is none that can be read.
+        """Return the contents of a file; raises `FileNotFoundError` if it does not exist or is unreadable.
 
-        Where an agent was at work, that is its own failure `NotLeftThere`: uncaught, the run counts with reward 0.
+        After an agent worked there, it is the agent's failure `NotLeftThere`, with reward 0 if uncaught.
         """
         opened = self.opened
         try:
@@ -130,41 +129,41 @@ class Workspace(Part["OpenWorkspace"]):
             raise
 
     async def write(self, path: str, data: str | bytes) -> None:
-        """Write a file; the folders on its way are made."""
+        """Write a file and create its folders."""
         content = data.encode() if isinstance(data, str) else data
         opened = self.opened
         with opened.whose_fault():
             await transfer.write(opened.sandbox, path, content)
 
     async def copy_in(self, source: str | Path, target: str = ".") -> None:
-        """Copy a file, or what a folder holds, from this machine to `target`."""
+        """Copy a file, or a folder's contents, from this machine to `target`."""
         opened = self.opened
         with opened.whose_fault():
             await transfer.copy_in(opened.sandbox, str(source), target)
 
     async def connect(self, port: int, target: str) -> None:
-        """Have `port` of the workspace's loopback lead to a service at `target` (`host:port`), for this run."""
+        """Forward the workspace's `port` to a service at `target` (`host:port`), for this run."""
         await self.opened.network.connect(port, *Peer("service", port, target).address)
 
     async def reach(self, port: int) -> str:
-        """Return an address of this machine (`127.0.0.1:40123`) that leads to what listens at `port` there."""
+        """Return a local address (`127.0.0.1:40123`) that is forwarded to the workspace's `port`."""
         return f"127.0.0.1:{await self.opened.network.reach(port)}"
 
     async def end_all(self) -> None:
-        """End everything that runs in this run's workspace; its files stay."""
+        """Kill all processes of this run's workspace; its files stay."""
         await self.opened.end_all()
 
     def check_running(self) -> None:
-        """Raise `UsageError` where what the agent left running has been ended."""
+        """Raise `UsageError` if the agent's processes were already killed."""
         self.opened.check_running()
 
 
 class NotLeftThere(AgentFault, FileNotFoundError):
-    """The agent did not leave a file that it was to leave."""
+    """A file that the agent should have written is missing."""
 
 
 class OpenWorkspace(OpenPart):
-    """One run's workspace."""
+    """A run's workspace."""
 
     def __init__(self, run_name: str, part: Workspace, sandbox: Sandbox) -> None:
         self.sandbox = sandbox
@@ -177,7 +176,7 @@ class OpenWorkspace(OpenPart):
         self._ending: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
-        """Open the ways out, and let agents in."""
+        """Open outgoing connections, and admit agents."""
         await self.network.open(self._part.network)
         await self.server.start()
         plan, keys = self._part.plan, self.server.keys
@@ -215,7 +214,7 @@ class OpenWorkspace(OpenPart):
         alone: bool,
         env: Mapping[str, str] | None,
     ) -> CommandOutcome:
-        """Run a command; those that are to be alone wait for one another."""
+        """Run a command; exclusive ones wait for each other."""
         if alone:
             async with self.server.alone:
                 await self.end_all()
@@ -223,11 +222,11 @@ class OpenWorkspace(OpenPart):
         else:
             outcome = await self._bash(command, cwd, timeout, env)
         if outcome.exit_code != 0:
-            self.check()  # It may be that the command did not fail, but its workspace.
+            self.check()  # Not the command, but its workspace may have failed.
         return outcome
 
     async def end_all(self) -> None:
-        """End everything that runs; in a workspace that its agent brought down, nothing does."""
+        """Kill all processes; no effect in a workspace that its agent ended."""
         with suppress(OSError):
             await self.sandbox.kill_all()
         self.check()
@@ -236,14 +235,14 @@ class OpenWorkspace(OpenPart):
         self.server.grading = False
 
     async def begin_grading(self) -> None:
-        async with self.server.alone:  # What is being started now is there to be ended, too.
+        async with self.server.alone:  # Processes being started are killed, too.
             self.server.grading = True
             self.server.hang_up()
             if not self._part.keeps_running:
                 await self.end_all()
 
     def check_running(self) -> None:
-        """Raise `UsageError` where what the agent left running has been ended."""
+        """Raise `UsageError` if the agent's processes were already killed."""
         if self.server.grading and not self._part.keeps_running:
             raise UsageError(
                 f"What the agent started in the workspace {self._part.name!r} ended with the agent; declare "
@@ -252,7 +251,7 @@ class OpenWorkspace(OpenPart):
 
     @contextmanager
     def whose_fault(self) -> Iterator[None]:
-        """Raise `AgentFault` where the workspace takes no file any more after the agent was at work there."""
+        """Raise `AgentFault` if a file cannot be written after the agent worked there."""
         try:
             yield
         except transfer.Refused as refused:
@@ -291,7 +290,7 @@ class OpenWorkspace(OpenPart):
     def fault(self) -> str | None:
         problem = self.sandbox.problem
         if problem is None or self.sandbox.memory_ran_out():
-            return None  # Who uses up the memory of his own workspace broke nothing of ours.
+            return None  # Exhausting the workspace's memory is no fault of the environment.
         return f"Environment {self._run_name!r}: {self._part.name!r}: {problem}"
 
     def broken_by_agent(self) -> bool:

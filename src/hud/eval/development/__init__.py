@@ -1,1 +1,1 @@
-"""Environments under development: an environment that follows its source."""
+"""Environments under development: reloading at changes of the source."""

@@ -1,7 +1,7 @@
-"""`LiveEnvironment`: an environment that follows its source. Every saved version is a process of its own.
+"""`LiveEnvironment`: an environment that is reloaded when its source changes. Every version has its own process.
 
-A version that cannot be loaded changes nothing: the last good one goes on, and the problem is told. It knows
-processes and files; who uses the runs that it opens is not its business.
+If a version cannot be loaded, the problem is reported and the last working version continues. Works on processes and
+files; independent of the users of its runs.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 READY_SECONDS = 120.0
 _STEP_MS = 50
 _DEBOUNCE_MS = 400
-"""Saves that come closer together than a step, for at most so long, are one."""
+"""Debounce of file changes: changes within a step are merged, for at most this time, in milliseconds."""
 _OWN_FILES = (".py", ".env")
-"""Patterns of watched files in the environment's folder: an environment may write others while it works."""
+"""Patterns of watched files in the environment's folder; other files may be the environment's output."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """One version of the source, and the process that serves it."""
+    """A version of the source, and the process that serves it."""
 
     serial: int
     process: ServedProcess
@@ -39,10 +39,10 @@ class Version:
 
 
 class LiveEnvironment:
-    """The environment at `source`, as it was last saved in a state that works.
+    """The environment at `source`, in its last working version.
 
-    `tell` is given sentences for whoever writes the environment, `hear` what its process prints. Besides the
-    environment's own folder it watches the files and folders in `watch`.
+    `tell` receives messages for the developer, `on_output` the output of its process. It watches the environment's folder, and
+    the files and folders in `watch`.
     """
 
     def __init__(
@@ -51,16 +51,16 @@ class LiveEnvironment:
         *,
         watch: Sequence[Path] = (),
         tell: Callable[[str], None],
-        hear: Callable[[bytes], None] = lambda printed: None,
+        on_output: Callable[[bytes], None] = lambda printed: None,
         ready_timeout: float = READY_SECONDS,
     ) -> None:
         self.source = source
         self.folder = own_folder(source)
         self.watched = [self.folder, *(path.resolve() for path in watch)]
         self.problem: str | None = None
-        """Reason for which the version saved last does not run."""
+        """Reason why the last saved version does not run, or None."""
         self._tell = tell
-        self._hear = hear
+        self._on_output = on_output
         self._ready_timeout = ready_timeout
         self._serial = 0
         self._version: Version | None = None
@@ -76,10 +76,10 @@ class LiveEnvironment:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[LiveEnvironment]:
-        """Bring the first version up, and follow its source. Raises as loading it does."""
+        """Start the first version, and watch its source. Raises the errors of loading it."""
         following = asyncio.create_task(self._follow())
         try:
-            await asyncio.sleep(0)  # It watches before the source is read: no save is missed.
+            await asyncio.sleep(0)  # Watch before the source is read: no change is missed.
             self._version = await self._bring_up()
             yield self
         finally:
@@ -95,12 +95,12 @@ class LiveEnvironment:
         self._replaced = then
 
     async def open(self) -> RemoteConnection:
-        """Return a fresh run of the version that runs; a process that ended is started again."""
+        """Return a new run of the current version; an exited process is restarted."""
         async with self._restarting:
             if self.version.process.process.returncode is not None:
                 lost = await self.version.process.why_lost()
                 self._tell(f"{self.source}: {lost.reason}. It is started again.")
-                await self.version.process.end()  # What it left behind, too.
+                await self.version.process.end()  # Also its remaining child processes.
                 self._version = await self._bring_up()
         return await self.version.process.connect(self._ready_timeout)
 
@@ -114,7 +114,7 @@ class LiveEnvironment:
                 step=_STEP_MS,
                 debounce=_DEBOUNCE_MS,
             ):
-                await self._stop_loading()  # It reads what is not the newest any more.
+                await self._stop_loading()  # It is loading an outdated version.
                 changed = sorted({path for _, path in changes})
                 self._loading = asyncio.create_task(self._reload(changed))
         finally:
@@ -148,8 +148,8 @@ class LiveEnvironment:
             await old.process.end()
 
     async def _bring_up(self) -> Version:
-        printed = _Printed(self._hear)
-        process = await ServedProcess.start(self.source, hear=printed)
+        printed = _Printed(self._on_output)
+        process = await ServedProcess.start(self.source, on_output=printed)
         try:
             first = await process.connect(self._ready_timeout)
             name, version = first.name, first.version
@@ -163,26 +163,26 @@ class LiveEnvironment:
 
 
 class _Printed:
-    """Output of a process, kept until it is up; its last lines are part of the error if it fails to start."""
+    """Output of a process until it is ready; its last lines are part of the error if it fails to start."""
 
-    def __init__(self, hear: Callable[[bytes], None]) -> None:
-        self._hear = hear
+    def __init__(self, on_output: Callable[[bytes], None]) -> None:
+        self._on_output = on_output
         self._kept: list[bytes] | None = []
 
     def __call__(self, printed: bytes) -> None:
         if self._kept is None:
-            self._hear(printed)
+            self._on_output(printed)
         else:
             self._kept.append(printed)
 
     def release(self) -> None:
         kept, self._kept = self._kept, None
         for printed in kept or []:
-            self._hear(printed)
+            self._on_output(printed)
 
 
 def own_folder(source: str) -> Path:
-    """Return the folder that an environment's files are in. Raises `NotFoundError` for a missing `.py` file."""
+    """Return the folder of an environment's files. Raises `NotFoundError` for a missing `.py` file."""
     path = Path(source.partition(":")[0])
     if path.is_dir():
         return path.resolve()
@@ -190,7 +190,7 @@ def own_folder(source: str) -> Path:
         if not path.exists():
             raise NotFoundError(f"There is no file {path}.")
         return path.resolve().parent
-    return Path.cwd()  # A module, found from here.
+    return Path.cwd()  # A module, searched from the working directory.
 
 
 def _filter(watched: Sequence[Path]) -> Callable[[Change, str], bool]:

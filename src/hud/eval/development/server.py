@@ -1,7 +1,6 @@
-"""An environment served over MCP while it is written: what `hud dev` runs.
+"""Server of an environment under development over MCP, for `hud dev`.
 
-It joins the environment that follows its source (`live`) with the MCP server in front of it and the page to try
-it by hand. Clients stay connected while versions come and go.
+It combines the live environment (`live`), the MCP server and the inspector page. Clients stay connected across reloads.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from hud.environment.mcp.environment_server import EnvironmentServer
 
 Tell = Callable[[str], None]
-"""Takes sentences for whoever writes the environment."""
+"""Function that shows messages to the developer."""
 Announce = Callable[[LiveEnvironment, int], None]
-"""Called once clients are answered, with the port."""
+"""Callback with the port, once the server is ready."""
 
 
 async def serve_stdio(source: str, watch: Sequence[Path], tell: Tell) -> None:
-    """Serve the client at standard input and output until it leaves. What the environment prints goes to stderr."""
+    """Serve a client on standard input and output until it disconnects. The environment's output goes to stderr."""
     async with _served(source, watch, tell) as (live, server):
         tell(f"Serving {live.version.name} over standard input and output.")
         await server.serve_stdio()
@@ -37,7 +36,7 @@ async def serve_stdio(source: str, watch: Sequence[Path], tell: Tell) -> None:
 async def serve_web(
     source: str, watch: Sequence[Path], tell: Tell, *, host: str, port: int, announce: Announce
 ) -> None:
-    """Serve over streamable HTTP at `/mcp`, and the page to try it by hand at `/`, until interrupted."""
+    """Serve over streamable HTTP at `/mcp`, and the inspector page at `/`, until interrupted."""
     listening = _listen(host, port)
     try:
         async with _served(source, watch, tell) as (live, server):
@@ -70,7 +69,7 @@ async def _served(
         raise UsageError(
             f"Serving over MCP needs the package {error.name!r}: pip install 'openhud[environments]'."
         ) from None
-    async with LiveEnvironment(source, watch=watch, tell=tell, hear=_print).running() as live:
+    async with LiveEnvironment(source, watch=watch, tell=tell, on_output=_print).running() as live:
         server = EnvironmentServer(live.open, name=live.version.name, version=live.version.version)
         live.when_replaced(server.renew)
         try:
@@ -90,7 +89,7 @@ def _about(live: LiveEnvironment) -> dict[str, Any]:
 
 
 def _print(printed: bytes) -> None:
-    """Pass on what the environment prints; standard output may be a client's."""
+    """Forward the environment's output; standard output may belong to a client."""
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.buffer.write(printed)
         sys.stderr.buffer.flush()

@@ -1,4 +1,4 @@
-"""Failed runs by cause: runs that broke in the same way at the same place are one cause with a count."""
+"""Failed runs by cause: runs with the same error at the same place are one cause with a count."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 _PLACE = re.compile(r"(\([^()\s]+:\d+\))")
-"""File and line, as `hud.errors.located` writes them: these tell causes apart."""
+"""File and line, in the format of `hud.errors.located`: they distinguish causes."""
 _CHANGING = re.compile(r"0x[0-9a-fA-F]+|\b[0-9a-f]{8,}\b|\d+")
-"""Differences between two failures of one cause: addresses, ids, numbers."""
+"""Variable parts of messages of one cause: addresses, ids, numbers."""
 _LONGEST = 160
 
 
@@ -23,21 +23,21 @@ class FailedRun:
     slug: str
     trace_id: str
     counted: bool = False
-    """True where it is measured all the same: an agent's failure is a reward of 0."""
+    """True if the run is measured: an agent's failure has reward 0."""
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Runs that failed alike."""
+    """Runs with the same cause."""
 
     kind: str
     error: str
-    """Message of the first run; the others' may differ in numbers and ids."""
+    """Message of the first run; others may differ in numbers and ids."""
     runs: tuple[FailedRun, ...]
 
     @property
     def tasks(self) -> int:
-        """Number of tasks that failed so."""
+        """Number of tasks with this cause."""
         return len({run.slug for run in self.runs})
 
 
@@ -54,7 +54,7 @@ def causes(failed: Iterable[FailedRun]) -> list[Cause]:
 
 
 def cause_of(error: str | None) -> str:
-    """Return what errors of one cause have in common."""
+    """Return the invariant part of an error message."""
     first = (error or "").strip().partition("\n")[0]
     parts = _PLACE.split(first)
     common = [

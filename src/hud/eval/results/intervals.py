@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 RESAMPLES = 2_000
-"""Bootstrap resamples. The same everywhere: the interval of one job does not depend on the page that shows it."""
+"""Number of bootstrap resamples, equal on all pages."""
 LEVEL = 0.95
 _SEED = 0
 _CELLS_AT_ONCE = 4_000_000
 _DIGITS = 12
-"""Sums are rounded to these decimal places, because SQL and Python add in different orders."""
+"""Decimal places to which sums are rounded: SQL and Python add in different orders."""
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Interval:
 def clustered_interval(clusters: Sequence[Sequence[float]]) -> Interval | None:
     """Return the bootstrap interval of the mean over all values, resampling whole clusters (tasks).
 
-    None for fewer than two clusters: one task says nothing about how tasks differ. The order of the clusters does not
-    matter. With a handful of tasks the interval is narrower than it should be, as any percentile bootstrap's is.
+    None for fewer than two clusters. The order of the clusters does not matter. With few tasks the interval is too narrow,
+    as with any percentile bootstrap.
     """
     return interval_of_sums([(sum(cluster), len(cluster)) for cluster in clusters])
 
 
 def interval_of_sums(sums: Sequence[tuple[float, int]]) -> Interval | None:
-    """Return `clustered_interval` of clusters given by their sum and size: nothing else of them enters."""
+    """Return `clustered_interval` of clusters given by sum and size."""
     known = sorted((round(float(total), _DIGITS), size) for total, size in sums if size)
     return _bootstrap(tuple(known)) if len(known) > 1 else None
 
@@ -43,7 +43,7 @@ def with_interval(
 ) -> str:
     """Format a mean with its interval: `0.190 [0.000, 0.571]`; `signed`: `+0.031 [-0.010, +0.072]`.
 
-    The mean alone where there is no interval; a dash where there is no mean.
+    Without an interval, the mean alone; without a mean, a dash.
     """
     if mean is None:
         return "–"
@@ -52,7 +52,7 @@ def with_interval(
 
 
 def bounds(low: float | None, high: float | None, *, signed: bool = False) -> str:
-    """Format an interval alone: `[0.000, 0.571]`; nothing where there is none."""
+    """Format an interval alone: `[0.000, 0.571]`; "" without one."""
     if low is None or high is None:
         return ""
     return f"[{low:+.3f}, {high:+.3f}]" if signed else f"[{low:.3f}, {high:.3f}]"
@@ -60,7 +60,7 @@ def bounds(low: float | None, high: float | None, *, signed: bool = False) -> st
 
 @lru_cache(maxsize=10_000)
 def _bootstrap(known: tuple[tuple[float, int], ...]) -> Interval:
-    import numpy as np  # NumPy loads when it is needed.
+    import numpy as np  # NumPy is imported on demand.
 
     totals, sizes = np.array(known, dtype=np.float64).T
     rng = np.random.default_rng(_SEED)

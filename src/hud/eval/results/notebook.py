@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from hud.eval.run import Run
 
 MOST_ROWS = 50
-"""Rows of a table in a notebook; a line below says how many more there are."""
+"""Maximum rows of a table in a notebook; a line below has the number of further ones."""
 _LONGEST = 600
 
 
 def job_text(job: Job) -> str:
-    """Return a job in three lines: what it is, what it came to, and where to look."""
+    """Return a job in three lines: name and counts, result, and the command for details."""
     tasks = len(job.results)
     counts = f"{_count(len(job.runs), 'run')} of {_count(tasks, 'task')}"
     failed = [run for run in job.runs if run.failed]

@@ -2,9 +2,9 @@
 
 The unit is the task: a task's difference is the mean over its seeds, paired by attempt. Differences of tasks are resampled
 by the wild cluster bootstrap with Rademacher weights and the null imposed (Cameron, Gelbach and Miller, 2008), which for
-a mean is the sign-flip test. Inverted, it says that the means of random subsets of tasks are as likely above as below
-the true difference (Hartigan, 1969), so the interval is two quantiles of them. It is exact, whatever the number of tasks,
-where both sides are one policy; a percentile bootstrap is too narrow below about thirty tasks.
+a mean is the sign-flip test. Its inversion: the means of random subsets of tasks are above or below the true difference
+with equal probability (Hartigan, 1969), so the interval's bounds are two quantiles of them. If both sides are the same
+policy it is exact for any number of tasks; a percentile bootstrap is too narrow below about thirty tasks.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ import numpy as np
 from hud.eval.results.statistics import Floats
 
 LEVEL = 0.05
-"""Two-sided: what did not change is called better or worse this often, at most."""
+"""Two-sided significance level: maximum probability of a false better or worse."""
 POWER = 0.8
-"""Chance of finding a difference by which `Difference.needed` and `Difference.detectable` are computed."""
+"""Power for `Difference.needed` and `Difference.detectable`."""
 RESAMPLES = 4_999
-"""Random subsets at 5%, where there are more subsets than that; with twelve tasks or fewer all are taken."""
+"""Number of random subsets at 5%; with twelve tasks or fewer all subsets are used."""
 MOST_RESAMPLES = 49_999
-"""Random subsets at the lower levels of several looks."""
+"""Number of random subsets at the lower levels of several looks."""
 MOST_SPLITS = 20_000
-"""Ways to deal out the runs of a task up to which all are tried; beyond, so many are drawn."""
+"""Maximum number of permutations of a task's runs that are enumerated; beyond it, that many are sampled."""
 _SEED = 0
 _CELLS_AT_ONCE = 4_000_000
 _DIGITS = 12
-"""Means are rounded to these decimal places: sums in different orders must tie with zero alike."""
+"""Decimal places to which means are rounded, so that sums in different orders tie with zero equally."""
 
 Rewards = Mapping[str, Sequence[float | None]]
-"""Rewards by task, one place for each attempt; None: not measured."""
+"""Rewards by task, one entry for each attempt; None: not measured."""
 Verdict = Literal["better", "worse", "noise"]
 Direction = Literal["better", "worse", "same"]
 
 
 @dataclass(frozen=True)
 class TaskChange:
-    """One task on both sides."""
+    """A task on both sides."""
 
     slug: str
     before: float
     """Mean reward."""
     after: float
     runs: tuple[int, int]
-    """Measured runs of each side."""
+    """Number of measured runs of each side."""
     chance: float
     """p-value: probability that runs of one policy, split at random, differ as much; from 0 to 1."""
     by_seed: tuple[float, ...] = ()
-    """Difference of each pair of runs; empty where runs cannot be paired."""
+    """Difference of each pair of runs; empty if runs cannot be paired."""
 
     @property
     def difference(self) -> float:
@@ -64,23 +64,23 @@ class TaskChange:
 
     @property
     def direction(self) -> Direction:
-        """Sign of the difference, whether or not chance explains it."""
+        """Sign of the difference, regardless of significance."""
         return _direction(self.difference)
 
     @property
     def verdict(self) -> Verdict:
-        """Better or worse where chance hardly explains it; with one run on either side it always may."""
+        """Better or worse if the difference is significant; never with a single run on either side."""
         return _verdict(self.difference, self.chance)
 
 
 @dataclass(frozen=True)
 class Needed:
-    """Evidence that would show a difference with `POWER`."""
+    """Sample size that would show a difference with `POWER`."""
 
     tasks: int
-    """Tasks, with as many runs of each as there were."""
+    """Number of tasks, with the present number of runs of each."""
     runs: int | None
-    """Runs of each of the same tasks; None where tasks differ too much for more runs to suffice."""
+    """Runs of each of the same tasks; None if the variance between tasks is too large for more runs to suffice."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +91,17 @@ class Difference:
     """Subset as `COLUMN=VALUE`; `all tasks`."""
     tasks: int
     runs: float
-    """Mean number of runs of a task, on the side that has fewer."""
+    """Mean number of runs of a task, on the side with fewer."""
     mean: float
     low: float | None
     """95% interval, wider for several looks; None with fewer than `fewest_units` of them."""
     high: float | None
     p_value: float
-    """Two-sided, of no difference."""
+    """Two-sided p-value of no difference."""
     adjusted: float
     """p-value after the corrections for the number of subsets (Holm) and of looks (Bonferroni)."""
     unit: Literal["tasks", "runs"]
-    """Resampled unit. `runs`, of fewer than `fewest_units` tasks: the verdict is about these very tasks."""
+    """Resampled unit. `runs`, for fewer than `fewest_units` tasks: the verdict applies to these tasks only."""
     deviation: float
     """Standard deviation of the units' differences."""
     noise: float
@@ -111,27 +111,27 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """Better or worse where chance hardly explains the difference, among all subsets."""
+        """Better or worse if the difference is significant after the correction for all subsets."""
         return _verdict(self.mean, self.adjusted)
 
     @property
     def units(self) -> float:
-        """Number of resampled units."""
+        """Number of the resampled units."""
         return self.tasks if self.unit == "tasks" else self.tasks * self.runs
 
     @property
     def _reach(self) -> float:
-        """Standard errors between zero and a difference that is found with `POWER`: 2.8 at one look."""
+        """Standard errors between zero and a difference detected with `POWER`: 2.8 at one look."""
         normal = NormalDist()
         return normal.inv_cdf(1 - LEVEL / self.looks / 2) + normal.inv_cdf(POWER)
 
     @property
     def detectable(self) -> float:
-        """Smallest difference that as many tasks and runs would show with `POWER`."""
+        """Smallest difference that this number of tasks and runs would show with `POWER`."""
         return float(self._reach * self.deviation / max(self.units, 1) ** 0.5)
 
     def needed(self, threshold: float = 0.0) -> Needed | None:
-        """Return the evidence that shows `mean` to differ from `threshold`; None where they are equal."""
+        """Return the evidence that shows `mean` to differ from `threshold`; None if they are equal."""
         distance = abs(self.mean - threshold)
         if distance < 10**-_DIGITS:
             return None
@@ -152,7 +152,7 @@ class Pairing:
     changes: tuple[TaskChange, ...]
     """In the order of the first side."""
     overall: Difference | None
-    """None where no task was measured on both sides."""
+    """None if no task was measured on both sides."""
     subsets: tuple[Difference, ...]
     only_before: tuple[str, ...]
     """Tasks that were not measured on the second side."""
@@ -160,7 +160,7 @@ class Pairing:
 
     @property
     def before(self) -> float | None:
-        """Mean over the tasks of their mean rewards; None where no task was measured on both sides."""
+        """Mean over the tasks of their mean rewards; None if no task was measured on both sides."""
         return fmean(change.before for change in self.changes) if self.changes else None
 
     @property
@@ -178,9 +178,9 @@ class Pairing:
 
     @property
     def verdict(self) -> Verdict | None:
-        """Conclusion about all tasks: better or worse where the interval leaves zero out. None: no task on both sides.
+        """Conclusion about all tasks: better or worse if the interval excludes zero. None: no task on both sides.
 
-        The permutation test over runs decides about a single task that has no interval.
+        A single task has no interval: the permutation test over runs decides.
         """
         if self.overall is None:
             return None
@@ -190,7 +190,7 @@ class Pairing:
 
 
 class Attempt(Protocol):
-    """A run: which task, which attempt, and its reward."""
+    """A run: task, attempt and reward."""
 
     @property
     def slug(self) -> str: ...
@@ -211,15 +211,15 @@ def rewards_by_attempt(runs: Iterable[Attempt]) -> dict[str, list[float | None]]
 
 
 def fewest_units(looks: int = 1) -> int:
-    """Return the number of tasks, or of pairs of runs, below which no verdict is possible: 6 at one look.
+    """Return the minimum number of tasks, or of pairs of runs, for a verdict: 6 at one look.
 
-    With five, the most extreme of 2^5 sign patterns comes up by chance in 6% of cases.
+    With five, the most extreme of 2^5 sign patterns has a probability of 6%.
     """
     return ceil(log2(2 * looks / LEVEL))
 
 
 FEWEST_TASKS = fewest_units()
-"""At one look."""
+"""`fewest_units` at one look."""
 
 
 def pair(
@@ -228,10 +228,10 @@ def pair(
     subsets: Mapping[str, Collection[str]] | None = None,
     looks: int = 1,
 ) -> Pairing:
-    """Compare rewards task by task; what was not measured enters nothing. `subsets`: names to slugs of their tasks.
+    """Compare rewards task by task, ignoring unmeasured runs. `subsets`: names to slugs of their tasks.
 
-    `looks`: comparisons of one series, at least 1, of which this is one; the error rate of 5% is divided among them. Runs are paired by place where a task has as many places on both sides: a pair of which one run was not measured is
-    left out.
+    Runs are paired by attempt if a task has equally many attempts on both sides; pairs with an unmeasured run are omitted.
+    `looks`: comparisons of one series, at least 1, of which this is one; the error rate of 5% is divided among them.
     """
     found = {slug: _change(slug, before[slug], after.get(slug, ())) for slug in before}
     changes = tuple(change for change in found.values() if change is not None)
@@ -276,7 +276,7 @@ def chance_of(before: tuple[float, ...], after: tuple[float, ...]) -> float:
         return float(np.mean(_differences(values, splits) >= observed - 1e-12))
     orders = np.random.default_rng(0).permuted(np.tile(np.arange(total), (MOST_SPLITS, 1)), axis=1)
     as_far = int(np.sum(_differences(values, orders[:, :size]) >= observed - 1e-12))
-    return (as_far + 1) / (MOST_SPLITS + 1)  # The split that was observed is one of them.
+    return (as_far + 1) / (MOST_SPLITS + 1)  # The observed split is one of them.
 
 
 def _change(
@@ -305,7 +305,7 @@ def _change(
 
 
 def _difference(changes: Sequence[TaskChange], name: str, looks: int) -> Difference:
-    """Return the difference of some tasks, with resampled runs where tasks are too few."""
+    """Return the difference of some tasks; with too few tasks, runs are resampled."""
     fewest = fewest_units(looks)
     ordered = sorted(changes, key=lambda change: change.slug)
     unit: Literal["tasks", "runs"] = "tasks" if len(ordered) >= fewest else "runs"
@@ -335,12 +335,12 @@ def _difference(changes: Sequence[TaskChange], name: str, looks: int) -> Differe
 def _resampled(values: tuple[float, ...], looks: int) -> tuple[float, float, float]:
     """Return the interval of the mean and the two-sided p-value of zero; at least `fewest_units(looks)` values.
 
-    p of "at most x" is the share of subset means at or below x, the empty subset counted among them.
+    p of "at most x" is the share of subset means at or below x, including the empty subset.
     """
     resamples = min(RESAMPLES * looks, MOST_RESAMPLES)
     means = np.sort(np.round(_subset_means(np.array(values), resamples), _DIGITS))
     total = len(means) + 1
-    # Of more looks than resamples can tell apart, the interval is the whole range.
+    # With more looks than resamples can resolve, the interval is the whole range.
     tail = max(0, int(LEVEL / looks / 2 * total) - 1)
     at_most, at_least = 1 + int(np.sum(means <= 0)), 1 + int(np.sum(means >= 0))
     p_value = min(1.0, 2 * min(at_most, at_least) / total)
@@ -348,7 +348,7 @@ def _resampled(values: tuple[float, ...], looks: int) -> tuple[float, float, flo
 
 
 def _subset_means(values: Floats, resamples: int) -> Floats:
-    """Means of all non-empty subsets, or of `resamples` random ones."""
+    """Return the means of all non-empty subsets, or of `resamples` random ones."""
     count = len(values)
     if 2**count - 1 <= resamples:
         chosen = (np.arange(1, 2**count)[:, None] >> np.arange(count)) & 1
@@ -380,7 +380,7 @@ def _verdict(difference: float, p_value: float) -> Verdict:
 
 
 def _differences(values: Floats, splits: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Floats:
-    """Absolute differences of the means of the values in each split and of those that are not."""
+    """Return, for each split, the absolute difference of the means of its values and of the others."""
     size = splits.shape[1]
     sums = values[splits].sum(axis=1)
     result: Floats = np.abs(sums / size - (values.sum() - sums) / (len(values) - size))

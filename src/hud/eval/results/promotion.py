@@ -1,9 +1,9 @@
-"""The gate: the rules by which measured rewards make a candidate the head, and the reasons in words.
+"""The promotion gate: rules by which a candidate becomes the head, and their reasons as text.
 
-A candidate is promoted where (1) the 95% interval of its difference from the head lies above `min_gain` over all tasks, and
+A candidate is promoted if (1) the 95% interval of its difference from the head lies above `min_gain` over all tasks, and
 (2) in every critical subset it lies at or above `-max_regression`. All of these must hold, so their number does not raise
-the chance of a false promotion. Claims about subsets, that they got better or worse, are corrected by Holm's method. A
-series of candidates, as a training run makes, has as many chances: its intervals are widened by Bonferroni's method.
+the chance of a false promotion. Claims about subsets, that they got better or worse, are corrected by Holm's method. For a
+series of candidates, as in a training run, the intervals are widened by Bonferroni's method.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from hud.eval.results.intervals import with_interval
 from hud.eval.results.pairing import LEVEL, Difference, Needed, Pairing, Rewards, fewest_units, pair
 
 MOST_VALUES = 20
-"""Distinct values of a column up to which it makes subsets."""
+"""Maximum distinct values of a column that defines subsets."""
 _MOST_NEEDED = 10_000
 
 Subsets = Mapping[str, Sequence[str]]
-"""Slugs of the tasks of each subset, which is named `COLUMN=VALUE`."""
+"""Slugs of the tasks of each subset, by its name, `COLUMN=VALUE`."""
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,16 @@ class Gate:
     """Conditions of a promotion."""
 
     min_gain: float = 0.0
-    """Mean difference of rewards that must be exceeded, over all tasks."""
+    """Mean difference of rewards to exceed, over all tasks."""
     max_regression: float = 0.05
-    """Largest loss of mean reward that a critical subset may have."""
+    """Largest allowed loss of mean reward in a critical subset."""
     critical: tuple[str, ...] = ()
     """Subsets that must not regress, as `COLUMN=VALUE`."""
     looks: int = 1
-    """Comparisons of one series, at least 1, among which the chance of a false promotion is divided."""
+    """Number of comparisons of a series, at least 1, by which the error rate is divided."""
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for conditions that contradict themselves."""
+        """Raise `UsageError` for contradictory conditions."""
         if self.max_regression < 0:
             raise UsageError(f"max_regression is a loss, at least 0, not {self.max_regression:g}.")
         if self.looks < 1:
@@ -61,15 +61,15 @@ class Decision:
     """The gate's decision about a candidate, with its evidence."""
 
     verdict: Literal["better", "worse", "unclear", "unknown"]
-    """`better`: promoted. `worse`: worse overall, or a critical subset broke. `unknown`: no task was played by both."""
+    """`better`: promoted. `worse`: worse overall, or in a critical subset. `unknown`: no task was played by both."""
     reasons: tuple[str, ...]
     notes: tuple[str, ...]
-    """Observations that decide nothing."""
+    """Observations without effect on the decision."""
     pairing: Pairing
 
     @property
     def promoted(self) -> bool:
-        """True where the gate lets the candidate become the head."""
+        """True if the candidate may become the head."""
         return self.verdict == "better"
 
     @property
@@ -99,7 +99,7 @@ class Decision:
 def decide(
     head: Rewards, candidate: Rewards, gate: Gate | None = None, subsets: Subsets | None = None
 ) -> Decision:
-    """Judge a candidate by the tasks that it and the head played. Raises `UsageError` for an empty critical subset."""
+    """Decide on a candidate by the tasks that it and the head played. Raises `UsageError` for an empty critical subset."""
     gate, subsets = gate or Gate(), subsets or {}
     gate.check(subsets)
     pairing = pair(head, candidate, subsets, gate.looks)
@@ -124,9 +124,9 @@ def decide(
 
 
 def subsets_of(columns: Mapping[str, Mapping[str, Any] | None]) -> dict[str, list[str]]:
-    """Return the subsets that tasks' columns make, by name; `columns` are by slug.
+    """Return the subsets by the tasks' columns, by name; `columns` are by slug.
 
-    A column makes one for each of its values (each member of a list of texts), where these are at most `MOST_VALUES`.
+    A column with at most `MOST_VALUES` distinct values (members, for lists of texts) defines a subset for each.
     """
     found: dict[str, dict[str, list[str]]] = {}
     for slug, row in columns.items():
@@ -150,7 +150,7 @@ def measured(difference: Difference) -> str:
 
 
 def evidence(difference: Difference, threshold: float = 0.0) -> str:
-    """Say how many tasks or runs would tell a difference as large as the measured one from `threshold`."""
+    """Return the number of tasks or runs needed to distinguish the measured difference from `threshold`, as text."""
     if difference.low is None:
         fewest = fewest_units(difference.looks)
         return f"{fewest} tasks are the least, or as many pairs of runs on the same seeds."
@@ -162,7 +162,7 @@ def evidence(difference: Difference, threshold: float = 0.0) -> str:
 
 
 def difference_shown(difference: Difference) -> dict[str, Any]:
-    """Return a difference as plain data, with its verdict and the evidence that would decide it."""
+    """Return a difference as plain data, with its verdict and the sample size that would decide it."""
     found = difference.needed()
     return {
         **asdict(difference),
@@ -192,7 +192,7 @@ def _gain(overall: Difference, gate: Gate) -> tuple[Literal["better", "worse", "
 def _critical(
     name: str, part: Difference | None, gate: Gate
 ) -> tuple[Literal["better", "worse", "unclear"], str]:
-    """Return `better` where the subset is shown to keep its reward up to the tolerance."""
+    """Return `better` if the subset's loss is significantly below the tolerance."""
     if part is None:
         return "unclear", f"Critical {name}: no task of it was measured on both sides."
     shown, bound = measured(part), -gate.max_regression

@@ -1,4 +1,4 @@
-"""`RunRecord`: the plain data of one attempt at a task, complete once the run has ended."""
+"""`RunRecord`: the plain data of an attempt at a task, complete once the run has ended."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class RunRecord:
-    """Task, trace, grade and times of one run: no connection, no agent, nothing that ends with its process."""
+    """Task, trace, grade and times of a run, without connections and agents."""
 
     task: Task
     trace: Trace = field(default_factory=lambda: Trace(trace_id=new_id()))
     job_id: str | None = None
     group_id: str | None = None
-    """Runs of one task that are compared with one another share it."""
+    """Group id, shared by runs of a task whose rewards are compared."""
     attempt: int = 0
-    """Place among its group's runs, from 0."""
+    """Index among its group's runs, from 0."""
     model: str | None = None
     runtime: str | None = None
     """Address of the environment, or `local`."""
     prompt: str | Sequence[Message] = ""
     tools: list[ToolSpec] = field(default_factory=list)
-    """Tools that the agent is offered; after the run, those that it was offered last."""
+    """The agent's available tools; after the run, the last ones."""
     grade: Grade = field(default_factory=Grade.ungraded)
     failure_kind: FailureKind | None = None
     error: str | None = None
@@ -40,7 +40,7 @@ class RunRecord:
 
     @property
     def trace_id(self) -> str:
-        """Id of the run and of its trace: the same thing."""
+        """Id of the run, which is also its trace's."""
         assert self.trace.trace_id is not None
         return self.trace.trace_id
 
@@ -50,12 +50,12 @@ class RunRecord:
 
     @property
     def task_id(self) -> str:
-        """Id of the template that the task was made from."""
+        """Id of the task's template."""
         return self.task.id
 
     @property
     def reward(self) -> float | None:
-        """The grade's reward; None where nothing was measured."""
+        """The grade's reward; None without a measurement."""
         return self.grade.reward
 
     @property
@@ -64,12 +64,12 @@ class RunRecord:
 
     @property
     def evaluation(self) -> dict[str, Any]:
-        """The grade frame as the environment sent it."""
+        """The environment's grade frame."""
         return self.grade.raw
 
     @property
     def agent_config(self) -> dict[str, Any]:
-        """Settings of the agent that the task asks for, over the agent's own."""
+        """The task's agent settings, which override the agent's own."""
         return self.task.agent_config or {}
 
     @property
@@ -86,10 +86,10 @@ class RunRecord:
 
     @property
     def failed(self) -> bool:
-        """True when something broke; a low reward is not a failure."""
+        """True for a failed run; a low reward is not a failure."""
         return self.failure_kind is not None or self.trace.status != "completed"
 
     @property
     def seconds(self) -> float | None:
-        """Wall-clock time that the run took."""
+        """Wall-clock time of the run, in seconds."""
         return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()

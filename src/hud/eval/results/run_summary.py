@@ -1,4 +1,4 @@
-"""`RunSummary`: a run in one row, wherever the whole of it is stored."""
+"""`RunSummary`: a run in one row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RunSummary:
 
 
 def elapsed(started: str | None, ended: str | None) -> float | None:
-    """Return the seconds between two moments in ISO form; None where one is not known."""
+    """Return the seconds between two ISO timestamps; None if one is missing."""
     if started is None or ended is None:
         return None
     return (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()

@@ -1,7 +1,7 @@
-"""Statistics of a job that a person can trust: intervals, pass@k, spread, tokens, latency, cost.
+"""Statistics of a job: intervals, pass@k, standard deviations, tokens, latency, cost.
 
-Runs of one task are not independent of one another, so the interval of the mean resamples whole tasks.
-Runs that were not measured (their reward is None) enter nothing but the count of failures.
+Runs of one task are not independent, so the interval of the mean resamples whole tasks. Unmeasured runs (reward None)
+enter the count of failures only.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ModelPrice:
-    """US dollars for a million tokens."""
+    """US dollars per million tokens."""
 
     prompt: float
     completion: float
     cached: float | None = None
-    """None: as much as any prompt token."""
+    """None: as other prompt tokens."""
 
 
 @dataclass(frozen=True)
 class JobStatistics:
-    """A job in numbers. Fields are None where there is nothing to compute them from."""
+    """Statistics of a job. Fields are None without data."""
 
     runs: int
     measured: int
     tasks: int
     failures: dict[str, int]
-    """Failed runs by whose fault it was; those of kind `agent` are measured, with reward 0."""
+    """Failed runs by failure kind; those of kind `agent` are measured, with reward 0."""
     stop_reasons: dict[str, int]
     mean_reward: float | None
     interval: Interval | None
     """95% interval of the mean reward: bootstrap over tasks. None for fewer than two tasks."""
     pass_at_k: dict[int, float]
-    """k to the chance that at least one of k runs passes, averaged over tasks with k runs or more."""
+    """pass@k: by k, the probability that at least one of k runs passes, averaged over tasks with k runs or more."""
     pass_hat_k: dict[int, float]
-    """k to the chance that all of k runs pass."""
+    """pass^k: by k, the probability that all of k runs pass."""
     group_spread: float | None
-    """Mean over groups of two or more of the standard deviation of their rewards."""
+    """Reward standard deviation within groups, averaged over groups of two or more."""
     never_passed: list[str]
-    """Tasks, of two runs or more, that scored the same below the pass mark every time."""
+    """Number of tasks with two or more runs of equal reward, below the pass mark."""
     always_passed: list[str]
-    """Tasks, of two runs or more, that scored the same at or above the pass mark every time."""
+    """Number of tasks with two or more runs of equal reward, at or above the pass mark."""
     task_rewards: dict[str, float]
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int
     mean_turns: float | None
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall-clock time of a run: `p50`, `p90`, `p99`, `max`."""
+    """Wall-clock time of a run, in seconds: `p50`, `p90`, `p99`, `max`."""
     cost_usd: float | None = None
-    """Over the runs whose price is known; None if none is."""
+    """Cost of the runs with a known price; None if there is none."""
     unpriced_runs: int = 0
 
     @property
     def no_signal(self) -> list[str]:
-        """Tasks whose runs all scored the same: a policy cannot learn from them now."""
+        """Number of tasks without signal: all their runs have equal rewards."""
         return sorted([*self.never_passed, *self.always_passed])
 
 
@@ -108,7 +108,7 @@ def job_statistics(
 
 
 def rewards_by_task(runs: Sequence[RunSummary]) -> dict[str, list[float]]:
-    """Return the measured rewards of each task, in the order in which tasks first appear."""
+    """Return the measured rewards of each task, in order of first appearance."""
     rewards: dict[str, list[float]] = {}
     for run in runs:
         if run.reward is not None:
@@ -117,12 +117,12 @@ def rewards_by_task(runs: Sequence[RunSummary]) -> dict[str, list[float]]:
 
 
 def pass_at_k(runs: int, passed: int, k: int) -> float:
-    """Return the unbiased chance that one of `k` runs passes, from `passed` of `runs` (Chen et al. 2021)."""
+    """Return the unbiased estimate of pass@k from `passed` of `runs` (Chen et al. 2021)."""
     return 1.0 - comb(runs - passed, k) / comb(runs, k)
 
 
 def pass_hat_k(runs: int, passed: int, k: int) -> float:
-    """Return the unbiased chance that all of `k` runs pass, from `passed` of `runs` (tau-bench's pass^k)."""
+    """Return the unbiased estimate of pass^k (tau-bench), the probability that all of `k` runs pass."""
     return comb(passed, k) / comb(runs, k)
 
 
@@ -137,7 +137,7 @@ def group_spread(runs: Sequence[RunSummary]) -> float | None:
 
 
 def percentiles(values: Sequence[float]) -> dict[str, float]:
-    """Return `p50`, `p90`, `p99` and `max` of `values`; nothing of nothing."""
+    """Return `p50`, `p90`, `p99` and `max` of `values`; {} for no values."""
     if not values:
         return {}
     p50, p90, p99 = np.quantile(np.asarray(values, dtype=np.float64), [0.5, 0.9, 0.99])
@@ -145,7 +145,7 @@ def percentiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def run_cost(run: RunSummary, prices: Mapping[str, ModelPrice]) -> float | None:
-    """Return what a run cost in US dollars: as its server said, else by the price of its model."""
+    """Return the cost of a run in US dollars: its server's, else by the price of its model."""
     if run.cost_usd is not None:
         return run.cost_usd
     price = prices.get(run.model or "")

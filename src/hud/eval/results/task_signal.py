@@ -1,4 +1,4 @@
-"""Signal of a job: how much a policy can learn from each of its tasks, and the curriculum that follows."""
+"""Signal of a job's tasks: their shares of the expected gradient, and a curriculum by it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hud.eval.results.run_summary import RunSummary
 from hud.eval.results.statistics import pass_at_k
 
 NEAR = 0.8
-"""Jaccard similarity of two tasks' prose, by its runs of five characters, from which on they are near-duplicates."""
+"""Minimum Jaccard similarity of near-duplicates, over character 5-grams of their prose."""
 MOST_EMPTY = 0.5
-"""Chance of a group without signal up to which a task is worth its rollouts now."""
+"""Maximum probability of a group without signal for stage `now`."""
 _GRAM, _PROSE = 5, 5
 
 Stage = Literal["now", "later", "done", "duplicate"]
@@ -25,29 +25,29 @@ Stage = Literal["now", "later", "done", "duplicate"]
 
 @dataclass(frozen=True)
 class TaskSignal:
-    """Signal of one task: spread of its rewards and its share of the gradient."""
+    """Signal of a task: reward standard deviation, and share of the gradient."""
 
     slug: str
     runs: int
-    """Measured ones."""
+    """Number of measured runs."""
     mean: float
     deviation: float
-    """Standard deviation of rewards."""
+    """Reward standard deviation."""
     pass_at_1: float
     pass_at_k: float | None
-    """Unbiased chance that one of `k` runs passes; None with fewer than `k` runs."""
+    """Unbiased pass@k; None with fewer than `k` runs."""
     groups: int
-    """Recorded groups of two measured runs or more."""
+    """Number of recorded groups with two or more measured runs."""
     without_signal: int
-    """Groups whose rewards are all equal."""
+    """Number of groups with equal rewards."""
     empty: float
-    """Chance that a group of `k` has equal rewards: sum of p^k over the recorded rewards."""
+    """Probability of equal rewards in a group of `k`: sum of p^k over the recorded rewards."""
     weight: float
     """Expected mean squared advantage of a group of `k`, (k - 1) / k times the unbiased variance, over the tasks' total."""
     duplicate_of: str | None
-    """First task whose text is nearly the same."""
+    """The first task of which this one is a near-duplicate, or None."""
     stage: Stage
-    """`now`: teaches; `later`: no signal yet; `done`: passes nearly always; `duplicate`: adds nothing to another."""
+    """`now`: has signal; `later`: no signal yet; `done`: passes nearly always; `duplicate`: repeats another."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,17 @@ class JobSignal:
 
     k: int
     tasks: tuple[TaskSignal, ...]
-    """By weight, the heaviest first."""
+    """Tasks by weight, descending."""
 
     @property
     def without_signal(self) -> float:
-        """Share of the recorded groups without signal; 1.0 where there are none."""
+        """Share of the recorded groups without signal; 1.0 without groups."""
         groups = sum(task.groups for task in self.tasks)
         return sum(task.without_signal for task in self.tasks) / groups if groups else 1.0
 
     @property
     def curriculum(self) -> dict[Stage, list[str]]:
-        """Slugs of each stage, in the order in which they should be learned: the highest mean first among `later`."""
+        """Slugs of each stage, in curriculum order: `later` by descending mean."""
         found: dict[Stage, list[str]] = {"now": [], "later": [], "done": [], "duplicate": []}
         later = sorted(self.tasks, key=lambda task: -task.mean)
         for task in [task for task in self.tasks if task.stage != "later"] + later:
@@ -93,7 +93,7 @@ def job_signal(
 ) -> JobSignal:
     """Return the signal of a job's tasks; `tasks` are their rows (`id`, `args`) by slug.
 
-    `k` None: the largest recorded group, at least 2. Raises `UsageError` where no run was measured.
+    `k` None: the largest recorded group, at least 2. Raises `UsageError` without a measured run.
     """
     groups: dict[str, dict[str | None, list[float]]] = {}
     for run in runs:
@@ -132,9 +132,10 @@ def job_signal(
 
 
 def near_duplicates(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the tasks that nearly repeat an earlier one, with that one's slug.
+    """Return near-duplicates, with the slug of the earlier task.
 
-    Of one template, with equal arguments but for prose (texts of `_PROSE` words or more) that is alike and has equal numbers.
+    Near-duplicates have the same template and equal arguments, except for prose (texts of `_PROSE` words or more), which
+    is similar and contains equal numbers.
     """
     found: dict[str, str] = {}
     known: dict[str, list[tuple[str, frozenset[str]]]] = {}
@@ -165,7 +166,7 @@ def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
 
 
 def _grams(text: str) -> frozenset[str]:
-    """Runs of characters of a text, without case and repeated space."""
+    """Return the character n-grams of a text, in lower case and with single spaces."""
     plain = re.sub(r"\s+", " ", text.lower())
     return frozenset(plain[at : at + _GRAM] for at in range(max(1, len(plain) - _GRAM + 1)))
 

@@ -1,4 +1,4 @@
-"""Runtimes of one machine: where a rollout's environment lives.
+"""Runtimes: they open the environment of a rollout.
 
 A runtime is a callable of a task; it returns an async context manager whose value is the `Connection`.
 """

@@ -1,4 +1,4 @@
-"""The capability clients of one run: connected when first asked for, closed together."""
+"""The capability clients of a run: connected at first use, closed together."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _CLIENTS = {
     protocols.CDP: "CDPClient",
     protocols.RFB: "RFBClient",
 }
-"""Modules of `hud.capabilities`, loaded when first used: each brings its protocol's library."""
+"""Modules of `hud.capabilities`, imported at first use with their protocol's library."""
 
 
 class OpenClients:
-    """Clients of what one environment offers."""
+    """Clients of an environment's capabilities."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

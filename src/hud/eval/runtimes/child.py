@@ -1,7 +1,6 @@
 """Main program of a process forked for one rollout: set its limits, serve the rollout, exit.
 
-Nothing of the server that forked it may run here: no exit handlers, no shared random state, no way to the
-other rollouts.
+Isolation from the server that forked it: no exit handlers, no shared random state, no descriptors of other rollouts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Limits:
-    """Resource limits of one rollout; None: no limit."""
+    """Resource limits of a rollout; None: no limit."""
 
     memory_mb: float | None = None
     cpu_seconds: float | None = None
@@ -37,7 +36,7 @@ class Limits:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of its descendants whose own parents end, so that it can end them too."""
+    """Make this process the subreaper of its descendants, so that it can kill them."""
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -50,9 +49,9 @@ def live_and_leave(
     output: int,
     foreign: Iterable[int],
 ) -> None:
-    """Serve one rollout over `stream`, its output going to `output`; never returns.
+    """Serve a rollout over `stream`, with output to `output`; never returns.
 
-    `parent` is the process to die with; `foreign` are the descriptors that are its own and other rollouts'.
+    `parent` is the process with which to exit; `foreign` are descriptors of the server and of other rollouts, to close.
     """
     status = 1
     try:
@@ -67,7 +66,7 @@ def live_and_leave(
         _redirect(output)
         _bound(limits)
         _reseed()
-        # Not asyncio.run: what it tidies up ends with the process, a third of a millisecond sooner.
+        # Not asyncio.run, whose cleanup takes a third of a millisecond; the process exits anyway.
         loop = asyncio.new_event_loop()
         loop.run_until_complete(serve_stream(environment, socket.socket(fileno=stream)))
         status = 0
@@ -85,7 +84,7 @@ def live_and_leave(
 
 
 async def serve_stream(environment: Environment, stream: socket.socket) -> None:
-    """Serve the one rollout at the other end of a stream, until that end hangs up."""
+    """Serve the rollout of a stream, until the peer disconnects."""
     reader, writer = await asyncio.open_connection(sock=stream, limit=PRIVATE_FRAME_BYTES)
     server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES)
     await server.connected(reader, writer)
@@ -95,7 +94,7 @@ async def serve_stream(environment: Environment, stream: socket.socket) -> None:
 def _die_with(parent: int) -> None:
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
-        os._exit(1)  # It died before the kernel was told.
+        os._exit(1)  # The parent exited before PR_SET_PDEATHSIG was set.
 
 
 def _redirect(output: int) -> None:
@@ -110,7 +109,7 @@ def _redirect(output: int) -> None:
 def _bound(limits: Limits) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if limits.memory_mb is not None:
-        # Address space beyond what forking brought along: the limit is on what the rollout itself takes.
+        # In addition to the inherited address space: the limit applies to the rollout's own memory.
         with open("/proc/self/statm", encoding="ascii") as file:
             inherited = int(file.read().split()[0]) * resource.getpagesize()
         most = inherited + int(limits.memory_mb * (1 << 20))
@@ -121,7 +120,7 @@ def _bound(limits: Limits) -> None:
 
 
 def _reseed() -> None:
-    """Give this rollout its own randomness; every child was forked with the same."""
+    """Seed the random generators of this rollout; all children inherit the same state."""
     random.seed()
     modules: dict[str, Any] = sys.modules
     if "numpy" in modules:

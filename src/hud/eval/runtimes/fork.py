@@ -1,8 +1,8 @@
-"""`ForkRuntime`: every rollout in an operating-system process of its own, forked from a warm server.
+"""`ForkRuntime`: every rollout in its own process, forked from a warm server.
 
-The server has imported the environment already, so isolation costs milliseconds. A child that leaks, hangs
-or crashes takes only its own run with it. It isolates faults, not attackers: a child is this user's process, and reads
-and writes what this user may. Commands of an agent belong into a workspace.
+The server has imported the environment already, so isolation costs milliseconds. A child that leaks, hangs or crashes
+affects its own run only. It isolates faults, not attackers: a child has this user's permissions. Run an agent's commands
+in a workspace.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ STARTUP_SECONDS = 120.0
 
 
 class ForkRuntime:
-    """Rollouts of the environment at `source` (a path, or an environment that was made in a file).
+    """Rollouts of the environment at `source` (a path, or an environment created in a file).
 
-    For each rollout: `memory_mb` bounds the memory that each of its processes takes beyond what it was forked
-    with, `cpu_seconds` the processor time of each, `wall_seconds` how long the rollout lasts, the agent's turns
-    included. A rollout that passes one fails, and says so.
+    Limits of each rollout: `memory_mb`, memory of each of its processes beyond the inherited; `cpu_seconds`, CPU time of
+    each; `wall_seconds`, duration of the rollout, including the agent's turns. A rollout that exceeds one fails with a
+    message.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class ForkRuntime:
         startup_timeout: float = STARTUP_SECONDS,
         interpreter: Interpreter | None = None,
     ) -> None:
-        """`interpreter` is the Python that runs the environment, where it is not this process's own."""
+        """`interpreter` is the Python of the environment; None: this process's."""
         self.source = path_of(source)
         self.interpreter = interpreter
         self.limits = Limits(memory_mb, cpu_seconds, wall_seconds)
@@ -73,19 +73,19 @@ class ForkRuntime:
         child = await server.fork(limits)
         try:
             if server.offers:
-                await child.connection.hello()  # What it offers is the run's own.
+                await child.connection.hello()  # Its capabilities are the run's own.
             yield child.connection
         finally:
             await child.close()
 
     async def aclose(self) -> None:
-        """Stop the warm server, and whatever it forked."""
+        """Stop the warm server and its children."""
         server, self._server = self._server, None
         if server is not None:
             server.stop()
 
     async def _running(self, startup_timeout: float) -> WarmServer:
-        """Return the warm server; started when first needed, and again if it died."""
+        """Return the warm server, started at first use, and again after its death."""
         loop = asyncio.get_running_loop()
         if self._server is not None and self._server.loop is not loop:
             self._server.stop()

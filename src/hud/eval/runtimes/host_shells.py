@@ -1,4 +1,4 @@
-"""Tools by which an agent executes commands on this machine, outside of any workspace."""
+"""Tools that execute an agent's commands on this machine, outside of any workspace."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EXECUTES = re.compile(
 
 
 def shells_outside(tasks: Iterable[Task]) -> dict[str, list[str]]:
-    """Return names of tools that look like a shell, by environment, where it has no workspace for them."""
+    """Return the names of shell-like tools, by environment, of environments without a workspace."""
     environments = {
         id(task.environment): task.environment for task in tasks if task.environment is not None
     }

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 POLL_SECONDS = 5.0
 _FIRST_POLL_SECONDS = 0.2
 _AT_ONCE = 16
-"""Requests that are on their way together, however many rollouts are waited for."""
+"""Maximum concurrent requests, for any number of rollouts."""
 _PAGE = 1000
 _OVER = ("completed", "error", "cancelled")
 
 
 class HostedRuntime:
-    """Submits rollouts to the platform and waits for what comes of them.
+    """Runtime that submits rollouts to the platform and waits for their results.
 
     The client may go away: what was submitted is played to its end, unless it is cancelled. `poll_interval` is in
     seconds; `run_timeout` bounds each rollout from when it is begun, not from when it was submitted.
@@ -52,8 +52,8 @@ class HostedRuntime:
         self._detached = True
 
     async def play(self, run: Run, agent: Player) -> None:
-        """Have the platform play `run`, and fill it with what came of it."""
-        from hud.client import connect  # An HTTP client, which only this runtime needs.
+        """Let the platform play `run`, and copy the result into it."""
+        from hud.client import connect  # Imports an HTTP client, for this runtime only.
 
         client = connect()
         waits = self._waits.get(run.job_id)
@@ -86,7 +86,7 @@ class _Waits:
         self._looking: asyncio.Task[None] | None = None
 
     async def over(self, trace_id: str) -> None:
-        """Return when a rollout is over; raises `PlatformError` where the platform cannot be asked any more."""
+        """Return when a rollout is over; raises `PlatformError` if the platform cannot be asked any more."""
         waiting = self._open[trace_id] = self.loop.create_future()
         if self._looking is None or self._looking.done():
             self._looking = asyncio.create_task(self._look())
@@ -148,6 +148,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         )
     if subagents:
         settings["subagents"] = subagents
+    sampling = getattr(agent, "sampling", None)
     task = run.task
     body: dict[str, Any] = {
         "trace_id": dashed(run.trace_id),
@@ -162,6 +163,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         "agent": {
             "type": kind_of_settings(config),
             "config": {**settings, **(task.agent_config or {}), "model": run.model},
+            **({} if sampling is None else {"sampling": sampling}),
         },
         "runtime_config": _limited(task.runtime_config, run.live.limit_seconds, run_timeout),
         "verifier": None if task.verifier is None else task.verifier.model_dump(mode="json"),

@@ -1,4 +1,4 @@
-"""Processes of environments: the interpreter, where it is not this process's own, and descriptions of exit statuses."""
+"""Processes of environments: the interpreter, and descriptions of exit statuses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ SHOWN = 2000
 
 @dataclass(frozen=True)
 class Interpreter:
-    """An interpreter that can import `hud`, and every variable that the environment sees."""
+    """An interpreter that can import `hud`, and the environment's variables."""
 
     python: Path
     variables: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 def told_exit(status: int, words: str) -> str:
-    """Say how a process ended (`status` as `subprocess` has it), with its last words."""
+    """Return a description of a process's end (`status` as in `subprocess`), with its last output."""
     how = f"its process exited with {status}"
     if status < 0:
         try:

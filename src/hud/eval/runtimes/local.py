@@ -1,4 +1,4 @@
-"""`LocalRuntime`: the environment in this process, nothing in between."""
+"""`LocalRuntime`: the environment in this process."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Source = Environment | str | Path | Callable[["Task"], Environment]
 
 
 class LocalRuntime:
-    """Runs every rollout in this process; what the environment keeps in `env.state` is each run's own.
+    """Runtime of rollouts in this process; `env.state` is separate for each run.
 
-    `source` is an environment, a path to one (loaded once), or a function of the task that returns one. With
-    none, each task runs in the live environment that minted it.
+    `source` is an environment, a path to one (loaded once), or a function of the task that returns one. By default each
+    task runs in the environment that created it.
     """
 
     def __init__(self, source: Source | None = None) -> None:
@@ -30,7 +30,7 @@ class LocalRuntime:
         self._loaded: Environment | None = source if isinstance(source, Environment) else None
 
     def __call__(self, task: Task) -> AbstractAsyncContextManager[Connection]:
-        """Return a fresh run of the task's environment."""
+        """Return a new run of the task's environment."""
         refuse_unsupported(task.slug, task.runtime_config, "LocalRuntime")
         return self._environment(task).run()
 

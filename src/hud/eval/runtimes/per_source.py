@@ -1,4 +1,4 @@
-"""`PerSource`: a runtime for each file that the tasks' environments were made in."""
+"""`PerSource`: a runtime for each source file of the tasks' environments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class PerSource:
-    """Plays tasks of several environments, each in a runtime of its own, made when it is first needed."""
+    """Runtime for tasks of several environments, with a separate runtime for each, created at first use."""
 
     def __init__(self, make: Callable[[str], Provider]) -> None:
         """`make` takes the path of an environment's file."""
@@ -23,7 +23,7 @@ class PerSource:
         self._made: dict[str, Provider] = {}
 
     def __call__(self, task: Task) -> AbstractAsyncContextManager[Connection]:
-        """Return a fresh run of the task's environment; raises `UsageError` for one that was made in no file."""
+        """Return a new run of the task's environment; raises `UsageError` for an environment without a file."""
         source = None if task.environment is None else task.environment.source_file
         if source is None:
             raise UsageError(f"The environment of task {task.slug!r} was made in no file.")

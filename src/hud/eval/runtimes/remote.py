@@ -1,4 +1,4 @@
-"""`Runtime`: an environment that is served elsewhere; `SubprocessRuntime`: a fresh interpreter for each rollout."""
+"""`Runtime`: a remote environment; `SubprocessRuntime`: a new interpreter for each rollout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ READY_SECONDS = 120.0
 
 
 class Runtime:
-    """An environment that listens at `tcp://host:port` (`hud serve`); every rollout is a connection of its own."""
+    """An environment at `tcp://host:port` (`hud serve`); every rollout has its own connection."""
 
     def __init__(self, url: str, params: dict[str, Any] | None = None) -> None:
         parts = urlsplit(url)
@@ -49,7 +49,7 @@ class Runtime:
 
 
 class SubprocessRuntime:
-    """A fresh interpreter for each rollout: slow (it imports the environment anew), and for code that cannot fork."""
+    """A new interpreter for each rollout: slow (it imports the environment each time), for code that cannot fork."""
 
     def __init__(
         self, source: str | Path | Environment, *, ready_timeout: float = READY_SECONDS
@@ -76,9 +76,9 @@ class SubprocessRuntime:
 
 
 def path_of(source: str | Path | Environment) -> str:
-    """Return where another process can load `source` from: `path`, or `path:attribute` of a file with several.
+    """Return the source for another process: `path`, or `path:attribute` for a file with several environments.
 
-    Raises `UsageError` for an environment that was not made in a file.
+    Raises `UsageError` for an environment without a file.
     """
     if not isinstance(source, Environment):
         return str(source)
@@ -89,7 +89,7 @@ def path_of(source: str | Path | Environment) -> str:
             "file and pass its path, or use LocalRuntime."
         )
     for module in list(sys.modules.values()):
-        # Loaded more than once, it is several modules.
+        # A file loaded twice is two modules.
         if getattr(module, "__file__", None) == path:
             held = {name: one for name, one in vars(module).items() if isinstance(one, Environment)}
             names = [name for name, one in held.items() if one is source]

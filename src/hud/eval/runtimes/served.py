@@ -1,4 +1,4 @@
-"""A fresh interpreter that serves an environment over TCP."""
+"""An interpreter that serves an environment over TCP."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _NOT_LOADED = 2
 
 
 class ServedProcess:
-    """A process that serves an environment on a port of this machine, and what it prints."""
+    """A process that serves an environment on a local port, with its output."""
 
     def __init__(
-        self, source: str, process: asyncio.subprocess.Process, hear: Callable[[bytes], None]
+        self, source: str, process: asyncio.subprocess.Process, on_output: Callable[[bytes], None]
     ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -31,10 +31,10 @@ class ServedProcess:
         self.process = process
         self.said = bytearray()
         self._announced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # Both are read to the end: a pipe that nobody reads would stop the environment.
+        # Both are read to the end: a full pipe would block the environment.
         self._reading = [
-            asyncio.create_task(self._find_port(process.stdout, hear)),
-            asyncio.create_task(_keep_tail(process.stderr, self.said, hear)),
+            asyncio.create_task(self._find_port(process.stdout, on_output)),
+            asyncio.create_task(_keep_tail(process.stderr, self.said, on_output)),
         ]
 
     @classmethod
@@ -43,9 +43,9 @@ class ServedProcess:
         source: str,
         interpreter: Interpreter | None = None,
         *,
-        hear: Callable[[bytes], None] = lambda printed: None,
+        on_output: Callable[[bytes], None] = lambda printed: None,
     ) -> ServedProcess:
-        """Start one, in this process's own Python or in another; `hear` is given what it prints."""
+        """Start a server, in this process's Python or in another; `on_output` receives its output."""
         process = await asyncio.create_subprocess_exec(
             sys.executable if interpreter is None else str(interpreter.python),
             "-u",
@@ -59,12 +59,12 @@ class ServedProcess:
             env=None if interpreter is None else interpreter.variables,
             start_new_session=True,
         )
-        return cls(source, process, hear)
+        return cls(source, process, on_output)
 
     async def port(self, timeout: float) -> int:
-        """Wait until the environment says where it listens.
+        """Wait until the environment reports its port.
 
-        Raises `UsageError` for a source that cannot be loaded, `EnvironmentFault` where it does not come up in time.
+        Raises `UsageError` for a source that cannot be loaded, `EnvironmentFault` after the time-out.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -80,14 +80,14 @@ class ServedProcess:
         raise EnvironmentFault(f"{self.source} did not come up: {told}.")
 
     async def connect(self, timeout: float) -> RemoteConnection:
-        """Connect for one run, once the environment listens; each of the two takes at most `timeout` seconds."""
+        """Connect for a run, once the environment listens; each step has a time-out of `timeout` seconds."""
         port = await self.port(timeout)
         connection = await RemoteConnection.dial("127.0.0.1", port, ready_timeout=timeout)
         connection.why_lost = self.why_lost
         return connection
 
     async def why_lost(self) -> Loss:
-        """Return how the process ended, and the last it said."""
+        """Return a description of the process's end, with its last output."""
         try:
             async with asyncio.timeout(2.0):
                 status = await self.process.wait()
@@ -97,7 +97,7 @@ class ServedProcess:
         return Loss(told_exit(status, self.said.decode("utf-8", "replace")))
 
     async def end(self) -> None:
-        """End the process and everything that it started."""
+        """Kill the process and its descendants."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
@@ -105,11 +105,13 @@ class ServedProcess:
             task.cancel()
         await asyncio.wait(self._reading)
 
-    async def _find_port(self, stream: asyncio.StreamReader, hear: Callable[[bytes], None]) -> None:
+    async def _find_port(
+        self, stream: asyncio.StreamReader, on_output: Callable[[bytes], None]
+    ) -> None:
         heard = b""
         while chunk := await stream.read(65536):
             if self._announced.done():
-                hear(chunk)
+                on_output(chunk)
                 continue
             heard += chunk
             *lines, heard = heard.split(b"\n")
@@ -117,15 +119,15 @@ class ServedProcess:
                 if line.startswith(_ANNOUNCED) and not self._announced.done():
                     self._announced.set_result(int(line.removeprefix(_ANNOUNCED)))
                 else:
-                    hear(line + b"\n")
+                    on_output(line + b"\n")
             if self._announced.done():
-                hear(heard)
+                on_output(heard)
 
 
 async def _keep_tail(
-    stream: asyncio.StreamReader, tail: bytearray, hear: Callable[[bytes], None]
+    stream: asyncio.StreamReader, tail: bytearray, on_output: Callable[[bytes], None]
 ) -> None:
     while chunk := await stream.read(65536):
-        hear(chunk)
+        on_output(chunk)
         tail += chunk
         del tail[:-SHOWN]

@@ -1,4 +1,4 @@
-"""`Shared`: several rollouts in one running environment, for those that are slow to start or hold a device."""
+"""`Shared`: several rollouts in one running environment, for environments that start slowly or hold a device."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _READY_SECONDS = 30.0
 
 @dataclass
 class _Place:
-    """One running environment, and who is in it."""
+    """A running environment, with its rollouts."""
 
     slots: asyncio.Semaphore
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     users: int = 0
-    """Rollouts that hold a slot or wait for one."""
+    """Number of rollouts that hold or await a slot."""
     world: AbstractAsyncContextManager[Connection] | None = None
     endpoint: tuple[str, int] | None = None
 
 
 class Shared:
-    """At most `width` rollouts at a time in one environment that `inner` brings up; the others wait.
+    """At most `width` concurrent rollouts in an environment opened by `inner`; others wait.
 
-    Each has a session, and so a state, of its own. There is one environment for each name and runtime_config.
-    It goes down with its last rollout, or at the end of `async with Shared(...) as runtime:`.
+    Each has its own session, and therefore its own state. There is one environment for each name and runtime_config. It is
+    closed after its last rollout, or at the end of `async with Shared(...) as runtime:`.
     """
 
     def __init__(self, inner: Provider, *, width: int) -> None:
@@ -58,7 +58,7 @@ class Shared:
                 await self._leave(key)
 
     async def aclose(self) -> None:
-        """Take everything down that nobody uses, and close what brought it up."""
+        """Close all idle environments, and the inner runtime."""
         for key in list(self._places):
             await self._leave(key)
         close = getattr(self.inner, "aclose", None)
@@ -85,7 +85,7 @@ class Shared:
                 await self._leave(key)
 
     async def _endpoint(self, place: _Place, task: Task) -> tuple[str, int]:
-        """Return where the environment listens; brought up by the first who asks."""
+        """Return the environment's address; the first call opens it."""
         async with place.starting:
             if place.endpoint is None:
                 world = self.inner(task)
@@ -98,12 +98,12 @@ class Shared:
                         "address. Use SubprocessRuntime inside Shared."
                     )
                 place.world, place.endpoint = world, endpoint
-                # Nobody plays in the session that found the address: what it brought up need not stay up.
+                # The session that found the address plays no rollout: its resources can be freed.
                 await first.close()
             return place.endpoint
 
     async def _leave(self, key: str) -> None:
-        """Take a place down where nobody uses it."""
+        """Close an environment if it is idle."""
         place = self._places.get(key)
         if place is None or place.users:
             return

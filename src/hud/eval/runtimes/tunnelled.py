@@ -1,4 +1,4 @@
-"""`HUDRuntime`: the environment runs on the platform, the agent here; a tunnel between them carries the channel."""
+"""`HUDRuntime`: the environment on the platform, the agent in this process, connected by a tunnel."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 READY_SECONDS = 300.0
 HALF_CLOSED = b""
-"""Sent through a tunnel: nothing more will come from this side."""
+"""Message of a tunnel: end of this side's data."""
 HALF_CLOSED_SECONDS = 30.0
 NORMAL = 1000
 _CHUNK = 1 << 18
 
 
 class HUDRuntime:
-    """Each rollout gets an environment of its own on the platform at `runtime_url` (default: `HUD_RUNTIME_URL`)."""
+    """Runtime with a separate environment for each rollout, on the platform at `runtime_url` (default: `HUD_RUNTIME_URL`)."""
 
     def __init__(self, *, runtime_url: str | None = None, run_timeout: float | None = None) -> None:
         self.runtime_url = runtime_url
@@ -43,7 +43,7 @@ class HUDRuntime:
                 "HUDRuntime needs a platform: set HUD_API_URL (or HUD_RUNTIME_URL), or run the environment here "
                 "with LocalRuntime or ForkRuntime."
             )
-        from hud.client import Client  # An HTTP client, which only this runtime needs.
+        from hud.client import Client  # Imports an HTTP client, for this runtime only.
 
         client = Client(api_url=url, api_key=now.api_key, home=now.home)
         started = await client.post("/runtime/sessions", {"environment": task.env})
@@ -63,18 +63,18 @@ class HUDRuntime:
 
 
 class _Tunnels:
-    """Opens a tunnel for each local connection."""
+    """Server that opens a tunnel for each local connection."""
 
     def __init__(self, url: str, key: str | None, session: str) -> None:
         self.place = f"{url.replace('http', 'ws', 1).rstrip('/')}/runtime/tunnels/{session}"
         self.headers = {"authorization": f"Bearer {key}"} if key else {}
         self.refused: str | None = None
-        """The platform's reason for the last tunnel that it closed."""
+        """The platform's reason for closing the last tunnel."""
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        """Set when the environment will never come up."""
+        """Future: set when the environment has failed to start."""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry one connection's bytes, until either side ends it."""
+        """Relay a connection's bytes, until either side ends it."""
         try:
             from websockets.asyncio.client import connect
             from websockets.exceptions import ConnectionClosed, WebSocketException
@@ -90,7 +90,7 @@ class _Tunnels:
                 back = asyncio.create_task(_receive(tunnel, writer))
                 await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
                 if not back.done():
-                    # Everything is said on this side; what the other still says is worth waiting for.
+                    # This side has ended; the other may still send.
                     await tunnel.send(HALF_CLOSED)
                     await asyncio.wait({back}, timeout=HALF_CLOSED_SECONDS)
                 there.cancel()
@@ -113,7 +113,7 @@ class _Tunnels:
 
 
 async def _dial(port: int, tunnels: _Tunnels) -> RemoteConnection:
-    """Connect, as soon as the environment is up; an `InfrastructureFault` where it will never be."""
+    """Connect, as soon as the environment is up; raises `InfrastructureFault` if it fails to start."""
     dialling = asyncio.create_task(
         RemoteConnection.dial("127.0.0.1", port, ready_timeout=READY_SECONDS)
     )
@@ -131,7 +131,7 @@ async def _dial(port: int, tunnels: _Tunnels) -> RemoteConnection:
 
 @asynccontextmanager
 async def _listening(tunnels: _Tunnels) -> AsyncIterator[int]:
-    """A port of this machine whose connections go through tunnels."""
+    """A local port whose connections are tunnelled."""
     server = await asyncio.start_server(tunnels.serve, "127.0.0.1", 0)
     try:
         yield server.sockets[0].getsockname()[1]

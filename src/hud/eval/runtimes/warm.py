@@ -1,4 +1,4 @@
-"""The warm server of a `ForkRuntime`, and its children, seen from the process that plays the rollouts."""
+"""The warm server of a `ForkRuntime` and its children: the client side."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from hud.trace import ToolSpec
 
 _SPECS = TypeAdapter(list[ToolSpec])
 _END_SECONDS = 2.0
-"""Seconds between a process's SIGTERM and SIGKILL."""
+"""Time between a process's SIGTERM and SIGKILL, in seconds."""
 
 
 class Child:
-    """One rollout's process."""
+    """A rollout's process."""
 
     def __init__(self, server: WarmServer, number: int, limits: Limits) -> None:
         self.server = server
@@ -55,7 +55,7 @@ class Child:
         return Loss(told_exit(end["status"], end["said"]))
 
     async def close(self) -> None:
-        """Hang up; a process that does not end by itself is killed."""
+        """Disconnect; a process that does not exit is killed."""
         try:
             await self.connection.close()
             if not self.connection.hung:
@@ -85,9 +85,9 @@ class WarmServer:
         self.dead = False
         self.manifest: dict[str, Any] = {}
         self.tools: list[ToolSpec] | None = None
-        """The tools, where every run has the same."""
+        """The tools, if they are equal in all runs."""
         self.offers = False
-        """True where runs may have capabilities: each is then asked for its own."""
+        """True if runs may have capabilities: each run is then queried for its own."""
         self._ready: asyncio.Future[None] = self.loop.create_future()
         self.children: dict[int, Child] = {}
         self._numbers = count(1)
@@ -102,18 +102,18 @@ class WarmServer:
         """Start an interpreter and load the environment. Raises `EnvironmentFault` after `timeout` seconds."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
-        # The path as it is here: what this process can import, the environment can import too.
+        # This process's `sys.path`: the environment can import the same modules.
         path = f"import sys; sys.path[:] = {sys.path!r}\n" if interpreter is None else ""
         code = (
             f"{path}from hud.eval.runtimes import zygote\n"
             f"zygote.main({theirs.fileno()}, {source!r})"
         )
-        # Not asyncio's: the server outlives the event loop's child watching, and starting it takes a moment.
+        # Not asyncio's: the server outlives the event loop and its child watcher, and starting it blocks briefly.
         process = subprocess.Popen(  # noqa: ASYNC220
             [sys.executable if interpreter is None else str(interpreter.python), "-c", code],
             env=None if interpreter is None else interpreter.variables,
             stdin=subprocess.DEVNULL,
-            stdout=2,  # What the environment prints while it is imported is no output of ours.
+            stdout=2,  # Output of the environment's import must not be printed here.
             pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
@@ -131,7 +131,7 @@ class WarmServer:
         return server
 
     async def fork(self, limits: Limits) -> Child:
-        """Start a child under `limits`. Raises `InfrastructureFault` where the warm server is gone."""
+        """Start a child under `limits`. Raises `InfrastructureFault` if the warm server has exited."""
         ours, theirs = socket.socketpair()
         child = Child(self, next(self._numbers), limits)
         self.children[child.number] = child
@@ -173,15 +173,15 @@ class WarmServer:
                 return
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send a message; a server that is gone has killed what it would be asked to."""
+        """Send a message, ignoring an exited server, which has killed its children."""
         with contextlib.suppress(OSError):
             self.control.send(orjson.dumps(message))
 
     def stop(self) -> None:
-        """Hang up: the server kills its children and itself. One that does not is killed."""
+        """Disconnect: the server kills its children and exits, or is killed."""
         self._detach()
         if os.getpid() != self._pid:
-            return  # A fork of ours, at its own exit.
+            return  # A forked child of this process, at its exit.
         try:
             self.process.wait(timeout=_END_SECONDS)
         except subprocess.TimeoutExpired:
@@ -189,10 +189,10 @@ class WarmServer:
         self._all_ended("the runtime was closed")
 
     def kill(self) -> None:
-        """Kill the server and what it forked, now."""
+        """Kill the server and its children immediately."""
         self._detach()
         for pid in (self.process.pid, *(child.pid for child in self.children.values())):
-            # A group keeps its number while anything of it lives, and then only is it killed.
+            # A group id stays valid while any member runs; only then is it killed.
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)
@@ -252,7 +252,7 @@ class WarmServer:
             child.ended.set_result(end)
 
     def _died(self) -> None:
-        """The server is gone without having been told to."""
+        """Handle an unexpected exit of the server."""
         self.kill()
         how = told_exit(self.process.returncode, "")
         self._settle(EnvironmentFault(f"{self.source} could not be imported: {how}."))

@@ -1,13 +1,13 @@
 """The warm server behind `ForkRuntime`: it has imported the environment, and forks a child for each rollout.
 
-Single-threaded and without an event loop, so that forking it is safe and cheap. It talks with the process
-that started it over a socket of messages, JSON each:
+Single-threaded and without an event loop, so that forking is safe and cheap. It communicates with its parent process by
+JSON messages over a socket:
 
     in   {"fork": n, "limits": {...}} with the child's end of a stream; {"kill": n}
     out  {"ready": true} with a memory file of the manifest, or {"failed": "sentence"};
          {"forked": n, "pid"} or {"refused": n, "why"}; {"ended": n, "status", "limit", "said"}
 
-When that socket ends, everything here is killed. A child that ends takes all that it started with it.
+At the end of that socket all processes are killed. At the end of a child its descendants are killed.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ class Child:
     pid: int
     limits: Limits
     output: int
-    """Reading end of what it prints."""
+    """Reading end of its output pipe."""
     deadline: float
     said: bytes = b""
-    """The last that it printed."""
+    """Its last output."""
     killed_for: str | None = None
-    """The limit that it exceeded."""
+    """The exceeded limit, or None."""
 
     def listen(self) -> bool:
-        """Read what it printed, and keep the tail; False when nothing more can come."""
+        """Read its output, and keep the tail; returns False at the end."""
         taken = 0
         with suppress(BlockingIOError):
             while taken < _DRAIN_BYTES:
@@ -69,7 +69,7 @@ class Child:
         return True
 
     def passed_limit(self, status: int, cpu_seconds: float) -> str | None:
-        """Return the limit that it was ended for."""
+        """Return the limit for which it was killed."""
         most = self.limits.cpu_seconds
         if status == -signal.SIGXCPU:
             return "cpu_seconds"
@@ -79,7 +79,7 @@ class Child:
 
 
 class Zygote:
-    """Forks, watches and reaps."""
+    """Server that forks, supervises and reaps children."""
 
     def __init__(self, environment: Environment, control: socket.socket) -> None:
         self.environment = environment
@@ -87,14 +87,14 @@ class Zygote:
         self.children: dict[int, Child] = {}
         self.outputs: dict[int, Child] = {}
         self.own = set(children())
-        """Processes that the environment's import started; they live as long as this process."""
+        """Processes started by the environment's import; they live as long as this process."""
         self.wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self.poller = select.epoll()
         self.poller.register(control, select.EPOLLIN)
         self.poller.register(self.wake, select.EPOLLIN)
 
     def serve(self) -> None:
-        """Work until the other side is gone."""
+        """Serve until the parent disconnects."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         while True:
@@ -110,12 +110,12 @@ class Zygote:
             self._reap()
 
     def say(self, message: dict[str, Any]) -> None:
-        """Send a message; a listener that is gone is noticed by the next read."""
+        """Send a message; a disconnected peer is detected by the next read."""
         with suppress(ConnectionError):
             self.control.send(orjson.dumps(message))
 
     def end(self) -> None:
-        """Kill everything that came from here, and this process with it."""
+        """Kill all descendants, and exit."""
         deadline = time.monotonic() + 2.0
         while time.monotonic() < deadline:
             for child in self.children.values():
@@ -137,7 +137,7 @@ class Zygote:
         if "fork" in message:
             try:
                 child = self._fork(message, *descriptors)
-            except (OSError, TypeError) as error:  # No memory, processes or descriptors are left.
+            except (OSError, TypeError) as error:  # Out of memory, processes or descriptors.
                 self.say({"refused": message["fork"], "why": str(error)})
             else:
                 self.say({"forked": child.number, "pid": child.pid})
@@ -180,7 +180,7 @@ class Zygote:
         return child
 
     def _wait(self) -> float | None:
-        """Return how long nothing can happen, in seconds."""
+        """Return the time until the next deadline, in seconds."""
         soonest = min((child.deadline for child in self.children.values()), default=float("inf"))
         return None if soonest == float("inf") else max(0.0, soonest - time.monotonic()) + 0.001
 
@@ -192,7 +192,7 @@ class Zygote:
                 _kill_group(child.pid)
 
     def _reap(self) -> None:
-        """Take leave of the processes that ended; what they left behind is ended too."""
+        """Reap exited processes, and kill their remaining descendants."""
         reaped = False
         while True:
             try:
@@ -215,7 +215,7 @@ class Zygote:
     def _tell_end(self, child: Child, status: int, cpu_seconds: float) -> None:
         child.listen()
         del self.outputs[child.output]
-        os.close(child.output)  # Which the poller notices by itself.
+        os.close(child.output)  # The poller detects the disconnection.
         self.say(
             {
                 "ended": child.number,
@@ -230,13 +230,13 @@ def _kill_group(pid: int) -> None:
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
-        kill(pid, signal.SIGKILL)  # Not yet its own group's leader, or all of it gone.
+        kill(pid, signal.SIGKILL)  # Not its group's leader yet, or all members have exited.
 
 
 async def _rehearse() -> None:
-    """Play a rollout of nothing, so that what every child runs is in the interpreter's fast form already.
+    """Play an empty rollout, so that the interpreter specializes the bytecode before forking.
 
-    Code that first gets fast after the fork is rewritten in each child: a page copied for each rewrite.
+    Specialization after the fork would copy memory pages in each child.
     """
     environment = Environment("rehearsal")
 
@@ -268,7 +268,7 @@ def _publish(environment: Environment, control: socket.socket) -> None:
         "offers": bool(
             environment.parts or environment.capabilities or environment.initialize_hooks
         ),
-        # Parts add tools of each run's own.
+        # Parts add tools for each run.
         "tools": None
         if environment.parts
         else [spec.model_dump() for spec in environment.tool_specs],
@@ -283,7 +283,7 @@ def _publish(environment: Environment, control: socket.socket) -> None:
 def main(descriptor: int, source: str) -> None:
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever started us.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process handles Ctrl-C.
     withhold_secrets()
     try:
         environment = load_environment(source)
@@ -298,7 +298,7 @@ def main(descriptor: int, source: str) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     gc.collect()
-    gc.freeze()  # The children's collector then leaves the shared pages alone.
+    gc.freeze()  # The children's collector then does not touch the shared pages.
     try:
         _publish(environment, control)
         zygote.serve()

@@ -1,1 +1,1 @@
-"""Tasksets: tasks from files and from the platform, and back."""
+"""Tasksets: tasks from and to files and the platform."""

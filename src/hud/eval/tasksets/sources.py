@@ -1,7 +1,7 @@
-"""Tasks from files, and back: Python modules, JSON and JSONL rows, folders.
+"""Tasks from and to files: Python modules, JSON and JSONL rows, folders.
 
-Rows name their environment; where a file of that environment lies beside the rows (`env.py`,
-`environment.py`, `tasks.py` or `NAME.py`), the tasks are bound to it.
+Rows name their environment; if its file is in the rows' folder (`env.py`, `environment.py`, `tasks.py` or `NAME.py`), the
+tasks are bound to it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from hud.eval.tasksets.taskset import Taskset
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
 _EXPORTED = {"scenario": "id", "task_id": "id", "name": "slug"}
-"""Names of our fields in a platform's export and upload."""
+"""Field names of a platform's export and upload, by `Task` field."""
 
 
 def load_tasks(path: Path) -> list[Task]:
-    """Return the tasks that a file or a folder holds; raises `UsageError` that says where it is wrong."""
+    """Return the tasks of a file or a folder; raises `UsageError` with the place of an error."""
     if path.is_dir():
         return _from_folder(path)
     if not path.exists():
@@ -46,7 +46,7 @@ def load_module_tasks(source: str | Path) -> list[Task]:
 
 
 def save_tasks(tasks: Iterable[Task], path: Path) -> None:
-    """Write tasks as rows, one a line for `.jsonl`, an array for `.json`. Raises `UsageError` for another suffix."""
+    """Write tasks as rows, one per line for `.jsonl`, an array for `.json`. Raises `UsageError` for another suffix."""
     rows = [task.model_dump(mode="json", exclude_none=True) for task in tasks]
     if path.suffix == ".jsonl":
         content = b"".join(orjson.dumps(row) + b"\n" for row in rows)
@@ -58,9 +58,9 @@ def save_tasks(tasks: Iterable[Task], path: Path) -> None:
 
 
 def tasks_of(module: ModuleType, origin: Path) -> list[Task]:
-    """Return the tasks that a module defines, or one of each of its templates that needs no arguments.
+    """Return a module's tasks, or a task of each template without required arguments.
 
-    Raises `UsageError` where there is none.
+    Raises `UsageError` without tasks.
     """
     found: dict[int, Task] = {}
     for name, value in vars(module).items():
@@ -102,7 +102,7 @@ def _from_rows(path: Path) -> list[Task]:
 
 
 def _rows(path: Path) -> Iterator[tuple[Any, str]]:
-    """Yield each row of a file and where it is."""
+    """Yield each row of a file and its place."""
     content = path.read_bytes()
     if path.suffix == ".jsonl":
         for number, line in enumerate(content.splitlines(), start=1):
@@ -140,7 +140,7 @@ def _parse(row: Any, place: str) -> Task:
 
 
 def _environment_beside(path: Path, name: str) -> Environment | None:
-    """Return the environment called `name` from a file beside `path`, if there is one."""
+    """Return the environment `name` from a file in the folder of `path`, or None."""
     for stem in ("env", "environment", "tasks", name):
         candidate = path.parent / f"{stem}.py"
         if candidate.is_file():

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return the end of a sentence that says what `name` may have meant, or what there is."""
+    """Return the end of a sentence with near matches of `name`, or the known names."""
     known = list(known)
     near = get_close_matches(name, known, n=3, cutoff=0.5)
     if near:

@@ -1,4 +1,4 @@
-"""Tasksets of a platform: fetched, compared with what is here, and sent there."""
+"""Tasksets of a platform: download, comparison and upload."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _ROWS_AT_ONCE = 500
 
 @dataclass
 class SyncPlan:
-    """Changes by an upload."""
+    """Changes of an upload."""
 
     taskset_name: str
     to_create: list[Task] = field(default_factory=list)
     to_update: list[Task] = field(default_factory=list)
     unchanged: list[Task] = field(default_factory=list)
     remote_only: list[Task] = field(default_factory=list)
-    """Rows that only the platform has. They stay there."""
+    """Rows that exist on the platform only; an upload keeps them."""
     before: dict[str, Task] = field(default_factory=dict)
     """The platform's versions of the rows in `to_update`, by slug."""
 
     @property
     def to_apply(self) -> list[Task]:
-        """Rows to send."""
+        """Rows to upload."""
         return [*self.to_create, *self.to_update]
 
     def changes(self, task: Task) -> list[str]:
-        """Say what differs in one row of `to_update`, a line each: `args.n: 1 → 2`."""
+        """Return the differences of a row of `to_update`, one per line: `args.n: 1 → 2`."""
         old, new = (dict(_leaves(_row(one))) for one in (self.before[slug_of(task)], task))
         return [
             f"{place}: {old.get(place, '–')} → {new.get(place, '–')}"
@@ -57,7 +57,7 @@ class SyncPlan:
 
 
 async def fetch(reference: str) -> Taskset:
-    """Return the taskset of the platform with this name or id. Raises `NotFoundError` where there is none."""
+    """Return the platform's taskset with this name or id. Raises `NotFoundError` for an unknown one."""
     client = connect()
     found = await client.get(f"/v2/tasksets/by-name/{quote(reference, safe='')}")
     exported = await client.get(f"/v2/tasksets/{found['id']}/export")
@@ -66,8 +66,8 @@ async def fetch(reference: str) -> Taskset:
 
 
 def fetch_blocking(reference: str) -> Taskset:
-    """Fetch a taskset from code that is not asynchronous, wherever it runs."""
-    # In a thread of its own: the caller's may already run an event loop.
+    """Fetch a taskset from synchronous code."""
+    # In a separate thread: the caller's may already run an event loop.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(lambda: asyncio.run(fetch(reference))).result()
 
@@ -95,7 +95,7 @@ async def plan(name: str, tasks: Iterable[Task]) -> SyncPlan:
 
 
 async def send(name: str, tasks: list[Task]) -> dict[str, Any]:
-    """Upload tasks; returns the platform's last answer, with counts over all of it."""
+    """Upload tasks; returns the platform's last response, with total counts."""
     client = connect()
     total = {"tasks_created": 0, "tasks_updated": 0}
     answer: dict[str, Any] = {}
@@ -110,14 +110,14 @@ async def send(name: str, tasks: list[Task]) -> dict[str, Any]:
 
 
 def _row(task: Task) -> dict[str, Any]:
-    """Return a task as it is uploaded."""
+    """Return a task as an upload row."""
     dumped = task.model_dump(mode="json", include=set(_FIELDS))
     row = {"name": slug_of(task), "env": {"name": task.env}, "task_id": task.id}
     return row | {name: value for name, value in dumped.items() if value is not None}
 
 
 def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
-    """Yield every value inside a row, as JSON, with the way to it."""
+    """Yield every value in a row, as JSON, with its path."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
             yield from _leaves(inner, f"{place}.{name}" if place else str(name))
@@ -126,12 +126,12 @@ def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _text(task: Task) -> str:
-    # Compared as text: for Python, 1, 1.0 and True are equal, and for a task they are not.
+    # Compared as text: in Python 1, 1.0 and True are equal, but not for a task.
     return json.dumps(_row(task), sort_keys=True)
 
 
 def task_of(row: dict[str, Any]) -> Task:
-    """Return the task of a row of the platform's export. Raises `UsageError` without `env` or `scenario`."""
+    """Return the task of an export row of the platform. Raises `UsageError` without `env` or `scenario`."""
     if not row.get("env") or not row.get("scenario"):
         raise UsageError(
             f"The platform's task {row.get('name')!r} names no environment or template."

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Taskset:
-    """Tasks in order; `taskset["slug"]`, `taskset[0]`, iteration, `len`."""
+    """An ordered collection of tasks; supports `taskset["slug"]`, `taskset[0]`, iteration and `len`."""
 
     def __init__(
         self,
@@ -46,12 +46,12 @@ class Taskset:
 
     @classmethod
     def from_file(cls, path: str | Path) -> Taskset:
-        """Load a `.py`, `.json` or `.jsonl` file, or a folder that holds one.
+        """Load a `.py`, `.json` or `.jsonl` file, or a folder with one.
 
-        From Python come the tasks that the module defines at its top level, or, where it defines none, one
-        task of each template that needs no arguments.
+        A Python file defines tasks at its top level; without any, there is a task of each template without required
+        arguments.
         """
-        from hud.eval.tasksets.sources import load_tasks  # It makes tasksets, too.
+        from hud.eval.tasksets.sources import load_tasks  # Imports this module.
 
         path = Path(path)
         return cls(path.resolve().stem, load_tasks(path))
@@ -65,33 +65,33 @@ class Taskset:
 
     @classmethod
     def from_api(cls, name: str) -> Taskset:
-        """Fetch the platform's taskset of this name or id. Blocks; raises `NotFoundError` where there is none."""
+        """Fetch the platform's taskset of this name or id. Blocking; raises `NotFoundError` for an unknown one."""
         from hud.eval.tasksets.synchronization import fetch_blocking
 
         return fetch_blocking(name)
 
     def to_file(self, path: str | Path) -> None:
-        """Write the tasks as `.json` or `.jsonl`, by the path's ending."""
+        """Write the tasks as `.json` or `.jsonl`, by the path's suffix."""
         from hud.eval.tasksets.sources import save_tasks
 
         save_tasks(self.tasks, Path(path))
 
     def filter(self, slugs: Iterable[str]) -> Taskset:
-        """Return the tasks with these slugs, in this set's order."""
+        """Return a taskset of the tasks with these slugs, in this set's order."""
         wanted = {slug_of(self[slug]) for slug in slugs}
         return self._part(task for task in self.tasks if slug_of(task) in wanted)
 
     def exclude(self, slugs: Iterable[str]) -> Taskset:
-        """Return the tasks without these slugs."""
+        """Return a taskset without these slugs."""
         unwanted = {slug_of(self[slug]) for slug in slugs}
         return self._part(task for task in self.tasks if slug_of(task) not in unwanted)
 
     def items(self) -> Iterator[tuple[str, Task]]:
-        """Yield slug and task of each."""
+        """Yield slugs and tasks."""
         return iter(self._by_slug.items())
 
     def environment_names(self) -> list[str]:
-        """The names of the environments that the tasks are for, in order of first use."""
+        """The names of the tasks' environments, in order of first use."""
         return list(dict.fromkeys(task.env for task in self.tasks))
 
     def __len__(self) -> int:
@@ -137,9 +137,9 @@ class Taskset:
     ) -> Job:
         """Play every task `group` times and return the job, its runs in task order.
 
-        With `job`, the runs are added to it and it stays open. With `finished` (a resumed job's earlier
-        runs), only those that are missing are played. At most `max_concurrent` rollouts (default 32) run at
-        a time. A failing rollout is a failed run in the job, never an exception.
+        With `job`, the runs are added to it and it stays open. With `finished` (a resumed job's earlier runs), only
+        missing runs are played. At most `max_concurrent` rollouts (default 32) are concurrent. A failed rollout is a
+        failed run in the job, never an exception.
         """
         group = group if group is not None else (job.group if job is not None else 1)
         planned = plan_missing(self.tasks, group, finished)
@@ -183,5 +183,5 @@ class Taskset:
 
 
 def slug_of(task: Task) -> str:
-    """The task's slug; its template's id where it has none."""
+    """The task's slug; default: its template's id."""
     return task.slug or task.id

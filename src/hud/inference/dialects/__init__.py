@@ -1,4 +1,4 @@
-"""One codec for each provider dialect, without I/O: `codec` says what one does.
+"""One codec for each provider dialect, without I/O: `codec` has the interface.
 
 messages, request, events           the common representation, with `hud.trace`
 <dialect>/codec                     the dialect's class: settings, requests read and written

@@ -47,12 +47,12 @@ class Refusal:
 
 
 class StreamWriter(Protocol):
-    """Writes the events of one answer as a stream's bytes."""
+    """Writer of a response's events as a stream."""
 
     content_type: bytes
 
     def write(self, event: Event) -> bytes:
-        """Return the bytes that an event adds; they may be empty."""
+        """Return the bytes of an event; they may be empty."""
 
     def end(self) -> bytes:
         """Return the bytes after the last event."""
@@ -62,7 +62,7 @@ class StreamWriter(Protocol):
 
 
 class ServerCodec(Protocol):
-    """A dialect as a server speaks it."""
+    """A dialect, server side."""
 
     @property
     def family(self) -> Family: ...
@@ -73,17 +73,17 @@ class ServerCodec(Protocol):
     def whole(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
-        """Return the answer that is sent whole."""
+        """Return an unstreamed response."""
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> StreamWriter:
-        """Return the writer of an answer that is streamed."""
+        """Return the writer of a streamed response."""
 
     def error(self, refusal: Refusal) -> dict[str, Any]:
         """Return the body of an error; `detail` repeats its sentence."""
 
 
 class StreamReader(Protocol):
-    """Reads the items of one streamed answer into events."""
+    """Reader of a streamed response's items."""
 
     usage: Usage
     """Tokens counted so far."""
@@ -97,7 +97,7 @@ class StreamReader(Protocol):
 
 @dataclass
 class WireRequest:
-    """One request to a provider, and the functions that read its answer, streamed or whole."""
+    """A request to a provider, and the functions that read its response, streamed or whole."""
 
     action: str
     """Path below the base URL, or Gemini's method of the model (see `endpoints.url_of`)."""
@@ -105,7 +105,7 @@ class WireRequest:
     streams: bool
     """The answer is requested as server-sent events."""
     joined: Callable[[list[dict[str, Any]]], dict[str, Any]]
-    """Returns the answer that a stream adds up to. Raises `BrokenAnswer` for a stream that ended early."""
+    """Returns the joined response of a stream. Raises `BrokenAnswer` for a stream that ended early."""
     completion: Callable[[dict[str, Any]], Completion | None]
     """Returns the turn in an answer; None: send `body` again, which has been extended. Raises `BrokenAnswer` for an
     incomplete answer."""
@@ -116,13 +116,13 @@ class WireRequest:
 
 @dataclass
 class StreamedRequest(WireRequest):
-    """A request whose streamed answer can be read as it comes."""
+    """A request whose streamed response can be read incrementally."""
 
     reader: Callable[[], StreamReader] = field(kw_only=True)
 
 
 class ClientCodec(Protocol):
-    """A dialect as a client speaks it."""
+    """A dialect, client side."""
 
     @property
     def family(self) -> Family: ...
@@ -132,6 +132,6 @@ class ClientCodec(Protocol):
 
 
 class StreamingCodec(ClientCodec, Protocol):
-    """A dialect in which the gateway passes streams on."""
+    """A dialect whose streams the gateway forwards."""
 
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest: ...

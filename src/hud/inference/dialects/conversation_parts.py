@@ -65,7 +65,7 @@ def inline_image(url: str) -> tuple[str, str] | None:
 
 
 def parsed_arguments(text: str) -> dict[str, Any] | str:
-    """Return a call's arguments as an object, or `text` itself where it is no JSON object."""
+    """Return a call's arguments as an object, or `text` itself if it is no JSON object."""
     try:
         found = orjson.loads(text or "{}")
     except orjson.JSONDecodeError:
@@ -74,13 +74,13 @@ def parsed_arguments(text: str) -> dict[str, Any] | str:
 
 
 def arguments_object(text: str) -> dict[str, Any]:
-    """Return a call's arguments as an object, also where the text is none, for providers that take only objects."""
+    """Return a call's arguments as an object, also for other text, for providers that accept objects only."""
     found = parsed_arguments(text)
     return found if isinstance(found, dict) else {"arguments": found}
 
 
 def repeated_calls(identity: str, name: str, actions: list[dict[str, Any]]) -> list[ToolCall]:
-    """Return the calls of `name` that one call of a provider's own tool stands for: ids `x`, `x.2`, `x.3`."""
+    """Return the calls of `name` for one call of a provider's native tool: ids `x`, `x.2`, `x.3`."""
     return [
         ToolCall(id=identity if n == 0 else f"{identity}.{n + 1}", name=name, arguments=arguments)
         for n, arguments in enumerate(actions)
@@ -110,7 +110,7 @@ def alternating_turns(
     written: Callable[[ChatMessage], tuple[list[Part], dict[str, Part]]],
     results: Callable[[Answered], list[Part]],
 ) -> list[dict[str, Any]]:
-    """Return a conversation as turns whose roles alternate, for APIs that demand it; empty turns are left out.
+    """Return a conversation as turns with alternating roles, for APIs that require it; empty turns are omitted.
 
     `roles` names the user's and the model's role, `key` the field that holds a turn's parts. `written` returns an
     assistant turn's parts and its calls by id; `results` the parts that answer the calls. Raises `UsageError` for a tool
@@ -132,7 +132,7 @@ def alternating_turns(
     for message in messages:
         if message["role"] == "tool":
             given = message["tool_call_id"]
-            # One of the repetitions that a call stands for, or the call itself.
+            # One of a call's repetitions, or the call itself.
             known = given if given in calls else given.rpartition(".")[0]
             if known not in calls:
                 raise UsageError(
@@ -152,7 +152,7 @@ def alternating_turns(
 
 
 def tool_spec(function: Fields, schema: dict[str, Any] | None) -> ToolSpec:
-    """Return a tool; without a schema it takes no arguments. The schema stays as it was sent: prompts show it."""
+    """Return a tool; without a schema it takes no arguments. The schema stays unchanged: prompts contain it."""
     name, description = function.needed_text("name"), function.text("description") or ""
     if schema is None:
         return ToolSpec(name=name, description=description)
@@ -160,7 +160,7 @@ def tool_spec(function: Fields, schema: dict[str, Any] | None) -> ToolSpec:
 
 
 def checked_choice(choice: ToolChoice, tools: list[ToolSpec]) -> ToolChoice:
-    """Return a tool choice. Raises `UsageError` where it requires a tool that the request does not give."""
+    """Return a tool choice. Raises `UsageError` if it requires a tool that is missing in the request."""
     known = {tool.name for tool in tools}
     missing = [name for name in choice.names if name not in known]
     if missing or not known:
@@ -178,7 +178,7 @@ def read_stops(body: Fields, *names: str) -> tuple[str, ...]:
 
 
 def read_effort(fields: Fields, *names: str) -> ReasoningEffort | None:
-    """Return the effort that a field names; words of single providers become the nearest of ours."""
+    """Return the effort in a field; provider-specific values are mapped to the nearest `ReasoningEffort`."""
     word = fields.text(*names)
     if word is None or word.lower().endswith("unspecified"):
         return None
@@ -200,7 +200,7 @@ def effort_of_budget(tokens: int | None) -> ReasoningEffort | None:
 
 
 def refuse_tokens(model: str, request: GenerationRequest) -> None:
-    """Raise `UsageError` for what only a model of this server takes."""
+    """Raise `UsageError` for parameters of local models only."""
     for given, name in (
         (request.return_token_ids, "return_token_ids"),
         (request.continuation, "prompt_token_ids"),

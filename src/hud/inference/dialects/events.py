@@ -1,4 +1,4 @@
-"""Events of an answer in progress, common to all dialects, and the whole turns that they add up to.
+"""Events of a streamed response, common to all dialects, and their sum: whole turns.
 
 A request's events begin with `Begun` and end with one `Finished` for each choice. Within a choice the order is:
 reasoning, then text and tool calls; a tool call is begun, its arguments follow, and it ends before anything else.
@@ -23,13 +23,13 @@ _REASONS: dict[str | None, Reason] = {
 
 
 def reason_of(finish_reason: str | None) -> Reason:
-    """Return the reason to tell a client for a `Completion.finish_reason`; `stop` for any other."""
+    """Return a client's finish reason for a `Completion.finish_reason`; default `stop`."""
     return _REASONS.get(finish_reason, "stop")
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """Start of the answer: the request can no longer be refused."""
+    """Start of the response: the request can no longer be refused."""
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -37,7 +37,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More of the answer."""
+    """Text to append to the response."""
 
     choice: int
     text: str
@@ -45,7 +45,7 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the reasoning before the answer."""
+    """Text to append to the reasoning before the response."""
 
     choice: int
     text: str
@@ -63,7 +63,7 @@ class CallBegun:
 
 @dataclass(frozen=True, slots=True)
 class CallArguments:
-    """More of a call's arguments, as JSON text."""
+    """JSON text to append to a call's arguments."""
 
     choice: int
     position: int
@@ -80,18 +80,18 @@ class CallEnded:
 
 @dataclass(frozen=True, slots=True)
 class TokenInfo:
-    """One sampled token."""
+    """A sampled token."""
 
     text: str
     raw: bytes
-    """Its bytes: a token may be part of a character."""
+    """Bytes of the token, which may be part of a character."""
     logprob: float
     top: list[TokenInfo] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class TokensDrawn:
-    """The tokens of the events that follow; only where logprobs were requested."""
+    """The tokens of the following events; only with requested logprobs."""
 
     choice: int
     tokens: list[TokenInfo]

@@ -11,7 +11,7 @@ from hud.errors import UsageError
 
 
 class Fields:
-    """One JSON object. A `null` field counts as not given; fields that are not read are ignored."""
+    """One JSON object. A `null` field counts as missing; unread fields are ignored."""
 
     def __init__(self, values: Any, where: str = "") -> None:
         if not isinstance(values, dict):
@@ -24,7 +24,7 @@ class Fields:
         return f"{self.where}.{name}" if self.where else name
 
     def get(self, *names: str) -> Any:
-        """Return the first of several spellings that is given."""
+        """Return the value of the first spelling that is present."""
         for name in names:
             if self.values.get(name) is not None:
                 return self.values[name]
@@ -37,7 +37,7 @@ class Fields:
         raise self.wrong(names[0], "text")
 
     def needed_text(self, *names: str) -> str:
-        """Return the text of a field. Raises `UsageError` where it is missing or empty."""
+        """Return the text of a field. Raises `UsageError` if it is missing or empty."""
         value = self.text(*names)
         if not value:
             raise UsageError(f"{self.place(names[0])} is missing.")
@@ -78,12 +78,12 @@ class Fields:
         return None if value is None else type(self)(value, self.place(names[0]))
 
     def object(self, *names: str) -> dict[str, Any] | None:
-        """Return the values of an object as they are."""
+        """Return the raw values of the object."""
         inner = self.inner(*names)
         return None if inner is None else inner.values
 
     def objects(self, *names: str) -> list[Self]:
-        """Return a list of objects; empty where it is not given."""
+        """Return a list of objects; empty if missing."""
         value = self.get(*names)
         if value is None:
             return []
@@ -94,7 +94,7 @@ class Fields:
         ]
 
     def texts(self, *names: str) -> tuple[str, ...]:
-        """Return one text or a list of texts, as several; empty where it is not given."""
+        """Return one text or a list of texts, as a list; empty if missing."""
         value = self.get(*names)
         if value is None:
             return ()
@@ -114,7 +114,7 @@ class Fields:
         raise self.wrong(names[0], f"a list of token ids, each below {below}")
 
     def refuse(self, names: Iterable[str], why: str) -> None:
-        """Raise `UsageError` for settings that would have to be ignored."""
+        """Raise `UsageError` for unsupported settings."""
         for name in names:
             if self.get(name) not in (None, False, 0, [], {}, ""):
                 raise UsageError(f"{self.place(name)} is not supported here{why}. Leave it out.")
@@ -128,7 +128,7 @@ class Fields:
 
 
 class CamelFields(Fields):
-    """One JSON object of Gemini's, whose fields may be named in snake case, too: `topP` or `top_p`."""
+    """A JSON object of Gemini's, whose fields may be in snake case, too: `topP` or `top_p`."""
 
     def get(self, *names: str) -> Any:
         return super().get(*(each for name in names for each in (name, _snake(name))))

@@ -1,4 +1,4 @@
-"""`GenerationRequest`: a request for turns of a model, whichever dialect it came in or goes out in."""
+"""`GenerationRequest`: a request for turns of a model, independent of dialects."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hud.trace import ChatMessage, Continuation, ReasoningEffort, SamplingParams
 
 @dataclass(frozen=True)
 class ToolChoice:
-    """Whether tools are called: `auto` as the model decides, `none` never, `required` at least one call."""
+    """Tool calls: `auto` by the model's decision, `none` never, `required` at least one call."""
 
     mode: Literal["auto", "none", "required"] = "auto"
     names: tuple[str, ...] = ()
@@ -20,7 +20,7 @@ class ToolChoice:
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """A JSON answer: any object, or an object that a schema describes."""
+    """A JSON response: any object, or an object by a schema."""
 
     schema: dict[str, Any] | None = None
     name: str = "answer"
@@ -31,11 +31,11 @@ class GenerationRequest:
     """One request for one or more turns of a model."""
 
     model: str
-    """The model's name as the client wrote it."""
+    """The model's name in the client's request."""
     messages: list[ChatMessage] = field(default_factory=list)
     tools: list[ToolSpec] = field(default_factory=list)
     sampling: SamplingParams = field(default_factory=SamplingParams)
-    """`reasoning_effort`: a model of this server whose chat template reads no effort refuses it."""
+    """`reasoning_effort`: rejected for a local model whose chat template has no effort."""
     choices: int = 1
     tool_choice: ToolChoice = field(default_factory=ToolChoice)
     parallel_calls: bool = True
@@ -50,10 +50,10 @@ class GenerationRequest:
     """Text or token ids to continue without a chat format; `messages` is then empty."""
     stream: bool = False
     think: bool | None = None
-    """False: the answer leaves reasoning out. None: not set by the client."""
+    """False: the response omits reasoning. None: not set by the client."""
     budgeted_effort: ReasoningEffort | None = None
-    """Effort that a thinking switch or token budget amounts to, which clients send by default: used by models of this
-    server whose chat template reads an effort, ignored by others."""
+    """Effort equivalent to a thinking switch or token budget, which clients send by default: used by local models whose
+    chat template has an effort, ignored by others."""
 
     def params(self, choice: int) -> SamplingParams:
         """Return the sampling parameters of one of several choices; each has its own seed."""
@@ -62,7 +62,7 @@ class GenerationRequest:
 
     @property
     def cut(self) -> bool:
-        """True where the sampled distribution is not the policy's own: by a grammar, top-p or top-k."""
+        """True if the sampled distribution differs from the policy's: by a grammar, top-p or top-k."""
         bound = self.format is not None or self.tool_choice.mode == "required"
         return bound or self.sampling.truncates
 

@@ -1,4 +1,4 @@
-"""Server-sent events, read from the pieces of a stream or from a whole body."""
+"""Server-sent events, read from the chunks of a stream or from a whole body."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 def events_in(body: bytes) -> list[dict[str, Any]]:
     """Return the JSON objects in the events of a whole body.
 
-    Raises `BrokenAnswer` for an event that is torn, and `AnsweredError` for one that is an error.
+    Raises `BrokenAnswer` for a truncated event, and `AnsweredError` for an error event.
     """
     found = []
     for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):

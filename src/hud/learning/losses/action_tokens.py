@@ -15,13 +15,13 @@ class ActionTokens:
     """The sampled tokens of some whole sequences, laid end to end: each tensor is (N,), floats unless said."""
 
     logprobs: Tensor
-    """lp: under the policy now; the one tensor that carries a gradient (and `entropy`, where given)."""
+    """lp: logprobs under the current policy; the only tensor with a gradient (and `entropy`, if given)."""
     sampling_logprobs: Tensor
-    """q."""
+    """q: logprobs under the policy that sampled."""
     advantages: Tensor
     weights: Tensor
     sequence: Tensor
-    """int64: which sequence each token belongs to, from 0."""
+    """int64: index of each token's sequence, from 0."""
     sequences: int
     """Number of sequences."""
     reference_logprobs: Tensor | None = None

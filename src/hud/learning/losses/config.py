@@ -24,7 +24,7 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "gspo": {"clip_low_threshold": 1 - 3e-4, "clip_high_threshold": 1 + 4e-4},
     "dppo": {"mask_low": 0.2, "mask_high": 0.2, "square_coef": 0.0},
 }
-"""The losses, and the keys that belong to each alone."""
+"""The losses, with the keys specific to each."""
 
 _NORMALIZATIONS: dict[str, Normalization] = {
     "token_mean": "token_mean",
@@ -49,7 +49,7 @@ _NON_NEGATIVE = ("beta", "square_coef", "dr_grpo_length", "mask_low", "mask_high
 
 @dataclass(frozen=True)
 class LossConfig:
-    """A loss with every number that it needs."""
+    """A loss with its complete configuration."""
 
     loss_fn: str
     values: dict[str, float] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Corrections for a sampler that is not quite the policy being trained: another precision, older weights.
+"""Corrections for a sampler that differs from the trained policy, by precision or policy lag.
 
-A correction is a weight for each token, without gradient, that multiplies whatever loss is used; several
-multiply. r = exp(lp - q), with the log-ratio clamped to ±20.
+A correction is a weight for each token, without gradient, that multiplies any loss; several are multiplied. r = exp(lp -
+q), with the log-ratio clamped to ±20.
 
     tis            min(r, C), token by token, or min(Π r, C) for a sequence (truncated importance sampling)
     icepop         1 where r in [low, high], else 0 (named so by the authors of Ring-1T)
@@ -21,7 +21,7 @@ from hud.learning.losses.config import LossConfig
 def correction_weights(
     tokens: ActionTokens, config: LossConfig
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return (N,) weights without gradient, and how many tokens each correction touched."""
+    """Return (N,) weights without gradient, and the number of tokens changed by each correction."""
     gap = log_ratio(tokens).detach()
     ratio = gap.exp()
     weights = torch.ones_like(ratio)

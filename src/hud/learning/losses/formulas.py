@@ -15,7 +15,7 @@ never changes the accumulated gradient.
     dppo                 -Σ keep r A + c Σ (lp - q)²,  keep = not (A > 0 and p - p_q > high)
                                                           and not (A < 0 and p - p_q < -low)
 
-Every function here takes the tokens of whole sequences, flat: prompts and padding never get this far.
+Every function takes the action tokens of whole sequences, flat, without prompts and padding.
 Names, keys and defaults are in `hud.learning.losses.config`, corrections in `hud.learning.losses.corrections`.
 """
 
@@ -34,7 +34,7 @@ from hud.learning.losses.corrections import correction_weights
 
 @dataclass(frozen=True)
 class LossTerms:
-    """A loss for each token, and what was measured."""
+    """A loss for each token, with metrics."""
 
     values: Tensor
     """(N,), to be summed."""
@@ -48,19 +48,19 @@ def cross_entropy(tokens: ActionTokens, _: LossConfig) -> LossTerms:
 
 
 def importance_sampling(tokens: ActionTokens, _: LossConfig) -> LossTerms:
-    """Policy gradient, corrected for the policy having moved since it sampled. No clip."""
+    """Policy gradient with importance sampling, for the policy's change since sampling. No clip."""
     ratio = log_ratio(tokens).exp()
     return LossTerms(-ratio * tokens.advantages, {})
 
 
 def ppo(tokens: ActionTokens, config: LossConfig) -> LossTerms:
-    """Stop pushing a token once its ratio has moved out of [lo, hi] the way its advantage points."""
+    """PPO's clip: no gradient of a token whose ratio has left [lo, hi] in its advantage's direction."""
     ratio = log_ratio(tokens).exp()
     return _clipped(ratio, tokens.advantages, config)
 
 
 def cispo(tokens: ActionTokens, config: LossConfig) -> LossTerms:
-    """Clip the weight of a token's gradient, never the gradient itself: every token keeps teaching."""
+    """CISPO: clip the weight of a token's gradient, so that every token keeps a gradient."""
     ratio = log_ratio(tokens).exp().detach()
     low, high = config["clip_low_threshold"], config["clip_high_threshold"]
     clipped = (ratio < low) | (ratio > high)
@@ -71,8 +71,8 @@ def cispo(tokens: ActionTokens, config: LossConfig) -> LossTerms:
 
 
 def dro(tokens: ActionTokens, config: LossConfig) -> LossTerms:
-    """A policy gradient on the logprob itself, held near the sampling policy by a quadratic pull."""
-    # Not clamped: beyond the clamp the pull back would vanish where it is needed most.
+    """Policy gradient on the logprob, with a quadratic penalty on the distance from the sampling policy."""
+    # Not clamped: a clamp would remove the penalty's gradient for the largest distances.
     gap = tokens.logprobs - tokens.sampling_logprobs
     return LossTerms(-(tokens.logprobs * tokens.advantages - 0.5 * config["beta"] * gap**2), {})
 
@@ -84,7 +84,7 @@ def gspo(tokens: ActionTokens, config: LossConfig) -> LossTerms:
 
 
 def dppo(tokens: ActionTokens, config: LossConfig) -> LossTerms:
-    """Drop a token whose probability, not ratio, has moved far the way its advantage points."""
+    """Mask tokens whose probability (not ratio) has moved too far in their advantage's direction."""
     ratio = log_ratio(tokens).exp()
     moved = tokens.logprobs.detach().exp() - tokens.sampling_logprobs.exp()
     up = (tokens.advantages > 0) & (moved > config["mask_high"])
@@ -102,7 +102,7 @@ def _clipped(ratio: Tensor, advantages: Tensor, config: LossConfig) -> LossTerms
     free, held = ratio * advantages, ratio.clamp(low, high) * advantages
     values, sums = torch.minimum(free, held), {"clip_fraction": (held < free).detach().sum()}
     if "dual_clip" in config:
-        # A clip stops what goes too far the way its advantage points; what went the other way it pushes back with all its ratio.
+        # A clip applies in the advantage's direction only; in the other, the gradient has the full ratio.
         least = config["dual_clip"] * advantages
         bounded = (advantages < 0) & (values < least)
         values = torch.where(bounded, least, values)
@@ -122,12 +122,12 @@ LOSSES: dict[str, Callable[[ActionTokens, LossConfig], LossTerms]] = {
 
 
 def compute_loss(tokens: ActionTokens, config: LossConfig) -> tuple[Tensor, dict[str, Tensor]]:
-    """Return the loss to minimize, a scalar, and sums of what was measured (without gradient).
+    """Return the loss to minimize, a scalar, and sums of metrics (without gradient).
 
         Σ_t norm_t · (correction_t · loss_t + kl_coef · kl_t - entropy_coef · H_t)
 
-    norm_t holds the parts of a normalization that belong to the token (1/length for `sequence_mean`,
-    1/constant for `dr_grpo`); the division by a count over the whole batch is left to the optimizer step.
+    norm_t is the per-token part of a normalization (1/length for `sequence_mean`, 1/constant for `dr_grpo`); the optimizer
+    step divides by counts over the whole batch.
     """
     if config["kl_advantage_coef"]:
         penalty = tokens.logprobs.detach() - _reference(tokens)
@@ -170,7 +170,7 @@ def kl_estimate(logprobs: Tensor, reference: Tensor, estimator: int) -> Tensor:
 
 
 def sampler_gap(tokens: ActionTokens) -> dict[str, Tensor]:
-    """Return what the policy has moved since it sampled, as sums: k1, k2 and k3 of KL(sampler ‖ policy).
+    """Return the policy's change since sampling as sums of k1, k2 and k3 of KL(sampler ‖ policy).
 
     k1 = q - lp,  k2 = ½ (q - lp)²,  k3 = r - 1 - (lp - q)
     """

@@ -1,4 +1,4 @@
-"""A request that was let in: its messages pass only while what let it in is worth something."""
+"""Admission of a request: messages of its response pass only while its key or session is valid."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ Message = dict[str, Any]
 Recheck = Callable[[], Awaitable[bool]]
 
 EVERY_SECONDS = 1.0
-"""Seconds for which a stream may go on after its key was revoked or has expired."""
+"""Seconds for which a stream may continue after its key was revoked or has expired."""
 ACCESS_DENIED = 4003
-"""Close code of a refused WebSocket, as clients of build logs know it."""
+"""Close code of a refused WebSocket, expected by clients of build logs."""
 
 
 class KeyEndedError(PlatformError):
-    """The key of a request ended while the answer was on its way."""
+    """The key of a request was revoked or expired during the response."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "This key was revoked, or has expired, while the answer was on its way.", 401
-        )
+        super().__init__("This key was revoked or expired during the response.", 401)
 
 
 class Admission:
-    """Answer to one request. The key of an answer that takes less than a second is not checked again."""
+    """Response to one request. The key is checked again after every second."""
 
     def __init__(
         self,
@@ -38,13 +36,13 @@ class Admission:
     ) -> None:
         self.ended = False
         self.begun = False
-        """True once the answer's head was sent."""
+        """True once the response's headers were sent."""
         self.finished = False
         self._send, self._recheck = send, recheck
         self._until = time.monotonic() + EVERY_SECONDS
 
     async def send(self, message: Message) -> None:
-        """Pass a message of an HTTP answer on. Raises `KeyEndedError`, once, where the key has ended."""
+        """Forward a message of an HTTP response. Raises `KeyEndedError`, once, if the key is no longer valid."""
         if time.monotonic() > self._until and not self.ended and not await self._look():
             raise KeyEndedError
         kind = message["type"]
@@ -55,7 +53,7 @@ class Admission:
         await self._send(message)
 
     async def watch(self) -> None:
-        """Return once the key has ended: for answers that may say nothing for long."""
+        """Return when the key is no longer valid, for responses with long pauses between messages."""
         while True:
             if not await self._look():
                 return
@@ -64,13 +62,13 @@ class Admission:
     async def _look(self) -> bool:
         if self.ended:
             return False
-        with suppress(StoreError):  # While the store is away no key is revoked.
+        with suppress(StoreError):  # While the store is unavailable, keys stay valid.
             self.ended = not await self._recheck()
         self._until = time.monotonic() + EVERY_SECONDS
         return not self.ended
 
     async def close(self) -> None:
-        """Close the WebSocket, with the code of one that is refused."""
+        """Close the WebSocket with the code of a refusal."""
         with suppress(RuntimeError):  # It may be closed already.
             said = "This key was revoked, or has expired."
             await self._send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": said})

@@ -1,4 +1,4 @@
-"""The audit log: who did what, and when. Routes write it, of the API and of pages alike; nothing changes it."""
+"""Audit log: actions with their callers and times. Written by routes of the API and of pages; append-only."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ Action = Literal[
     "signed in",
     "key made",
     "key revoked",
+    "pass made",
+    "pass revoked",
+    "node cordoned",
+    "node opened",
+    "node drained",
     "secret set",
     "secret removed",
     "head moved",
@@ -28,7 +33,7 @@ Action = Literal[
 ]
 ACTIONS: tuple[Action, ...] = get_args(Action)
 _LONGEST = 500
-"""Characters of a subject: names are the clients' to choose."""
+"""Maximum length of a subject: clients choose the names."""
 
 
 class AuditLog:
@@ -39,7 +44,7 @@ class AuditLog:
         self.who = who
 
     def note(self, action: Action, subject: str, **details: Any) -> None:
-        """Write down an action of the caller. `details` are plain data, never secrets."""
+        """Record an action of the caller. `details` are plain data without secrets."""
         row = {
             "id": new_id(),
             "team_id": self.who.team_id,
@@ -61,9 +66,8 @@ def page(
     action: str | None = None,
     key_id: str | None = None,
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return a page of a team's log, the newest first, and how many entries there are.
-
-    `who` is the name of the key that was used; None: no key was needed.
+    """Return a page of a team's log, newest first, and the number of entries.
+    `who` in an entry is the name of the key; None for requests without a key.
     """
     audit, keys = tables.audit, tables.keys
     wanted = [audit.c.team_id == team]

@@ -1,7 +1,6 @@
-"""Bodies of requests, bounded before they are read: by scope, and all of them together.
-
-A body is read whole here, so that what is behind parses nothing that is too large or no text. Uploads that are streamed
-have limits where they are taken in.
+"""Bodies of requests, with limits for a single body, by scope, and for all bodies together.
+This middleware reads whole bodies, so that routes never parse oversized or invalid text. Streamed uploads have limits
+in their routes.
 """
 
 from __future__ import annotations
@@ -12,49 +11,35 @@ from typing import Any
 
 from hud.platform.access.identity import Identity
 from hud.platform.access.middleware import App, Receive, Scope, Send, refuse
+from hud.platform.access.paths import is_inference
 from hud.platform.dashboard.paths import header
 
 WITHOUT_KEY = 64 << 10
 READING = 1 << 20
-INFERENCE = RUNNING = 64 << 20
+INFERENCE = RUNNING = FLEET = 64 << 20
 TRAINING = 512 << 20
-"""Most bytes of one body: without a key, with the scope `read`, `run` (and any inference), and beyond."""
+"""Maximum size of one body in bytes: without a key, with the scope `read`, `run` (and all inference), and higher scopes."""
 TOGETHER = 1 << 30
-"""Most bytes of all bodies that are held at a time; one alone may be as large as its limit."""
+"""Maximum total size of all bodies in memory, in bytes; a single body may always reach its own limit."""
 
-NO_TEXT = "A value of this request holds half of a surrogate pair, which is no character."
+NO_TEXT = "A value of this request holds half of a surrogate pair, which is not a character."
 
 _STREAMED_BELOW = "/uploads/"
 _STREAMED_ENDS = "/telemetry-upload"
-_INFERENCE = (
-    "/chat/completions",
-    "/completions",
-    "/messages",
-    "/responses",
-    "/embeddings",
-    "/v1/chat/",
-    "/v1/completions",
-    "/v1/messages",
-    "/v1/responses",
-    "/v1/embeddings",
-    "/v1beta/",
-    "/v1alpha/",
-)
-"""Paths of the gateway, which reads JSON itself and answers in the dialect of its caller."""
 _ROWS = "/v2/tasks/upload"
-"""Looks through its rows itself, and names the one that is no text."""
+"""Path of the task upload, which checks its rows itself and names an invalid one."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPES = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
     re.DOTALL,
 )
-"""The escapes of JSON, whole surrogate pairs first."""
+"""Escapes of JSON, complete surrogate pairs first."""
 _LONG = 1 << 20
-"""Bytes from which on a body is looked through beside the loop."""
+"""Size in bytes above which a body is checked in a thread, off the event loop."""
 
 
 class Bodies:
-    """Reads the body of each request, and answers 400, 413 or 503 for one that is no text, too large, or too much now."""
+    """Middleware that reads request bodies: 400 for invalid text, 413 for an oversized body, 503 when memory is full."""
 
     def __init__(self, app: App, *, keys: bool) -> None:
         self.app = app
@@ -85,25 +70,27 @@ class Bodies:
             return WITHOUT_KEY
         if is_inference(scope["path"]):
             return INFERENCE if who.may("run") else READING
+        if who.worker and who.key_id is not None:
+            return FLEET
         if who.worker or who.may("train"):
             return TRAINING
         return RUNNING if who.may("run") else READING
 
 
 class _Held:
-    """The body of one request."""
+    """Body of one request."""
 
     def __init__(self, bodies: Bodies) -> None:
         self.bodies = bodies
         self.size = 0
         self.body = b""
         self.gone = False
-        """True where the client went away before its body was whole."""
+        """True if the client disconnected before the end of its body."""
 
     async def read(
         self, scope: Scope, receive: Receive, most: int
     ) -> tuple[int, str, dict[str, str]] | None:
-        """Read the body; returns why it is refused."""
+        """Read the body. Returns the reason to refuse it, or None."""
         if _declared(scope) > most:
             return _too_large(most)
         parts: list[bytes] = []
@@ -118,7 +105,7 @@ class _Held:
             if self.size > most:
                 return _too_large(most)
             if self.bodies.held > TOGETHER and self.bodies.held > self.size:
-                said = "The requests on their way fill the memory; send this one again."
+                said = "The bodies of concurrent requests fill the memory; send this one again."
                 return 503, said, {"retry-after": "1"}
             parts.append(part)
             if not message.get("more_body"):
@@ -133,7 +120,7 @@ class _Held:
         return None
 
     def replay(self, receive: Receive) -> Receive:
-        """Return the `receive` of an application that gets the body in one piece."""
+        """Return an ASGI `receive` that passes the body on in one message."""
         told = False
 
         async def replayed() -> dict[str, Any]:
@@ -146,15 +133,9 @@ class _Held:
         return replayed
 
 
-def is_inference(path: str) -> bool:
-    """True for paths of the gateway."""
-    return path.startswith(_INFERENCE) or ("/models/" in path and ":" in path)
-
-
 def json_problem(body: bytes) -> str | None:
-    """Return why JSON is no text that can be kept: other encodings than UTF-8, and halves of surrogate pairs.
-
-    Python's reader takes both, and neither a database nor an answer can hold the text that it makes of them.
+    """Return the reason why JSON cannot be stored: another encoding than UTF-8, or half of a surrogate pair.
+    Python's parser accepts both, but the resulting text can be neither stored nor encoded in a response.
     """
     if b"\0" in body:
         return "The body is JSON that is not encoded as UTF-8."

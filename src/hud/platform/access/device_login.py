@@ -1,4 +1,4 @@
-"""Logging a device in (RFC 8628): it shows a code, a person confirms it with a key of his, it gets a key of its own."""
+"""Device login (RFC 8628): the device shows a code, a user confirms it with a key, and the device receives its own key."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from hud.platform.store import Store, tables
 EXPIRES_SECONDS = 600
 INTERVAL_SECONDS = 5
 MOST_OPEN = 1_000
-"""Logins that are on their way at a time."""
+"""Maximum number of open logins."""
 _LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
-"""No vowels, so that no words come up, and nothing that looks like something else."""
+"""Alphabet of codes: no vowels, to avoid words, and no characters that look alike."""
 
 Refusal = Literal["authorization_pending", "slow_down", "access_denied", "expired_token"]
 
 
 @dataclass(frozen=True)
 class Begun:
-    """Codes of a login that began: the device polls with one, and shows the other."""
+    """Codes of an open login: the device polls with `device_code` and displays `user_code`."""
 
     device_code: str
     user_code: str
 
 
 class DeviceLogins:
-    """The logins that are on their way."""
+    """Open logins."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self.store = store
         self.keys = keys
 
     def begin(self, client_name: str) -> Begun:
-        """Start a login. Raises `TooManyRequests` where many are open."""
+        """Start a login. Raises `TooManyRequests` beyond `MOST_OPEN` open logins."""
         letters = "".join(secrets.choice(_LETTERS) for _ in range(8))
         begun = Begun(secrets.token_urlsafe(32), f"{letters[:4]}-{letters[4:]}")
         now = datetime.now(UTC)
@@ -68,7 +68,7 @@ class DeviceLogins:
         return begun
 
     def client_name(self, user_code: str) -> str:
-        """Return the name of the device that shows a code. Raises `NotFoundError` for a code that is not open."""
+        """Return the device name of a code. Raises `NotFoundError` for an unknown, used or expired code."""
         logins = tables.device_logins
         row = self.store.row(sa.select(logins).where(logins.c.user_code == _code(user_code)))
         if row is None or row.status != "pending" or row.expires_at < datetime.now(UTC):
@@ -86,7 +86,7 @@ class DeviceLogins:
         )
 
     def collect(self, device_code: str) -> tuple[Key, str] | Refusal:
-        """Return a new key and its secret, once, when the login was confirmed; otherwise why not."""
+        """Return a new key and its secret, once, after the login was confirmed; otherwise the reason."""
         logins = tables.device_logins
         now = datetime.now(UTC)
         mine = logins.c.digest == digest(device_code)
@@ -102,7 +102,7 @@ class DeviceLogins:
                 )
                 connection.execute(sa.update(logins).where(mine).values(polled_at=now))
                 return "slow_down" if fast else "authorization_pending"
-            # Deleting it is what makes the key be given out once.
+            # The row is deleted so that the key is issued once.
             gone = connection.execute(sa.delete(logins).where(mine)).rowcount
         if gone != 1:
             return "access_denied"
@@ -110,6 +110,6 @@ class DeviceLogins:
 
 
 def _code(user_code: str) -> str:
-    """Return a code as it is stored, however it was typed."""
+    """Return a typed code in its stored form."""
     letters = "".join(letter for letter in user_code.upper() if letter.isalpha())
     return f"{letters[:4]}-{letters[4:]}"

@@ -1,10 +1,10 @@
-"""The identity of a request: a team, a key and its permissions. Routes ask `caller`; nothing below the routes knows of requests."""
+"""Identity of a request: team, key and permissions. Routes use `caller`; code below the routes does not read requests."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from starlette.requests import HTTPConnection
 
@@ -12,10 +12,12 @@ from hud.errors import PlatformError
 from hud.platform.store.tables import LOCAL_TEAM
 
 Scope = Literal["read", "run", "train", "admin"]
-"""`read`: look at everything of the team. `run`: inference, rollouts, telemetry, tasksets. `train`: training, forks,
-heads, deploys. `admin`: keys. Each holds those before it."""
+"""`read`: all data of the team. `run`: inference, rollouts, telemetry, tasksets. `train`: training, forks,
+heads, deploys. `admin`: keys. Each scope includes the earlier ones."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+FLEET: Final = "fleet"
+"""The one scope of a pass, with which a worker joins the fleet; it holds no other, and no other holds it."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +29,21 @@ class Identity:
     key_id: str | None = None
     user_id: str | None = None
     worker: bool = False
-    """True for the server's own rollout workers, who take work of every team and may do nothing else."""
+    """True for workers of the fleet, which take rollouts and have no other permission: with a key (a pass) those of its team,
+    without one, as the server's own workers, those of every team."""
+    inference_only: bool = False
+    """True for the pass of one rollout, which permits inference alone."""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     limits_id: str | None = None
-    """The key whose limits are used up by this one's requests; None: its own."""
+    """Key whose limits this identity's requests count against; None: its own."""
 
     def may(self, scope: Scope) -> bool:
-        """True where one of the scopes held includes `scope`."""
+        """Return True if one of the identity's scopes includes `scope`."""
         return any(SCOPES.index(held) >= SCOPES.index(scope) for held in self.scopes)
 
     def require(self, scope: Scope) -> None:
-        """Raise `PlatformError` 403 where the key lacks the scope."""
+        """Raise `PlatformError` 403 if the key lacks the scope."""
         if not self.may(scope):
             raise PlatformError(
                 f"This key lacks the scope {scope!r}. Ask an admin of your team for one: hud keys create NAME --scope {scope}",
@@ -47,17 +52,17 @@ class Identity:
 
 
 LOCAL = Identity(team_id=LOCAL_TEAM, scopes=frozenset({"admin"}), user_id=LOCAL_TEAM)
-"""The identity of the embedded platform's user: it has no keys."""
+"""Identity of the user of an embedded platform, which has no keys."""
 
 
 def caller(request: HTTPConnection) -> Identity:
-    """Return who asks; the middleware of a server with keys has refused whoever has none."""
+    """Return the identity of a request. On a server with keys, the middleware has refused requests without one."""
     found: Identity = getattr(request.state, "identity", LOCAL)
     return found
 
 
 def needs(scope: Scope) -> Callable[[HTTPConnection], Awaitable[None]]:
-    """A dependency that refuses callers without `scope` with status 403."""
+    """Return a dependency that refuses callers without `scope` with status 403."""
 
     # Asynchronous: FastAPI would send a plain function to another thread.
     async def check(request: HTTPConnection) -> None:

@@ -1,4 +1,4 @@
-"""Keys: made once, shown once, stored as a digest, looked up on every request."""
+"""API keys: the secret is shown once, stored as a digest, and looked up on every request."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError, PlatformError, UsageError
-from hud.platform.access.identity import SCOPES, Identity, Scope
+from hud.platform.access.identity import FLEET, SCOPES, Identity, Scope
 from hud.platform.store import Store, tables
 from hud.trace import dashed, new_id, plain
 
 PREFIX = "hud_"
 CACHE_SECONDS = 1.0
-"""Seconds for which a revocation by another process may go unnoticed here."""
+"""Lifetime of cached keys, in seconds: the maximum delay of a revocation by another process."""
 USED_EVERY_SECONDS = 60.0
 """Resolution of `last_used_at`, in seconds."""
 _MOST_CACHED = 10_000
@@ -36,8 +36,8 @@ class Key:
     user_id: str
     name: str
     start: str
-    """The first characters of the secret, to tell keys apart."""
-    scopes: tuple[Scope, ...]
+    """First characters of the secret, to distinguish keys."""
+    scopes: tuple[Scope | Literal["fleet"], ...]
     requests_per_minute: int | None
     tokens_per_minute: int | None
     created_at: datetime
@@ -45,23 +45,29 @@ class Key:
     last_used_at: datetime | None
     revoked_at: datetime | None
     parent_id: str | None = None
-    """For a login: the key that confirmed it; this key ends with it."""
+    """For a login: the key that confirmed it, with which this key expires."""
     limits_id: str | None = None
-    """The first of its parents, whose limits its requests use up."""
+    """Topmost parent, whose limits its requests count against."""
 
     @property
     def valid(self) -> bool:
-        """True while it opens anything."""
+        """True unless the key is revoked or expired."""
         return self.revoked_at is None and (
             self.expires_at is None or self.expires_at > datetime.now(UTC)
         )
 
     @property
+    def is_pass(self) -> bool:
+        """True for a pass of the fleet."""
+        return FLEET in self.scopes
+
+    @property
     def identity(self) -> Identity:
-        """The identity of requests with this key."""
+        """Identity of requests with this key."""
         return Identity(
             team_id=self.team_id,
-            scopes=frozenset(self.scopes),
+            scopes=frozenset(scope for scope in self.scopes if scope != "fleet"),
+            worker=self.is_pass,
             key_id=self.id,
             user_id=self.user_id,
             requests_per_minute=self.requests_per_minute,
@@ -70,11 +76,11 @@ class Key:
         )
 
     def noted(self) -> dict[str, Any]:
-        """The key's fields in the audit log."""
+        """Fields of the key in the audit log."""
         return {"key_id": self.id, "scopes": list(self.scopes), "team_id": self.team_id}
 
     def shown(self) -> dict[str, Any]:
-        """The key as routes answer it."""
+        """Fields of the key in responses of routes."""
         moments = ("created_at", "expires_at", "last_used_at", "revoked_at")
         shown = {name: getattr(self, name) for name in moments}
         return {
@@ -91,7 +97,7 @@ class Key:
 
 
 class Keys:
-    """The keys of one store. Looking one up costs a hash and, at most once a second, a query."""
+    """Keys of one store. A lookup costs a hash and, at most once a second for each key, a query."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -104,21 +110,20 @@ class Keys:
         name: str,
         team_id: str,
         *,
-        scopes: Sequence[Scope] = ("train",),
+        scopes: Sequence[Scope | Literal["fleet"]] = ("train",),
         expires_in: float | None = None,
         requests_per_minute: int | None = None,
         tokens_per_minute: int | None = None,
         maker: Key | None = None,
     ) -> tuple[Key, str]:
-        """Make a key; returns it and its secret, which is stored nowhere. `expires_in` is in seconds.
-
-        It lives no longer than `maker` and has limits no higher. Raises `PlatformError` 403 where more is asked
-        for, `UsageError` for an empty name, unknown or no scopes, and limits that are not positive.
+        """Create a key; returns it and its secret, which is not stored. `expires_in` is in seconds.
+        Lifetime and limits cannot exceed those of `maker`: `PlatformError` 403. Raises `UsageError` for an empty name,
+        unknown or no scopes, and limits that are not positive.
         """
         if not name.strip():
-            raise UsageError("A key needs a name that says what it is for.")
+            raise UsageError("A key needs a name that describes its purpose.")
         unknown = [scope for scope in scopes if scope not in SCOPES]
-        if unknown or not scopes:
+        if (unknown or not scopes) and tuple(scopes) != (FLEET,):
             raise UsageError(
                 f"There is no scope {unknown[0] if unknown else ''!r}; there are {', '.join(SCOPES)}."
             )
@@ -148,10 +153,10 @@ class Keys:
             )
 
     def mint_like(self, key_id: str, name: str) -> tuple[Key, str] | None:
-        """Make a key that can do what another one can, and ends with it; None where that one is worth nothing."""
+        """Create a key with the permissions and the expiry of another one; None if that one is no longer valid."""
         keys = tables.keys
         with self.store.begin() as connection:
-            # Locked: one that is being revoked must not have a child that is not.
+            # Locked: a key that is revoked concurrently must not get a valid child.
             row = connection.execute(
                 sa.select(keys).where(keys.c.id == key_id).with_for_update()
             ).one_or_none()
@@ -171,7 +176,7 @@ class Keys:
             )
 
     def find(self, secret: str) -> Key | None:
-        """Return the valid key that `secret` is, or None."""
+        """Return the valid key with this secret, or None."""
         wanted = digest(secret)
         now = time.monotonic()
         cached = self._cache.get(wanted)
@@ -190,30 +195,29 @@ class Keys:
         return key
 
     def cached(self, secret: str) -> Key | None:
-        """Return the key if it was looked up a moment ago; no query."""
+        """Return the key from the cache, without a query; None if it is not cached."""
         found = self._cache.get(digest(secret))
         if found is None or found[0] < time.monotonic():
             return None
         return found[1] if found[1] is not None and found[1].valid else None
 
     def by_id(self, key_id: str) -> Key | None:
-        """Return the key with this id; it may open nothing any more."""
+        """Return the key with this id, valid or not."""
         keys = tables.keys
         with self.store.read() as connection:
             row = connection.execute(sa.select(keys).where(keys.c.id == key_id)).one_or_none()
             return None if row is None else _with_limits(connection, _key(row))
 
     def list(self, team_id: str) -> list[Key]:
-        """Return a team's keys, newest first; those that open nothing any more are among them."""
+        """Return a team's keys, newest first, including revoked and expired ones."""
         keys = tables.keys
         query = sa.select(keys).where(keys.c.team_id == team_id)
         rows = self.store.rows(query.order_by(keys.c.created_at.desc(), keys.c.id))
         return [_key(row) for row in rows]
 
     def revoke(self, team_id: str, reference: str) -> Key:
-        """Make a key, named by id, start of an id, or name, open nothing any more; at once in this process.
-
-        Keys of logins that it confirmed end with it. Raises `NotFoundError` unless exactly one matches.
+        """Revoke a key by id, start of an id, or name; effective immediately in this process.
+        Keys of logins that it confirmed are revoked as well. Raises `NotFoundError` unless exactly one key matches.
         """
         wanted = plain(reference)
         known = [key for key in self.list(team_id) if key.revoked_at is None]
@@ -243,7 +247,7 @@ class Keys:
         return next(key for key in self.list(team_id) if key.id == found[0].id)
 
     def any(self) -> bool:
-        """True where there is a key that opens something."""
+        """Return True if there is a valid key."""
         rows = self.store.rows(sa.select(tables.keys).where(tables.keys.c.revoked_at.is_(None)))
         return any(_key(row).valid for row in rows)
 
@@ -251,8 +255,8 @@ class Keys:
         keys = tables.keys
         with self.store.read() as connection:
             row = connection.execute(sa.select(keys).where(keys.c.digest == wanted)).one_or_none()
-            # The index found it by comparing digests of what was sent, which tell nothing of the secret; the last
-            # comparison takes the same time wherever they differ.
+            # The index compares digests of the request's secret, so its timing reveals nothing about the stored one; the
+            # last comparison takes constant time.
             if row is None or not hmac.compare_digest(row.digest, wanted):
                 return None
             return _with_limits(connection, _key(row))
@@ -263,7 +267,7 @@ class Keys:
 
 
 def digest(secret: str) -> str:
-    """Return what is stored of a secret. It is 256 random bits: a slow hash would protect nothing more."""
+    """Return the stored digest of a secret. Secrets are 256 random bits: a slow hash would add no protection."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -283,7 +287,7 @@ def _insert(connection: sa.Connection, **values: Any) -> tuple[Key, str]:
 
 
 def _with_limits(connection: sa.Connection, key: Key) -> Key:
-    """Return a key with the first of its parents."""
+    """Return a key with `limits_id` set to its topmost parent."""
     keys, first, above = tables.keys, None, key.parent_id
     while above is not None:
         first = above
@@ -296,11 +300,13 @@ _Bound = TypeVar("_Bound", int, datetime)
 
 
 def _within(what: str, asked: _Bound | None, most: _Bound | None) -> _Bound | None:
-    """Return a bound of a new key, within its maker's."""
+    """Return a limit of a new key. Raises `PlatformError` 403 if it exceeds its maker's."""
     if most is None or asked is None:
         return asked if most is None else most
     if asked > most:
-        raise PlatformError(f"Your own key bounds those that it makes: {what} {most} at most.", 403)
+        raise PlatformError(
+            f"A new key cannot exceed your own key's limits: {what} {most} at most.", 403
+        )
     return asked
 
 

@@ -1,6 +1,5 @@
-"""Limits of keys: requests and tokens a minute, as buckets that fill steadily.
-
-Counted in this process: several servers on one store each grant the limit.
+"""Rate limits of keys: requests and tokens a minute, as token buckets.
+Counted in this process: each of several servers on one store grants the full limit.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from hud.errors import HudError
 from hud.platform.access.identity import Identity
 
 _MOST_VISITORS = 10_000
-"""Addresses that are remembered; beyond them the one that was idle longest is forgotten."""
+"""Maximum number of tracked addresses; the least recently used one is dropped first."""
 
 
 class TooManyRequests(HudError):
-    """A key asked for more than its limit; `retry_after` is in seconds."""
+    """A key exceeded its limit; `retry_after` is in seconds."""
 
     status = 429
 
@@ -30,7 +29,7 @@ class TooManyRequests(HudError):
 
 
 class _Buckets:
-    """Buckets of requests or tokens that hold a minute's worth and fill steadily; the `most` used last are remembered."""
+    """Token buckets that hold a minute's limit and refill continuously; the `most` recently used ones are tracked."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most: float = math.inf) -> None:
         self._clock, self._most = clock, most
@@ -52,7 +51,7 @@ class Limits(_Buckets):
     """Buckets of all keys that have limits."""
 
     def admit(self, who: Identity) -> None:
-        """Count a request; raises `TooManyRequests` where the key has none, or no tokens, left."""
+        """Count a request. Raises `TooManyRequests` if the key has no requests or tokens left."""
         if who.key_id is None:
             return
         key = who.limits_id or who.key_id
@@ -67,7 +66,7 @@ class Limits(_Buckets):
             self._set((key, "requests"), left - 1)
 
     def charge(self, who: Identity, tokens: int) -> None:
-        """Take tokens that a request cost; what it owes delays the key's next request."""
+        """Subtract the tokens that a request used; a negative balance delays the key's next request."""
         if who.key_id is not None and who.tokens_per_minute is not None:
             bucket = (who.limits_id or who.key_id, "tokens")
             self._set(bucket, self._left(bucket, who.tokens_per_minute) - tokens)
@@ -80,25 +79,25 @@ class Limits(_Buckets):
 
 
 class Visitors(_Buckets):
-    """Requests without a key, limited by the address they come from."""
+    """Rate limits of requests without a key, by client address."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock, _MOST_VISITORS)
 
     def admit(self, address: str, kind: str, per_minute: int) -> None:
-        """Count a request; raises `TooManyRequests` where its address has made too many of its kind."""
+        """Count a request. Raises `TooManyRequests` if its address has exceeded the limit of this kind."""
         bucket = (_network(address), kind)
         left = self._left(bucket, per_minute)
         self._set(bucket, left - 1 if left >= 1 else left)
         if left < 1:
             raise TooManyRequests(
-                f"Without a key, {per_minute} such requests a minute are answered for each address. Wait a moment.",
+                f"Without a key, each address may send {per_minute} such requests a minute. Wait a moment.",
                 retry_after=(1 - left) * 60.0 / per_minute,
             )
 
 
 def _network(address: str) -> str:
-    """Return what one visitor can choose his address from: a /64 of IPv6, which is what one connection is given."""
+    """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 address."""
     try:
         found = ip_address(address)
     except ValueError:

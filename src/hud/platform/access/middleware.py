@@ -1,4 +1,4 @@
-"""The door: who has no key does not come in. Plain ASGI, for HTTP and WebSockets alike."""
+"""Authentication middleware: refuses requests without a valid key. Plain ASGI, for HTTP and WebSockets."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits
 from hud.platform.access.passes import PREFIX, Passes
+from hud.platform.access.paths import refusal
 from hud.platform.access.web_sessions import COOKIE, WebSessions
 from hud.platform.dashboard.paths import cookie, header, is_open_page, is_page, wants_page
 
@@ -29,13 +30,13 @@ OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/docs/mcp", "/openapi.json"
 OPEN_BELOW = ("/auth/device", "/uploads/", "/sdk-events/", "/v3/api/sdk-events/")
 """Paths that need no key: health, documentation, login, uploads whose URL is signed, and usage events, which are dropped."""
 _EVENTS = "/events/"
-"""Pages' streams of events."""
+"""Path prefix of the pages' event streams."""
 NO_KEY = "This request carries no key."
 _KINDS = {401: "authentication_error", 429: "rate_limit_error", 503: "overloaded_error"}
 
 
 class Door:
-    """Sets `scope["state"]["identity"]`, or answers 401 or 429. Cookies open pages, and nothing else."""
+    """Sets `scope["state"]["identity"]`, or responds with 401 or 429. Cookies are accepted for pages only."""
 
     def __init__(
         self, app: App, keys: Keys, passes: Passes, limits: Limits, sessions: WebSessions
@@ -58,12 +59,16 @@ class Door:
             who = await self._identify(secret) if secret else None
             if who is not None:
                 self.limits.admit(who)
-        except HudError as error:  # The store does not answer, or the key has used up its limits.
+        except HudError as error:  # The store is unavailable, or the key has used up its limits.
             await refuse_error(scope, send, error)
             return
         if who is None:
             detail = "This key is unknown, expired or revoked." if secret else NO_KEY
             await refuse(scope, send, 401, detail, {"www-authenticate": "Bearer"})
+            return
+        bounds = refusal(who, scope["path"])
+        if bounds is not None:
+            await refuse(scope, send, 403, bounds, {})
             return
         scope.setdefault("state", {})["identity"] = who
         if secret is None or secret.startswith(PREFIX):
@@ -79,7 +84,7 @@ class Door:
     async def _admit(
         self, admission: Admission, scope: Scope, receive: Receive, send: Send
     ) -> None:
-        """Have a request answered for as long as its key is worth something."""
+        """Serve a request for as long as its key is valid."""
         socket = scope["type"] == "websocket"
         may_be_silent = socket or scope["path"].startswith(_EVENTS)
         passed = send if socket else admission.send
@@ -97,10 +102,10 @@ class Door:
             await refuse_error(scope, admission.send, KeyEndedError())
         elif is_page(scope):
             await admission.send({"type": "http.response.body", "body": b""})
-        # Another answer breaks off: nothing else tells a client of it that this is not all.
+        # Aborts the connection, which is the client's only sign of an incomplete response.
 
     async def _show(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a browser in by its cookie, or send it to where it gets one."""
+        """Serve a page to a browser with a valid cookie, or redirect it to the sign-in page."""
         secret = cookie(scope, COOKIE)
         try:
             who = await asyncio.to_thread(self.sessions.find, secret) if secret else None
@@ -134,7 +139,7 @@ def is_open(path: str) -> bool:
 
 
 def secret_of(scope: Scope) -> str | None:
-    """Return the key that a request carries, in any of the places where clients put it."""
+    """Return the key of a request, from any header or parameter in which clients send it."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             kind, _, secret = value.decode("latin-1").partition(" ")
@@ -156,7 +161,7 @@ async def _send_to_signin(scope: Scope, send: Send) -> None:
     query = scope["query_string"].decode("latin-1")
     wanted = scope["path"] + (f"?{query}" if query else "")
     place = f"/signin?next={quote(wanted, safe='/')}" if scope["method"] == "GET" else "/signin"
-    # Within a page, the browser would follow a redirect and put the sign-in form where a table was.
+    # For a fragment of a page, the browser would follow a redirect and insert the sign-in form into the page.
     inside = bool(header(scope, b"hx-request"))
     headers = {"hx-redirect": "/signin"} if inside else {"location": place}
     await _send(send, 401 if inside else 303, b"", headers)
@@ -164,7 +169,7 @@ async def _send_to_signin(scope: Scope, send: Send) -> None:
 
 @asynccontextmanager
 async def _watched(admission: Admission, watched: bool) -> AsyncIterator[None]:
-    """Cancel what is done here when the key ends, if it is `watched`."""
+    """Cancel the block when the key is no longer valid, if `watched`."""
     if not watched:
         yield
         return
@@ -189,12 +194,12 @@ async def _watched(admission: Admission, watched: bool) -> AsyncIterator[None]:
 
 
 async def refuse_error(scope: Scope, send: Send, error: HudError) -> None:
-    """Answer with the sentence and the status of an error."""
+    """Respond with the sentence and the status of an error."""
     await refuse(scope, send, error.status, str(error), retry_headers(error))
 
 
 def retry_headers(error: HudError) -> dict[str, str]:
-    """Return the headers that say when to send a request again, where an error knows."""
+    """Return the `Retry-After` header of an error that has one."""
     wait: float | None = getattr(error, "retry_after", None)
     return {} if wait is None else {"retry-after": str(max(1, math.ceil(wait)))}
 
@@ -203,11 +208,11 @@ async def refuse(
     scope: Scope, send: Send, status: int, detail: str, headers: dict[str, str]
 ) -> None:
     if scope["type"] == "websocket":
-        # Accepted first: before, a server can only answer 403, and the code is what clients of build logs know.
+        # Accepted first: before, a server can only respond with 403, and clients of build logs expect the close code.
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": detail[:120]})
         return
-    # Each dialect of the gateway finds its own: `detail` is ours, `error` everybody's.
+    # `detail` is this platform's field; `error` is common to the gateway's dialects.
     kind = _KINDS.get(status, "invalid_request_error")
     body = orjson.dumps({"detail": detail, "error": {"message": detail, "type": kind}})
     await _send(send, status, body, {**headers, "content-type": "application/json"})

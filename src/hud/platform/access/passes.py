@@ -1,4 +1,4 @@
-"""Passes: credentials that the server gives its own workers. Signed, short-lived, and stored nowhere."""
+"""Passes: signed, short-lived credentials of the server's own workers; not stored."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ PREFIX = "hudpass_"
 
 
 class Passes:
-    """Makes and reads the passes of one `HUD_HOME`, whose signing key lies there, readable by the server alone."""
+    """Signs and verifies the passes of one `HUD_HOME`, which holds the signing key, readable by the server only."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self._key: bytes | None = None
 
     def make(self, who: Identity, seconds: float) -> str:
-        """Return a pass that lets its holder act as `who` for a while."""
+        """Return a pass with the permissions of `who`, valid for `seconds`."""
         content = {**vars(who), "scopes": sorted(who.scopes), "until": time.time() + seconds}
         body = base64.urlsafe_b64encode(orjson.dumps(content)).decode().rstrip("=")
         return f"{PREFIX}{body}.{self.sign(body)}"
 
     def read(self, text: str) -> Identity | None:
-        """Return who holds a pass; None for one that is not ours or no longer valid."""
+        """Return the identity of a pass; None for an invalid or expired one."""
         body, _, signature = text.removeprefix(PREFIX).partition(".")
-        # As bytes: of text, only ASCII can be compared.
+        # As bytes: `compare_digest` accepts only ASCII text.
         if not hmac.compare_digest(self.sign(body).encode(), signature.encode("utf-8", "replace")):
             return None
         content = orjson.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
@@ -57,7 +57,7 @@ class Passes:
 
 
 def _write_once(path: Path, content: bytes) -> None:
-    """Write a file whole, or leave the one that somebody else wrote first."""
+    """Write a file atomically, unless another process has written it already."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(handle, "wb") as file:

@@ -15,32 +15,32 @@ from hud.platform.store import Store, tables
 from hud.trace import dashed, is_id, new_id, plain
 
 DEFAULT = "default"
-"""Name of the first team, whose things are those of the machine's own user, and of every team's first project."""
+"""Name of the first team, which owns the data of the local user, and of every team's first project."""
 
 
 @dataclass(frozen=True)
 class Team:
-    """People who share everything."""
+    """Users with shared data."""
 
     id: str
     name: str
 
 
 class Teams:
-    """The teams of one store."""
+    """Teams of one store."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def all(self) -> list[Team]:
-        """Return every team, the first one first."""
+        """Return every team, the default one first."""
         teams = tables.teams
         rows = self.store.rows(sa.select(teams).order_by(teams.c.created_at, teams.c.id))
         known = [Team(row.id, row.name) for row in rows]
         return known if any(team.name == DEFAULT for team in known) else [self.default(), *known]
 
     def default(self) -> Team:
-        """Return the first team; what was made on this machine without a server is its own."""
+        """Return the first team, which owns everything created on this machine without a server."""
         return self._ensure(tables.LOCAL_TEAM, DEFAULT)
 
     def find(self, name: str) -> Team:
@@ -51,7 +51,7 @@ class Teams:
         raise NotFoundError(f"There is no team {name!r}.")
 
     def find_or_create(self, name: str) -> Team:
-        """Return the team of this name; a new one where there is none. Raises `UsageError` for an empty name."""
+        """Return the team with this name, created if necessary. Raises `UsageError` for an empty name."""
         if not name.strip():
             raise UsageError("A team needs a name.")
         try:
@@ -60,7 +60,7 @@ class Teams:
             return self._ensure(new_id(), name.strip())
 
     def for_key_of(self, own: str, name: str | None) -> str:
-        """Return the id of the team that a new key is for, where an admin of team `own` makes it.
+        """Return the id of the team of a new key that an admin of team `own` creates.
 
         Raises `PlatformError` 403 for a key of another team, unless `own` is the first one.
         """
@@ -75,21 +75,21 @@ class Teams:
     def _ensure(self, identifier: str, name: str) -> Team:
         row = {"id": identifier, "name": name, "created_at": datetime.now(UTC)}
         teams = tables.teams
-        with suppress(IntegrityError):  # Another request made it meanwhile.
+        with suppress(IntegrityError):  # A concurrent request created it.
             self.store.write(sa.insert(teams).values(**row))
         (found,) = self.store.rows(sa.select(teams).where(teams.c.name == name))
         return Team(found.id, found.name)
 
 
 class Projects:
-    """The projects of one team. They order tasksets and environments; they separate nobody."""
+    """Projects of one team: groups of tasksets and environments, without access control."""
 
     def __init__(self, store: Store, team: str) -> None:
         self.store = store
         self.team = team
 
     def page(self, search: str | None, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
-        """Return a page of projects, the default one first, and how many there are."""
+        """Return a page of projects, the default one first, and their total number."""
         self._default()
         projects = tables.projects
         query = sa.select(projects).where(projects.c.team_id == self.team)
@@ -110,7 +110,7 @@ class Projects:
         return _shown(row)
 
     def create(self, name: str, description: str) -> dict[str, Any]:
-        """Make a project. Raises `UsageError` without a name, `ConflictError` where the name is taken."""
+        """Create a project. Raises `UsageError` without a name, `ConflictError` if the name is taken."""
         if not name.strip():
             raise UsageError("A project needs a name.")
         self._default()

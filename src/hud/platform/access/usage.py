@@ -21,22 +21,22 @@ MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 
 @dataclass(frozen=True)
 class Use:
-    """Requests and tokens: in the last minute, to which limits apply, and in the last 24 hours."""
+    """Requests and tokens of the last minute, the period of limits, and of the last 24 hours."""
 
     requests_minute: int = 0
     tokens_minute: int = 0
     requests_day: int = 0
     tokens_day: int = 0
     cost_day: float = 0.0
-    """US dollars, as far as prices are known."""
+    """US dollars, for models with known prices."""
 
     def shown(self) -> dict[str, Any]:
-        """Plain data."""
+        """Usage as plain data."""
         return asdict(self)
 
 
 def use_by_key(store: Store, team: str) -> dict[str | None, Use]:
-    """Return what each key of a team used; None stands for what no key was needed for."""
+    """Return the usage of each key of a team, by key id; None: requests without a key."""
     requests, now = tables.requests, datetime.now(UTC)
     tokens = requests.c.prompt_tokens + requests.c.completion_tokens
     in_minute = requests.c.created_at >= now - MINUTE
@@ -56,9 +56,8 @@ def use_by_key(store: Store, team: str) -> dict[str | None, Use]:
 
 
 def team_use(store: Store, keys: Keys, sessions: RuntimeSessions, team: str) -> dict[str, Any]:
-    """Return what a team uses: keys, environments and rollouts that run, and what it asked of models in 24 hours.
-
-    `environments_most` is how many environments the team may have running here at a time.
+    """Return a team's usage: keys, running environments and rollouts, and requests to models in the last 24 hours.
+    `environments_most` is the maximum number of concurrent environments of the team on this server.
     """
     rollouts = Rollouts(store)
     used = use_by_key(store, team).values()

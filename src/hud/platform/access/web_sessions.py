@@ -1,4 +1,4 @@
-"""Sessions of browsers: who showed a key at `/signin` holds a cookie, which opens pages and dies with the key."""
+"""Browser sessions: signing in with a key sets a cookie, which is valid for pages and expires with the key."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LIFETIME = timedelta(days=14)
 
 
 class WebSessions:
-    """The sessions of one store, of which it holds digests only."""
+    """Sessions of one store, which holds only digests of their secrets."""
 
     def __init__(self, store: Store, keys: Keys) -> None:
         self.store = store
         self.keys = keys
 
     def begin(self, key: Key) -> str:
-        """Return the secret of a new session, for the cookie. Sessions that are over are forgotten."""
+        """Start a session and return its secret for the cookie. Deletes expired sessions."""
         secret = secrets.token_urlsafe(32)
         sessions, now = tables.web_sessions, datetime.now(UTC)
         row = {"key_id": key.id, "created_at": now, "expires_at": now + LIFETIME}
@@ -33,7 +33,7 @@ class WebSessions:
         return secret
 
     def find(self, secret: str) -> Identity | None:
-        """Return who holds a session; None where it is over, or its key is."""
+        """Return the identity of a session; None if the session or its key is no longer valid."""
         if not secret:
             return None
         sessions = tables.web_sessions

@@ -1,1 +1,1 @@
-"""Human baselines: people take tasks in the browser, and their scores are kept beside the models'."""
+"""Human baselines: people play tasks in the browser, and their scores are stored for comparison with models."""

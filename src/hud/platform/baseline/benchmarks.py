@@ -1,4 +1,4 @@
-"""Benchmarks at the dashboard of this machine: offered as a taskset, and people's runs read back as baseline results."""
+"""Benchmarks on the local dashboard: offered as a taskset, with people's runs read back as baseline results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hud.trace import new_id, plain
 
 
 def offer(store: Store, home: Path, name: str, tasks: Iterable[Task]) -> str:
-    """Have tasks there as the taskset `name`, and their environments as builds; returns the taskset's id."""
+    """Register tasks as the taskset `name`, and their environments as builds; returns the taskset's id."""
     rows = []
     for task in tasks:
         environment = task.environment
@@ -39,7 +39,7 @@ def offer(store: Store, home: Path, name: str, tasks: Iterable[Task]) -> str:
 def results(
     store: Store, benchmark: Benchmark, taskset_id: str, person: str, since: datetime
 ) -> list[PersonResult]:
-    """Return the runs of people on an offered taskset that began after a moment and have a score, oldest first."""
+    """Return people's runs with a score on an offered taskset that began at `since` or later, oldest first."""
     found = [
         PersonResult(
             task=slug,
@@ -60,7 +60,7 @@ def results(
 
 
 def _have_build(store: Store, home: Path, name: str, source: Path) -> None:
-    """Have an installed environment there as a build: its folder is linked, nothing is copied."""
+    """Register an installed environment as a build; its folder is linked, not copied."""
     folder = home / "environments" / f"installed-{name}"
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "source"

@@ -1,4 +1,4 @@
-"""Jobs of human baselines: one for each person and version of a taskset, marked as such, to which every task adds a run."""
+"""Jobs of human baselines: one for each person and version of a taskset, with a run for each task played."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from hud.platform.store.queries import as_dict
 from hud.trace import plain
 
 MARK = "human"
-"""The value of `extra["baseline"]` of such a job."""
+"""Value of `extra["baseline"]` in jobs of human baselines."""
 _NAMES = uuid.UUID("6c1f3a52-0f0e-4a63-9a52-1d6f5a7e9b10")
 
 
 def job_of(team: str, user: str, taskset: dict[str, Any]) -> str:
-    """Return the id of a person's job for a taskset as it is now: the same whenever it is asked for."""
+    """Return the deterministic id of a person's job for the current version of a taskset."""
     name = f"{team}/{user}/{plain(taskset['id'])}/{taskset['version']}"
     return uuid.uuid5(_NAMES, name).hex
 
 
 def group_of(job_id: str, slug: str) -> str:
-    """Return the id of the group that a person's runs of one task make."""
+    """Return the id of the group of a person's runs of one task."""
     return uuid.uuid5(_NAMES, f"{job_id}/{slug}").hex
 
 
 def open_job(store: Store, team: str, user: str, taskset: dict[str, Any]) -> str:
-    """Have the job there, and running in this process; returns its id."""
+    """Create the job if necessary and mark it as running in this process; returns its id."""
     identifier = job_of(team, user, taskset)
     jobs = tables.jobs
     here = {
@@ -65,14 +65,14 @@ def open_job(store: Store, team: str, user: str, taskset: dict[str, Any]) -> str
 
 
 def close_job(store: Store, job_id: str) -> None:
-    """Say that nobody plays in a job now."""
+    """Mark a job as completed: no session plays in it now."""
     jobs = tables.jobs
     ended = {"status": "completed", "ended_at": datetime.now(UTC)}
     store.write(sa.update(jobs).where(jobs.c.id == job_id).values(**ended))
 
 
 def next_attempt(store: Store, job_id: str, slug: str) -> int:
-    """Return how many runs of a task a job has."""
+    """Return the number of runs of a task in a job, which is the index of the next attempt."""
     runs = tables.runs
     query = sa.select(sa.func.count()).where(
         runs.c.job_id == job_id, runs.c.group_id == group_of(job_id, slug)
@@ -81,9 +81,8 @@ def next_attempt(store: Store, job_id: str, slug: str) -> int:
 
 
 def scores(store: Store, team: str, taskset_id: str) -> dict[str, list[dict[str, Any]]]:
-    """Return the runs of people on a taskset, whatever its version, by task, newest first.
-
-    `seconds` is what the person took, from when the task was there to the answer.
+    """Return people's runs on any version of a taskset, by task, newest first.
+    `seconds` is the time from the display of the task to the answer.
     """
     runs, jobs = tables.runs, tables.jobs
     of_people = sa.select(jobs.c.id).where(
@@ -103,7 +102,7 @@ def scores(store: Store, team: str, taskset_id: str) -> dict[str, list[dict[str,
 
 
 def _score(run: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a person's run came to."""
+    """Return the result of a person's run."""
     extra = orjson.loads(run["extra"]) if run["extra"] is not None else {}
     names = ("trace_id", "job_id", "status", "reward", "error")
     return {

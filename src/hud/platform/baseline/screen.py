@@ -1,4 +1,4 @@
-"""A screen as a person uses it on a page: clicks on its picture and typed keys become a computer's actions."""
+"""Screen of a human baseline: converts clicks on a picture and typed keys to actions of the computer tool."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ _PLAIN = ("screenshot", "back", "forward")
 
 
 def screen_arguments(tool: ToolSpec, form: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a computer's action, of what a form says: `do`, and what that needs.
-
-    A point is `x`, `y` in pixels of the screen, or `point.x`, `point.y` as browsers send where a picture was hit.
-    Raises `UsageError` for what is none.
+    """Return the arguments of a computer action from form fields: `do`, and the fields that this action needs.
+    A point is `x`, `y` in pixels of the screen, or `point.x`, `point.y` as sent by an image input of the browser.
+    Raises `UsageError` for an invalid action.
     """
     do = str(form.get("do") or "click")
     if do in _PLAIN:
@@ -44,7 +43,7 @@ def screen_arguments(tool: ToolSpec, form: Mapping[str, Any]) -> dict[str, Any]:
         return {"action": "navigate", "url": str(form.get("url") or "").strip()}
     how = _HOW.get(str(form.get("how") or "click"))
     if do != "click" or how is None:
-        raise UsageError(f"A screen cannot {do!r}.")
+        raise UsageError(f"The screen has no action {do!r}.")
     return {**how, "x": _pixel(form, "x", tool), "y": _pixel(form, "y", tool)}
 
 

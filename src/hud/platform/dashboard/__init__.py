@@ -1,8 +1,8 @@
-"""The dashboard: the pages that the platform serves to browsers, at `/`.
+"""Dashboard: the pages that the platform serves to browsers, at `/`.
 
-`gate.Dashboard` stands before the API and takes what is a page's; `application.py` puts the pages together, which lie
-in `pages/`, one file for each family. What they show they ask of `platform/store/` and of the platform's services:
-no page knows SQL. `docs/dashboard.md` says how to add one.
+`gate.Dashboard` is middleware in front of the API that serves requests for pages; `application.py` combines the pages
+in `pages/`, one file for each family. Pages read from `platform/store/` and the platform's services, without SQL of
+their own. `docs/dashboard.md` describes how to add a page.
 """
 
 from hud.platform.dashboard.gate import Dashboard

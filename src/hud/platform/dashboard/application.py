@@ -1,4 +1,4 @@
-"""The application of the pages: their routes, and how errors are shown."""
+"""Application of the pages: routes and error pages."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from hud.platform.parts import Parts
 
 SMALLEST_PACKED = 1_000
-"""Bytes of an answer from which on it is packed. Streams of events never are: they would be held back."""
+"""Minimum size in bytes of a compressed response. Event streams are not compressed: it would delay events."""
 
 
 def create_pages(parts: Parts) -> FastAPI:
-    """Return the application that answers what `paths.is_page` says is a page's."""
+    """Return the application for requests that `paths.is_page` accepts."""
     pages = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
     pages.state.parts = parts
     pages.state.changes = Changes(parts.stopping)
@@ -34,11 +34,11 @@ def create_pages(parts: Parts) -> FastAPI:
         pages.include_router(router)
     pages.add_middleware(GZipMiddleware, minimum_size=SMALLEST_PACKED, compresslevel=5)
     for kind in (HudError, HTTPException, RequestValidationError, UnicodeEncodeError, Exception):
-        pages.add_exception_handler(kind, _tell)
+        pages.add_exception_handler(kind, _error_response)
     return pages
 
 
-def _tell(request: Request, error: Exception) -> Response:
+def _error_response(request: Request, error: Exception) -> Response:
     match error:
         case HudError():
             status = error.status if isinstance(error, PlatformError) else type(error).status
@@ -55,4 +55,4 @@ def _tell(request: Request, error: Exception) -> Response:
         case UnicodeEncodeError():
             return error_page(request, 400, NO_TEXT)
     kind = type(error).__name__
-    return error_page(request, 500, f"This page broke ({kind}). The server's log says more.")
+    return error_page(request, 500, f"This page failed ({kind}). See the server's log.")

@@ -1,7 +1,6 @@
-"""Live pages: a stream of events by which a page learns that its content has changed, and loads it again.
-
-A change is found by reading a revision, a small value that differs whenever the page would. Everybody who looks at the
-same thing shares one reading, so that many open pages cost what one costs.
+"""Live pages: server-sent events notify a page that its content has changed, so that it reloads the content.
+A change is detected by polling a revision, a small value that changes with the content. Streams with the same key share
+one read, so that many open pages cost as much as one.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from fastapi import Request
 from fastapi.responses import StreamingResponse
 
 EVERY_SECONDS = 0.4
-"""Between two readings: a page must show a change within a second."""
+"""Polling interval: a page must show a change within a second."""
 PING_SECONDS = 15.0
-"""So often something is sent, lest somebody between us and the browser takes the stream for dead."""
+"""Keep-alive interval: proxies close idle streams."""
 MOST_KEPT = 1_000
 
 
 @dataclass(frozen=True)
 class Revision:
-    """A revision: a short value that changes whenever the page would."""
+    """Revision: a short value that changes whenever the page's content does."""
 
     value: str
     over: bool = False
-    """True where it cannot change any more: the stream ends."""
+    """True if it cannot change any more: the stream ends."""
 
 
 Following = tuple[Hashable, Callable[[], Revision]]
-"""A function that reads a revision, after the key of everything that it depends on."""
+"""Key of a revision, unique for its inputs, and a function that reads it."""
 
 
 class Changes:
-    """The revisions that are being followed."""
+    """Revisions with open streams."""
 
     def __init__(self, stopping: asyncio.Event) -> None:
         self._stopping = stopping
@@ -45,7 +44,7 @@ class Changes:
     async def follow(
         self, key: Hashable, read: Callable[[], Revision], seen: str
     ) -> AsyncIterator[bytes]:
-        """Yield `changed` whenever the revision is not what was `seen` last, and `over` at its end."""
+        """Yield `changed` when the revision differs from the last one, at first from `seen`; yield `over` at the end."""
         told = time.monotonic()
         while not self._stopping.is_set():
             revision = await self._read(key, read)
@@ -64,20 +63,20 @@ class Changes:
     async def _read(self, key: Hashable, read: Callable[[], Revision]) -> Revision:
         now = time.monotonic()
         known = self._known.get(key)
-        # A little less than a period: who reads alone must not find its own last reading.
+        # Slightly less than the interval: a single stream must not get its own previous read.
         if known is None or known[0] < now - EVERY_SECONDS * 0.8:
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()
             known = now, asyncio.ensure_future(asyncio.to_thread(read))
             self._known[key] = known
-        # Shielded: who goes away must not take the reading from the others.
+        # Shielded: a stream that is closed must not cancel the read for others.
         return await asyncio.shield(known[1])
 
 
 def changes(
     request: Request, key: Hashable, read: Callable[[], Revision], seen: str
 ) -> StreamingResponse:
-    """Answer with server-sent events whenever what `read` returns has changed, until the browser goes away."""
+    """Respond with server-sent events for changes of the revision, until the browser disconnects."""
     following: Changes = request.app.state.changes
     events = following.follow(key, read, seen)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}

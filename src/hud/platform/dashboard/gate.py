@@ -1,4 +1,4 @@
-"""Before the API: takes the requests that are pages', sees that they come from our own pages, and sends safe headers."""
+"""Gate in front of the API: routes requests to the pages, refuses cross-site requests, and sets security headers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAFE = ("GET", "HEAD")
 
 
 class Dashboard:
-    """The pages, and behind them the application whose requests are not theirs."""
+    """Middleware that serves the pages and passes other requests on to the application."""
 
     def __init__(self, app: ASGIApp, parts: Parts) -> None:
         self.app = app
@@ -65,7 +65,7 @@ class Dashboard:
         await self.pages()(scope, receive, send_safely)
 
     def pages(self) -> ASGIApp:
-        """The application of the pages; made when the first one is asked for, which most embedded platforms never are."""
+        """Application of the pages; created at the first request for a page, which most embedded platforms never get."""
         if self._pages is None:
             from hud.platform.dashboard.application import create_pages
 
@@ -74,9 +74,8 @@ class Dashboard:
 
 
 def comes_from_here(scope: Scope) -> bool:
-    """True for a request that one of our own pages made, or a program with a key, which no other site can make.
-
-    Browsers say where a request comes from; those that are on plain HTTP say less, but always `Origin`.
+    """Return True for a request from one of the dashboard's pages, or from a program with a key; False for other sites.
+    Browsers send the origin in `Sec-Fetch-Site`; on plain HTTP only in `Origin`.
     """
     if header(scope, b"authorization") or header(scope, b"x-api-key"):
         return True

@@ -1,6 +1,5 @@
-"""Format and size of an image, from its first bytes, to decide whether a browser may load it.
-
-An image of a few kilobytes may declare a billion pixels, which a browser would try to hold. Nothing is decoded here.
+"""Format and size of an image, from its header, to decide whether a browser may load it.
+An image of a few kilobytes may declare a billion pixels, for which a browser would allocate memory. Nothing is decoded.
 """
 
 from __future__ import annotations
@@ -11,27 +10,27 @@ from dataclasses import dataclass
 from hud.errors import UsageError
 
 MOST_PIXELS = 50_000_000
-"""Of one picture: a screen of 8K has 33 million."""
+"""Maximum number of pixels of one picture; an 8K screen has 33 million."""
 MOST_PIXELS_MOVING = 500_000_000
-"""Of all pictures of a moving image together."""
+"""Maximum number of pixels of all frames of an animated image together."""
 MOST_BYTES = 50 << 20
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG_SIZES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-"""Markers of frames, which hold the size; the others between them define tables."""
+"""Markers of frames, which contain the size; the excluded ones define tables."""
 _JPEG_BARE = frozenset({0x01, *range(0xD0, 0xD8)})
 """Markers without a length."""
 
 
 class ImageRefusedError(UsageError):
-    """An image that browsers are not given."""
+    """Image that is not sent to browsers."""
 
     status = 415
 
 
 @dataclass(frozen=True)
 class Raster:
-    """A raster image: its media type, its size in pixels, and of how many pictures it is made."""
+    """Raster image: media type, size in pixels, and number of frames."""
 
     media_type: str
     extension: str
@@ -41,19 +40,18 @@ class Raster:
 
 
 def raster(data: bytes) -> Raster:
-    """Return what an image declares itself to be, whatever its sender called it.
-
-    Raises `ImageRefusedError` for anything but PNG, JPEG, GIF and WebP (an SVG runs scripts), and for images so large that
-    looking at them would take a browser down.
+    """Return format and size from an image's header, independent of its declared type.
+    Raises `ImageRefusedError` for anything except PNG, JPEG, GIF and WebP (an SVG can run scripts), and for images so
+    large that they could crash a browser.
     """
     if len(data) > MOST_BYTES:
-        raise ImageRefusedError(f"This image has {len(data) >> 20} MB, which is too much to show.")
+        raise ImageRefusedError(f"This image has {len(data) >> 20} MB, which is too large to show.")
     try:
         found = _read(data)
     except (struct.error, IndexError):
         found = None
     if found is None:
-        raise ImageRefusedError("This is no PNG, JPEG, GIF or WebP image, so it is not shown.")
+        raise ImageRefusedError("This is not a PNG, JPEG, GIF or WebP image, so it is not shown.")
     pixels = found.width * found.height
     if pixels == 0:
         raise ImageRefusedError("This image has no pixels.")
@@ -70,7 +68,7 @@ def _read(data: bytes) -> Raster | None:
         return Raster("image/png", "png", width, height, _png_pictures(data))
     if data.startswith((b"GIF87a", b"GIF89a")):
         width, height = struct.unpack_from("<HH", data, 6)
-        # Every picture of a moving one is begun by a graphic control extension.
+        # Every frame of an animated image begins with a graphic control extension.
         return Raster("image/gif", "gif", width, height, max(1, data.count(b"\x21\xf9\x04")))
     if data.startswith(b"\xff\xd8\xff"):
         return _jpeg(data)

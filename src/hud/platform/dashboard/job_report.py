@@ -1,4 +1,4 @@
-"""A job as its page tells it: in numbers, task by task, and what went wrong. Computed from the runs; it asks nobody."""
+"""Report of a job for its page: numbers, results by task, and failures. Computed from the runs, without queries."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hud.platform.store.job_runs import summary
 BINS = 20
 PASS_MARK = 1.0
 MOST_EXAMPLES = 6
-"""Runs shown for one cause of failure."""
+"""Maximum number of runs shown for one cause of failure."""
 Run = dict[str, Any]
 
 _SORTS = ("position", "slug", "reward", "spread", "failed", "turns", "tokens", "cost", "seconds")
 
 
 def numbers(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the job in numbers."""
+    """Return the numbers of a job."""
     found = job_statistics([summary(run) for run in runs])
     largest = max(found.pass_at_k, default=None)
     return {
@@ -52,7 +52,7 @@ def numbers(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def percentile(benchmark: str | None, runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Return the job's score against its benchmark's baseline, with what it stands on; None for other tasks."""
+    """Return the job's percentile against its benchmark's baseline, with the basis; None for other tasks."""
     scored = baseline_score(benchmark, [summary(run) for run in runs])
     if scored is None:
         return None
@@ -67,7 +67,7 @@ def percentile(benchmark: str | None, runs: Sequence[Run]) -> dict[str, Any] | N
 
 
 def distribution(runs: Sequence[Run]) -> dict[str, Any] | None:
-    """Return the rewards in bins of one width: `low`, `high`, `counts`; None where nothing is measured."""
+    """Return the rewards in bins of one width: `low`, `high`, `counts`; None without measured runs."""
     rewards = [run["reward"] for run in runs if run["reward"] is not None]
     if not rewards:
         return None
@@ -79,7 +79,7 @@ def distribution(runs: Sequence[Run]) -> dict[str, Any] | None:
 
 
 def tasks(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return each task with its runs, in the order in which tasks were begun. What a run took is the mean of its runs."""
+    """Return each task with its runs, in the order of their starts. Times and tokens are means over the runs."""
     by_task: dict[str, list[Run]] = {}
     for run in runs:
         by_task.setdefault(run["slug"], []).append(run)
@@ -87,7 +87,7 @@ def tasks(runs: Sequence[Run]) -> list[dict[str, Any]]:
 
 
 def arranged(found: list[dict[str, Any]], sort: str, show: str | None) -> list[dict[str, Any]]:
-    """Return tasks sorted by a measure ("-" downwards), all of them or those without `signal` or with failures."""
+    """Return tasks sorted by a measure (prefix "-": descending), all or those selected by `show`."""
     name, downwards = sort.removeprefix("-"), sort.startswith("-")
     if name not in _SORTS:
         raise UsageError(f"Tasks cannot be sorted by {name!r}; there are {', '.join(_SORTS)}.")
@@ -101,7 +101,7 @@ def arranged(found: list[dict[str, Any]], sort: str, show: str | None) -> list[d
 
 
 def failures(runs: Sequence[Run]) -> list[dict[str, Any]]:
-    """Return what went wrong, by cause, the most frequent first. Whose fault it was is part of the cause."""
+    """Return the failures by cause, most frequent first. A cause includes the failure's kind (agent, environment, ...)."""
     failed = [
         FailedRun(
             kind=run["failure_kind"]
@@ -150,7 +150,7 @@ def _task(number: int, slug: str, runs: list[Run]) -> dict[str, Any]:
 
 
 def _signal(rewards: list[float]) -> str | None:
-    """Return the training signal in these runs; None where it is not known yet."""
+    """Return the training signal in these runs; None if it is not known yet."""
     if len(rewards) < 2:
         return None
     if max(rewards) > min(rewards):

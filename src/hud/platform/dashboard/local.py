@@ -1,4 +1,4 @@
-"""The door of `hud view`: pages of the embedded platform, for the one browser that was given the address."""
+"""Access control of `hud view`: pages of the embedded platform for a single browser, by a one-time token."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from hud.platform.dashboard.paths import cookie, header, is_page
 
 
 class LocalDoor:
-    """Serves pages only, on this machine's own names only, and only to who opened the address with the token.
-
-    Other users of this machine can reach the port, and any web site can have a browser ask it: a token keeps the
-    first out, the check of `Host` the second (a name of theirs may lead to this machine).
+    """Middleware that serves only pages, only under this machine's own names, and only to the browser with the token.
+    Other users of this machine can connect to the port, and any web site can send requests through a browser: the
+    token refuses the former, the check of `Host` the latter (their names may resolve to this machine).
     """
 
     def __init__(self, app: ASGIApp, port: int) -> None:
         self.app = app
         self.token: str | None = secrets.token_urlsafe(24)
-        """Good for one browser: the first that opens it."""
+        """One-time token: valid for the first browser that opens the address."""
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
-        self._cookie = f"hud_view_{port}"  # Cookies of one host are shared by its ports.
+        self._cookie = f"hud_view_{port}"  # Cookies are shared by all ports of a host.
         self._session = secrets.token_urlsafe(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -36,11 +35,11 @@ class LocalDoor:
             await self._answer(scope)(scope, receive, send)
 
     def _answer(self, scope: Scope) -> ASGIApp:
-        """Return what answers a request: the pages, a redirect, or a refusal."""
+        """Return the application for a request: the pages, a redirect, or a refusal."""
         if header(scope, b"host") not in self._hosts:
             return _refusal(403, "This address is not one of hud view's.")
         if self._known(scope):
-            if b"token=" in scope["query_string"]:  # Not to be left in the address bar.
+            if b"token=" in scope["query_string"]:  # The token must not stay in the address bar.
                 return _redirect(scope["path"])
             if is_page(scope):
                 return self.app

@@ -1,6 +1,5 @@
-"""The tree of checkpoints as rows, the newest first, each with its piece of the drawing.
-
-One lane for each branch. Stretches of checkpoints whose files are gone, and where nothing happened, are one row.
+"""Checkpoint tree as rows, newest first, each with its part of the drawing.
+Each branch has a lane. A linear sequence of checkpoints with deleted files is folded into one row.
 """
 
 from __future__ import annotations
@@ -14,28 +13,28 @@ from hud.platform.models.records import CheckpointRecord
 
 SHORTEST_FOLD = 4
 MOST_LANES = 12
-"""Drawn side by side; branches beyond share the last one."""
+"""Maximum number of lanes; further branches share the last one."""
 LANE = 16
 HEIGHT = 32
 
 
 @dataclass
 class Row:
-    """One line of the tree."""
+    """Row of the tree."""
 
     kind: Literal["base", "checkpoint", "fold"]
     node: CheckpointRecord | None = None
-    """The checkpoint; of a fold, its last."""
+    """Checkpoint of the row; for a fold, the last one."""
     count: int = 1
     lane: int = 0
     parent: int | None = None
-    """Place of the parent's row, counted from the oldest."""
+    """Index of the parent's row, counted from the oldest."""
     paths: list[str] = field(default_factory=list)
-    """SVG paths of its lines, in a box that is `HEIGHT` high."""
+    """SVG paths of the row's lines, in a box of height `HEIGHT`."""
 
     @property
     def x(self) -> int:
-        """Position of its mark."""
+        """Horizontal position of the row's mark."""
         return _x(self.lane)
 
 
@@ -47,7 +46,7 @@ def rows_of(
     everything: bool,
     keep: frozenset[str] = frozenset(),
 ) -> list[Row]:
-    """Return the tree of `nodes`, which come oldest first; `keep` are not folded away."""
+    """Return the rows of `nodes`, which are sorted oldest first; `keep` are never folded."""
     rows = [Row("base")]
     place_of: dict[str | None, int] = {None: 0, origin: 0}
     folds = set() if everything else _foldable(nodes, head, keep)
@@ -69,14 +68,14 @@ def rows_of(
 
 
 def width_of(rows: Sequence[Row]) -> int:
-    """Return how wide the drawing is."""
+    """Return the width of the drawing."""
     return _x(max(row.lane for row in rows)) + LANE
 
 
 def _foldable(
     nodes: Sequence[CheckpointRecord], head: str | None, keep: frozenset[str]
 ) -> set[str]:
-    """Return the checkpoints in stretches of `SHORTEST_FOLD` or more where each follows the one before it."""
+    """Return the checkpoints in linear sequences of at least `SHORTEST_FOLD`."""
     children = Counter(node.parent_id for node in nodes)
     kept = {head, *keep}
     stretches: list[list[str]] = [[]]

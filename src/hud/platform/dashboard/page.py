@@ -19,7 +19,7 @@ from hud.platform.training.launch_request import Launching
 Route = Callable[..., Any]
 Data = dict[str, Any]
 Offset = Annotated[int, Query(ge=0, le=2**31 - 1)]
-"""Place of a page's first row among all rows."""
+"""Index of a page's first row."""
 
 
 async def _launching(request: Request) -> Launching:
@@ -45,22 +45,22 @@ async def _sent(request: Request) -> dict[str, str]:
 
 LaunchingPart = Annotated[Launching, Depends(_launching)]
 Rows = Annotated[TasksetRows, Depends(_rows)]
-"""The rows of the taskset that the path names."""
+"""Rows of the taskset in the path."""
 Sent = Annotated[dict[str, str], Depends(_sent)]
-"""The fields of the form that was sent, as texts."""
+"""Fields of the submitted form, as text."""
 
 
 class Pages(APIRouter):
-    """The routes of one family of pages. All need the scope `read`, which every key has."""
+    """Routes of one family of pages. All need the scope `read`, which every key has."""
 
     def __init__(self) -> None:
         super().__init__(dependencies=[Depends(needs("read"))], default_response_class=Response)
 
     def page(self, path: str, template: str) -> Callable[[Route], Route]:
-        """Serve `path` with a template over the data that the function returns, and its twin at `path.json`."""
+        """Serve `path` with a template over the function's data, and the data itself at `path.json`."""
 
         def serve(function: Route) -> Route:
-            # The twin first: an id in the path would take ".json" for its end.
+            # The twin first: a path parameter would match ".json" as part of an id.
             drawn = _drawn(function, template, 200)
             self.add_api_route(f"{path}.json", drawn, methods=["GET"])
             self.add_api_route(path, drawn, methods=["GET", "HEAD"])
@@ -71,9 +71,8 @@ class Pages(APIRouter):
     def action(
         self, path: str, scope: Scope, template: str | None = None
     ) -> Callable[[Route], Route]:
-        """Serve a POST of a form, for who holds `scope`; the function does it and returns `see(...)`.
-
-        Where it returns data, the form's `template` is shown again over it, with status 422.
+        """Serve a POST of a form for callers with `scope`; the function executes it and returns `see(...)`.
+        If it returns data instead, the form's `template` is rendered with the data and status 422.
         """
 
         def serve(function: Route) -> Route:
@@ -100,7 +99,7 @@ class Pages(APIRouter):
 
 
 def _drawn(function: Route, template: str, status: int) -> Route:
-    """Return a route that draws what `function`, its dependency, returns; a response goes out as it is."""
+    """Return a route that renders the data of `function`, its dependency; a `Response` is returned unchanged."""
     data = Depends(function)
 
     def drawn(request: Request, found: Any = data) -> Response:
@@ -110,10 +109,10 @@ def _drawn(function: Route, template: str, status: int) -> Route:
 
 
 def paged(total: int, limit: int, offset: int) -> dict[str, int]:
-    """Return the fields of a page that the macro `pagination` takes."""
+    """Return the fields for the macro `pagination`."""
     return {"total": total, "limit": limit, "offset": offset}
 
 
 def see(path: str) -> RedirectResponse:
-    """Send the browser on to a page after an action, so that reloading it does not repeat the action."""
+    """Redirect the browser to a page after an action, so that a reload does not repeat the action."""
     return RedirectResponse(path, status_code=303)

@@ -16,6 +16,7 @@ FAMILIES = frozenset(
         "search",
         "tasksets",
         "environments",
+        "fleet",
         "people",
         "settings",
         "baseline",
@@ -26,16 +27,15 @@ FAMILIES = frozenset(
         "favicon.ico",
     }
 )
-"""First parts of the paths of pages; each has its JSON twin with `.json` at the end."""
+"""First path segments of pages; each page has a JSON twin with the suffix `.json`."""
 OPEN = ("/signin", "/favicon.ico")
-"""Pages that need no key; so do the static files."""
+"""Pages that need no key, like the static files."""
 
 
 def is_page(scope: Scope) -> bool:
-    """True for a request that the dashboard answers.
-
-    `GET /models` and `/models/{id}` are OpenAI's, too: there, who accepts HTML or asks for a twin is a browser.
-    `POST /models/{id}:generateContent` is Gemini's.
+    """Return True for a request that the dashboard serves.
+    `GET /models` and `/models/{id}` are also paths of OpenAI's API: there, requests that accept HTML or end in `.json`
+    are for the dashboard. `POST /models/{id}:generateContent` is Gemini's.
     """
     if scope["type"] != "http":
         return False
@@ -49,12 +49,12 @@ def is_page(scope: Scope) -> bool:
 
 
 def is_open_page(path: str) -> bool:
-    """True for pages and files that need no key."""
+    """Return True for pages and files that need no key."""
     return path in OPEN or path.startswith("/static/")
 
 
 def wants_page(scope: Scope) -> bool:
-    """True where the answer is shown to a person: a browser asks, or htmx on its behalf."""
+    """Return True for a request of a browser or of htmx, which expects HTML."""
     return "text/html" in header(scope, b"accept") or bool(header(scope, b"hx-request"))
 
 

@@ -1,4 +1,4 @@
-"""Templates, and how a page becomes an answer."""
+"""Templates and rendering of pages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TITLES = {
     400: "That cannot be done",
     403: "Not allowed",
     404: "Not found",
-    422: "That cannot be asked",
+    422: "Invalid request",
     500: "Something broke",
 }
 
@@ -39,10 +39,9 @@ templates.globals.update(static=address, version=__version__)
 
 
 def page(request: Request, template: str, data: dict[str, Any], status: int = 200) -> Response:
-    """Answer with a page, or, at an address that ends in `.json`, with its data.
-
-    `data` is plain data: it is the twin as it stands. The template sees it, and besides: `here` (path and query of
-    this page), `link` (here, with other parameters), `may` (a scope held?), `now`.
+    """Respond with a page or, at an address with the suffix `.json`, with its data.
+    `data` is plain data, returned unchanged as the JSON twin. Templates also have `here` (path and query of this
+    page), `link` (the page with changed parameters), `may` (whether the caller has a scope) and `now`.
     """
     if request.url.path.endswith(".json"):
         return Response(orjson.dumps(data, default=str), status, media_type="application/json")
@@ -50,14 +49,14 @@ def page(request: Request, template: str, data: dict[str, Any], status: int = 20
 
 
 def render(request: Request, template: str, **values: Any) -> str:
-    """Return a template filled in."""
+    """Render a template."""
     who = caller(request)
 
     def may(scope: Scope) -> bool:
         return who.may(scope)
 
     def link(**changed: Any) -> str:
-        """This page with some parameters changed; None removes one."""
+        """Return the address of this page with changed parameters; None removes one."""
         kept = [pair for pair in request.query_params.multi_items() if pair[0] not in changed]
         left = [pair for pair in (*kept, *changed.items()) if pair[1] not in (None, "")]
         return request.url.path + (f"?{urlencode(left)}" if left else "")
@@ -77,7 +76,7 @@ def render(request: Request, template: str, **values: Any) -> str:
 
 
 def error_page(request: Request, status: int, sentence: str) -> Response:
-    """Say what is wrong: to a person as a page, to a program as JSON."""
+    """Respond with an error sentence: as a page for browsers, as JSON for programs."""
     if request.url.path.endswith(".json") or not wants_page(dict(request.scope)):
         return Response(orjson.dumps({"detail": sentence}), status, media_type="application/json")
     title = TITLES.get(status, "This did not work")

@@ -1,6 +1,5 @@
-"""Forms from JSON schemas: what a person fills in becomes the arguments of a tool.
-
-Text, numbers, choices and yes or no have fields of their own; anything else is written as JSON.
+"""Forms from JSON schemas, for the arguments of a tool.
+Strings, numbers, choices and booleans have their own fields; any other value is entered as JSON.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from hud.errors import UsageError
 from hud.platform.environments.manifests import faults
 
 PREFIX = "arg."
-"""Before the names of fields, so that arguments of any name are told from the form's own."""
+"""Prefix of the fields of arguments, which distinguishes them from the form's other fields."""
 Kind = Literal["text", "whole", "number", "choice", "json"]
 _KINDS: dict[str, Kind] = {"string": "text", "integer": "whole", "number": "number"}
 
 
 @dataclass(frozen=True)
 class Field:
-    """One argument of a tool, as a form asks for it."""
+    """Form field for one argument of a tool."""
 
     name: str
     kind: Kind
@@ -30,7 +29,7 @@ class Field:
     default: str = ""
     """Initial value of the field; one of `choices`, if there are any."""
     choices: list[tuple[str, str]] = field(default_factory=list)
-    """Of a choice: each value as JSON, and as it is shown."""
+    """Choices: each value as JSON, and its label."""
 
     @property
     def field_name(self) -> str:
@@ -39,7 +38,7 @@ class Field:
 
 
 def fields_of(schema: Mapping[str, Any]) -> list[Field]:
-    """Return the fields of a tool's form, those that must be filled in first."""
+    """Return the fields of a tool's form, required ones first."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return []
@@ -49,9 +48,8 @@ def fields_of(schema: Mapping[str, Any]) -> list[Field]:
 
 
 def read_arguments(schema: Mapping[str, Any], form: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that a form was filled in with. Optional fields that are empty are left out.
-
-    Raises `UsageError`, with a sentence, where they do not fit the schema.
+    """Return the arguments in a submitted form. Empty optional fields are omitted.
+    Raises `UsageError` for arguments that do not match the schema.
     """
     arguments: dict[str, Any] = {}
     for one in fields_of(schema):
@@ -86,7 +84,7 @@ def _field(name: str, wanted: Any, required: bool) -> Field:
 
 
 def _without_null(wanted: Any) -> dict[str, Any]:
-    """Return what a schema takes besides nothing; `{}` where that is more than one thing."""
+    """Return a schema without its null alternative; `{}` if several alternatives remain."""
     if not isinstance(wanted, dict):
         return {}
     several = wanted.get("anyOf")

@@ -1,6 +1,5 @@
-"""Static files: read once, packed once, and kept by browsers for good, since their address holds a digest of them all.
-
-One digest for the whole folder: scripts import each other by relative paths, which then change together.
+"""Static files: read and compressed once, and cached by browsers forever, since addresses contain a digest.
+The digest is of the whole folder: scripts import each other by relative paths, so all addresses change together.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ router = APIRouter()
 
 @cache
 def digest() -> str:
-    """Return what tells this release's static files from another's."""
+    """Return the digest of this release's static files."""
     whole = hashlib.sha256()
     for path in sorted(FOLDER.rglob("*")):
         if path.is_file():
@@ -44,7 +43,7 @@ def address(name: str) -> str:
 
 @router.get("/static/{version}/{name:path}")
 def static_file(request: Request, version: str, name: str) -> Response:
-    """A static file; an address of another release gets today's, and is asked again next time."""
+    """A static file; an address of another release gets the current file, uncached."""
     found = _files().get(name)
     if found is None:
         raise NotFoundError(f"There is no file {name!r}.")
@@ -60,7 +59,7 @@ def static_file(request: Request, version: str, name: str) -> Response:
 
 @router.get("/favicon.ico")
 def favicon(request: Request) -> Response:
-    """The icon, for who asks at the place of old."""
+    """The icon, at the conventional path."""
     return static_file(request, digest(), "icon.svg")
 
 

@@ -18,16 +18,15 @@ View = dict[str, Any]
 
 
 def changed_state(before: Any, after: Any) -> View:
-    """Return the state after a step, and what of it changed: `{whole, changes: [{path, before, after}], more}`.
-
-    Without a state before, nothing is said to have changed.
+    """Return the state after a step, and its changes: `{whole, changes: [{path, before, after}], more}`.
+    Without an earlier state, `changes` is empty.
     """
     changes = [] if before is None else _differences("", before, after, 0)
     return {
         "whole": as_json(after),
         "first": before is None,
         "changes": [
-            {"path": path or "state", "before": _told(old), "after": _told(new)}
+            {"path": path or "state", "before": _brief(old), "after": _brief(new)}
             for path, old, new in changes[:MOST_CHANGES]
         ],
         "more": max(0, len(changes) - MOST_CHANGES),
@@ -47,7 +46,7 @@ def changed_files(extra: dict[str, Any]) -> list[View]:
 
 
 class _Absent:
-    """The value of what is not there."""
+    """Value of a missing key."""
 
 
 _ABSENT = _Absent()
@@ -76,7 +75,7 @@ def _differences(path: str, before: Any, after: Any, depth: int) -> list[tuple[s
     return found
 
 
-def _told(value: Any) -> str | None:
+def _brief(value: Any) -> str | None:
     return None if isinstance(value, _Absent) else as_json(value, _LONGEST_VALUE, indent=False)
 
 
@@ -85,7 +84,7 @@ def _file(patch: dict[str, Any]) -> View:
     lines = text.split("\n") if isinstance(text, str) and text else []
     if lines and lines[-1] == "":
         lines.pop()
-    # The first two lines name the file, which is said already.
+    # The first two lines repeat the file's name.
     body = [line for line in lines if not line.startswith(("--- ", "+++ "))]
     kinds = [(_kind(line), line) for line in body]
     status = patch.get("status")

@@ -1,4 +1,4 @@
-"""A grade as a page shows it: a tree of subscores with their reasons, from a frame that anybody may have sent."""
+"""View of a grade: a tree of subscores with their reasons, from an untrusted frame."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ View = dict[str, Any]
 
 
 def grade_of(frame: Any) -> View | None:
-    """Return `{reward, content, is_error, parts, info}` of a grade frame; None where there is none.
+    """Return `{reward, content, is_error, parts, info}` of a grade frame; None for anything else.
 
     A part is `{name, value, weight, share, reason, info, parts}`; `share` is its weight among the positive ones.
     """
@@ -38,7 +38,7 @@ def _parts(subscores: Any, depth: int) -> list[View]:
         return []
     known = [part for part in subscores[:MOST_PARTS] if isinstance(part, dict)]
     weights = [number_of(part.get("weight")) for part in known]
-    # Positive weights are shares of the whole; a negative one is a penalty of that size.
+    # Positive weights are normalized to shares; a negative weight is a penalty of that size.
     total = sum(weight for weight in weights if weight is not None and weight > 0)
     parts = []
     for part, weight in zip(known, weights, strict=True):
@@ -60,7 +60,7 @@ def _parts(subscores: Any, depth: int) -> list[View]:
 
 
 def _reason(info: Any) -> str | None:
-    """Return the reason where a part says nothing else."""
+    """Return the reason of a part if its info has no other key."""
     if isinstance(info, dict) and len(info) == 1:
         (only,) = info.values()
         return only if isinstance(only, str) else None

@@ -1,7 +1,6 @@
-"""The images of a step: where they are in it, by which name a page asks for them, and their bytes.
-
-An image's name is the SHA-256 of its base64, which is also what names the blob of a large one: an address that holds it
-always shows the same picture, so browsers keep it for good.
+"""Images of a step: their places in the payload, names and bytes.
+An image's name is the SHA-256 of its base64, which is also the name of a large image's blob. An address with this name
+is immutable, so browsers may cache it forever.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NAME = re.compile("[0-9a-f]{64}")
 
 
 def image_name(block: Any) -> str | None:
-    """Return the name of the image that a block of content is; None where it is none."""
+    """Return the name of the image in a block of content; None for any other block."""
     found = _image(block)
     if found is None:
         return None
@@ -36,9 +35,9 @@ def image_name(block: Any) -> str | None:
 
 
 def images(payload: Any, *, nested: bool = False) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every image of a step in order, once each: its name and its block; those of nested runs where asked."""
+    """Yield the name and the block of every distinct image of a step, in order; `nested`: also those of nested runs."""
     seen: set[str] = set()
-    # No recursion: what a client sent may be nested deeper than Python calls go.
+    # No recursion: payloads may be nested deeper than Python's recursion limit.
     left: list[Any] = [payload]
     while left:
         value = left.pop()
@@ -47,7 +46,7 @@ def images(payload: Any, *, nested: bool = False) -> Iterator[tuple[str, dict[st
         elif isinstance(value, dict):
             name = image_name(value) if value.get("type") in _KINDS else None
             if name is None:
-                # What holds nothing is most of a step: a timeline looks through thousands.
+                # Most values have no children; skipping them is fast for timelines of thousands of steps.
                 left.extend(
                     part
                     for key, part in reversed(value.items())
@@ -59,13 +58,13 @@ def images(payload: Any, *, nested: bool = False) -> Iterator[tuple[str, dict[st
 
 
 def image_bytes(store: Store, team: str, payload: Any, name: str) -> bytes:
-    """Return the bytes of a step's image. Raises `NotFoundError`, and `ImageRefusedError` where it is no base64."""
+    """Return the bytes of a step's image. Raises `NotFoundError`, and `ImageRefusedError` for invalid base64."""
     block = next((one for known, one in images(payload, nested=True) if known == name), None)
     found = _image(block)
     if found is None:
         raise NotFoundError("This step has no such image.")
     data, blob = found
-    # A client may have written such a name itself: it opens nothing of another team.
+    # A client may have written such a name itself: names resolve only within its team.
     if blob:
         if not blob.startswith(f"{team}/attachments/"):
             raise NotFoundError("This step has no such image.")
@@ -73,11 +72,11 @@ def image_bytes(store: Store, team: str, payload: Any, name: str) -> bytes:
     try:
         return base64.b64decode(_bare(data), validate=True)
     except (binascii.Error, ValueError):
-        raise ImageRefusedError("This image is no base64, so it cannot be shown.") from None
+        raise ImageRefusedError("This image is not base64, so it cannot be shown.") from None
 
 
 def _image(block: Any) -> tuple[str, str] | None:
-    """Return an image's base64 and the name of its blob, one of which is empty."""
+    """Return an image's base64 and the name of its blob; one of them is empty."""
     if not isinstance(block, dict):
         return None
     if block.get("type") == "image_url":
@@ -95,7 +94,7 @@ def _image(block: Any) -> tuple[str, str] | None:
 
 
 def _bare(data: str) -> bytes:
-    """Return base64 without the `data:` and the spaces round it."""
+    """Return base64 without the `data:` prefix and white space."""
     if data.startswith("data:"):
         data = data.partition(",")[2]
     return "".join(data.split()).encode("ascii", "replace")

@@ -19,20 +19,20 @@ from hud.platform.store import Store, records, trace_windows, trainer_logprobs
 from hud.platform.store.trace_windows import WINDOW_STEPS, Window
 
 COLOURS = ("logprob", "advantage", "gap")
-"""Quantities by which tokens can be coloured."""
+"""Quantities for colouring tokens."""
 
 View = dict[str, Any]
 
 
 def setting_of(run: dict[str, Any]) -> Setting:
-    """Return what the steps of a run are shown in."""
+    """Return the setting in which a run's steps are shown."""
     return Setting(run["trace_id"], began=moment_of(run["started_at"]), model=run["model"])
 
 
 def shown_window(
     registry: Registry, run: dict[str, Any], window: Window, colour: str | None = None
 ) -> list[View]:
-    """Return the steps of a window, with their tokens where a colour for them is asked for."""
+    """Return the steps of a window, with their tokens if a colour is given."""
     store, trace_id = registry.store, run["trace_id"]
     steps = trace_windows.steps_between(store, trace_id, window.first, window.last)
     state = trace_windows.state_before(store, trace_id, window.first)
@@ -47,7 +47,7 @@ def shown_window(
 def shown_nested(
     run: dict[str, Any], payload: dict[str, Any], number: str, offset: int
 ) -> tuple[list[View], int]:
-    """Return some steps of the run that is nested in a step, and how many there are."""
+    """Return a page of the steps of the run nested in a step, and their number."""
     steps = _nested_steps(payload)
     setting = Setting(
         run["trace_id"],
@@ -60,7 +60,7 @@ def shown_nested(
 
 
 def find_numbered(store: Store, run: dict[str, Any], number: str) -> dict[str, Any]:
-    """Return the step of a number such as `12`, or `12.3` for the third one of the run that is nested in step 12."""
+    """Return the step with a number such as `12`, or `12.3` for the third step of the run nested in step 12."""
     first, *inner = number.split(".")
     missing = NotFoundError(f"There is no step {number} in the trace {run['trace_id']}.")
     if not all(part.isdecimal() and part.isascii() and len(part) < 10 for part in (first, *inner)):
@@ -75,7 +75,7 @@ def find_numbered(store: Store, run: dict[str, Any], number: str) -> dict[str, A
 
 
 def head_of(store: Store, run: dict[str, Any]) -> View:
-    """Return what stands above the steps: the run, its job, its grade, and where to go from it."""
+    """Return the head of a run's page: the run, its job, its grade, and links."""
     extra = run["extra"] or {}
     task = run["task"] if isinstance(run["task"], dict) else {}
     siblings = trace_windows.siblings(store, run)
@@ -102,18 +102,18 @@ def head_of(store: Store, run: dict[str, Any]) -> View:
 
 
 def plain_run(run: dict[str, Any]) -> dict[str, Any]:
-    """Return a run as plain data, without its team, and without its grade, which is shown as a tree."""
-    # SQLAlchemy's names of columns are strings of a kind of their own, which orjson refuses.
+    """Return a run as plain data, without its team, and without its grade, which has its own view."""
+    # SQLAlchemy's column names are a subclass of str, which orjson refuses.
     return {str(name): run[name] for name in run if name not in ("team_id", "grade")}
 
 
 def seconds_of(run: dict[str, Any]) -> float | None:
-    """Return how long a run took; None where it is not over."""
+    """Return the duration of a run; None if it has not ended."""
     return seconds_between(moment_of(run["started_at"]), moment_of(run["ended_at"]))
 
 
 def revision_of(store: Store, team: str, trace_id: str) -> tuple[str, bool]:
-    """Return what differs whenever a trace's page would, and whether the run is over."""
+    """Return the revision of a trace's page, and whether the run is over."""
     run = records.find_run(store, team, trace_id)
     last, count = trace_windows.last_step(store, trace_id)
     return f"{last}.{count}.{run['attempt']}.{run['status']}.{run['reward']}", run[
@@ -146,7 +146,7 @@ def _add_tokens(
 
 
 def colour_notice(registry: Registry, run: dict[str, Any], colour: str | None) -> str | None:
-    """Return what must be said of the colours of the tokens of a whole run."""
+    """Return a notice about the colours of a run's tokens, or None."""
     if colour == "advantage":
         group = trace_windows.group_rewards(registry.store, run)
         sentence: str = advantage_of(group, run["trace_id"])["sentence"]
@@ -158,7 +158,7 @@ def colour_notice(registry: Registry, run: dict[str, Any], colour: str | None) -
 
 
 def _rival(run: dict[str, Any], siblings: list[dict[str, Any]]) -> str | None:
-    """Return the run of the task that it tells most to look at beside this one: whose reward is furthest from its own."""
+    """Return the run of the task for comparison with this one: the one with the most different reward."""
     mine = run["reward"] or 0.0
     others = [
         (abs(one["reward"] - mine), one["trace_id"])
@@ -169,7 +169,7 @@ def _rival(run: dict[str, Any], siblings: list[dict[str, Any]]) -> str | None:
 
 
 def _nested_steps(payload: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
-    """Return the steps of the run that is nested in a step, by their ids; those without one are counted from 1."""
+    """Return the steps of the run nested in a step, with their ids; steps without ids are counted from 1."""
     found = dict_of(payload.get("subagent")).get("steps")
     steps = []
     for place, step in enumerate(found if isinstance(found, list) else [], 1):

@@ -1,6 +1,5 @@
-"""Steps as a page shows them: plain data for the templates, made of payloads of any client, which may hold anything.
-
-Nothing here trusts a payload's shape: what is not as expected is shown as the JSON that it is.
+"""Views of steps: plain data for the templates, from clients' payloads, which are untrusted.
+The shape of a payload is never assumed: unexpected values are shown as JSON.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ _OF_SOURCE = {
 }
 _SHOWN_EXTRA = {"state", "tool", "model", "slug", "reward", "failure_kind"}
 _QUIET = (None, "", "stop", "tool_calls", "end_turn", "tool_use")
-"""Reasons for which a turn ends that say nothing."""
+"""Finish reasons of a turn that are not shown."""
 
 Payload = dict[str, Any]
 View = dict[str, Any]
@@ -63,17 +62,17 @@ View = dict[str, Any]
 
 @dataclass(frozen=True)
 class Setting:
-    """The context in which steps are shown."""
+    """Context in which steps are shown."""
 
     trace_id: str
     began: datetime | None = None
-    """Start of the run, from which steps' times are counted."""
+    """Start of the run, to which times of steps are relative."""
     prefix: str = ""
-    """Of the numbers of steps: `12.` for those nested in step 12."""
+    """Prefix of step numbers: `12.` for steps nested in step 12."""
     model: str | None = None
-    """The run's: a turn that another one took names it."""
+    """Model of the run; turns of another model show its name."""
     images: str = ""
-    """The step of the trace that holds the images, where these steps are nested in it."""
+    """Number of the outer step that contains the images, for nested steps."""
     seen: dict[str, Any] = field(default_factory=dict)
 
     def image(self, name: str, number: str) -> str:
@@ -84,7 +83,7 @@ class Setting:
 def shown_steps(
     setting: Setting, steps: list[tuple[int, Payload]], state: Any = None
 ) -> list[View]:
-    """Return the views of steps that follow each other; `state` is that of the environment before the first."""
+    """Return the views of consecutive steps; `state` is the environment's state before the first."""
     answered = {
         call["id"]
         for _, payload in steps
@@ -146,7 +145,7 @@ def shown_step(setting: Setting, step_id: int, payload: Payload) -> View:
 
 
 def is_failed(payload: Payload) -> bool:
-    """True for a step that went wrong: an error, a tool's included, or a subagent that failed."""
+    """Return True for a failed step: an error, including a tool's, or a failed subagent."""
     result = dict_of(payload.get("result"))
     return bool(
         payload.get("error")
@@ -157,7 +156,7 @@ def is_failed(payload: Payload) -> bool:
 
 
 def blocks(content: Any, setting: Setting, number: str) -> list[View]:
-    """Return content of messages and results as blocks `{kind: text | image | json, ...}`."""
+    """Return the content of messages and results as blocks `{kind: text | image | json, ...}`."""
     shown: list[View] = []
     parts = several(content)
     for block in parts[:MOST_BLOCKS]:
@@ -180,7 +179,7 @@ def blocks(content: Any, setting: Setting, number: str) -> list[View]:
 
 
 def arguments_of(value: Any) -> View:
-    """Return a call's arguments: `{fields: [{name, text, long}], text, brief}`; `text` where they are no object."""
+    """Return a call's arguments: `{fields: [{name, text, long}], text, brief}`; `text` for anything but an object."""
     if not isinstance(value, dict):
         text = value if isinstance(value, str) else as_json(value)
         return {"fields": [], "text": text, "brief": _brief(text)}
@@ -194,7 +193,7 @@ def arguments_of(value: Any) -> View:
 
 
 def _brief(text: str) -> str:
-    """Return a text in one short line."""
+    """Return a text as one short line."""
     line = " ".join(text[: 4 * LONGEST_BRIEF].split())
     return line if len(line) <= LONGEST_BRIEF else f"{line[:LONGEST_BRIEF]}…"
 
@@ -233,7 +232,7 @@ def _tool(payload: Payload, setting: Setting, number: str) -> View:
     structured = told.get("structuredContent", told.get("structured_content"))
     shown = [] if result is None else blocks(told.get("content"), setting, number)
     texts = [block["text"] for block in shown if block["kind"] == "text"]
-    # What a result says twice, as text and as data, is shown once.
+    # A result with equal text and structured data is shown once.
     repeated = structured is None or (
         isinstance(structured, dict)
         and list(structured.values()) in ([texts[0]] if texts else [""], texts)
@@ -290,7 +289,7 @@ def _call(call: Any) -> View | None:
 
 
 def _screenshots(setting: Setting, number: str, extra: Payload) -> list[View]:
-    """Screenshots after the step: one for each part that has a screen."""
+    """Return the screenshots after a step: one for each capability with a screen."""
     return [
         {"name": key, "address": setting.image(name, number)}
         for key, value in extra.items()
@@ -299,7 +298,7 @@ def _screenshots(setting: Setting, number: str, extra: Payload) -> list[View]:
 
 
 def _rest(source: str, payload: Payload, extra: Payload) -> str | None:
-    """Remaining fields of a step, as JSON."""
+    """Return the remaining fields of a step, as JSON."""
     shown = _EVERY_STEP | _OF_SOURCE.get(source, set())
     left = {name: value for name, value in payload.items() if name not in shown and value}
     if payload.get("source") != source:

@@ -1,7 +1,6 @@
-"""The timeline of a trace: who was busy when, how many tokens each turn took, and where it went wrong.
-
-Drawn as a few SVG paths, however many steps there are: 1,000 units wide, a lane for the agent, one for tools and
-subagents, one for the environment, and tokens below.
+"""Timeline of a trace: times of agent, tools and environment, tokens of each turn, and failures.
+Drawn as a fixed number of SVG paths, independent of the number of steps: 1,000 units wide, a lane for the agent, one
+for tools and subagents, one for the environment, and tokens below.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from hud.platform.dashboard.trace_values import dict_of, moment_of, number_of
 
 WIDTH = 1000.0
 NARROWEST = 1.5
-"""Units of the shortest mark: a step that took no time is seen all the same."""
+"""Minimum width of a mark in units, so that short steps are visible."""
 LANES = {"agent": 0, "tool": 1, "subagent": 1}
 LANE_HEIGHT = 9
 LANE_STEP = 12
@@ -32,7 +31,7 @@ View = dict[str, Any]
 
 @dataclass
 class Mark:
-    """A step on the timeline."""
+    """Step on the timeline."""
 
     step_id: int
     source: str
@@ -45,7 +44,7 @@ class Mark:
 
 
 def marks(steps: Iterable[tuple[int, dict[str, Any]]]) -> list[Mark]:
-    """Return what the timeline needs to know of each step."""
+    """Return the timeline's data of each step."""
     found = []
     for step_id, payload in steps:
         counts = dict_of(payload.get("usage"))
@@ -67,7 +66,7 @@ def marks(steps: Iterable[tuple[int, dict[str, Any]]]) -> list[Mark]:
 
 
 def timeline(found: list[Mark]) -> View:
-    """Return the drawing, the places of the steps on it, the failed steps, and the screenshots in order."""
+    """Return the drawing, the positions of the steps on it, the failed steps, and the screenshots in order."""
     spans, seconds = _spans(found)
     lanes: dict[str, list[tuple[float, float]]] = {}
     for mark, (start, width) in zip(found, spans, strict=True):
@@ -88,7 +87,7 @@ def timeline(found: list[Mark]) -> View:
         "prompt": _bars(found, spans, most, "prompt"),
         "completion": _bars(found, spans, most, "completion"),
         "most_tokens": most,
-        # In thousandths of the width, so that scripts find the step under the pointer.
+        # In thousandths of the width, for scripts that search the step under the pointer.
         "places": [
             (mark.step_id, round(start + width / 2))
             for mark, (start, width) in zip(found, spans, strict=True)
@@ -101,7 +100,7 @@ def timeline(found: list[Mark]) -> View:
 
 
 def _spans(found: list[Mark]) -> tuple[list[tuple[float, float]], float | None]:
-    """Return where each step begins and how wide it is, and the seconds from end to end: None where no clock told."""
+    """Return the start and the width of each step, and the total seconds: None without recorded times."""
     times = [moment for mark in found for moment in (mark.start, mark.end) if moment is not None]
     first, last = (min(times), max(times)) if times else (None, None)
     untimed = any(mark.start is None for mark in found)
@@ -120,13 +119,13 @@ def _spans(found: list[Mark]) -> tuple[list[tuple[float, float]], float | None]:
 
 
 def _over(lane: tuple[str, Any]) -> tuple[bool, bool, str]:
-    """Order what is drawn: subagents over the tool calls that they answer, failures over all."""
+    """Return the drawing order: subagents over their tool calls, failures over all."""
     kind = lane[0]
     return kind.endswith(" failed"), kind.startswith("subagent"), kind
 
 
 def _lane(lane: int, places: list[tuple[float, float]]) -> str:
-    """Return the rectangles of a lane as one path; those that overlap are one."""
+    """Return the rectangles of a lane as one path; overlapping ones are merged."""
     top = lane * LANE_STEP + 1
     drawn: list[tuple[float, float]] = []
     for start, width in sorted(places):
@@ -142,7 +141,7 @@ def _lane(lane: int, places: list[tuple[float, float]]) -> str:
 
 
 def _bars(found: list[Mark], spans: list[tuple[float, float]], most: int, what: str) -> str:
-    """Return the tokens of each turn as one path: prompts below, what was drawn on top of them."""
+    """Return the tokens of each turn as one path: prompt tokens, with completion tokens stacked on top."""
     if not most:
         return ""
     parts = []

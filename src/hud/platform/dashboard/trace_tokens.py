@@ -1,5 +1,5 @@
-"""The tokens that a policy drew, each with a colour: how likely it was, what its run was worth to training, or how far
-the trainer's logprob was from the sampler's."""
+"""Sampled tokens with colours: by probability, by the run's advantage, or by the gap between the trainer's and the
+sampler's logprob."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
     from hud.platform.store.trainer_logprobs import PassWeights
 
 MOST_TOKENS = 2_000
-"""Of one step on a page."""
+"""Maximum number of tokens of one step on a page."""
 SURPRISE = (0.05, 0.36, 1.2, 2.3, 4.6)
-"""Negative logprobs at which a colour deepens: probabilities 95%, 70%, 30%, 10% and 1%."""
+"""Thresholds of the colours, as negative logprobs: probabilities 95%, 70%, 30%, 10% and 1%."""
 GAPS = (0.001, 0.01, 0.05, 0.2, 0.7)
-"""Absolute gaps at which a colour deepens; 0.7 is a factor of two."""
+"""Thresholds of the colours, as absolute gaps; 0.7 is a factor of two."""
 
 NO_GAP = (
-    "No gap can be shown: no training pass has computed this run, since it was never trained on, or its group had no "
-    "spread of rewards to learn from."
+    "No gap can be shown: no training pass has computed this run, because it was never trained on, or all rewards of "
+    "its group are equal."
 )
 
 View = dict[str, Any]
 
 
 class Vocabularies:
-    """The vocabularies of the models whose tokens one page shows."""
+    """Vocabularies of the models on a page."""
 
     def __init__(self, registry: Registry, model: str | None) -> None:
         self._registry = registry
@@ -44,7 +44,7 @@ class Vocabularies:
         self._known: dict[str | None, Vocabulary | None] = {}
 
     def of(self, checkpoint: str | None) -> Vocabulary | None:
-        """Return the vocabulary of a checkpoint's model, or of the run's; None where its files are not here."""
+        """Return the vocabulary of a checkpoint's model, or of the run's model; None if its files are missing."""
         if checkpoint not in self._known:
             self._known[checkpoint] = self._find(checkpoint)
         return self._known[checkpoint]
@@ -56,7 +56,7 @@ class Vocabularies:
 
         try:
             if checkpoint is not None:
-                # By id among the team's own: a trace may name any checkpoint.
+                # Only among the team's models: a trace may contain any checkpoint id.
                 model = self._registry.model(self._registry.tree.get(checkpoint).model_id)
             elif self._model is not None:
                 model = self._registry.model(self._model)
@@ -73,12 +73,12 @@ class Vocabularies:
 
 
 def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id: str) -> View:
-    """Return `{value, scale, sentence}`: a run's advantage among its group, computed as GRPO does by default."""
+    """Return `{value, scale, sentence}`: a run's advantage in its group, computed as by default in GRPO."""
     mine = next((reward for name, reward, _ in group if name == trace_id), None)
     if len(group) < 2:
-        return _unknown("This run is in no group, so that there is no advantage to compute.")
+        return _unknown("This run has no group, so it has no advantage.")
     if mine is None:
-        return _unknown("This run has no reward, so that it has no advantage.")
+        return _unknown("This run has no reward, so it has no advantage.")
     rewards = [math.nan if reward is None else reward for _, reward, _ in group]
     failures = [failure for _, _, failure in group]
     try:
@@ -89,14 +89,12 @@ def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id
     counted = [reward for reward, enters in zip(rewards, found.counted, strict=True) if enters]
     if not found.counted[place]:
         if failures[place] is None:
-            return _unknown("Too few runs of the group count, so that there is no advantage.")
-        return _unknown(
-            f"This run failed ({failures[place]}), so that its reward counts for nothing."
-        )
+            return _unknown("Too few runs of the group count, so there is no advantage.")
+        return _unknown(f"This run failed ({failures[place]}), so its reward does not count.")
     if not any(found.trained):
         return _unknown(
-            f"All {len(counted)} runs of the group that count have the reward {mine:.3f}: no run of it has an advantage, "
-            "and training learns nothing from it."
+            f"All {len(counted)} runs of the group that count have the reward {mine:.3f}: every advantage is 0, "
+            "and the group gives no training signal."
         )
     mean = sum(counted) / len(counted)
     value = found.values[place]
@@ -112,18 +110,18 @@ def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id
 def gap_sentence(
     registry: Registry, found: tuple[PassWeights, npt.NDArray[np.float64]] | None
 ) -> str:
-    """Return what is said of a run's gaps: how large they are, and which weights the trainer computed them with."""
+    """Return a sentence about a run's logprob gaps: their size, and the trainer's weights."""
     if found is None:
         return NO_GAP
     weights, gaps = found
     try:
         model = registry.model(weights.model_id).slug
     except HudError:
-        model = "a model that is gone"
+        model = "a removed model"
     named = f", checkpoint {weights.checkpoint[:8]}" if weights.checkpoint else ""
     when = f"at step {weights.step} of {model}{named}"
     if not len(gaps):
-        return f"The trainer computed this run {when}, but no logprob of its sampler is on record to compare with."
+        return f"The trainer computed this run {when}, but no logprobs of the sampler are recorded for comparison."
     sizes = f"mean {gaps.mean():.3g}, 99th percentile {np.quantile(gaps, 0.99):.3g}, largest {gaps.max():.3g}"
     return f"Gap between sampler and trainer over {len(gaps):,} tokens: {sizes}. The trainer computed them {when}."
 
@@ -137,7 +135,7 @@ def shown_tokens(
 ) -> View:
     """Return the tokens of a step as `{tokens: [{text, level, title}], ...}`; levels are names of CSS classes.
 
-    `computed` are the trainer's logprobs, one for each token or none at all; NaN where it computed none.
+    `computed` are the trainer's logprobs, one for each token (NaN: not computed), or empty.
     """
     texts = _texts(drawn.ids[:MOST_TOKENS], vocabulary)
     swaps = dict(drawn.swaps)

@@ -1,4 +1,4 @@
-"""Values of payloads that anybody may have sent, as what a page can show: a text, a number, a moment, or nothing."""
+"""Conversion of untrusted values in payloads to displayable ones: text, number, time, or None."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ import orjson
 from hud.errors import UsageError
 
 LONGEST_JSON = 100_000
-"""Characters of a value as JSON that are handed to a template, which cuts them further."""
+"""Maximum length of a value as JSON for a template, which truncates it further."""
 
 
 def as_json(value: Any, limit: int = LONGEST_JSON, *, indent: bool = True) -> str:
-    """Return a value as JSON to be looked at, cut where it is very long."""
+    """Return a value as JSON for display, truncated at `limit`."""
     try:
         text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else 0).decode()
     except orjson.JSONEncodeError:
-        return "This is nested too deep to be shown."
+        return "This value is nested too deeply to be shown."
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def exact_json(value: Any) -> str:
-    """Return a value as JSON in lines, with integers of any size, which orjson refuses beyond 64 bits."""
+    """Return a value as indented JSON with integers of any size (orjson refuses more than 64 bits)."""
     return json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def whole_json(value: Any) -> bytes:
-    """Return a value as JSON, all of it. Raises `UsageError` where it is nested deeper than JSON can be written."""
+    """Return a value as complete JSON. Raises `UsageError` if it is nested too deeply."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -38,37 +38,37 @@ def whole_json(value: Any) -> bytes:
     try:
         return json.dumps(value).encode()
     except (RecursionError, ValueError):
-        raise UsageError("This step is nested too deep to be written as JSON.") from None
+        raise UsageError("This step is nested too deeply to be written as JSON.") from None
 
 
 def dict_of(value: Any) -> dict[str, Any]:
-    """Return an object; an empty one for what is none."""
+    """Return an object; an empty one for any other value."""
     return value if isinstance(value, dict) else {}
 
 
 def several(value: Any) -> list[Any]:
-    """Return a list; of one, where clients send what stands alone without one."""
+    """Return a list; a single value becomes a list of one item."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]
 
 
 def text_of(value: Any) -> str | None:
-    """Return a text, or JSON of what is none; None for nothing."""
+    """Return a string, or the JSON of another value; None for None."""
     if value is None or value == "":
         return None
     return value if isinstance(value, str) else as_json(value)
 
 
 def number_of(value: Any) -> float | None:
-    """Return a finite number; None for what is none, or for one that counts nothing real."""
+    """Return a finite number; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if math.isfinite(value) and abs(value) < 1e18 else None
 
 
 def moment_of(value: Any) -> datetime | None:
-    """Return a moment, in UTC; None where there is none that can be read."""
+    """Return a time in UTC; None for an invalid value."""
     if not isinstance(value, str):
         return None
     try:
@@ -79,5 +79,5 @@ def moment_of(value: Any) -> datetime | None:
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
-    """Return the seconds from one moment to another; None where one of them is unknown."""
+    """Return the seconds from one time to another; None if one of them is unknown."""
     return None if start is None or end is None else (end - start).total_seconds()

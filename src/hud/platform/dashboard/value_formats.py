@@ -14,15 +14,15 @@ from hud.platform.dashboard.trace_values import as_json
 
 NOTHING = "–"
 MOST_CHARACTERS = 4_000
-"""Of a text on a page, unless said otherwise; the whole is behind a link."""
+"""Default maximum length of a text on a page; a link shows the full text."""
 _KEPT = "\n\t"
 _WITHOUT_KEPT = str.maketrans("", "", _KEPT)
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Categories of characters that show nothing, or turn round what stands beside them."""
+"""Unicode categories of invisible characters and of those that change the direction of text."""
 
 
 def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
-    """Return text safe to look at: escaped, cut at `limit`, with what would hide or turn round text made visible."""
+    """Return text safe for display: escaped, truncated at `limit`, with invisible and direction characters made visible."""
     if text is None:
         return Markup("")
     whole = written(text)
@@ -37,7 +37,7 @@ def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
 
 
 def written(value: Any) -> str:
-    """Return a value as text: text as it is, numbers in short, everything else as JSON. Never Python's notation."""
+    """Return a value as text: strings unchanged, numbers shortened, everything else as JSON. Never Python's notation."""
     if isinstance(value, str):
         return value
     if isinstance(value, float) and math.isfinite(value):
@@ -48,14 +48,14 @@ def written(value: Any) -> str:
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """A number with thousands marked."""
+    """Format a number with thousands separators."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"{value:,.{digits}f}"
 
 
 def compact(value: float | None) -> str:
-    """A count in three digits: 950, 1.2k, 34k, 5.6M."""
+    """Format a count with up to three digits: 950, 1.2k, 34k, 5.6M."""
     if value is None or not math.isfinite(value):
         return NOTHING
     for size, letter in ((1e9, "B"), (1e6, "M"), (1e3, "k")):
@@ -66,26 +66,26 @@ def compact(value: float | None) -> str:
 
 
 def reward(value: float | None) -> str:
-    """A reward with three digits after the point."""
+    """Format a reward with three decimals."""
     return NOTHING if value is None or not math.isfinite(value) else f"{value:.3f}"
 
 
 def signed(value: float | None) -> str:
-    """A difference of rewards, with its sign."""
+    """Format a difference of rewards, with its sign."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
 
 
 def money(value: float | None) -> str:
-    """US dollars, with more digits where there are fewer dollars."""
+    """Format US dollars, with more decimals for small amounts."""
     if value is None or not math.isfinite(value):
         return NOTHING
     return f"${value:,.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
 
 
 def duration(seconds: float | None) -> str:
-    """A span of time: 0.3 ms, 42 ms, 4.2 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h."""
+    """Format a duration: 0.3 ms, 42 ms, 4.2 s, 12 s, 3 min 05 s, 2 h 10 min, 3 d 4 h."""
     if seconds is None or not math.isfinite(seconds):
         return NOTHING
     if 0 < seconds < 0.9995:
@@ -103,7 +103,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(value: datetime | str | None) -> datetime | None:
-    """A moment in UTC, from a moment or its ISO form."""
+    """Return a time in UTC, from a time or its ISO form."""
     if isinstance(value, str):
         value = datetime.fromisoformat(value)
     if value is None:
@@ -112,7 +112,7 @@ def moment(value: datetime | str | None) -> datetime | None:
 
 
 def ago(value: datetime | str | None, now: datetime | None = None) -> str:
-    """Return the time since a moment, in its largest unit."""
+    """Return the time since a given time, in its largest unit."""
     then = moment(value)
     if then is None:
         return NOTHING
@@ -126,12 +126,12 @@ def ago(value: datetime | str | None, now: datetime | None = None) -> str:
 
 
 def short(identifier: str | None) -> str:
-    """The first characters of an id, which are enough to tell it from others."""
+    """Return the first characters of an id, which distinguish it from others in practice."""
     return NOTHING if not identifier else identifier.replace("-", "")[:8]
 
 
 def _seen(character: str) -> str:
-    # Emoji that are joined, and words of some scripts, need these two, which turn nothing round.
+    # Joined emoji and some scripts need these two, which do not change the direction of text.
     if character in _KEPT or character in "\u200c\u200d":
         return character
     if unicodedata.category(character) in _HIDDEN:
@@ -142,7 +142,7 @@ def _seen(character: str) -> str:
 def _name(character: str) -> str:
     code = ord(character)
     if code < 0x20:
-        return chr(0x2400 + code)  # Unicode's pictures of control characters.
+        return chr(0x2400 + code)  # Unicode's symbols for control characters.
     return f"U+{code:04X}"
 
 

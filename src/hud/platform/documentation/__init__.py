@@ -1,6 +1,5 @@
-"""The product's own documentation, for coding agents: its pages, a search over them, and both over MCP.
-
-`hud docs-mcp` serves it at standard input and output, a server at `/docs/mcp`. It knows nothing of the store.
+"""Documentation of the product for coding agents: pages, full-text search, and both over MCP.
+`hud docs-mcp` serves it over standard input and output, a server at `/docs/mcp`. Independent of the store.
 """
 
 from hud.platform.documentation.library import Found, Library

@@ -1,6 +1,5 @@
-"""`Library`: finds sections of the documentation by words, and returns pages and sections by name.
-
-SQLite's full-text index, in memory, does the ranking (BM25); headings count more than what stands below them.
+"""`Library`: full-text search over sections of the documentation, and reads of pages and sections by name.
+Ranking is BM25 of SQLite's full-text index, in memory; headings have a higher weight than text.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _COMMON = frozenset(
         "with you your"
     )
 )
-"""Words that say nothing of what is looked for."""
+"""Stop words."""
 _FIND = """
 SELECT page, heading, snippet(sections, 3, '', '', ' … ', 48)
 FROM sections WHERE sections MATCH ?
@@ -35,7 +34,7 @@ ORDER BY bm25(sections, 1, 1, 4, 1) * iif(page GLOB 'decisions/*', 0.5, 1), rowi
 
 @dataclass(frozen=True)
 class Found:
-    """A section that a search found; `read(page, heading)` returns it."""
+    """Search result: a section, which `read(page, heading)` returns."""
 
     page: str
     heading: str
@@ -43,11 +42,11 @@ class Found:
 
 
 class Library:
-    """Pages, and the index over them."""
+    """Pages with their full-text index."""
 
     def __init__(self, pages: Mapping[str, Page]) -> None:
         self.pages = pages
-        # Requests may come in another thread than the one that made it; SQLite itself takes turns.
+        # Requests may run in other threads; SQLite serializes access.
         self._index = sqlite3.connect(":memory:", check_same_thread=False)
         self._index.execute(
             "CREATE VIRTUAL TABLE sections USING "
@@ -63,14 +62,14 @@ class Library:
         )
 
     def search(self, query: str, limit: int = 8) -> list[Found]:
-        """Return the sections that fit best, the best first. Raises `UsageError` where `query` has no words."""
+        """Return the best matching sections, best first. Raises `UsageError` if `query` has no words."""
         expression = _expression(query)
         if not expression:
             raise UsageError(f"There are no words to search for in {query!r}.")
         return [Found(*row) for row in self._index.execute(_FIND, (expression, limit))]
 
     def read(self, page: str, section: str = "") -> str:
-        """Return a page, or one section with those below it. Raises `NotFoundError` that says what is near."""
+        """Return a page, or one section with its subsections. Raises `NotFoundError` with near matches."""
         found = self._page(page)
         if not section:
             return found.text
@@ -98,17 +97,17 @@ class Library:
 
 
 def _body(text: str) -> str:
-    """Return a section without its heading, which the index has by itself."""
+    """Return a section without its heading, which is a separate column of the index."""
     return text.partition("\n")[2].strip() if text.startswith("#") else text.strip()
 
 
 def _expression(query: str) -> str:
-    """Return the index's expression for any of the words; two that stand together there too count once more."""
+    """Return the FTS5 query for any of the words; adjacent pairs are added as phrases."""
     words = _WORD.findall(query.lower())
     telling = [word for word in words if word not in _COMMON] or words
     pairs = [f"{one} {next}" for one, next in pairwise(words) if {one, next} <= set(telling)]
     terms = list(dict.fromkeys([*telling, *pairs]))
-    # Each column by itself: a word that stands in most texts, and so tells little there, tells much in a heading.
+    # One term for each column: a word that is common in texts can be rare, and so significant, in headings.
     return " OR ".join(
         f'{column} : "{term}"'
         for term in terms[:_MOST_TERMS]
@@ -117,5 +116,5 @@ def _expression(query: str) -> str:
 
 
 def _key(heading: str) -> str:
-    """Return what is left of a heading when spelling does not matter: links write it as `groups-and-advantages`."""
+    """Return a heading in normalized form for comparison: links write it as `groups-and-advantages`."""
     return " ".join(_WORD.findall(heading.lower()))

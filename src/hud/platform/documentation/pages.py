@@ -1,6 +1,5 @@
-"""The pages of the documentation, cut into sections at their headings.
-
-They are part of the installed package; a checkout's are read where they are written.
+"""Pages of the documentation, split into sections at their headings.
+Read from the installed package, or from the source folder of a checkout.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ _README = "readme"
 
 @dataclass(frozen=True)
 class Section:
-    """A heading and what stands below it, up to the next heading."""
+    """A heading with its text, up to the next heading."""
 
     heading: str
     level: int
     text: str
-    """As it is written, its heading included."""
+    """Markdown source, including the heading."""
 
 
 @dataclass(frozen=True)
@@ -42,12 +41,12 @@ class Page:
 
     @property
     def text(self) -> str:
-        """The whole page, as it is written."""
+        """Markdown source of the page."""
         return "".join(section.text for section in self.sections)
 
 
 def read_pages(package: Path = _PACKAGE) -> dict[str, Page]:
-    """Return all pages by name, the overview first. Raises `NotFoundError` where the installation has none."""
+    """Return all pages by name, the overview first. Raises `NotFoundError` if the installation has none."""
     found = {}
     for folder, pattern in _folders(package):
         for path in sorted(folder.glob(pattern)):
@@ -60,7 +59,7 @@ def read_pages(package: Path = _PACKAGE) -> dict[str, Page]:
 
 
 def _folders(package: Path) -> list[tuple[Path, str]]:
-    """Return where the pages are: in the checkout that `package` is part of, or else in the package."""
+    """Return the folders of pages: those of the checkout of `package`, or else of the package."""
     checkout = package.parents[1]
     if package.parent.name == "src" and (checkout / "pyproject.toml").is_file():
         return [(checkout, "README.md"), (checkout / "docs", "**/*.md")]
@@ -69,7 +68,7 @@ def _folders(package: Path) -> list[tuple[Path, str]]:
 
 
 def _sections(name: str, text: str) -> Iterator[Section]:
-    """Cut a page at its headings; a `#` inside a block of code is none."""
+    """Split a page at its headings; a `#` inside a code block is not a heading."""
     heading, level, lines, fence = name, 1, list[str](), ""
     for line in text.splitlines(keepends=True):
         mark = _FENCE.match(line)

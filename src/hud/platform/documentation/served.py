@@ -1,6 +1,5 @@
-"""The documentation as an MCP server with two tools, `search` and `read`.
-
-It has no state, so over HTTP each request stands by itself: nothing is held open, and nothing needs a start.
+"""Documentation as an MCP server with two tools, `search` and `read`.
+The server is stateless: over HTTP each request is independent, without a session.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from hud.platform.documentation.library import Library
 from hud.trace import TextContent, ToolResult, ToolSpec
 
 _LARGEST = 64 * 1024
-"""Bytes of a request; questions are short, and who asks over HTTP may have no key."""
+"""Maximum size of a request in bytes; small, because requests over HTTP need no key."""
 
 
 class _Search(BaseModel, extra="forbid"):
@@ -41,26 +40,26 @@ class _Read(BaseModel, extra="forbid"):
 
 
 class DocumentationServer:
-    """Serves a library; as an ASGI application, over streamable HTTP."""
+    """MCP server of a library; as an ASGI application, over streamable HTTP."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
         self._server = Server[Any](
             "openhud-docs",
             version=__version__,
-            instructions="The documentation of OpenHUD. Search it, then read the page or section that fits. "
+            instructions="The documentation of OpenHUD. Search it, then read the matching page or section. "
             f"Pages: {'; '.join(f'{page.name} ({page.title})' for page in library.pages.values())}.",
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
         )
 
     async def serve_stdio(self) -> None:
-        """Serve the client at this process's standard input and output until it leaves."""
+        """Serve a client over standard input and output until it disconnects."""
         async with stdio_server() as (read, write):
             await self._server.run(read, write, self._server.create_initialization_options())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
+        """Serve one request."""
         manager = StreamableHTTPSessionManager(
             self._server, stateless=True, json_response=True, max_request_body_size=_LARGEST
         )
@@ -76,7 +75,7 @@ class DocumentationServer:
             ToolSpec(
                 name="search",
                 description="Search the documentation of OpenHUD. Returns page, heading and an excerpt of each "
-                "section that fits, the best first.",
+                "matching section, best first.",
                 parameters=_Search.model_json_schema(),
             ),
             ToolSpec(
@@ -115,7 +114,7 @@ class DocumentationServer:
         )
         if not found:
             pages = ", ".join(self._library.pages)
-            text = f"The documentation says nothing of {asked.query!r}; its pages are {pages}."
+            text = f"The documentation has no match for {asked.query!r}; its pages are {pages}."
         return ToolResult(
             content=[TextContent(text=text)],
             structured_content={"results": [asdict(each) for each in found]},

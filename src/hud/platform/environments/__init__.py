@@ -1,1 +1,1 @@
-"""Environments: registry, builds, archives, and environments that are running."""
+"""Environments: registry, builds, archives, and running environments."""

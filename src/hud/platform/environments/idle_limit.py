@@ -1,5 +1,5 @@
-"""Things that run here while somebody uses them. Each ends when it is told to, when nobody has used it for a while, or with
-the platform; none outlives this process."""
+"""Sessions with an idle limit. Each ends on request, after a time without use, or on shutdown; none outlives this
+process."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 SWEEP_SECONDS = 15.0
-"""Seconds between two searches for idle sessions."""
+"""Interval between two searches for idle sessions."""
 
 
 @dataclass(eq=False)
 class Held:
-    """Something that runs in a task of its own until `ending` is set."""
+    """Session that runs in its own task until `ending` is set."""
 
     id: str
     ending: asyncio.Event = field(default_factory=asyncio.Event, kw_only=True)
     used: float = field(default_factory=time.monotonic, kw_only=True)
-    """Time of the last request for it."""
+    """Time of the last request, on the monotonic clock."""
     task: asyncio.Task[None] | None = field(default=None, kw_only=True)
 
     @property
     def busy(self) -> bool:
-        """True while it is used without being asked for."""
+        """True while the session is in use without requests."""
         return False
 
 
@@ -42,18 +42,18 @@ class Holding(Generic[H]):
         self.open: dict[str, H] = {}
 
     def begin(self, one: H, serving: Coroutine[Any, Any, None]) -> None:
-        """Hold something while `serving` runs, which is to end when its `ending` is set."""
+        """Hold a session while `serving` runs, which must end when the session's `ending` is set."""
         self.open[one.id] = one
         one.task = asyncio.create_task(self._serve(one, serving))
 
     async def end(self, one: H) -> None:
-        """End it, and wait for that."""
+        """End a session and wait for its task."""
         one.ending.set()
         if one.task is not None:
             await asyncio.wait({one.task})
 
     async def work(self) -> None:
-        """End what nobody uses any more; at the platform's stop, everything."""
+        """End idle sessions; on shutdown, all sessions."""
         while not self._stopping.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), SWEEP_SECONDS)

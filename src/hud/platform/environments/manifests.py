@@ -13,10 +13,9 @@ Manifest = Mapping[str, Any]
 
 
 def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]) -> Iterator[str]:
-    """Say, a line each, which rows their environment could not start.
-
-    `manifests` holds the newest build's manifest of each environment that is known, by the name that rows give.
-    Rows of other environments are taken on trust: theirs may run elsewhere.
+    """Yield one line for each row that its environment could not start.
+    `manifests`: the newest build's manifest of each known environment, by its name in rows.
+    Rows of unknown environments are accepted: those may run elsewhere.
     """
     for row in rows:
         manifest = manifests.get(row["env"])
@@ -34,14 +33,14 @@ def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]
 
 
 def faults(args: Any, schema: Any) -> Iterator[str]:
-    """Say, a line each, where arguments do not fit their schema; a schema of a kind that is not known fits all."""
+    """Yield one line for each violation of a schema; a schema of an unsupported kind accepts all arguments."""
     try:
         jsonschema.Draft202012Validator.check_schema(schema)
-        # An empty registry: nothing is fetched because an environment's schema refers to it.
+        # An empty registry: references in an environment's schema are never fetched.
         validator = jsonschema.Draft202012Validator(schema, registry=Registry())
         errors = list(validator.iter_errors(args))
     except (jsonschema.SchemaError, Unresolvable, RecursionError):
-        return  # A schema of another kind: its environment will say what it does not take.
+        return  # Unsupported schema: the environment itself will refuse invalid arguments.
     for error in errors:
         where = ".".join(str(part) for part in error.absolute_path)
         yield f"argument {where!r}: {error.message}" if where else error.message

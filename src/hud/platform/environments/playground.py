@@ -1,4 +1,4 @@
-"""Environments that are open in the playground: their tools answer the model there, and a task may be started in them."""
+"""Open environments of the playground: they serve the model's tool calls, and can start and grade a task."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TASK_SECONDS = 300.0
 
 @dataclass(eq=False)
 class World(Held):
-    """One environment, and whose it is."""
+    """An open environment, with its owner."""
 
     name: str
     owner: tuple[str, str | None]
@@ -53,23 +53,22 @@ class World(Held):
 
 
 class Worlds(Holding[World]):
-    """The environments that are open on one server."""
+    """Open environments of one server."""
 
     def __init__(self, store: Store, stopping: asyncio.Event, *, own_machine: bool) -> None:
-        """`own_machine`: environments of files may be opened, too."""
+        """`own_machine`: environments may also be opened from files."""
         super().__init__(stopping, IDLE_SECONDS)
         self.store = store
         self.own_machine = own_machine
 
     async def bring_up(self, who: Identity, environment: str, path: str) -> World:
-        """Bring up a deployed environment or, on one's own machine, one of a file.
-
-        Raises what it says at its start, `OverloadedError` where too many are open.
+        """Start a deployed environment or, on the user's own machine, one from a file.
+        Raises the error of a failed start, and `OverloadedError` if too many are open.
         """
         owner = _owner(who)
         mine = [one for one in self.open.values() if one.owner == owner]
         if len(mine) >= MOST_OF_PERSON:
-            # Of a page that was closed without a word.
+            # Left over from a page that was closed without a request.
             await self.end(min(mine, key=lambda one: one.used))
         if len(self.open) >= MOST:
             raise OverloadedError("Too many environments are open in the playground.", 30.0)
@@ -83,7 +82,7 @@ class Worlds(Holding[World]):
         return world
 
     def find(self, who: Identity, world_id: str) -> World:
-        """Return an environment that somebody has open. Raises `NotFoundError` for any other."""
+        """Return an open environment of this owner. Raises `NotFoundError` for any other."""
         found = self.open.get(plain(world_id))
         if found is None or found.owner != _owner(who):
             raise NotFoundError("This environment is closed; choose it again.")
@@ -91,7 +90,7 @@ class Worlds(Holding[World]):
         return found
 
     async def call(self, world: World, name: str, arguments: dict[str, Any] | str) -> Any:
-        """Call a tool; what goes wrong in it is its answer. Raises `NotFoundError` for an unknown tool."""
+        """Call a tool and return its result, or its error as a result. Raises `NotFoundError` for an unknown tool."""
         if name not in {tool.name for tool in world.tools}:
             raise NotFoundError(f"The environment {world.name!r} has no tool {name!r}.")
         async with world.one_at_a_time:
@@ -101,7 +100,7 @@ class Worlds(Holding[World]):
         return outcome.result
 
     async def start(self, world: World, template: str, args: dict[str, Any]) -> list[Message]:
-        """Start a task, in place of one that is under way; return its prompt."""
+        """Start a task, replacing one in progress; returns its prompt."""
         async with world.one_at_a_time:
             connection = world.ready.result()
             async with _limit(f"The task {template!r} did not start"):
@@ -114,15 +113,15 @@ class Worlds(Holding[World]):
         return [Message(content=prompt)] if isinstance(prompt, str) else list(prompt)
 
     async def grade(self, world: World, answer: str) -> dict[str, Any]:
-        """Grade the answer to the task under way, which ends it; return the frame. Raises `UsageError` for no task."""
+        """Grade the answer to the task in progress, which ends it; returns the frame. Raises `UsageError` without a task."""
         async with world.one_at_a_time:
             if not world.playing:
-                raise UsageError("No task is under way in this environment; load one first.")
+                raise UsageError("No task is in progress in this environment; load one first.")
             world.playing = False
             async with _limit("The grader did not answer"):
                 frame = await world.ready.result().grade(check_answer(answer) or "", None)
         world.used = time.monotonic()
-        Grade.from_dict(frame)  # Raises where it is none.
+        Grade.from_dict(frame)  # Raises for an invalid grade.
         return frame
 
     def _runnable(self, who: Identity, environment: str, path: str) -> RunnableEnvironment:
@@ -131,9 +130,9 @@ class Worlds(Holding[World]):
                 raise UsageError("Choose an environment.")
             return Environments(self.store, who.team_id).runnable(environment)
         if not self.own_machine:
-            raise UsageError("Environments of this server are chosen among those deployed to it.")
+            raise UsageError("Choose one of the environments that are deployed to this server.")
         place = Path(file_source(path).name)
-        return RunnableEnvironment("", place.stem, 0, place, Path(sys.executable))
+        return RunnableEnvironment("", place.stem, 0, place.parent, place, Path(sys.executable))
 
     async def _run(self, world: World, found: RunnableEnvironment) -> None:
         try:
@@ -149,7 +148,7 @@ class Worlds(Holding[World]):
         except HudError as error:
             if not world.ready.done():
                 world.ready.set_exception(error)
-                world.ready.exception()  # Whoever opens it is told; he may be gone.
+                world.ready.exception()  # Retrieved here: the caller that opened it may have been cancelled.
 
 
 @asynccontextmanager

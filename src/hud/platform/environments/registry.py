@@ -1,4 +1,4 @@
-"""The registry of environments: names, their builds, and what of them can be run."""
+"""Registry of environments: names, builds, and runnable builds."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ from hud.trace import dashed, is_id, new_id, plain
 
 SUCCEEDED = "SUCCEEDED"
 VARIABLES = "variables.json"
-"""Beside a build's source, readable by the server alone: the environment's variables."""
+"""File next to a build's source with the environment's variables, readable by the server only."""
 
 
 @dataclass(frozen=True)
 class RunnableEnvironment:
-    """A build that can be started."""
+    """Build that can be started."""
 
     build_id: str
     name: str
     version: int
+    folder: Path
     source: Path
-    """File of the source that makes the environment."""
+    """Source file that defines the environment."""
     python: Path
-    """Interpreter with what the environment needs."""
+    """Interpreter with the environment's requirements."""
     variables: dict[str, str] = field(default_factory=dict, repr=False)
     image: str | None = None
-    """The container image that serves it, where it was built as one; the interpreter is then of no use."""
+    """Container image that serves the environment; the interpreter is then unused. None: built without an image."""
 
     def shown(self) -> dict[str, Any]:
-        """Plain data, as `hud.fleet.environments` starts the build from it."""
+        """Launch data for `hud.fleet.environments`."""
         return {
             "build_id": self.build_id,
             "source": str(self.source),
@@ -50,20 +51,24 @@ class RunnableEnvironment:
             "variables": self.variables,
         }
 
+    def fetched(self) -> dict[str, Any]:
+        """Plain data, as `hud.fleet.environments` starts the build on another machine, which fetches it."""
+        return {**self.shown(), "source": None, "python": None}
+
 
 class Environments:
-    """The environments of one team."""
+    """Environments of one team."""
 
     def __init__(self, store: Store, team: str) -> None:
         self.store = store
         self.team = team
 
     def page(self, search: str | None, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
-        """Return a page of environments, the newest first, and how many there are."""
+        """Return a page of environments, newest first, and their total number."""
         known = tables.environments
         query = sa.select(known).where(known.c.team_id == self.team)
         if search:
-            # A search for what no name can hold finds nothing.
+            # No name contains such text, so the search has no results.
             sought = _slug(search)
             query = query.where(
                 known.c.name.contains(sought, autoescape=True) if sought else sa.false()
@@ -84,7 +89,7 @@ class Environments:
         raise NotFoundError(f"There is no environment {reference!r}. Bring one: hud deploy FOLDER")
 
     def find_or_create(self, name: str, project_id: str | None) -> str:
-        """Return the id of the environment of this name, which is made where it is new."""
+        """Return the id of the environment with this name, created if necessary."""
         if project_id is not None:
             Projects(self.store, self.team).get(project_id)
         row = {
@@ -101,7 +106,7 @@ class Environments:
         return str(row["id"])
 
     def manifests(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-        """Return the newest build's manifest of each environment that there is, by the names that were given."""
+        """Return the newest build's manifest of each existing environment, by the given names."""
         found = {}
         for name in names:
             try:
@@ -113,7 +118,7 @@ class Environments:
         return found
 
     def runnable(self, reference: str) -> RunnableEnvironment:
-        """Return an environment's newest build that succeeded. Raises `NotFoundError` where there is none."""
+        """Return an environment's newest successful build. Raises `NotFoundError` if there is none."""
         found = self.find(reference)
         row = self.store.row(newest_build(plain(found["id"])))
         if row is None:
@@ -126,6 +131,7 @@ class Environments:
             build_id=row.id,
             name=row.manifest["name"],
             version=row.version,
+            folder=folder,
             source=folder / "source" / row.manifest.get("entry", ""),
             python=interpreter(folder),
             image=row.manifest.get("image"),
@@ -148,16 +154,18 @@ class Environments:
 
 
 def interpreter(folder: Path) -> Path:
-    """Return the interpreter of a build's folder; where it needed none of its own, ours."""
+    """Return the interpreter of a build's folder; the server's own if the build has no virtual environment."""
     own = folder / "venv" / "bin" / "python"
     return own if own.exists() else Path(sys.executable)
 
 
 def normalized(name: str) -> str:
-    """Return a registered name: lower case, digits and single dashes. Raises `UsageError` where nothing is left."""
+    """Return a registered name: lower case, digits and single dashes. Raises `UsageError` if it is empty."""
     text = _slug(name)
     if not text:
-        raise UsageError(f"{name!r} is no name for an environment; use letters, digits and dashes.")
+        raise UsageError(
+            f"{name!r} is not a valid name for an environment; use letters, digits and dashes."
+        )
     return text
 
 
@@ -167,7 +175,7 @@ def _slug(name: str) -> str:
 
 
 def newest_build(environment_id: str) -> Query:
-    """Return the query for an environment's newest build that succeeded."""
+    """Return the query for an environment's newest successful build."""
     builds = tables.builds
     succeeded = (builds.c.environment_id == environment_id, builds.c.status == SUCCEEDED)
     return sa.select(builds).where(*succeeded).order_by(builds.c.version.desc()).limit(1)

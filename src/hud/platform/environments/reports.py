@@ -1,4 +1,4 @@
-"""Environments as people look at them: their builds, and what of them runs now and what that takes."""
+"""Reports on environments: builds, running sessions, and the resources of their processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORDS = {
     "SUCCEEDED": "succeeded",
     "FAILED": "failed",
 }
-"""States of builds, as pages say them."""
+"""Display names of the states of builds."""
 OVER = ("succeeded", "failed")
 _BUILD_COLUMNS = ("id", "environment_id", "version", "error", "worker", "manifest")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -34,7 +34,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Process:
-    """A process of this machine that serves an environment."""
+    """Process of this machine that serves an environment."""
 
     pid: int
     seconds: float | None
@@ -46,7 +46,7 @@ class Process:
 def builds_page(
     store: Store, team: str, environment_id: str | None, limit: int, offset: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return a page of a team's builds, of one environment or of all, newest first, and how many there are."""
+    """Return a page of a team's builds, of one environment or of all, newest first, and their total number."""
     builds = tables.builds
     wanted = [builds.c.team_id == team]
     if environment_id is not None:
@@ -62,7 +62,7 @@ def find_build(store: Store, team: str, build_id: str) -> dict[str, Any]:
 
 
 def last_lines(store: Store, build_id: str, most: int | None) -> tuple[list[str], int]:
-    """Return the last `most` lines of a build's log, or all of them, and how many there are."""
+    """Return the last `most` lines of a build's log (None: all), and the number of lines."""
     lines = tables.build_lines
     mine = sa.select(lines.c.text).where(lines.c.build_id == build_id)
     rows, total = store.page(mine.order_by(lines.c.number.desc()), most, 0)
@@ -70,7 +70,7 @@ def last_lines(store: Store, build_id: str, most: int | None) -> tuple[list[str]
 
 
 def builds_under_way(store: Store, team: str) -> dict[str, str]:
-    """Return the state of the newest build of each environment, by the environment's id, where it is no success."""
+    """Return the state of each environment's newest build if it has not succeeded, by the environment's id."""
     builds = tables.builds
     newest = (
         sa.select(builds.c.environment_id, sa.func.max(builds.c.created_at).label("at"))
@@ -89,9 +89,8 @@ def builds_under_way(store: Store, team: str) -> dict[str, str]:
 def running(
     store: Store, sessions: RuntimeSessions, team: str, environment: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return what of an environment runs now: sessions, human baselines, rollouts, and its processes on this machine.
-
-    A worker that keeps an environment warm is among the processes, too.
+    """Return the running parts of an environment: sessions, human baselines, rollouts, and its processes on this machine.
+    Processes include workers that keep the environment warm.
     """
     identifier, name = plain(environment["id"]), environment["name"]
     builds, rollouts = tables.builds, tables.rollouts
@@ -129,8 +128,8 @@ def running(
 
 
 def processes_of(folders: Iterable[str]) -> list[Process]:
-    """Return the processes of this machine whose command names a file of one of these folders; none elsewhere than on
-    Linux."""
+    """Return the processes of this machine whose command line contains a file of one of these folders. Linux only; empty on
+    other systems."""
     wanted = [f"{folder.rstrip('/')}/".encode() for folder in folders]
     proc = Path("/proc")
     if not wanted or not proc.is_dir():
@@ -144,13 +143,13 @@ def processes_of(folders: Iterable[str]) -> list[Process]:
             if any(folder in command for folder in wanted):
                 found.append(_process(entry))
         except OSError:
-            continue  # It ended meanwhile, or is another user's.
+            continue  # It has ended, or belongs to another user.
     return sorted(found, key=lambda one: one.pid)
 
 
 def _process(entry: Path) -> Process:
     pages = int((entry / "statm").read_text().split()[1])
-    # Fields after the name, which may hold anything, in brackets: the start is the 22nd of all.
+    # Fields after the bracketed name, which may contain any text; the start time is field 22.
     started = int((entry / "stat").read_text().rpartition(")")[2].split()[19])
     up = float(Path("/proc/uptime").read_text().split()[0])
     seconds = max(0.0, up - started / os.sysconf("SC_CLK_TCK"))

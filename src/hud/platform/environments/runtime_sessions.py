@@ -1,4 +1,4 @@
-"""Environments that run here while their agent plays elsewhere: a process for each session, reached through tunnels."""
+"""Runtime sessions: environments on this server for agents elsewhere; one process a session, reached through tunnels."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from hud.platform.serving.token_engine import OverloadedError
 from hud.trace import new_id, plain
 
 IDLE_SECONDS = 600.0
-"""Seconds for which a session without a tunnel is kept: a client that died does not close it."""
+"""Time without a tunnel after which a session ends, because a crashed client does not close it."""
 MOST_SESSIONS = 64
-"""Of one team, at a time."""
+"""Maximum number of concurrent sessions of one team."""
 
 
 @dataclass(eq=False)
 class Session(Held):
-    """One environment, and who may reach it."""
+    """A running environment, with the team that may connect."""
 
     team: str
     environment: RunnableEnvironment
@@ -33,13 +33,12 @@ class Session(Held):
 
     @property
     def busy(self) -> bool:
-        """True while an agent plays in it."""
+        """True while a tunnel is open."""
         return self.tunnels > 0
 
     async def reached(self) -> tuple[str, int]:
-        """Return the environment's address as soon as it is up.
-
-        Raises `HudError` where it does not come up, or its session ends before.
+        """Wait until the environment is up and return its address.
+        Raises `HudError` if the start fails or the session ends before.
         """
         ending = asyncio.ensure_future(self.ending.wait())
         first: set[asyncio.Future[Any]] = {self.address, ending}
@@ -53,13 +52,13 @@ class Session(Held):
 
 
 class RuntimeSessions(Holding[Session]):
-    """The sessions of one server."""
+    """Runtime sessions of one server."""
 
     def __init__(self, stopping: asyncio.Event) -> None:
         super().__init__(stopping, IDLE_SECONDS)
 
     def start(self, team: str, environment: RunnableEnvironment) -> Session:
-        """Start an environment; its tunnels may be asked for before it is up. Raises `OverloadedError` for too many."""
+        """Start an environment; tunnels may be opened before it is up. Raises `OverloadedError` for too many sessions."""
         if len(self.of_team(team)) >= MOST_SESSIONS:
             raise OverloadedError(
                 f"This team has {MOST_SESSIONS} environments running; end some first.", 5.0
@@ -70,7 +69,7 @@ class RuntimeSessions(Holding[Session]):
         return session
 
     def find(self, team: str, session_id: str) -> Session:
-        """Return a team's session. Raises `NotFoundError` for one that is not there."""
+        """Return a team's session. Raises `NotFoundError` for an unknown id."""
         session = self.open.get(plain(session_id))
         if session is None or session.team != team:
             raise NotFoundError(f"There is no runtime session {session_id!r}.")
@@ -78,7 +77,7 @@ class RuntimeSessions(Holding[Session]):
         return session
 
     def of_team(self, team: str) -> list[Session]:
-        """Return a team's sessions, as they were started."""
+        """Return a team's sessions, oldest first."""
         return [session for session in self.open.values() if session.team == team]
 
     async def _run(self, session: Session, environment: RunnableEnvironment) -> None:
@@ -92,5 +91,5 @@ class RuntimeSessions(Holding[Session]):
         except HudError as error:
             if not session.address.done():
                 session.address.set_exception(error)
-                session.address.exception()  # Whoever asks is told; nobody may.
+                session.address.exception()  # Retrieved here: there may be no waiting caller.
                 await session.ending.wait()

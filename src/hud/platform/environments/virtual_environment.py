@@ -1,6 +1,5 @@
-"""Requirements of a source, and the virtual environment with them, on top of the server's own packages.
-
-`hud` itself, under any of its names, is the server's: nobody downloads it.
+"""Requirements of a source, and their virtual environment on top of the server's own packages.
+`hud` itself, under any of its names, is the server's package and is never downloaded.
 """
 
 from __future__ import annotations
@@ -10,42 +9,37 @@ import importlib.util
 import os
 import re
 import shutil
-import site
 import sys
 import tomllib
 from collections.abc import Mapping
-from importlib.metadata import distributions
 from pathlib import Path
 
-import hud
 from hud.errors import UsageError
+from hud.fleet.shared_packages import share_ours
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
 
 _OURS = re.compile(r"^\s*(hud|hud[-_.]python|openhud)(?![-\w.])", re.IGNORECASE)
-"""Requirements that the server's own package satisfies."""
-_STAND_INS = {"hud": "0.6.21", "hud-python": "0.6.21", "openhud": hud.__version__}
-"""Distributions that are there already, for packages which require them; the first two as HUD last released them."""
+"""Pattern of requirements that the server's own package satisfies."""
 _INCLUDES = re.compile(r"^(-r|--requirement|-c|--constraint)[ =]?\s*(\S+)$")
 _PASSED = ("PATH", "LANG", "TMPDIR", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 _PASSED_TO_INSTALLERS = ("HOME", "HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY")
 
 
 def clean_variables(*, installing: bool = False) -> dict[str, str]:
-    """Return the variables that a build's commands start from: none that hold secrets of the server."""
+    """Return the environment variables for a build's commands, without secrets of the server."""
     names = {*_PASSED}
     if installing:
-        # An index's address may hold a password: for installers alone.
+        # A package index's address may contain a password: only for installers.
         names |= {*_PASSED_TO_INSTALLERS}
         names |= {name for name in os.environ if name.startswith(("PIP_", "UV_"))}
     return {name: os.environ[name] for name in sorted(names) if name in os.environ}
 
 
 def requirements(source: Path) -> list[str]:
-    """Return what a source asks for, as lines of a requirements file, ours left out.
-
-    From requirements.txt and the files that it includes, or else from pyproject.toml.
-    Raises `UsageError` where that is wrong.
+    """Return the requirements of a source, as lines of a requirements file, without the server's own package.
+    Read from requirements.txt and its includes, or else from pyproject.toml.
+    Raises `UsageError` for an invalid file.
     """
     listed, project = source / "requirements.txt", source / "pyproject.toml"
     if listed.is_file():
@@ -58,7 +52,7 @@ def requirements(source: Path) -> list[str]:
         table = parsed.get("project")
         given = table.get("dependencies", []) if isinstance(table, dict) else []
         if not isinstance(given, list):
-            raise UsageError("pyproject.toml: project.dependencies is no list.")
+            raise UsageError("pyproject.toml: project.dependencies is not a list.")
         found = [str(one) for one in given]
     else:
         return []
@@ -68,7 +62,7 @@ def requirements(source: Path) -> list[str]:
 async def install(
     folder: Path, wanted: list[str], variables: Mapping[str, str], log: BuildLog
 ) -> None:
-    """Make `folder/venv` with what is wanted; relative paths in it are those of `folder/source`."""
+    """Create `folder/venv` and install the requirements; their relative paths are relative to `folder/source`."""
     venv, listed = folder / "venv", folder / "requirements.txt"
     python = str(venv / "bin" / "python")
     listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
@@ -85,39 +79,6 @@ async def install(
         command = [*(ours if pip else [python, "-m", "pip"]), "install", "--no-input"]
     await asyncio.to_thread(share_ours, venv, described=uv is not None)
     await run([*command, "-r", str(listed)], given, log, folder / "source")
-
-
-def share_ours(venv: Path, *, described: bool = False) -> None:
-    """Let a virtual environment see the server's own packages, behind what it installs itself.
-
-    pip counts them as installed. uv looks no further than the environment: with `described`, it finds them there.
-    """
-    ours = [str(Path(hud.__file__).parent.parent), *site.getsitepackages()]
-    packages = next((venv / "lib").glob("python*")) / "site-packages"
-    (packages / "openhud-server.pth").write_text("\n".join(ours) + "\n")
-    for name, version in _STAND_INS.items():
-        _stand_in(packages, name, version)
-    for one in distributions(path=site.getsitepackages()) if described else ():
-        if one.metadata["Name"] and one.metadata["Name"].lower() not in _STAND_INS:
-            _stand_in(
-                packages, one.metadata["Name"], one.version, one.read_text("entry_points.txt")
-            )
-
-
-def _stand_in(packages: Path, name: str, version: str, entry_points: str | None = None) -> None:
-    """Describe a distribution that lies elsewhere; an installer that wants another version may take it away."""
-    folder = packages / f"{re.sub('[-.]+', '_', name)}-{version}.dist-info"
-    files = {
-        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        "INSTALLER": "openhud\n",
-    }
-    if entry_points:
-        files["entry_points.txt"] = entry_points
-    folder.mkdir(exist_ok=True)
-    for file, text in files.items():
-        (folder / file).write_text(text, encoding="utf-8")
-    record = "".join(f"{folder.name}/{file},,\n" for file in (*files, "RECORD"))
-    (folder / "RECORD").write_text(record, encoding="utf-8")
 
 
 def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:
@@ -139,7 +100,7 @@ def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:
         line = re.sub(r"(^|\s)#.*$", "", raw).strip()
         include = _INCLUDES.match(line)
         if include:
-            # A constraint's own lines: they ask for nothing that the requirements do not name.
+            # Lines of a constraints file do not add requirements.
             inner = Path(os.path.normpath(file.parent / include[2]))
             if not inner.is_relative_to(source):
                 raise UsageError(f"{name} includes {include[2]}, which is outside of the source.")

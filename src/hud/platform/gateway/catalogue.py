@@ -1,7 +1,6 @@
-"""Resolution of model names for one team: a model of its registry, or a provider's.
-
-Found names are remembered for a moment, so that a request of the hot path asks no database. What a head serves is not
-among what is remembered: the engine looks when it begins to draw.
+"""Resolution of model names for a team: a model of its registry, or a provider's model.
+Resolved names are cached for a short time, so that requests on the hot path need no query. The head's checkpoint is
+not cached: the engine reads it when sampling begins.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ Target = LocalModel | ProviderModel
 
 
 class Catalogue:
-    """Names of models, as teams know them."""
+    """Cached resolution of model names."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         self._known: dict[tuple[str, str], tuple[float, Target]] = {}
 
     def remembered(self, team: str, name: str) -> Target | None:
-        """Return a model that was found a moment ago."""
+        """Return a model from the cache, else None."""
         found = self._known.get((team, name))
         return found[1] if found is not None and found[0] > time.monotonic() else None
 
@@ -55,11 +54,11 @@ class Catalogue:
         return found
 
     def forget(self) -> None:
-        """Look everything up again: a model that was found is gone."""
+        """Clear the cache: a model that it holds was removed."""
         self._known.clear()
 
     async def provider(self, team: str, name: str) -> ProviderModel | None:
-        """Return the model behind a name if it lives with a provider."""
+        """Return the provider's model with this name; None for any other name."""
         found = await asyncio.to_thread(self._record_or_provider, team, name)
         return found if isinstance(found, ProviderModel) else None
 
@@ -72,7 +71,7 @@ class Catalogue:
             return found
         pinned = None
         if checkpoint and checkpoint != "head":
-            # None here is what the model began with; to the engine it would be the head.
+            # None is the base here; for the engine it would be the head.
             pinned = self._registry.of(team).tree.find(found, checkpoint) or BASE
         return LocalModel(found, pinned, format_of(found.folder, found.config.tool_call_parser))
 
@@ -95,12 +94,12 @@ class Catalogue:
         model = builtin_model(provider, name, Secrets(self._registry.home, team))
         if model.key is None and team != LOCAL_TEAM:
             raise NotFoundError(
-                f"{name!r} is a model of {provider.name}, and your team keeps no key of theirs. "
-                f"Keep one: hud secrets set {provider.key_env}"
+                f"{name!r} is a model of {provider.name}, and your team has stored no key for it. "
+                f"Store one: hud secrets set {provider.key_env}"
             )
         if model.key is None:
             raise NotFoundError(
-                f"{name!r} is a model of {provider.name}, and this server has no key of theirs. "
+                f"{name!r} is a model of {provider.name}, and this server has no key for it. "
                 f"Set {provider.key_env} where the server runs, or register a URL: hud models add NAME --url URL"
             )
         return model

@@ -1,4 +1,4 @@
-"""The chat formats of model folders, read once."""
+"""Chat formats of model folders, cached."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Format:
     chat: ChatFormat
     vocabulary: Vocabulary
     context: int
-    """Most tokens of a conversation."""
+    """Context length: maximum number of tokens of a conversation."""
 
 
 @lru_cache(maxsize=_MOST_FORMATS)
 def format_of(folder: Path, tool_call_parser: str | None = None) -> Format:
-    """Return the format of a model folder; reading one takes a moment, so do it off the event loop."""
-    # Needs a tokenizer and a template engine, which a server of nothing but providers' models does without.
+    """Return the format of a model folder. Reads files: call off the event loop."""
+    # Lazy: needs a tokenizer and a template engine, unused on servers with only providers' models.
     from hud.engine.chat.chat_format import ChatFormat
     from hud.engine.config import DecoderConfig
 

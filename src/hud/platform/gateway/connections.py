@@ -1,4 +1,5 @@
-"""Connections to providers: guarded, kept alive, never redirected, one pool for each event loop and reach."""
+"""Connections to providers: guarded against private addresses, kept alive, without redirects; one pool for each event
+loop and reach."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import aiohttp
 from hud.outbound import CONNECT_SECONDS, Reach, guarded_session
 
 SILENCE_SECONDS = 600.0
-"""Longest pause of a provider that thinks."""
+"""Read time-out: maximum pause of a provider between two chunks, for example while a model reasons."""
 LONGEST_SECONDS = 3600.0
-"""Of one answer, to its end."""
+"""Maximum duration of one response."""
 
 
 class Connections:
@@ -26,11 +27,11 @@ class Connections:
         ] = WeakKeyDictionary()
 
     async def session(self, reach: Reach) -> aiohttp.ClientSession:
-        """Return the running loop's session for a reach: a connection that one opened is no other's to use."""
+        """Return the running loop's session for a reach; connections are not shared between reaches."""
         sessions = self._sessions.setdefault(asyncio.get_running_loop(), {})
         found = sessions.get(reach)
         if found is None or found[0].closed:
-            # A loop closes its asynchronous generators before it ends, and this one its session.
+            # An event loop closes its asynchronous generators before it ends; this generator then closes the session.
             opened = _opened(reach)
             found = sessions[reach] = (await anext(opened), opened)
         return found[0]
@@ -42,7 +43,7 @@ async def _opened(reach: Reach) -> AsyncGenerator[aiohttp.ClientSession, None]:
         timeout=aiohttp.ClientTimeout(
             total=LONGEST_SECONDS, sock_connect=CONNECT_SECONDS, sock_read=SILENCE_SECONDS
         ),
-        # What a provider sends is passed on as it is, and it keeps no state with us.
+        # Responses are passed on undecoded, and providers' cookies are not stored.
         auto_decompress=False,
         skip_auto_headers={"User-Agent", "Accept", "Accept-Encoding"},
     ) as session:

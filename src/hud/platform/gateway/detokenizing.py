@@ -1,8 +1,7 @@
-"""Token ids to text while they come, never splitting a character.
-
-A byte-level vocabulary is a table of bytes, and text is what the bytes say so far. For any other tokenizer a
-window of ids is decoded twice, and what the newer decoding has more is new. Either way the pieces together are
-what the tokenizer says of all ids at once.
+"""Incremental detokenization: token ids to text, without splitting a character.
+With a byte-level vocabulary, the bytes of tokens are decoded as UTF-8. With any other tokenizer, a window of ids is
+decoded before and after an id is added, and the difference is the new text. In both cases the concatenated pieces
+equal the tokenizer's decoding of all ids.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _REPLACEMENT = "\ufffd"
 
 
 class Vocabulary:
-    """The text and bytes of single tokens of one tokenizer."""
+    """Text and bytes of the single tokens of a tokenizer."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -39,11 +38,11 @@ class Vocabulary:
         return found
 
     def text(self, token: int) -> str:
-        """Return a token's text; a part of a character is shown as U+FFFD."""
+        """Return a token's text; an incomplete character becomes U+FFFD."""
         return self.raw(token).decode("utf-8", "replace")
 
     def detokenizer(self) -> _Bytes | _Window:
-        """Return a reader of one sequence of ids, piece by piece."""
+        """Return an incremental detokenizer for one sequence of ids."""
         return _Bytes(self) if self.byte_level else _Window(self.tokenizer)
 
     def _read(self, token: int) -> bytes:
@@ -55,28 +54,28 @@ class Vocabulary:
         try:
             return bytes(table[character] for character in name)
         except KeyError:
-            return name.encode()  # An added token, written as it reads.
+            return name.encode()  # An added token: its name is its text.
 
 
 class _Bytes:
-    """Decodes bytes as they come, of a byte-level vocabulary."""
+    """Incremental detokenizer of a byte-level vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._raw = vocabulary.raw
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def take(self, ids: Sequence[int]) -> str:
-        """Return the text that these ids complete."""
+        """Add ids and return the new complete text."""
         raw = self._raw
         return self._decoder.decode(b"".join([raw(token) for token in ids]))
 
     def end(self) -> str:
-        """Return what is left when no more ids come."""
+        """Return the remaining text at the end of the sequence."""
         return self._decoder.decode(b"", True)
 
 
 class _Window:
-    """Decodes from a few ids back, because how a token reads may depend on the one before it."""
+    """Incremental detokenizer over a window of ids: the text of a token may depend on its predecessor."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -101,7 +100,7 @@ class _Window:
         if len(text) <= known or text.endswith(_REPLACEMENT):
             return ""
         self._before, self._new = self._new, []
-        # The window's own beginning must read as it did inside the sequence.
+        # The first ids of the window must decode as they did within the sequence.
         return text[known:]
 
     def _text(self, ids: list[int]) -> str:
@@ -111,7 +110,7 @@ class _Window:
 
 @lru_cache(maxsize=1)
 def _byte_of_character() -> dict[str, int]:
-    """GPT-2's table: the character that stands for each byte in a byte-level vocabulary."""
+    """Return GPT-2's table: the byte of each character in the token names of a byte-level vocabulary."""
     plain = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(256) if byte not in plain]
     table = {chr(byte): byte for byte in plain}

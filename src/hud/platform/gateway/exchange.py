@@ -1,4 +1,4 @@
-"""One HTTP exchange, spoken in plain ASGI: no framework stands between a model's stream and its reader."""
+"""HTTP exchange in plain ASGI: a model's stream is sent without the overhead of a framework."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Headers = list[tuple[bytes, bytes]]
 
 
 class ClientGoneError(Exception):
-    """The client went away before its request was whole."""
+    """The client disconnected before its request or its response was complete."""
 
 
 class Exchange:
-    """A request, and the answer that is being given to it."""
+    """An HTTP request and its response."""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.scope = scope
         self.status: int | None = None
-        """The status that was sent; None while the answer has not begun."""
+        """HTTP status that was sent; None before the response has begun."""
         self.ended = False
         self._receive = receive
         self._send = send
 
     @property
     def who(self) -> Identity:
-        """Identity of the caller; without keys, the local team."""
+        """Identity of the caller; on a platform without keys, the local team."""
         state = self.scope.get("state") or {}
         identity: Identity = state.get("identity", LOCAL)
         return identity
@@ -44,7 +44,7 @@ class Exchange:
         return None
 
     async def body(self) -> bytes:
-        """Return the whole body. Raises `ClientGoneError` if it never comes."""
+        """Return the whole body. Raises `ClientGoneError` if the client disconnects before its end."""
         message = await self._receive()
         if message["type"] == "http.disconnect":
             raise ClientGoneError
@@ -60,7 +60,7 @@ class Exchange:
         return b"".join(parts)
 
     async def answer(self, status: int, body: bytes, headers: Headers | None = None) -> None:
-        """Send a whole JSON answer."""
+        """Send a complete JSON response."""
         length = (b"content-length", str(len(body)).encode())
         await self.begin(status, [(b"content-type", JSON), length, *(headers or [])])
         await self.end(body)
@@ -71,7 +71,7 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def begin_events(self, content_type: bytes = EVENTS) -> None:
-        """Begin a stream that nobody on the way may hold back."""
+        """Begin a stream of events, with headers that disable buffering by proxies."""
         await self.begin(
             200,
             [
@@ -92,7 +92,7 @@ class Exchange:
 
     @asynccontextmanager
     async def attended(self) -> AsyncIterator[None]:
-        """Cancel the block as soon as the client goes away, and raise `ClientGoneError`, which ends it quietly."""
+        """Cancel the block when the client disconnects, and raise `ClientGoneError` in place of the cancellation."""
         task = asyncio.current_task()
         assert task is not None
         watcher = asyncio.create_task(self._gone())

@@ -1,4 +1,4 @@
-"""The gateway of one platform: finds the model, asks it, tells the answer, and writes down what it used."""
+"""The gateway of one platform: resolves the model, forwards the request, writes the response, and records usage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dialects:
-    """The dialects that are spoken."""
+    """Codecs of the supported dialects."""
 
     chat: ServerCodec = field(default_factory=ChatCodec)
     completions: ServerCodec = field(default_factory=CompletionsCodec)
@@ -84,7 +84,7 @@ class Gateway:
         self.lists = ModelLists(registry, self.catalogue)
 
     def close(self) -> None:
-        """Write down what waits."""
+        """Write pending usage records."""
         self.ledger.flush()
 
     async def serve(
@@ -96,9 +96,8 @@ class Gateway:
         *,
         count: bool = False,
     ) -> None:
-        """Answer one request for a turn, or for the number of its prompt's tokens.
-
-        `given` is what the path says beside the body.
+        """Serve a request for a turn or, with `count`, for the number of its prompt's tokens.
+        `given`: fields taken from the path, merged into the body.
         """
         started = time.perf_counter()
         who = exchange.who
@@ -130,7 +129,7 @@ class Gateway:
             self._note(exchange, who, name, target, meter, action, time.perf_counter() - started)
 
     async def gemini(self, exchange: Exchange, name: str, action: str) -> None:
-        """Answer a method of a model, as Gemini's clients call it."""
+        """Serve a method of a model under Gemini's path."""
         dialect = self.dialects.gemini
         given: dict[str, Any] = {"model": name.removeprefix("models/"), "stream": False}
         match action:
@@ -146,26 +145,26 @@ class Gateway:
                 unknown = NotFoundError(f"There is no method {action!r} of models here.")
                 await _refuse(exchange, dialect, unknown)
 
-    async def tell_models(self, exchange: Exchange, name: str | None, *, gemini: bool) -> None:
-        """Tell the models of a team, or one of them."""
+    async def list_models(self, exchange: Exchange, name: str | None, *, gemini: bool) -> None:
+        """Respond with the models of a team, or with one of them."""
 
-        async def look(who: Identity) -> bytes:
+        async def read(who: Identity) -> bytes:
             if name is None:
                 return orjson.dumps(await self.lists.all(who.team_id, exchange, gemini=gemini))
             return orjson.dumps(await self.lists.one(who.team_id, name, exchange, gemini=gemini))
 
-        await self._simply(exchange, self.dialects.gemini if gemini else dialect_of(exchange), look)
+        await self._simply(exchange, self.dialects.gemini if gemini else dialect_of(exchange), read)
 
     async def stored(self, exchange: Exchange, identifier: str) -> None:
-        """Tell a response that was kept."""
+        """Respond with a stored response."""
 
-        async def look(who: Identity) -> bytes:
+        async def read(who: Identity) -> bytes:
             return await asyncio.to_thread(self.responses.body, who.team_id, identifier)
 
-        await self._simply(exchange, self.dialects.responses, look)
+        await self._simply(exchange, self.dialects.responses, read)
 
     async def forget(self, exchange: Exchange, identifier: str) -> None:
-        """Forget a response."""
+        """Delete a stored response."""
 
         async def remove(who: Identity) -> bytes:
             await asyncio.to_thread(self.responses.remove, who.team_id, identifier)
@@ -180,7 +179,7 @@ class Gateway:
         work: Callable[[Identity], Awaitable[bytes]],
         scope: Scope = "read",
     ) -> None:
-        """Answer what asks no model."""
+        """Serve a request that needs no model."""
         try:
             exchange.who.require(scope)
             await exchange.answer(200, await work(exchange.who))
@@ -190,7 +189,7 @@ class Gateway:
     async def _count(
         self, exchange: Exchange, dialect: ServerCodec, body: Fields, target: Target
     ) -> None:
-        """Tell how many tokens a prompt has."""
+        """Respond with the number of a prompt's tokens."""
         if not isinstance(target, LocalModel):
             raise UsageError(
                 f"The tokens of {target.name!r} are counted in its provider's own dialect only."
@@ -201,13 +200,13 @@ class Gateway:
         prompts = await prompts_of(target, dialect.read(body))
         count = sum(len(prompt.ids) for prompt in prompts)
         gemini = dialect is self.dialects.gemini
-        told = {"totalTokens": count} if gemini else {"input_tokens": count}
-        await exchange.answer(200, orjson.dumps(told))
+        counted = {"totalTokens": count} if gemini else {"input_tokens": count}
+        await exchange.answer(200, orjson.dumps(counted))
 
     def events(
         self, target: Target, request: GenerationRequest, who: Identity, meter: Meter
     ) -> AsyncGenerator[list[Event], None]:
-        """Ask a model, wherever it lives."""
+        """Stream the events of a turn from a model of this server or of a provider."""
         if isinstance(target, LocalModel):
             return self.local.events(target, request, who.key_id or who.team_id, meter)
         return self.upstream.events(target, request, meter)
@@ -228,7 +227,7 @@ class Gateway:
         events = self.events(target, request, who, meter)
         if request.stream:
             writer = dialect.writer(body, request, target.name)
-            await self._tell(exchange, writer, events, request, who, body)
+            await self._stream(exchange, writer, events, request, who, body)
             return
         async with aclosing(events) as batches:
             said = [event async for batch in batches for event in batch]
@@ -237,7 +236,7 @@ class Gateway:
             await self._keep(answer, request, who, body)
         await exchange.answer(200, orjson.dumps(answer))
 
-    async def _tell(
+    async def _stream(
         self,
         exchange: Exchange,
         writer: StreamWriter,
@@ -256,7 +255,7 @@ class Gateway:
                         await exchange.write(data)
             last = writer.end()
             if isinstance(writer, ResponseWriter):
-                # Before its last event: whoever reads that may go on from it at once.
+                # Stored before the last event is sent: the client may refer to it immediately afterwards.
                 await self._keep(writer.answer, request, who, body)
             await exchange.end(last)
         except Exception as error:
@@ -267,7 +266,7 @@ class Gateway:
     async def _continued(
         self, dialect: ServerCodec, request: GenerationRequest, body: Fields, who: Identity
     ) -> GenerationRequest:
-        """Put the conversation of an earlier response before this one's."""
+        """Prepend the conversation of the earlier response that a request continues."""
         if not isinstance(dialect, ResponsesCodec):
             return request
         previous = body.text("previous_response_id")
@@ -281,7 +280,7 @@ class Gateway:
     async def _keep(
         self, answer: dict[str, Any], request: GenerationRequest, who: Identity, body: Fields
     ) -> None:
-        """Keep a response, unless the client does not want that."""
+        """Store a response, unless the request has `store` false."""
         if body.flag("store") is False:
             return
         spoken = [message for message in request.messages if message["role"] != "system"]
@@ -298,7 +297,7 @@ class Gateway:
         action: str,
         seconds: float,
     ) -> None:
-        """Write down what a request used, and charge it to its key."""
+        """Record a request's usage and charge it to its key."""
         cost = None
         if isinstance(target, ProviderModel):
             cost = target.cost(meter.prompt_tokens, meter.completion_tokens)
@@ -315,16 +314,16 @@ class Gateway:
             cost_usd=cost,
         )
         self.limits.charge(who, meter.charged)
-        if target is not None:  # Names that nobody knows would grow the list without end.
+        if target is not None:  # Labels for unknown names would grow without bound.
             tokens = self.metrics.tokens
             tokens.labels(target.name, "prompt").inc(meter.prompt_tokens)
             tokens.labels(target.name, "completion").inc(meter.completion_tokens)
 
 
 async def _refuse(exchange: Exchange, dialect: ServerCodec, error: Exception) -> None:
-    """Tell an error in the words of a dialect."""
+    """Respond with an error in a dialect's error format."""
     if exchange.status is not None:
-        raise error  # The connection breaks: nothing else tells the client that this is not all.
+        raise error  # Aborts the connection, which is the client's only sign that the response is incomplete.
     refusal = refusal_of(error)
     await exchange.answer(refusal.status, orjson.dumps(dialect.error(refusal)), refusal.headers)
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
 
 
 def grammar_of(chat: ChatFormat, request: GenerationRequest, *, opened: bool) -> str | None:
-    """Return the grammar of a request's answer, None where anything may be written.
-
-    `opened`: the prompt ends inside reasoning, which stays free.
+    """Return the grammar of a request's output; None if the output is unconstrained.
+    `opened`: the prompt ends inside reasoning, which stays unconstrained.
     """
     format = chat.tool_format
 
@@ -32,7 +31,7 @@ def grammar_of(chat: ChatFormat, request: GenerationRequest, *, opened: bool) ->
     elif request.format is not None and not request.offered:
         rules = f"answer: json\n{answer}"
     elif request.format is not None:
-        # With tools, the model calls them or answers in the form.
+        # With tools, the model either calls them or answers in the JSON form.
         rules = f"answer: json | calls\n{answer}\n{_calls(chat, request)}"
     else:
         return None
@@ -48,6 +47,6 @@ def _calls(chat: ChatFormat, request: GenerationRequest) -> str:
 
 
 def _mark(chat: ChatFormat, text: str) -> str:
-    """Return a mark as the tokenizer has it: one token of its own, or plain text."""
+    """Return a mark in Lark: a special token if the tokenizer has one, else plain text."""
     token = chat.tokenizer.token_to_id(text)
     return orjson.dumps(text).decode() if token is None else f"<[{token}]>"

@@ -1,7 +1,6 @@
 """Ledger of every request's usage, written off the hot path.
-
-Entries wait in memory and are written together, at most half a second later; a process that is killed loses those
-that wait, which is why nothing is ever decided by this table.
+Entries are buffered in memory and written in batches, at most half a second later. A killed process loses its
+buffer, so limits and other decisions must not depend on this table.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ _log = logging.getLogger("hud.gateway")
 
 EVERY_SECONDS = 0.5
 MOST_WAITING = 50_000
-"""Entries kept while the store cannot be written; older ones make room."""
+"""Maximum number of buffered entries while the store is unavailable; the oldest are dropped first."""
 
 
 @dataclass
 class Meter:
-    """Tokens of one request, counted while they come."""
+    """Token counts of one request, updated during its stream."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
     checkpoint: str | None = None
     guess: int = 0
-    """About how many tokens went by, where a provider was not asked to count them."""
+    """Estimated number of streamed tokens, for providers that report no counts."""
 
     def count(self, usage: Usage) -> None:
-        """Take over the counts that a provider has sent so far."""
+        """Update the counts with those that a provider has sent so far."""
         self.prompt_tokens = usage.prompt_tokens
         self.completion_tokens = usage.completion_tokens
         self.cached_tokens = usage.cached_tokens
@@ -59,11 +58,11 @@ class Ledger:
         self._store = store
         self._waiting: list[dict[str, Any]] = []
         self._due: asyncio.AbstractEventLoop | None = None
-        """The loop that will write what waits; one that ended before it did is another than the running one."""
+        """Event loop with a scheduled write. If it closed before the write, the running loop schedules a new one."""
         self._writing = threading.Lock()
 
     def add(self, meter: Meter, **columns: Any) -> None:
-        """Write the row of one request soon: its meter's counts, and the other columns. To be called on an event loop."""
+        """Buffer the row of one request: its meter's counts, and the other columns. Call on an event loop."""
         row = {
             "id": new_id(),
             "checkpoint": meter.checkpoint,
@@ -79,7 +78,7 @@ class Ledger:
             loop.call_later(EVERY_SECONDS, lambda: loop.run_in_executor(None, self.flush))
 
     def flush(self) -> None:
-        """Write what waits, now. Blocks."""
+        """Write buffered entries now. Blocks."""
         with self._writing:
             self._due = None
             rows, self._waiting = self._waiting, []
@@ -89,5 +88,7 @@ class Ledger:
                 with self._store.begin() as connection:
                     connection.execute(sa.insert(tables.requests), rows)
             except StoreError as error:
-                _log.warning("The record of %d requests waits for the store: %s", len(rows), error)
+                _log.warning(
+                    "The usage of %d requests could not be written yet: %s", len(rows), error
+                )
                 self._waiting = [*rows, *self._waiting][-MOST_WAITING:]

@@ -1,4 +1,4 @@
-"""The models of a team, as each dialect lists them."""
+"""Lists of a team's models, in each dialect."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from hud.platform.models.registry import Registry
 
 Listed = tuple[str, str, str, datetime]
-"""Name, display name, owner, and since when."""
+"""Name, display name, owner, and creation date."""
 
 
 class ModelLists:
-    """`GET /models`, in the dialect of whoever asks: their clients tell themselves apart by their headers."""
+    """`GET /models` in the dialect of the client, which is recognized by its headers."""
 
     def __init__(self, registry: Registry, catalogue: Catalogue) -> None:
         self._registry = registry
@@ -47,7 +47,7 @@ class ModelLists:
     async def one(
         self, team: str, name: str, exchange: Exchange, *, gemini: bool
     ) -> dict[str, Any]:
-        """Return one model, by any name under which it answers. Raises `NotFoundError`."""
+        """Return one model, by any of its names. Raises `NotFoundError` for an unknown name."""
         found = await self._catalogue.find(team, name.removeprefix("models/"))
         model = await asyncio.to_thread(self._model, team, found.name)
         pinned = name.partition("@")[2]
@@ -81,7 +81,7 @@ def _listed(record: ModelRecord) -> Listed:
 
 
 def _dialect(exchange: Exchange, gemini: bool) -> Callable[[Listed], dict[str, Any]]:
-    """Return the function that writes a model as the client of a request reads it."""
+    """Return the function that formats a model in the dialect of a request."""
     if gemini or exchange.header(b"x-goog-api-key"):
         return _gemini
     return _anthropic if exchange.header(b"anthropic-version") else _openai

@@ -1,6 +1,5 @@
-"""Turns of this server's own models: messages become token ids, and drawn ids become events.
-
-The engine speaks tokens; chat formats, tool calls, stop strings and characters are done here.
+"""Turns of this server's models: messages to token ids, and sampled ids to events.
+The engine works on tokens; chat formats, tool calls, stop strings and detokenization are in this module.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ if TYPE_CHECKING:
     from hud.platform.serving.token_engine import TokenEngine
 
 _LONG = 20_000
-"""Characters of a conversation that are worth a thread: rendering them would hold up every other stream."""
+"""Length of a conversation, in characters, from which it is rendered in a thread to keep the event loop responsive."""
 
 
 @dataclass(frozen=True)
 class LocalModel:
-    """A model of this server, at its head or at a checkpoint."""
+    """Model of this server, at its head or at a checkpoint."""
 
     record: ModelRecord
     checkpoint: str | None
-    """None: the head, wherever that is when drawing begins."""
+    """None: the head, read when sampling begins."""
     format: Format
 
     @property
     def name(self) -> str:
-        """Name of the model in answers."""
+        """Name of the model in responses."""
         return self.record.slug
 
 
 class LocalTurns:
-    """Draws turns from an engine."""
+    """Samples turns from an engine."""
 
     def __init__(self, engine: Callable[[], TokenEngine], pacing: Pacing) -> None:
         """`engine` is called at each turn: constructing the engine loads torch, which providers' models do not need."""
@@ -57,7 +56,7 @@ class LocalTurns:
     async def events(
         self, model: LocalModel, request: GenerationRequest, tenant: str, meter: Meter
     ) -> AsyncGenerator[list[Event], None]:
-        """Answer a request. Closing the generator frees what the engine holds for it."""
+        """Stream the events of a turn. Closing the generator cancels its sequences in the engine."""
         prompts = await prompts_of(model, request)
         meter.prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
         begun = False
@@ -69,7 +68,7 @@ class LocalTurns:
             async with aclosing(merged(streams)) as batches:
                 async for events in batches:
                     if not begun:
-                        # Only now: until the engine has taken the request it may refuse it.
+                        # Not before the first token: until then the engine may still refuse the request.
                         begun = True
                         yield [Begun(meter.prompt_tokens)]
                     yield events
@@ -146,6 +145,6 @@ def _known(ids: list[int], vocabulary: Vocabulary) -> list[int]:
     size = len(vocabulary)
     if any(token >= size for token in ids):
         raise UsageError(
-            f"The prompt holds the token id {max(ids)}; the model knows {size} tokens."
+            f"The prompt holds the token id {max(ids)}; the model's vocabulary has {size} tokens."
         )
     return ids

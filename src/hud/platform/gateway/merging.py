@@ -1,4 +1,4 @@
-"""Several streams of events as one, in the order in which they speak."""
+"""Merging of several streams of events, in the order of arrival."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hud.inference.dialects.events import Event
 async def merged(
     streams: Sequence[AsyncGenerator[list[Event], None]],
 ) -> AsyncGenerator[list[Event], None]:
-    """Yield what the streams yield. The first that fails ends all; closing this closes them."""
+    """Yield the items of all streams. The first error ends all; closing this generator closes them."""
     if len(streams) == 1:
         async with aclosing(streams[0]) as only:
             async for events in only:
@@ -43,7 +43,7 @@ async def _pour(
         async with aclosing(stream):
             async for events in stream:
                 await queue.put(events)
-    except Exception as error:  # Raised again where the queue is read.
+    except Exception as error:  # Raised again by the reader of the queue.
         await queue.put(error)
     else:
         await queue.put(None)

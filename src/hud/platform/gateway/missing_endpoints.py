@@ -14,22 +14,22 @@ _ABSENT = {
     "embeddings": "makes no embeddings. It has generative models only: hud models list",
     "fine_tuning": "has no fine-tuning jobs. Models are trained with hud train, or with hud.TrainingClient",
     "images": "makes no images",
-    "audio": "neither hears nor speaks",
+    "audio": "has no audio models",
     "moderations": "has no moderation",
-    "batches": "has no batches. Send the requests one by one; many may be on their way at once",
-    "files": "keeps no files. Send their content in the request",
-    "cachedContents": "keeps no caches by name. Prompts that begin alike share theirs by themselves",
+    "batches": "has no batches. Send single requests; many may run concurrently",
+    "files": "stores no files. Send their content in the request",
+    "cachedContents": "has no caches by name. Prompts with a common prefix share its cache automatically",
     "assistants": "has no assistants. Environments have tools: hud init",
     "vector_stores": "has no vector stores",
-    "realtime": "has no realtime sessions. Answers can be streamed",
+    "realtime": "has no realtime sessions. Responses can be streamed",
 }
-"""Parts of paths that providers' clients ask for, and what is to be said of each."""
+"""Path segments of endpoints in providers' APIs, each with the end of its error sentence."""
 _LONGEST = 200
-"""Characters of an unknown path that are repeated."""
+"""Maximum length of an unknown path in an error message."""
 
 
 def dialect_of(exchange: Exchange) -> ServerCodec:
-    """Return the dialect of a request, by its headers or its path; OpenAI's where nothing tells."""
+    """Return the dialect of a request, by its headers or its path. Default: OpenAI's."""
     path: str = exchange.scope["path"]
     if exchange.header(b"x-goog-api-key") or path.startswith(("/v1beta/", "/v1alpha/")):
         return GeminiCodec()
@@ -38,8 +38,8 @@ def dialect_of(exchange: Exchange) -> ServerCodec:
     return ChatCodec()
 
 
-async def tell_absent(exchange: Exchange) -> None:
-    """Answer 404, with a sentence about what was asked for."""
+async def refuse_path(exchange: Exchange) -> None:
+    """Respond with 404 and a sentence about the missing endpoint."""
     path: str = exchange.scope["path"]
     known = next((part for part in path.split("/") if part in _ABSENT), None)
     sentence = (
@@ -50,8 +50,8 @@ async def tell_absent(exchange: Exchange) -> None:
     await _refuse(exchange, Refusal(404, sentence))
 
 
-async def tell_method(exchange: Exchange, allowed: str) -> None:
-    """Answer 405: the path is there, for other methods."""
+async def refuse_method(exchange: Exchange, allowed: str) -> None:
+    """Respond with 405: the path exists for other methods."""
     path, method = exchange.scope["path"][:_LONGEST], exchange.scope["method"]
     refusal = Refusal(405, f"{path} takes {allowed}, not {method}.")
     await _refuse(exchange, refusal, [(b"allow", allowed.encode())])

@@ -1,7 +1,6 @@
-"""Pacing of streams: tokens are sent at once while few streams are open, in larger pieces while many are.
-
-Every piece costs the same whether it holds one token or twenty, and hundreds of streams of single tokens would
-spend the machine on envelopes. A stream that rests loses nothing: the engine keeps what it drew meanwhile.
+"""Pacing of streams: tokens are sent immediately while few streams are open, in larger chunks while many are.
+The cost of a chunk hardly depends on its number of tokens, and hundreds of streams of single tokens would spend
+the processor on overhead. A stream that waits loses no tokens: the engine buffers them.
 """
 
 from __future__ import annotations
@@ -11,21 +10,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 AT_ONCE = 8
-"""Open streams up to which every token is sent at once."""
+"""Number of open streams up to which every token is sent immediately."""
 SECONDS_EACH = 0.0004
-"""Processor time of one piece, in seconds: envelope, socket and reader together."""
+"""Processor time of one chunk, in seconds: serialization, socket and reader."""
 LONGEST_SECONDS = 0.25
 
 
 class Pacing:
-    """The streams that are open in this process."""
+    """Open streams of this process."""
 
     def __init__(self) -> None:
         self.open = 0
 
     @contextmanager
     def stream(self) -> Iterator[None]:
-        """Count one stream."""
+        """Count one stream while the block runs."""
         self.open += 1
         try:
             yield
@@ -33,6 +32,6 @@ class Pacing:
             self.open -= 1
 
     async def rest(self) -> None:
-        """Wait as long as there are others to be told first."""
+        """Wait for the processor time of one chunk of every other stream."""
         if self.open > AT_ONCE:
             await asyncio.sleep(min(self.open * SECONDS_EACH, LONGEST_SECONDS))

@@ -1,7 +1,6 @@
-"""A provider's model asked in its own dialect: the request goes through as it is, the answer comes back as it is.
-
-Only the model's name is exchanged, where it is another one there, and the key: the client's stays here, and ours never
-leaves towards the client, not even where a provider repeats it.
+"""Pass-through to a provider's model in its own dialect: request and response are forwarded unchanged.
+Exceptions: the model's name, if the provider has another one, and the key. The client's key is not forwarded, and the
+server's key is removed from responses, also if a provider repeats it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from hud.platform.gateway.exchange import Exchange, Headers
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import UpstreamError
-from hud.platform.gateway.sniffing import Sniffer
+from hud.platform.gateway.usage_reader import UsageReader
 
 _SENT = frozenset(
     (
@@ -34,7 +33,7 @@ _SENT = frozenset(
         b"idempotency-key",
     )
 )
-"""Request headers that a provider may see."""
+"""Request headers that are forwarded to a provider."""
 _RETURNED = frozenset(
     (
         "content-type",
@@ -48,7 +47,7 @@ _RETURNED = frozenset(
     )
 )
 _RETURNED_BELOW = ("x-ratelimit-", "anthropic-ratelimit-")
-"""Answer headers that a client may see; others tell of our account."""
+"""Prefixes of response headers that are returned to a client; others describe the server's account."""
 _KEY_PARAMETERS = ("key", "api_key")
 _BYTES_OF_A_TOKEN = 4
 REDACTED = b"[redacted]"
@@ -56,7 +55,7 @@ MOST_ERROR_BYTES = 1 << 20
 
 
 class PassThrough:
-    """Sends requests to providers and their answers back."""
+    """Forwards requests to providers, and their responses to clients."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
@@ -70,7 +69,7 @@ class PassThrough:
         values: dict[str, Any],
         meter: Meter,
     ) -> None:
-        """Answer an exchange. Raises `UpstreamError` where the provider cannot be reached, or refuses our key."""
+        """Serve an exchange. Raises `UpstreamError` if the provider is unreachable or refuses the server's key."""
         body = raw
         meter.guess = len(raw) // _BYTES_OF_A_TOKEN
         if model.family != "gemini" and values.get("model") != model.upstream:
@@ -99,11 +98,11 @@ class PassThrough:
 
 
 def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:
-    """Return what a client is told of a provider that does not answer, without telling where we asked."""
+    """Return the error for a provider that does not respond; it does not reveal the provider's address."""
     if isinstance(getattr(error, "os_error", None), AddressRefusedError):
         return UpstreamError(
-            f"The provider of {model.name!r} is at an address that this server may not call for your team. Its operator "
-            "may allow it: HUD_REACH",
+            f"The provider of {model.name!r} is at an address that this server may not call for your team. The server's "
+            "operator can allow it: HUD_REACH",
             403,
         )
     kind = "did not answer in time" if isinstance(error, TimeoutError) else "cannot be reached"
@@ -112,16 +111,16 @@ def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:
 
 
 def check_refusal(model: ProviderModel, status: int) -> None:
-    """Raise `UpstreamError` for a status that is not a client's: this server's key was refused, or a redirection."""
+    """Raise `UpstreamError` for a status that the client cannot act on: a refused server key, or a redirect."""
     if status in (401, 403) and model.key is not None:
         where = f" in {model.key_env}" if model.key_env else ""
         raise UpstreamError(
-            f"The provider of {model.name!r} refused this server's key{where}; tell who runs the server.",
+            f"The provider of {model.name!r} refused this server's key{where}; contact the server's operator.",
             status,
         )
     if status < 400:
         raise UpstreamError(
-            f"The provider of {model.name!r} answered with a redirection, which is not followed.",
+            f"The provider of {model.name!r} answered with a redirect, which is not followed.",
             502,
         )
 
@@ -129,12 +128,12 @@ def check_refusal(model: ProviderModel, status: int) -> None:
 async def _pass_answer(
     exchange: Exchange, model: ProviderModel, response: aiohttp.ClientResponse, meter: Meter
 ) -> None:
-    sniffer = Sniffer()
+    usage = UsageReader()
     streams = response.content_type == "text/event-stream"
     if not streams and response.content_length is not None:
         data = redacted(await read_bounded(response), model)
-        sniffer.take(data)
-        sniffer.read(meter)
+        usage.take(data)
+        usage.read(meter)
         length = (b"content-length", str(len(data)).encode())
         await exchange.begin(response.status, [*_returned(response.headers), length])
         await exchange.end(data)
@@ -143,10 +142,10 @@ async def _pass_answer(
     try:
         async for data in response.content.iter_any():
             data = redacted(data, model)
-            sniffer.take(data)
+            usage.take(data)
             await exchange.write(data)
     finally:
-        sniffer.read(meter)
+        usage.read(meter)
     await exchange.end()
 
 
@@ -161,7 +160,7 @@ async def _pass_error(
 
 
 def redacted(data: bytes, model: ProviderModel) -> bytes:
-    """Return data without this server's key for the model."""
+    """Return data with this server's key for the model removed."""
     for secret in model.secrets:
         if secret in data:
             data = data.replace(secret, REDACTED)

@@ -1,7 +1,6 @@
-"""Models that live elsewhere: whose they are, where they are asked, and what their tokens cost.
-
-Names that begin as a provider's do are that provider's, where this server holds a key of theirs; any other place is
-registered by its URL. Nothing else is ever called.
+"""Models of providers: their URLs, keys and prices.
+A name with a provider's prefix belongs to that provider, if a key for it is stored. Any other endpoint must be
+registered by its URL; no other address is called.
 """
 
 from __future__ import annotations
@@ -25,22 +24,22 @@ from hud.trace import plain
 
 @dataclass(frozen=True)
 class ProviderModel:
-    """A model of a provider, and how this server asks for it."""
+    """A provider's model, with its endpoint and credentials."""
 
     name: str
-    """Name for clients."""
+    """Name on this platform."""
     upstream: str
     """Name at the provider."""
     family: Family
     url: str
-    """Base URL, without what the dialect appends."""
+    """Base URL, without the dialect's paths."""
     key: str | None = field(default=None, repr=False)
     key_env: str | None = None
     price_in: float | None = None
     """Dollars for a million prompt tokens."""
     price_out: float | None = None
     reach: Reach = field(default_factory=Reach)
-    """Addresses that may be called for it."""
+    """Network addresses that may be called for it."""
 
     @property
     def secrets(self) -> list[bytes]:
@@ -48,7 +47,7 @@ class ProviderModel:
         return [self.key.encode()] if self.key else []
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """Return what tokens cost in dollars, None where no price is known."""
+        """Return the cost of tokens in US dollars; None if the price is unknown."""
         if self.price_in is None or self.price_out is None:
             return None
         return (prompt_tokens * self.price_in + completion_tokens * self.price_out) / 1e6
@@ -59,13 +58,13 @@ class ProviderModel:
 
     @property
     def credentials(self) -> dict[str, str]:
-        """The header by which the provider knows this server."""
+        """Authentication header for the provider."""
         return credentials(self.family, self.key)
 
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider that is known by the names of its models."""
+    """A provider that is recognized by the prefixes of its models' names."""
 
     name: str
     family: Family
@@ -73,11 +72,11 @@ class Provider:
     home: Home
     sdk_agent_type: str
     listed: tuple[str, ...]
-    """Models that the catalogue shows."""
+    """Models shown in the catalogue."""
 
     @property
     def key_env(self) -> str:
-        """Variable of its key."""
+        """Environment variable or secret of its key."""
         return self.home.key_variables[0]
 
 
@@ -109,13 +108,13 @@ PROVIDERS = (
 )
 
 _SDK_AGENT_TYPES = {"openai": "openai_compatible", "anthropic": "claude", "gemini": "gemini"}
-"""Agent type of HUD's client for a model that was registered by its URL."""
+"""Agent type in HUD's client for a model that was registered by its URL, by dialect."""
 _SINCE = datetime(2025, 1, 1, tzinfo=UTC)
 """Creation date of providers' models whose date is unknown."""
 
 
 def provider_of(name: str) -> Provider | None:
-    """Return whose a name is by its beginning."""
+    """Return the provider of a model name, by its prefix; None for any other name."""
     for provider in PROVIDERS:
         if name.startswith(provider.prefixes):
             return provider
@@ -123,7 +122,7 @@ def provider_of(name: str) -> Provider | None:
 
 
 def builtin_model(provider: Provider, name: str, secrets: Secrets) -> ProviderModel:
-    """Return a provider's model by its name, with the key that a team has for it."""
+    """Return a provider's model by its name, with the team's key for it."""
     environment = settings.load().environment
     price = price_of(name)
     return ProviderModel(
@@ -144,11 +143,11 @@ def builtin_model(provider: Provider, name: str, secrets: Secrets) -> ProviderMo
 def registered_model(
     record: ModelRecord, config: ProviderConfig, secrets: Secrets
 ) -> ProviderModel:
-    """Return a model that was registered by its URL. Raises `UsageError` where its team lacks the key."""
+    """Return a model that was registered by its URL. Raises `UsageError` if its team has not stored the key."""
     key = secrets.get(config.key_env) if config.key_env else None
     if config.key_env and key is None and secrets.team != LOCAL_TEAM:
         raise UsageError(
-            f"{record.slug!r} is asked with the key {config.key_env}, which your team does not keep: "
+            f"{record.slug!r} needs the key {config.key_env}, which your team has not stored: "
             f"hud secrets set {config.key_env}"
         )
     return ProviderModel(
@@ -165,7 +164,7 @@ def registered_model(
 
 
 def builtin_record(provider: Provider, name: str) -> ModelRecord:
-    """Return a provider's model as the registry would describe it; its id is always the same."""
+    """Return a provider's model as a registry record, with a deterministic id."""
     price = price_of(name)
     config = ProviderConfig(
         url=provider.home.url,
@@ -187,7 +186,7 @@ def builtin_record(provider: Provider, name: str) -> ModelRecord:
 
 
 def builtin_records(secrets: Secrets) -> list[ModelRecord]:
-    """Return the providers' models that the catalogue shows: of those whose key the team has."""
+    """Return the catalogue's models of all providers for which the team has a key."""
     return [
         builtin_record(provider, name)
         for provider in PROVIDERS
@@ -197,7 +196,7 @@ def builtin_records(secrets: Secrets) -> list[ModelRecord]:
 
 
 def find_builtin(reference: str, secrets: Secrets) -> ModelRecord | None:
-    """Return a provider's model by name or id, None where it is nobody's or its key is missing."""
+    """Return a provider's model by name or id; None for an unknown provider or a missing key."""
     for record in builtin_records(secrets):
         if plain(reference) in (record.id, record.slug):
             return record
@@ -208,7 +207,7 @@ def find_builtin(reference: str, secrets: Secrets) -> ModelRecord | None:
 
 
 def sdk_agent_type(record: ModelRecord) -> str:
-    """Return which agent of HUD's client plays a model."""
+    """Return the agent type in HUD's client for a model."""
     if record.config.provider is None:
         return "openai_compatible"
     for provider in PROVIDERS:
@@ -218,7 +217,7 @@ def sdk_agent_type(record: ModelRecord) -> str:
 
 
 def _base(url: str, family: Family) -> str:
-    """Return a base URL as `endpoint` expects it, however it was written."""
+    """Return a base URL as `endpoint` expects it: without a trailing slash or the dialect's own path."""
     url = url.rstrip("/")
     appended = {"anthropic": "/v1", "gemini": "/v1beta", "openai": "/chat/completions"}[family]
     return url.removesuffix(appended)

@@ -1,4 +1,4 @@
-"""Reasons for refusals, which each dialect puts into its own error shape."""
+"""Errors of the gateway as refusals, which each dialect formats as its own error type."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BUSY_SECONDS = 2.0
 
 
 class UpstreamError(HudError):
-    """A provider answered with an error, whose status is passed on."""
+    """A provider responded with an error, whose status is passed on."""
 
     def __init__(self, message: str, status: int, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class UpstreamError(HudError):
 
 
 def refusal_of(error: BaseException) -> Refusal:
-    """Return what a client is told of an error. One that nobody foresaw is logged, and its text kept here."""
+    """Return the refusal for an error. The text of an unexpected error is logged, not returned to the client."""
     if isinstance(error, InfrastructureFault):
         return Refusal(503, str(error), _BUSY_SECONDS)
     if isinstance(error, HudError):
@@ -32,5 +32,5 @@ def refusal_of(error: BaseException) -> Refusal:
         return Refusal(error.status, str(error), wait)
     _log.error("A request failed: %s", type(error).__name__, exc_info=error)
     return Refusal(
-        500, f"The gateway failed on this request ({type(error).__name__}); its log says more."
+        500, f"The gateway failed on this request ({type(error).__name__}); see the server's log."
     )

@@ -1,4 +1,4 @@
-"""Stop strings: found wherever token borders fall, and never shown."""
+"""Stop strings: found across token boundaries, and removed from the output."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from hud.engine.chat.tool_calls.marked import held_back
 
 
 class StopScanner:
-    """Text on its way to a reader, up to the first stop string."""
+    """Incremental scanner that returns text up to the first stop string."""
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self.stops = tuple(stop for stop in stops if stop)
         self.found: str | None = None
-        """The stop string that ended the text."""
+        """Stop string that ended the text."""
         self._held = ""
 
     def take(self, text: str) -> str:
-        """Return what may be shown of the text so far; what could become a stop string is held back."""
+        """Add text and return the part that cannot become a stop string; the rest is held back."""
         whole = self._held + text
         hits = [(at, stop) for stop in self.stops if (at := whole.find(stop)) >= 0]
         if hits:
-            # The one that begins first; of two that begin together the shorter, which was complete first.
+            # The earliest match; of two at the same position the shorter, which was complete first.
             at, self.found = min(hits, key=lambda hit: (hit[0], len(hit[1])))
             self._held = ""
             return whole[:at]
@@ -28,6 +28,6 @@ class StopScanner:
         return whole[: len(whole) - keep]
 
     def end(self) -> str:
-        """Return what was held back and became no stop string."""
+        """Return the text that was held back, at the end of the output."""
         held, self._held = self._held, ""
         return held

@@ -1,4 +1,4 @@
-"""Responses that were answered, kept so that a later one can go on from them."""
+"""Stored responses, which later requests can continue (`previous_response_id`)."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class StoredResponses:
         self._store = store
 
     def conversation(self, team: str, identifier: str) -> list[ChatMessage]:
-        """Return the conversation up to and including a response, its instructions not among it."""
+        """Return the conversation up to and including a response, without its instructions."""
         messages: list[ChatMessage] = orjson.loads(self._row(team, identifier).messages)
         return messages
 
     def body(self, team: str, identifier: str) -> bytes:
-        """Return a response as it was answered."""
+        """Return the body of a response."""
         return bytes(self._row(team, identifier).body)
 
     def keep(self, team: str, body: dict[str, Any], messages: list[ChatMessage]) -> None:
-        """Keep a response and the conversation that it ends."""
+        """Store a response and its conversation."""
         with self._store.begin() as connection:
             connection.execute(
                 sa.insert(tables.responses).values(
@@ -45,7 +45,7 @@ class StoredResponses:
             )
 
     def remove(self, team: str, identifier: str) -> None:
-        """Forget a response."""
+        """Delete a response."""
         self._row(team, identifier)
         table = tables.responses
         with self._store.begin() as connection:

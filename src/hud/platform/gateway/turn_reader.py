@@ -1,4 +1,4 @@
-"""One choice, from the ids that an engine draws to the events that a client is told."""
+"""Turn reader: converts the sampled ids of one choice to events for the client."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from hud.trace import Sample, ToolCall, Usage
 
 @dataclass(frozen=True)
 class Prompt:
-    """Input of a model."""
+    """Prompt of a model, as token ids."""
 
     ids: list[int]
     opened: bool = False
-    """It ends inside reasoning, which the turn goes on with."""
+    """True if it ends inside reasoning, which the turn continues."""
 
 
 class TurnReader:
-    """Reads one choice. For a client that does not stream, a turn is taken apart when it is whole."""
+    """Reader of one choice. Without streaming, the turn is parsed when it is complete."""
 
     def __init__(
         self, format: Format, request: GenerationRequest, choice: int, prompt: Prompt
@@ -43,7 +43,7 @@ class TurnReader:
         self.request = request
         self.choice = choice
         self.stopped = False
-        """True: what the engine draws from here on is of no use."""
+        """True once the turn has ended: later tokens are discarded."""
         self._format = format
         self._prompt = prompt
         self._ids: list[int] = []
@@ -61,11 +61,11 @@ class TurnReader:
             self._parser = self._calling.parser(self._tools, opened=prompt.opened, calls=calls)
         self._text: list[str] = []
         self._calls = 0
-        # The token that completed a stop string, or a call that has to be the only one, ends the turn exactly there.
+        # The turn ends with the token that completed a stop string, or the only tool call allowed.
         self._each = self._stops is not None or not request.parallel_calls
 
     def take(self, delta: TokenDelta) -> list[Event]:
-        """Return what drawn tokens add."""
+        """Return the events of newly sampled tokens."""
         if not self._each:
             return self._take(delta, 0, len(delta.token_ids))
         events: list[Event] = []
@@ -76,7 +76,7 @@ class TurnReader:
         return events
 
     def end(self, end: TokenEnd | None) -> list[Event]:
-        """Return what was held back, and the end; `end` is None where the reader stopped first."""
+        """Return the events of held-back text, and the final event; `end` is None if the reader ended the turn."""
         events: list[Event] = []
         if not self.stopped:
             text = self._detokenizer.end()
@@ -86,12 +86,12 @@ class TurnReader:
             events += self._say(text)
         malformed = False
         if self._parser is not None:
-            events += self._told(self._parser.end() if self._calls_open() else [])
+            events += self._events(self._parser.end() if self._calls_open() else [])
             malformed = self._parser.malformed
         elif self.request.prompts is None:
             text = "".join(self._text)
             parsed = parse_output(text, self._calling, self._tools, opened=self._prompt.opened)
-            events += self._told(_pieces(parsed))
+            events += self._events(_pieces(parsed))
             malformed = parsed.malformed
         events.append(self._finished(end, malformed))
         return events
@@ -118,13 +118,13 @@ class TurnReader:
 
     def _say(self, text: str) -> list[Event]:
         if self._parser is not None:
-            return self._told(self._parser.take(text))
+            return self._events(self._parser.take(text))
         if self.request.prompts is not None:
             return [TextDelta(self.choice, text)] if text else []
         self._text.append(text)
         return []
 
-    def _told(self, pieces: list[Piece]) -> list[Event]:
+    def _events(self, pieces: list[Piece]) -> list[Event]:
         events: list[Event] = []
         for piece in pieces:
             if isinstance(piece, Said):
@@ -150,7 +150,7 @@ class TurnReader:
         vocabulary = self._format.vocabulary
 
         def info(token: int, logprob: float, top: list[tuple[int, float]]) -> TokenInfo:
-            # What a grammar forbids has no logprob.
+            # Tokens that a grammar forbids have no logprob.
             others = [info(other, value, []) for other, value in top if value > float("-inf")]
             return TokenInfo(vocabulary.text(token), vocabulary.raw(token), logprob, others)
 
@@ -170,9 +170,9 @@ class TurnReader:
         if end is not None:
             self._cached, self._version = end.cached_tokens, end.version
         sample = None
-        # Logprobs of a distribution that was cut cannot be trained on.
+        # Logprobs of a truncated distribution (top-p, top-k) cannot be trained on.
         if self.request.return_token_ids and not self.request.cut:
-            # Built, not validated: these lists are the engine's own, and long.
+            # Constructed without validation: the lists come from the engine and are long.
             sample = Sample.model_construct(
                 prompt_token_ids=self._prompt.ids,
                 output_token_ids=self._ids,

@@ -36,7 +36,7 @@ _CODECS: dict[Family, StreamingCodec] = {
 
 
 class UpstreamTurns:
-    """Turns of providers' models."""
+    """Turns of providers' models, in the provider's dialect."""
 
     def __init__(self, connections: Connections) -> None:
         self.connections = connections
@@ -44,7 +44,7 @@ class UpstreamTurns:
     async def events(
         self, model: ProviderModel, request: GenerationRequest, meter: Meter
     ) -> AsyncGenerator[list[Event], None]:
-        """Answer a request. Raises `UpstreamError` with the provider's status for an error of the provider."""
+        """Stream the events of a turn. Raises `UpstreamError` with the provider's status for an error of the provider."""
         wire = _CODECS[model.family].request(model.upstream, replace(request, stream=True))
         reader = wire.reader()
         headers = {
@@ -84,7 +84,7 @@ def _value(model: ProviderModel, data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        raise UpstreamError(f"The provider of {model.name!r} streamed something unreadable.", 502)
+        raise UpstreamError(f"The provider of {model.name!r} sent an unreadable event.", 502)
     if value.get("error"):
         raise UpstreamError(_message(model, data), _status(value["error"]))
     return value
@@ -97,7 +97,7 @@ async def _refused(model: ProviderModel, response: aiohttp.ClientResponse) -> Up
 
 
 def _message(model: ProviderModel, data: bytes) -> str:
-    """Return what a provider says is wrong, our key not among it."""
+    """Return a provider's error message with the server's key removed."""
     text = redacted(data, model).decode("utf-8", "replace")
     try:
         value = orjson.loads(text)
@@ -110,7 +110,7 @@ def _message(model: ProviderModel, data: bytes) -> str:
 
 
 def _status(error: Any) -> int:
-    """Return the status that an error inside a stream would have had."""
+    """Return the HTTP status for an error inside a stream."""
     if isinstance(error, dict):
         if type(error.get("code")) is int and 400 <= error["code"] < 600:
             return int(error["code"])

@@ -2,8 +2,8 @@
 
 A row waits, is held by one worker, and ends. Taking it counts an attempt; worker and attempt together are the lease, and
 a result that comes under another lease changes nothing. A lease that is not renewed expires after `lease_seconds`, or at
-`recover` where its worker ran on this machine and is dead. The row then waits again, or ends once `most_attempts` leases
-were lost. The table is all the state: every server of one database may serve the same queue.
+`recover` where its worker ran on this machine and is dead. The row then waits again, or ends once it is `used_up`. The
+table is all the state: every server of one database may serve the same queue.
 Queues of this kind: `platform.rollouts.queue` and `platform.environments.build_queue`.
 """
 
@@ -47,6 +47,7 @@ class LeasedQueue(ABC, Generic[Item]):
     fair_by: ClassVar[tuple[str, ...]] = ()
     """Columns whose values share the workers evenly: the first among all rows, each further one within the former."""
     most_attempts: ClassVar[int]
+    """Attempts that may fail before a row ends."""
     lease_seconds: float
 
     def __init__(self, store: Store) -> None:
@@ -68,16 +69,42 @@ class LeasedQueue(ABC, Generic[Item]):
         """End rows in the status `cancelling` that no worker holds any more."""
         raise NotImplementedError
 
-    def take(self, worker: str, most: int = 1) -> list[Item]:
+    def used_up(self) -> sa.ColumnElement[bool]:
+        """Return the condition under which a row whose lease is lost ends."""
+        return self.table.c.attempt >= self.most_attempts
+
+    def when_lost(self) -> dict[str, Any]:
+        """Return the columns that change, besides those of the lease, when a lease is lost."""
+        return {}
+
+    def when_broken(self) -> dict[str, Any]:
+        """Return the columns that change when an attempt is to be repeated."""
+        return {}
+
+    def when_released(self) -> dict[str, Any]:
+        """Return the columns that change when a worker hands a row back: it costs no attempt."""
+        return {"attempt": self.table.c.attempt - 1}
+
+    def when_requeued(self) -> dict[str, Any]:
+        """Return the columns that change when a row that was over waits again."""
+        return {"attempt": 0}
+
+    def note(self, connection: sa.Connection, which: Which, outcome: str) -> None:
+        """Record that the current attempts of these rows end without a result, before the rows change."""
+
+    def end_released(self, connection: sa.Connection, which: Which) -> None:
+        """End those of the rows that a worker hands back which were handed back too often."""
+
+    def take(self, worker: str, most: int = 1, only: Which = ()) -> list[Item]:
         """Lease up to `most` rows to a worker: of each value of `fair_by` the fewest are held; then the older first.
 
-        Safe on SQLite (one writer at a time) and on PostgreSQL (rows that another transaction looks at are skipped).
+        `only`: further conditions of the rows that it may have. Safe on SQLite (one writer at a time) and on PostgreSQL
+        (rows that another transaction looks at are skipped).
         """
         now = datetime.now(UTC)
         expired = sa.and_(self._held, self._expires < now)
-        due = sa.and_(
-            self._status == self.waiting, sa.or_(self._expires.is_(None), self._expires <= now)
-        )
+        ready = sa.or_(self._expires.is_(None), self._expires <= now)
+        due = sa.and_(self._status == self.waiting, ready, *only)
         # Idle workers ask all the time; only a queue with something to do is written to.
         if not any(
             self.store.row(sa.select(self._id).where(one).limit(1)) for one in (due, expired)
@@ -110,14 +137,21 @@ class LeasedQueue(ABC, Generic[Item]):
         return cancelled, [one for one in held if one not in states]
 
     def release(self, worker: str, held: Sequence[str]) -> None:
-        """Put rows back into the queue as if the worker had not taken them: it costs no attempt."""
+        """Put rows that a worker holds back into the queue."""
         mine = (self.table.c.worker == worker, self._id.in_(held))
         with self.store.begin() as connection:
-            attempt = self.table.c.attempt - 1
             running = (*mine, self._status == self.running)
-            self._update(connection, running, **self._wait, attempt=attempt)
+            self.note(connection, running, "handed back")
+            self.end_released(connection, running)
+            self._update(connection, running, **self._wait, **self.when_released())
             if self.cancelling is not None:
                 self.end_cancelled(connection, (*mine, self._status == self.cancelling))
+
+    def release_all(self, worker: str) -> None:
+        """Put every row that a worker holds back into the queue."""
+        held = sa.select(self._id).where(self.table.c.worker == worker, self._held)
+        if rows := self.store.values(held):
+            self.release(worker, rows)
 
     def recover(self) -> None:
         """Let the leases of dead workers of this machine expire now."""
@@ -138,7 +172,8 @@ class LeasedQueue(ABC, Generic[Item]):
         later = datetime.now(UTC) + timedelta(seconds=pause_seconds)
         running = (*self._under(lease), self._status == self.running)
         with self.store.begin() as connection:
-            values = {**self._wait, "lease_expires_at": later}
+            self.note(connection, running, "broken")
+            values = {**self._wait, **self.when_broken(), "lease_expires_at": later}
             return self._update(connection, running, **values) == 1
 
     def end(self, connection: sa.Connection, lease: Lease, **values: Any) -> bool:
@@ -148,7 +183,7 @@ class LeasedQueue(ABC, Generic[Item]):
 
     def requeue(self, connection: sa.Connection, ids: Sequence[str]) -> None:
         """Let rows that are over wait again, with all their attempts."""
-        fresh = {**self._wait, "attempt": 0, "started_at": None, "ended_at": None}
+        fresh = {**self._wait, **self.when_requeued(), "started_at": None, "ended_at": None}
         self._update(connection, (self._id.in_(ids),), **fresh)
 
     def _expire(self, connection: sa.Connection, expired: sa.ColumnElement[bool]) -> None:
@@ -158,9 +193,9 @@ class LeasedQueue(ABC, Generic[Item]):
         lost = self._id.in_(connection.execute(query).scalars().all())
         if self.cancelling is not None:
             self.end_cancelled(connection, (lost, self._status == self.cancelling))
-        used_up = self.table.c.attempt >= self.most_attempts
-        self.end_lost(connection, (lost, self._held, used_up))
-        self._update(connection, (lost, self._held), **self._wait)
+        self.note(connection, (lost, self._held), "lost")
+        self.end_lost(connection, (lost, self._held, self.used_up()))
+        self._update(connection, (lost, self._held), **self._wait, **self.when_lost())
 
     def _next(
         self, connection: sa.Connection, due: sa.ColumnElement[bool], most: int

@@ -1,11 +1,11 @@
-"""A checkpoint on disk: a folder that is there whole or not at all.
+"""Checkpoint folders on disk: written atomically, so that a folder is either complete or absent.
 
     <folder>/manifest.json          step, parent, metrics, and the SHA-256 of every file below
     <folder>/sampler/               weights as a Hugging Face folder, or an adapter in PEFT's format
-    <folder>/state.safetensors      optimizer moments, random state: what the next step depends on
+    <folder>/state.safetensors      state of the next step: optimizer moments, random number generators
 
-It is written beside its place, flushed to the disk, then renamed. Knows files; knows nothing of weights, of
-the database or of heads.
+A checkpoint is written to a temporary folder in the same parent, flushed to the disk, then renamed. This module
+handles files only, not the weights in them, the database or heads.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class Manifest(BaseModel):
 
 
 def write_checkpoint(folder: Path, manifest: Manifest, write: Callable[[Path], None]) -> Manifest:
-    """Make `folder` hold what `write` puts into the empty folder it is given; returns the full manifest.
+    """Write a checkpoint to `folder` atomically and return its manifest; `write` fills the empty folder passed to it.
 
-    Whatever kills this process leaves either nothing at `folder` or all of it. Raises `StoreError` where a write fails.
+    A process killed at any point leaves `folder` absent or complete. Raises `StoreError` if a write fails.
     """
     unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
     try:
@@ -71,12 +71,12 @@ def write_checkpoint(folder: Path, manifest: Manifest, write: Callable[[Path], N
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Return a checkpoint's manifest, without looking at its other files. Raises `StoreError` if missing or damaged."""
+    """Return a checkpoint's manifest; other files are not read. Raises `StoreError` if missing or damaged."""
     path = folder / MANIFEST
     try:
         return Manifest.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise StoreError(f"{path} is missing, so {folder} is no whole checkpoint.") from None
+        raise StoreError(f"{path} is missing, so {folder} is not a complete checkpoint.") from None
     except (ValidationError, json.JSONDecodeError, UnicodeDecodeError) as error:
         raise StoreError(f"{path} is damaged: {str(error).splitlines()[0]}.") from error
     except OSError as error:
@@ -107,9 +107,9 @@ def verify_checkpoint(folder: Path, *, only: str | None = None) -> Manifest:
 
 
 def remove_unfinished(parent: Path, known: Collection[str]) -> list[Path]:
-    """Remove what a killed process left: half-written folders, and finished ones that nothing `known` names.
+    """Remove leftovers of a killed process: unfinished folders, and finished ones whose name is not in `known`.
 
-    Call it only while no other process can be writing there.
+    Call only while no other process writes to `parent`.
     """
     if not parent.is_dir():
         return []
@@ -124,7 +124,7 @@ def remove_unfinished(parent: Path, known: Collection[str]) -> list[Path]:
 
 
 def link_or_copy(source: Path, target: Path) -> None:
-    """Make `target` the same file as `source` where the disk can, else a copy; neither is ever rewritten."""
+    """Hard-link `target` to `source`, or copy it where links are unsupported. Neither file may be rewritten later."""
     try:
         os.link(source, target)
     except OSError:

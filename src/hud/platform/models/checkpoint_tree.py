@@ -1,7 +1,7 @@
-"""The tree of checkpoints of a model: what was learned from what, and which node serves.
+"""Checkpoint tree of a model: parents of checkpoints, and the head, which is the node that serves.
 
-Optimizer steps append under the head and move it; the head may be set to any node, and training on from there
-makes a branch. Knows rows and folders; loads no weights.
+Optimizer steps append under the head and move it; the head may be set to any node, and training from there
+makes a branch. Reads rows and folders; loads no weights.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Tree:
         self.folder = folder
 
     def place(self, model_id: str) -> Path:
-        """The folder that holds a model's checkpoints."""
+        """Return the folder that holds a model's checkpoints."""
         return self.folder / model_id / "checkpoints"
 
     def get(self, checkpoint_id: str) -> CheckpointRecord:
@@ -85,7 +85,7 @@ class Tree:
     def find(self, model: ModelRecord, reference: str) -> str | None:
         """Return the id of a checkpoint of `model` by id, unique start of an id, name, or `head`.
 
-        `base` is where the model began: None, or of a fork the checkpoint that it began at.
+        `base` is the model's origin: None, or for a fork the checkpoint from which it was forked.
         Raises `NotFoundError` where there is none, `UsageError` for a start of several ids.
         """
         if reference == BASE:
@@ -107,7 +107,7 @@ class Tree:
             raise UsageError(
                 f"{reference!r} begins the ids of {len(matches)} checkpoints of {model.slug!r}; give more of it."
             )
-        # step-12 without the suffix that tells branches apart, where there is only one.
+        # step-12 without the suffix that distinguishes branches, if only one branch has it.
         named = [node for node in known if node.name.rpartition("-")[0] == wanted]
         if len(named) == 1:
             return named[0].id
@@ -137,7 +137,7 @@ class Tree:
         return Weights(sampler)
 
     def present(self, node: CheckpointRecord, model: ModelRecord) -> Path:
-        """Return a checkpoint's folder. Raises `ConflictError` where it was deleted, `StoreError` where it is gone."""
+        """Return a checkpoint's folder. Raises `ConflictError` if it was pruned, `StoreError` if it is missing."""
         if node.folder is None:
             nearest = self._nearest(node)
             raise ConflictError(
@@ -147,14 +147,14 @@ class Tree:
             )
         if not node.folder.is_dir():
             raise StoreError(
-                f"The folder {node.folder} of checkpoint {node.name!r} is gone. {self.cure(node, model)}"
+                f"The folder {node.folder} of checkpoint {node.name!r} is missing. {self.cure(node, model)}"
             )
         return node.folder
 
     def verify(
         self, node: CheckpointRecord, model: ModelRecord, *, only: str | None = None
     ) -> None:
-        """Compare a checkpoint's files with what was written. Raises `StoreError`, with the cure, for a damaged one."""
+        """Compare a checkpoint's files with the hashes of its manifest. Raises `StoreError` with the cure."""
         folder = self.present(node, model)
         try:
             verify_checkpoint(folder, only=only)
@@ -162,7 +162,7 @@ class Tree:
             raise StoreError(f"{error} {self.cure(node, model)}") from error
 
     def cure(self, node: CheckpointRecord, model: ModelRecord) -> str:
-        """Return the cure for a checkpoint that cannot be used."""
+        """Return the sentence of an error message that says how to go on without a damaged checkpoint."""
         return f"Go back to a checkpoint before it: hud models head {model.slug} --set {self._nearest(node)}"
 
     def _nearest(self, node: CheckpointRecord) -> str:
@@ -178,7 +178,7 @@ class Tree:
         return BASE
 
     def rename(self, model: ModelRecord, checkpoint_id: str, name: str) -> CheckpointRecord:
-        """Name a checkpoint of `model`, so that its files are never deleted to save space; returns it as it is now.
+        """Name a checkpoint of `model` and return the changed record. Files of named checkpoints are never pruned.
 
         Raises `UsageError` for a name that cannot be one, `ConflictError` for one that is taken.
         """
@@ -199,9 +199,9 @@ class Tree:
         return self.get(node.id)
 
     def append(self, node: CheckpointRecord, *, expected_head: str | None) -> None:
-        """Add a node and move its model's head to it, both or neither.
+        """Add a node and move its model's head to it, in one transaction.
 
-        Raises `ConflictError` where the head is no longer `expected_head`: it was moved meanwhile.
+        Raises `ConflictError` if the head is no longer `expected_head`, because it was moved concurrently.
         """
         models = tables.models
         with self.store.begin() as connection:
@@ -218,18 +218,18 @@ class Tree:
             )
             if moved.rowcount != 1:
                 raise ConflictError(
-                    "The head was moved while this step was computed; the step was not kept. Send the batch again."
+                    "The head was moved while this step was computed; the step was discarded. Send the batch again."
                 )
 
     def set_head(self, model: ModelRecord, checkpoint_id: str | None) -> None:
-        """Make a node, or with None the base weights, what serves and what the next step begins from."""
+        """Set the head: the node that serves and that the next step starts from. None: the base weights."""
         if checkpoint_id is not None:
             self.verify(self.get(checkpoint_id), model)
         update = sa.update(tables.models).where(tables.models.c.id == model.id)
         self.store.write(update.values(head_checkpoint_id=checkpoint_id))
 
     def adopt(self, model: ModelRecord, node: CheckpointRecord) -> CheckpointRecord:
-        """Add a fork's checkpoint under the head of `model`, sharing its files; the head stays where it is."""
+        """Add a fork's checkpoint under the head of `model`, with shared files; the head does not move."""
         identifier, place = new_id(), self.place(model.id)
         manifest = read_manifest(self.present(node, model))
         name = node_name(node.step, identifier)
@@ -251,7 +251,7 @@ class Tree:
         return adopted
 
     def annotate(self, checkpoint_id: str, metrics: Mapping[str, Any]) -> None:
-        """Add to what is recorded with a checkpoint."""
+        """Merge `metrics` into the recorded metrics of a checkpoint."""
         nodes = tables.checkpoints
         with self.store.begin() as connection:
             same = nodes.c.id == checkpoint_id
@@ -274,13 +274,13 @@ class Tree:
         return pruned
 
     def clean(self, model: ModelRecord) -> list[Path]:
-        """Remove what a killed process left half-written; for the holder of the model's lease."""
+        """Remove unfinished folders of a killed process. The caller must hold the model's lease."""
         known = {node.folder.name for node in self.nodes(model) if node.folder is not None}
         return remove_unfinished(self.place(model.id), known)
 
 
 def is_named(node: CheckpointRecord) -> bool:
-    """True for a checkpoint that a person gave its name."""
+    """True for a checkpoint with a name given by a person, not a generated one."""
     return node.name != node_name(node.step, node.id)
 
 

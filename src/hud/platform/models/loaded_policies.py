@@ -1,7 +1,7 @@
-"""Policies: the weights that this process has loaded, and whose they are.
+"""Policies: the weights that this process has loaded, by model and checkpoint.
 
 A model's serving policy follows its head: moving the head, or a training step, changes the weights in place,
-and whoever samples goes on with the new ones. A pinned policy stays at its checkpoint.
+and requests in flight continue with the new ones. A pinned policy stays at its checkpoint.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
     from hud.trace import ChatModel
 
 MOST_PINNED = 2
-"""Pinned policies that stay loaded while nobody samples from them; the one used longest ago makes room."""
+"""Maximum number of idle pinned policies that stay loaded; the least recently used one is closed first."""
 MOST_BUSY_PINNED = 8
-"""Pinned policies that are sampled from at once."""
+"""Maximum number of pinned policies that are sampled from concurrently."""
 _LOADERS = 16
-"""Models that are loaded or moved at once for those who wait for them."""
+"""Threads that load or move models for waiting requests."""
 
 
 class Serving:
-    """The policy of a model, as it serves and as it is trained."""
+    """Policy of a model, shared by serving and training."""
 
     def __init__(
         self, model: ModelRecord, policy: Policy, fresh_adapter: dict[str, torch.Tensor]
@@ -61,12 +61,12 @@ class Serving:
         self.config = model.config
         self.policy = policy
         self.fresh_adapter = fresh_adapter
-        """The adapter as it was before any step."""
+        """Initial adapter, before any step."""
         self.lock = threading.RLock()
-        """Held while weights and head change, so that nobody sees one without the other."""
+        """Held while weights and head change, so that every reader sees a consistent pair."""
 
     def move(self, weights: Weights, checkpoint_id: str | None) -> None:
-        """Make the policy that of another checkpoint, in place."""
+        """Load another checkpoint into the policy, in place."""
         with self.lock, self.policy.exclusive():
             decoder = self.policy.decoder
             if self.config.training == "lora":
@@ -85,14 +85,14 @@ class Policies:
         self._pinned: OrderedDict[tuple[str, str | None], Policy] = OrderedDict()
         self._bases = SharedBases()
         self._lock = threading.RLock()
-        """Of the dictionaries; nothing slow is done under it."""
+        """Guards the dictionaries; never held during slow work."""
         self._loading: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
-        """One for each model: loading one never waits for another."""
+        """One lock for each model: loading a model never waits for another."""
         self._coming: dict[tuple[str, str | None], Future[Policy]] = {}
         self._loaders = ThreadPoolExecutor(_LOADERS, thread_name_prefix="hud-load")
 
     async def chat_model(self, model: ModelRecord, checkpoint: str | None = None) -> ChatModel:
-        """Return a model's policy at its head, wherever that moves, or pinned to a checkpoint."""
+        """Return a model's policy that follows its head, or one that is pinned to a checkpoint."""
         return await asyncio.to_thread(self._chat_model, model, checkpoint)
 
     def serving(self, model: ModelRecord) -> Serving:
@@ -111,7 +111,7 @@ class Policies:
         return found
 
     def move(self, serving: Serving, model: ModelRecord, checkpoint_id: str | None) -> None:
-        """Put a serving policy at another checkpoint, whose files are verified first."""
+        """Move a serving policy to another checkpoint, after verifying its files."""
         serving.move(self._verified(model, checkpoint_id), checkpoint_id)
 
     def loaded(self, model_id: str) -> Serving | None:
@@ -119,7 +119,7 @@ class Policies:
         return self._serving.get(model_id)
 
     def forget(self, model_id: str) -> None:
-        """Unload whatever there is of a model."""
+        """Unload all policies of a model."""
         with self._loading_of(model_id):
             serving = self._serving.pop(model_id, None)
             if serving is not None:
@@ -151,27 +151,27 @@ class Policies:
             shutil.copyfile(path, folder / path.name)
 
     def _verified(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
-        """Return the files of a policy, compared with what was written."""
+        """Return the files of a policy, after comparing them with their recorded hashes."""
         if checkpoint_id is not None:
             self.registry.tree.verify(self.registry.tree.get(checkpoint_id), model, only=SAMPLER)
         return self.registry.weights(model, checkpoint_id)
 
     def _ahead(self, serving: Serving) -> bool:
-        """True when the weights are those of steps that no checkpoint stands for yet (`save=False`)."""
+        """True if the weights include steps that are not in a checkpoint yet (`save=False`)."""
         version = serving.policy.checkpoint
         return version is not None and not self.registry.tree.has(version)
 
     def policy(self, model: ModelRecord, checkpoint: str | None) -> Policy:
         """Return a model's policy at its head (`checkpoint` None), or pinned; loaded if need be. Blocks.
 
-        `BASE` pins the weights that the model began with.
+        `BASE` pins the model's base weights.
         """
         if checkpoint is None:
             return self.serving(model).policy
         return self._pin(model, None if checkpoint == BASE else checkpoint)
 
     def at_hand(self, model: ModelRecord, checkpoint: str | None) -> Policy | None:
-        """Return the policy if it is loaded and where it should be; does not block."""
+        """Return the policy if it is loaded and at the right checkpoint, else None. Does not block."""
         if checkpoint is not None:
             key = (model.id, None if checkpoint == BASE else checkpoint)
             pinned = self._pinned.get(key)
@@ -182,7 +182,7 @@ class Policies:
         return None if found.policy.closed else found.policy
 
     def bring(self, model: ModelRecord, checkpoint: str | None) -> Future[Policy]:
-        """Return the policy, loaded or moved if need be; those who ask meanwhile share the work."""
+        """Return the policy, loaded or moved if necessary; concurrent calls share one load."""
         key = (model.id, checkpoint)
         with self._lock:
             found = self._coming.get(key)
@@ -201,7 +201,7 @@ class Policies:
                 del self._coming[key]
 
     def status(self) -> list[dict[str, Any]]:
-        """Loaded policies and their load."""
+        """Return the loaded policies with their load."""
         loaded = [(one.model_id, one.policy) for one in self._serving.values()]
         loaded += [(key[0], policy) for key, policy in self._pinned.items()]
         return [
@@ -233,14 +233,14 @@ class Policies:
             return found
 
     def _make_room(self) -> None:
-        """Close pinned policies beyond what stays loaded, never one that somebody samples from."""
+        """Close idle pinned policies beyond `MOST_PINNED`; policies in use are never closed."""
         with self._lock:
             idle = [key for key, policy in self._pinned.items() if not policy.turns]
             count = max(0, len(self._pinned) - MOST_PINNED + 1)
             gone = [self._pinned.pop(key) for key in idle[:count]]
             if len(self._pinned) >= MOST_BUSY_PINNED:
                 raise OverloadedError(
-                    f"{len(self._pinned)} checkpoints are sampled from at once already; try again in a moment."
+                    f"{len(self._pinned)} checkpoints are already being sampled from, which is the most; try again in a moment."
                 )
         for policy in gone:
             policy.close()
@@ -257,9 +257,9 @@ class Policies:
     def _load(
         self, model: ModelRecord, checkpoint_id: str | None, *, on_servers: bool = False
     ) -> tuple[Policy, dict[str, torch.Tensor]]:
-        """Load a policy; an adapted one comes with the adapter as it was before any step.
+        """Load a policy and, for one with an adapter, the initial adapter before any step.
 
-        With `on_servers` it is sampled there, where the model has any; they hold one version of it.
+        With `on_servers`, a model that has vLLM servers is sampled there; servers hold one version of it.
         """
         weights = self._verified(model, checkpoint_id)
         device = training_device()
@@ -299,7 +299,7 @@ def training_device() -> str:
 
 
 def lora_config(config: ModelConfig) -> LoraConfig | None:
-    """Return the adapter's shape that a model is trained with, None for full weights."""
+    """Return the adapter's shape for training a model; None for full fine-tuning."""
     if config.training == "full":
         return None
     targets = config.lora_targets or DEFAULT_TARGETS
@@ -307,7 +307,7 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
 
 
 def trainer_options(config: ModelConfig) -> TrainerOptions:
-    """Return how a model is trained, as far as memory and speed go."""
+    """Return the training options of a model that affect memory and speed."""
     return TrainerOptions(
         OptimizerOptions(states=config.optimizer_states, offload=config.offload_optimizer),
         compile_layers=config.compile_layers,
@@ -316,7 +316,7 @@ def trainer_options(config: ModelConfig) -> TrainerOptions:
 
 
 def write_policy(trainer: AnyTrainer, base: Path, folder: Path) -> None:
-    """Write what a trainer has learned to a fresh folder: its adapter, or a whole model with `base`'s tokenizer."""
+    """Write a trainer's weights to a new folder: its adapter, or a whole model with `base`'s tokenizer."""
     folder.mkdir()
     if trainer.lora is not None:
         save_adapter(trainer.decoder, trainer.lora, folder, base=str(base))
@@ -326,7 +326,7 @@ def write_policy(trainer: AnyTrainer, base: Path, folder: Path) -> None:
 
 
 def companions(folder: Path) -> list[Path]:
-    """Return what makes weights a whole model: the tokenizer's files and the chat template."""
+    """Return the files that complete a folder of weights: the tokenizer's files and the chat template."""
     return [
         path
         for path in sorted(folder.iterdir())
@@ -338,7 +338,7 @@ def companions(folder: Path) -> list[Path]:
 
 
 def link_companions(source: Path, target: Path) -> None:
-    """Put the tokenizer's files and the chat template beside weights, shared where the disk can."""
+    """Add the tokenizer's files and the chat template to a folder of weights, hard-linked where possible."""
     for path in companions(source):
         if not (target / path.name).exists():
             link_or_copy(path, target / path.name)

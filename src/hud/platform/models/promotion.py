@@ -1,6 +1,6 @@
-"""Promotion: a checkpoint becomes the head on the evidence of recorded runs, which the gate judges.
+"""Promotion: a checkpoint becomes the head if the gate accepts the evidence of recorded runs.
 
-The candidate is a checkpoint of the model itself, or of a fork of it; a fork's is added to the model's own tree.
+The candidate is a checkpoint of the model or of a fork of it; a fork's checkpoint is added to the model's tree.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 PROMOTION = "promotion"
 """Key of a checkpoint's metrics: the record of its promotion."""
 _Played = tuple[str, str | None]
-"""Slug and checkpoint of weights that played; None: those that the model began with."""
+"""Model slug and checkpoint of the weights that played a job; None: the base weights."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Jobs by which a candidate is judged, and the conditions."""
+    """Evidence for a decision: jobs, and the conditions of the gate."""
 
     jobs: tuple[str, ...] = ()
-    """Of the head, and of the candidate: the same tasks on the same seeds. Empty: all that is recorded of both."""
+    """Jobs of the head and of the candidate: the same tasks on the same seeds. Empty: all recorded runs of both."""
     gate: Gate = field(default_factory=Gate)
     subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -44,7 +44,7 @@ def judge(
     node: CheckpointRecord,
     evidence: Evidence,
 ) -> Decision:
-    """Decide about `node` of `source`. Raises `ConflictError` for a job that other weights played, and for the head."""
+    """Decide whether to promote `node` of `source`. Raises `ConflictError` for the head, and for jobs of other weights."""
     head = model.head_checkpoint_id
     if node.id == head or _promoted_from(registry, head) == (source.slug, node.id):
         raise ConflictError(f"Checkpoint {node.name!r} is the head of {model.slug!r} already.")
@@ -59,7 +59,7 @@ def judge(
 
 
 def judge_recorded(registry: Registry, model: ModelRecord, checkpoint: str | None) -> Decision:
-    """Decide about a checkpoint of `model`, None for its base, by all that is recorded of it and of the head."""
+    """Decide about a checkpoint of `model` (None: its base) from all recorded runs of it and of the head."""
     head, candidate = (
         rewards_of(registry.store, model.team_id, model.slug, one, None)
         for one in (model.head_checkpoint_id, checkpoint)
@@ -74,7 +74,7 @@ def record_of(
     node: CheckpointRecord,
     forced: bool,
 ) -> dict[str, Any]:
-    """Return what is recorded with a promoted checkpoint: the decision, its evidence, and whether it was forced."""
+    """Return the promotion record of a checkpoint: the decision, its evidence, and whether it was forced."""
     return {
         **decision.as_dict(),
         "forced": forced,
@@ -85,7 +85,7 @@ def record_of(
 
 
 def goes_round_the_gate(registry: Registry, model: ModelRecord, checkpoint: str | None) -> bool:
-    """True for a checkpoint that no gate let pass, of a model whose head has moved through it, or is about to."""
+    """True if moving the head to this checkpoint bypasses the gate: the model is gated and no decision accepted it."""
     nodes = registry.tree.nodes(model)
     passed = {node.id for node in nodes if node.metrics.get(PROMOTION, {}).get("promoted")}
     gated = any(PROMOTION in node.metrics for node in nodes) or any(
@@ -104,18 +104,18 @@ def find_candidate(
         alike = all(getattr(source.config, one) == getattr(model.config, one) for one in same)
         if source.folder != model.folder or not alike:
             raise UsageError(
-                f"{source.slug!r} is no fork of {model.slug!r} with the same kind of weights."
+                f"{source.slug!r} is not a fork of {model.slug!r} with the same kind of weights."
             )
     found = registry.tree.find(source, reference)
     if found is None:
         raise UsageError(
-            f"{BASE!r} is no checkpoint; without a gate: hud models head {model.slug} --set {BASE}"
+            f"{BASE!r} is not a checkpoint; without a gate: hud models head {model.slug} --set {BASE}"
         )
     return registry.tree.get(found)
 
 
 def _promoted_from(registry: Registry, checkpoint: str | None) -> _Played | None:
-    """Return the weights that a checkpoint is a copy of; None where it is no copy."""
+    """Return the weights of which a checkpoint is a copy; None if it is not a copy."""
     if checkpoint is None:
         return None
     record = registry.tree.get(checkpoint).metrics.get(PROMOTION)
@@ -125,13 +125,13 @@ def _promoted_from(registry: Registry, checkpoint: str | None) -> _Played | None
 def _rewards(
     registry: Registry, model: ModelRecord, job: str, played: set[_Played], who: str
 ) -> Rewards:
-    """Return the rewards of a job that these weights played. Raises `ConflictError` where others did."""
+    """Return the rewards of a job. Raises `ConflictError` if other weights than these played it."""
     store, team = registry.store, model.team_id
     runs = job_runs(store, team, records.find_job(store, team, job))
     measured = [run for run in runs if run["reward"] is not None]
     if not measured:
         raise UsageError(f"Job {job!r} has no measured run; hud jobs {job} shows why.")
-    # A run without a turn of its own says nothing about who played.
+    # A run without a turn of its own does not record the weights that played it.
     others = {
         (run["model"], run["checkpoint"]) for run in measured if run["completion_tokens"]
     } - played

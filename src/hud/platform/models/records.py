@@ -25,7 +25,7 @@ def _not_ours(name: str) -> str:
 
 
 KeyName = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*API_KEY$"), AfterValidator(_not_ours)]
-"""An environment variable that holds a key. Not just any: a team that registers a URL must not be able to have the
+"""Environment variable that holds a key. The pattern is narrow: a team that registers a URL must not be able to have the
 server's other secrets sent there."""
 
 
@@ -37,14 +37,14 @@ class ProviderConfig(BaseModel, extra="forbid"):
     key_env: KeyName | None = None
     """Environment variable of the server that holds the provider's key."""
     upstream_model: str | None = None
-    """Name at the provider; None: the name here."""
+    """Name at the provider; None: the model's name on this platform."""
     price_in: float | None = Field(default=None, ge=0)
     """Dollars for a million prompt tokens."""
     price_out: float | None = Field(default=None, ge=0)
 
 
 class VllmConfig(BaseModel, extra="forbid"):
-    """The vLLM servers that sample a model while it is trained here."""
+    """vLLM servers that sample a model while this platform trains it."""
 
     urls: tuple[Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")], ...] = Field(min_length=1)
     key_env: KeyName | None = None
@@ -57,7 +57,7 @@ class VllmConfig(BaseModel, extra="forbid"):
     def _once(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
         plain = tuple(url.rstrip("/") for url in urls)
         if len(set(plain)) < len(plain):
-            raise ValueError("a server is named twice")
+            raise ValueError("a server is listed twice")
         return plain
 
 
@@ -70,25 +70,25 @@ class ModelConfig(BaseModel, extra="forbid"):
     lora_targets: tuple[str, ...] = ()
     """Empty: every linear layer of attention and MLP."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """dtype of the computation; on a CPU float32 where that is faster, as it is for small models."""
+    """dtype of the computation. On a CPU, float32 is used where it is faster, as for small models."""
     optimizer_states: Literal["float32", "8bit"] = "float32"
     """Precision of the optimizer's moments: 8 bytes for each trained weight, or 2."""
     offload_optimizer: bool = False
     """Keep the optimizer's state in the host's memory, not the GPU's."""
     compile_layers: bool = False
-    """Train with layers that `torch.compile` has worked on."""
+    """Train with layers compiled by `torch.compile`."""
     recompute_layers: bool = False
-    """Keep less of each pass in memory, and compute it again for the gradient."""
+    """Activation checkpointing: less memory for each pass, and a second forward pass for the gradient."""
     tool_call_parser: str | None = None
-    """Name of the format in which it writes tool calls (`hud.engine.chat.tool_calls`); None: the one of its chat template."""
+    """Format of the model's tool calls (`hud.engine.chat.tool_calls`); None: the format of its chat template."""
     origin_checkpoint: str | None = None
-    """Of a fork: the checkpoint of another model that it began at."""
+    """For a fork: the checkpoint of another model from which it was forked."""
     source: str | None = None
     """Origin of the weights: a folder, a hub id, or a preset."""
     provider: ProviderConfig | None = None
-    """Endpoint of a model without weights here."""
+    """Endpoint of a model without weights on this platform."""
     vllm: VllmConfig | None = None
-    """Servers that sample it; None: this platform samples."""
+    """Servers that sample the model; None: this platform samples it."""
 
     @field_validator("tool_call_parser")
     @classmethod
@@ -115,22 +115,22 @@ class ModelRecord:
     created_at: datetime
     base_model_id: str | None = None
     head_checkpoint_id: str | None = None
-    """The checkpoint that serves; None: the base weights do."""
+    """Checkpoint that serves; None: the base weights."""
     config: ModelConfig = field(default_factory=ModelConfig)
 
 
 @dataclass(frozen=True)
 class CheckpointRecord:
-    """One node of a model's tree."""
+    """Node of a model's checkpoint tree."""
 
     id: str
     model_id: str
     parent_id: str | None
-    """None: it was trained from the base weights."""
+    """None: trained from the base weights."""
     step: int
     name: str
     folder: Path | None
-    """None once its files were deleted."""
+    """None after its files were deleted."""
     created_at: datetime
     mean_reward: float | None = None
     learning_rate: float | None = None
@@ -142,12 +142,12 @@ class CheckpointRecord:
 
     @property
     def trained_reward(self) -> float | None:
-        """Mean reward of the runs that were learned from; `mean_reward` is of all measured runs of the step."""
+        """Mean reward of the runs in the gradient; `mean_reward` is the mean over all measured runs of the step."""
         return self.metrics.get("trained_reward:mean")
 
     @property
     def training_step(self) -> int | None:
-        """The step of its training run, counted from 1; None where no training run made it."""
+        """Step of its training run, counted from 1; None if no training run made it."""
         made = _OF_RUN.fullmatch(str(self.metrics.get("idempotency_key", "")))
         return None if made is None else int(made[1]) + 1
 
@@ -157,6 +157,6 @@ class Weights:
     """Files of a policy."""
 
     folder: Path
-    """A whole Hugging Face folder."""
+    """Complete Hugging Face folder."""
     adapter: Path | None = None
-    """An adapter to put on it."""
+    """Adapter to apply to it."""

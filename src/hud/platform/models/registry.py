@@ -1,8 +1,8 @@
-"""The registry: which models there are, where their weights lie, and who depends on whom.
+"""Model registry: registered models, the folders of their weights, and the dependencies between models.
 
-A model is a row and a folder of base weights; what it learned is its tree of checkpoints (`tree`). A fork is
-a row that points at files of its base: nothing is copied, and nothing that a fork needs can be removed.
-Knows files by their place; computes nothing with them, except that making one from nothing asks the engine.
+A model is a row and a folder of base weights; its trained checkpoints form a tree (`tree`). A fork is
+a row that points at files of its base: nothing is copied, and files that a fork needs cannot be removed.
+The registry handles paths and loads no weights; only `create` uses the engine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _HEXADECIMAL = re.compile(r"[0-9a-f]+")
 
 
 class Registry:
-    """The models of one store and the files under its home, as one `team` sees them; None sees all of them."""
+    """Models of one store and the files under its home, limited to the models of `team`; None: all models."""
 
     def __init__(self, store: Store, home: Path, *, team: str | None) -> None:
         self.store = store
@@ -49,7 +49,7 @@ class Registry:
         self.tree = Tree(store, home / "models")
 
     def of(self, team: str) -> Registry:
-        """Return the models as one team sees them."""
+        """Return a registry limited to the models of one team."""
         return Registry(self.store, self.home, team=team)
 
     def models(self) -> list[ModelRecord]:
@@ -99,7 +99,7 @@ class Registry:
     def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files that make the policy of a model at a checkpoint; None: its base weights.
 
-        Raises `UsageError` for a model that lives with its provider.
+        Raises `UsageError` for a provider's model, which has no weights on this platform.
         """
         if model.config.provider is not None:
             raise UsageError(
@@ -119,13 +119,15 @@ class Registry:
         sizes: dict[str, int] | None = None,
         config: ModelConfig | None = None,
     ) -> ModelRecord:
-        """Make a small random model with a tokenizer of `texts`. Raises `UsageError` for no text or another preset."""
+        """Create a small random model with a tokenizer trained on `texts`. Raises `UsageError` for no text or another preset."""
         if preset != "tiny":
             raise UsageError(f"There is no preset {preset!r}; there is 'tiny'.")
         if not any(text.strip() for text in texts):
             raise UsageError("A tokenizer is learned from text, and none was given.")
         self._check_free(slug_of(name))
-        from hud.engine.tiny_model import create_tiny  # Loads torch, which only this needs.
+        from hud.engine.tiny_model import (
+            create_tiny,
+        )  # Lazy: loads torch, which only this method needs.
 
         model_id = new_id()
         folder = self.home / "models" / model_id / "base"
@@ -139,9 +141,9 @@ class Registry:
             raise
 
     def add(self, source: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
-        """Register the model in a folder, where it stays, or one that is fetched from the Hugging Face hub.
+        """Register the model in a folder, which is not copied, or fetch one from the Hugging Face hub and register it.
 
-        Raises `PlatformError` 403 for a folder that the team may not read, `UsageError` for one of the platform's own.
+        Raises `PlatformError` 403 for a folder that the team may not read, `UsageError` for a folder of another model.
         """
         self._check_free(slug_of(name))
         # Only the first team's admins may read the server's disk, and use its token of the hub.
@@ -151,7 +153,7 @@ class Registry:
             folder = from_hub(source)
         folder = folder.resolve()
         if folder.is_relative_to((self.home / "models").resolve()):
-            # It may be another team's, which this one must not even know of.
+            # The folder may be another team's: its existence must not be revealed.
             raise UsageError(
                 f"{source} holds files of this platform's own models; begin one with `hud models fork`."
             )
@@ -170,9 +172,9 @@ class Registry:
         return self._insert(new_id(), name, folder, kind="added", config=settings)
 
     def provide(self, name: str, provider: ProviderConfig) -> ModelRecord:
-        """Register a model that lives with a provider, to be asked there.
+        """Register a model that a provider serves; requests are forwarded to the provider.
 
-        Raises `PlatformError` 403 for an address or a key that is not the team's to name.
+        Raises `PlatformError` 403 for an address or a key that the team may not use.
         """
         assert self.team is not None
         Secrets(self.home, self.team).refuse_destinations([provider.url], provider.key_env)
@@ -180,17 +182,17 @@ class Registry:
         return self._insert(new_id(), name, Path(), kind="provider", config=config)
 
     def fork(self, base: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
-        """Register a model that begins at the head of `base` and shares its files.
+        """Register a model that starts from the head of `base` and shares its files.
 
-        Without `config` it is trained as its base is. Full weights may be gone on with by LoRA, not the reverse:
-        an adapter would have to be merged first, by an export.
-        Raises `UsageError` for that, and for an adapter of another shape.
+        Without `config`, the fork has its base's training settings. A fork of full weights may be trained by LoRA, not
+        the reverse: an adapter must be merged first, by an export.
+        Raises `UsageError` for full fine-tuning of an adapter, and for an adapter of another shape.
         """
         self._check_free(slug_of(name))
         _refuse_servers(config)
         parser = None if config is None else config.tool_call_parser
         if config is not None and config.model_fields_set <= {"tool_call_parser"}:
-            config = None  # Nothing of it is about training.
+            config = None  # It has no training settings.
         parent = self.model(base)
         head = parent.head_checkpoint_id
         weights = self.weights(parent, head)
@@ -198,7 +200,7 @@ class Registry:
             settings = parent.config.model_copy(update={"origin_checkpoint": head})
             folder = parent.folder
         elif parent.config.training == "full":
-            # The adapter goes on what the base has learned, which is a whole folder of weights.
+            # The adapter is applied to the head's weights, which are a complete folder.
             settings = config.model_copy(update={"origin_checkpoint": None})
             folder, head = weights.folder, None
         elif weights.adapter is None:
@@ -211,7 +213,7 @@ class Registry:
                 f"{parent.slug!r} has learned an adapter, which a fork of another kind cannot take over. Merge it "
                 f"first: hud models export {parent.slug} -o FOLDER, then hud models add FOLDER --name {slug_of(name)}"
             )
-        # Servers hold the weights of one model: its forks are sampled elsewhere until they have their own.
+        # vLLM servers hold the weights of one model: a fork is sampled here until it has its own servers.
         own = {
             "source": parent.slug,
             "dtype": parent.config.dtype,
@@ -224,7 +226,7 @@ class Registry:
         )
 
     def sample_on(self, model: ModelRecord, servers: VllmConfig | None) -> ModelRecord:
-        """Have a model sampled on vLLM servers from now on, or here; whoever has it loaded must load it anew.
+        """Set the vLLM servers that sample a model; None: this platform. Loaded policies of it must be reloaded.
 
         Raises `UsageError` for a provider's model and, with an adapter, for weights over NCCL.
         """
@@ -244,7 +246,7 @@ class Registry:
         return self.model(model.id)
 
     def remove(self, reference: str) -> ModelRecord:
-        """Forget a model and delete the files that are its own; raises `ConflictError` while anything needs them."""
+        """Delete a model and its own files. Raises `ConflictError` while it is trained, or while forks need its files."""
         model = self.model(reference)
         self.leases.refuse_if_held(model.id, model.slug, "removed")
         needed = [other.slug for other in self.models() if self._needs(other, model)]
@@ -268,12 +270,12 @@ class Registry:
             )
             connection.execute(sa.delete(nodes).where(nodes.c.model_id == model.id))
             connection.execute(sa.delete(tables.models).where(tables.models.c.id == model.id))
-        # Only what lies under our home is ours; a folder that was added stays with its owner.
+        # Only files under the platform's home are deleted; an added folder belongs to its owner.
         shutil.rmtree(self.home / "models" / model.id, ignore_errors=True)
         return model
 
     def needed_checkpoints(self, model: ModelRecord) -> set[str]:
-        """Ids of a model's checkpoints whose files must stay: its head, named ones, and where forks began or stand."""
+        """Return the ids of checkpoints whose files must stay: head, named ones, origins and heads of forks."""
         needed = {model.head_checkpoint_id, model.config.origin_checkpoint}
         nodes = self.tree.nodes(model)
         needed |= {node.id for node in nodes if is_named(node)}
@@ -342,7 +344,7 @@ class Registry:
 
 
 def _refuse_servers(config: ModelConfig | None) -> None:
-    """Refuse servers in the configuration of a model that is being made: they are not for everybody to name."""
+    """Raise `UsageError` for vLLM servers in a new model's configuration: only some callers may set them."""
     if config is not None and config.vllm is not None:
         raise UsageError(
             "vLLM servers are given to a model that is there: hud models vllm SLUG URL"
@@ -350,11 +352,11 @@ def _refuse_servers(config: ModelConfig | None) -> None:
 
 
 def slug_of(name: str) -> str:
-    """Return the slug of a display name; raises `UsageError` where it makes none."""
+    """Return the slug of a display name. Raises `UsageError` for a name without a valid slug."""
     slug = re.sub(r"[\s/:]+", "-", name.strip().lower())
     if not _SLUG.fullmatch(slug):
         raise UsageError(
-            f"{name!r} is no name for a model: use up to 100 letters, digits, dots, dashes and underscores, "
+            f"{name!r} is not a valid name for a model: use up to 100 letters, digits, dots, dashes and underscores, "
             "beginning and ending with a letter or digit."
         )
     return slug

@@ -1,4 +1,4 @@
-"""Models that are sampled on vLLM servers while they are trained here."""
+"""Policies of models that vLLM servers sample while this platform trains them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
-from hud.engine.vllm.fleet import Servers
 from hud.engine.vllm.publication import Publisher
+from hud.engine.vllm.replica_pool import Servers
 from hud.engine.vllm.sampler import VllmSampler
 from hud.engine.vllm.weight_transfer import nccl_engine
 from hud.errors import UsageError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hud.platform.models.registry import Registry
 
 PUBLISHED = "published"
-"""Folder beside a model's checkpoints, for weights that servers load before they are saved."""
+"""Folder next to a model's checkpoints for weights that servers load before a checkpoint is saved."""
 
 
 def policy_on_servers(
@@ -36,14 +36,14 @@ def policy_on_servers(
     dtype: torch.dtype,
     device: str,
 ) -> Policy:
-    """Load a model whose policy is sampled on its servers, which are first asked when its checkpoint is set."""
+    """Load a model whose policy is sampled on vLLM servers. The first request to them is sent when the checkpoint is set."""
     config = model.config.vllm
     assert config is not None
     decoder = load_decoder(folder, dtype=dtype, device=device)
     chat = ChatFormat(folder, decoder.config, tool_call_parser=model.config.tool_call_parser)
 
     def find(version: str | None) -> Path | None:
-        """Return where a version lies already."""
+        """Return the folder of a version that is on disk already, else None."""
         if version is None:
             return None if lora is not None else model.folder
         if not registry.tree.has(version):
@@ -55,7 +55,7 @@ def policy_on_servers(
         decoder,
         lora,
         root=registry.home / "models" / model.id / PUBLISHED,
-        # Names of adapters are the servers': those of other platforms must differ.
+        # Adapter names are global to a vLLM server: other platforms may use the same server.
         name=f"hud-{model.id[:12]}",
         find=find,
         connect=nccl_engine if config.weights == "nccl" else None,
@@ -78,6 +78,6 @@ def _key(model: ModelRecord, config: VllmConfig, secrets: Secrets) -> str | None
             else f"Keep it for your team: hud secrets set {config.key_env}"
         )
         raise UsageError(
-            f"The vLLM servers of {model.slug!r} want the key in {config.key_env}, which is not set. {where}"
+            f"The vLLM servers of {model.slug!r} need the key in {config.key_env}, which is not set. {where}"
         )
     return key

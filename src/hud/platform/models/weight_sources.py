@@ -12,7 +12,9 @@ def check_folder(folder: Path) -> None:
     """Raise `UsageError`, naming what is missing, for a folder that the engine could not load."""
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():
-            raise UsageError(f"{folder} holds no {needed}, so it is no Hugging Face model folder.")
+            raise UsageError(
+                f"{folder} holds no {needed}, so it is not a Hugging Face model folder."
+            )
     if not any(folder.glob("*.safetensors")):
         raise UsageError(f"{folder} holds no *.safetensors; save the weights in that format.")
     from hud.engine.config import DecoderConfig
@@ -21,18 +23,18 @@ def check_folder(folder: Path) -> None:
 
 
 def is_hub_id(source: str) -> bool:
-    """True for what may be a model's id on the Hugging Face hub."""
+    """True for a string in the form of a model id of the Hugging Face hub: OWNER/NAME."""
     return bool(re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source))
 
 
 def from_hub(source: str, *, public: bool = False) -> Path:
-    """Fetch a model from the hub. Raises `NotFoundError` for what is no hub id, `UsageError` where it does not come.
+    """Download a model from the hub. Raises `NotFoundError` for an invalid hub id, `UsageError` if the download fails.
 
-    With `public` only what anybody can read there: neither the server's token nor what it fetched with it.
+    With `public`, only models that are readable without a token; the server's token and its private cache are not used.
     """
     if not is_hub_id(source):
         raise NotFoundError(
-            f"There is no folder {source!r}, and it is no hub id (OWNER/NAME) either."
+            f"There is no folder {source!r}, and it is not a hub id (OWNER/NAME) either."
         )
     try:
         from huggingface_hub import HfApi, snapshot_download
@@ -43,11 +45,11 @@ def from_hub(source: str, *, public: bool = False) -> Path:
     try:
         wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
         if public:
-            # A model that was fetched with a token lies in the cache, from where it would be taken.
+            # A model that was fetched with a token is in the cache and would be returned from there.
             HfApi(token=False).auth_check(source)
         token = False if public else None
         return Path(snapshot_download(source, allow_patterns=wanted, token=token))
-    # The hub's client raises many kinds; each means that it did not come.
+    # The hub's client raises many exception types; each means that the download failed.
     except Exception as error:
         problem = str(error).strip().splitlines()
         raise UsageError(

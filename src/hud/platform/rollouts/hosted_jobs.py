@@ -64,30 +64,34 @@ class HostedJobs:
         Raises `UsageError` for a job that something else played: the platform does not know how.
         """
         rollouts = tables.rollouts
-        query = sa.select(rollouts.c.spec).where(
+        query = sa.select(rollouts.c.spec, rollouts.c.needs).where(
             rollouts.c.job_id == job["id"], rollouts.c.team_id == self.team
         )
-        specs = self.store.values(query.order_by(rollouts.c.created_at))
+        specs = self.store.rows(query.order_by(rollouts.c.created_at))
         if not specs:
             raise UsageError(
                 "The platform did not play this job, and does not know how. Play it again with hud eval."
             )
         new = new_id()
         job_entered(self.store, self.team, new, job["name"], job["group_size"], job["taskset_id"])
-        groups = {spec.get("group_id"): new_id() for spec in specs}
-        again = [{**spec, "group_id": groups[spec.get("group_id")]} for spec in specs]
+        groups = {spec.get("group_id"): new_id() for spec, _ in specs}
+        again = [
+            ({**spec, "group_id": groups[spec.get("group_id")]}, needs) for spec, needs in specs
+        ]
         self._queue(new, again, key_id)
         return new
 
-    def _queue(self, job_id: str, specs: list[dict[str, Any]], key_id: str | None) -> None:
+    def _queue(
+        self, job_id: str, specs: list[tuple[dict[str, Any], str | None]], key_id: str | None
+    ) -> None:
         runs, queued = [], []
-        for spec in specs:
+        for spec, needs in specs:
             trace_id = new_id()
             known = {"job_id": job_id, "group_id": spec["group_id"], "slug": spec.get("slug")}
             runs.append(
                 {**new_run(self.team, trace_id), **known, "attempt": spec.get("attempt", 0)}
             )
-            queued.append(waiting_row(self.team, key_id, trace_id, job_id, spec))
+            queued.append(waiting_row(self.team, key_id, trace_id, job_id, spec, needs))
         with self.store.begin() as connection:
             upsert(connection, tables.runs, runs)
             connection.execute(sa.insert(tables.rollouts), queued)

@@ -6,19 +6,25 @@ A rollout and its run (`tables.runs`) end in one transaction; the result of an a
 from __future__ import annotations
 
 import contextlib
+import logging
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hud.errors import ConflictError
+from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.leases.queue_lease import Lease, LeasedQueue, Which
+from hud.platform.rollouts.nodes import Node
 from hud.platform.store import tables
-from hud.platform.store.ingest import ingest_attempt
+from hud.platform.store.attempts import Attempt, forget_steps, ingest_attempt
 from hud.platform.store.reporting import job_entered, run_entered
-from hud.trace import plain
+from hud.trace import dashed, plain
+
+_log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 1.0
 """Seconds before a rollout that infrastructure broke is played again; doubled with each attempt."""
@@ -34,6 +40,7 @@ class Taken:
     key_id: str | None
     job_id: str | None
     spec: dict[str, Any]
+    needs: str | None
 
 
 class Rollouts(LeasedQueue[Taken]):
@@ -44,19 +51,30 @@ class Rollouts(LeasedQueue[Taken]):
     fair_by = ("team_id", "job_id")
     lease_seconds = 30.0
     most_attempts = 4
-    """Leases that may be lost, or infrastructure faults, before a rollout is an error."""
+    """Attempts that infrastructure may break before a rollout is an error."""
+    most_preemptions = 16
+    """Attempts whose worker may be lost or hand them back before a rollout is an error."""
 
     def submit(
-        self, team: str, key_id: str | None, trace_id: str, job_id: str | None, spec: dict[str, Any]
+        self,
+        team: str,
+        key_id: str | None,
+        trace_id: str,
+        job_id: str | None,
+        spec: dict[str, Any],
+        needs: str | None = None,
     ) -> str:
-        """Queue a rollout; one that is known already stays as it is. Returns its status."""
+        """Queue a rollout; one that is known already stays as it is. Returns its status.
+
+        `needs`: see `matching.needs_of`.
+        """
         rollouts = tables.rollouts
         if job_id is not None and not self._job_known(team, job_id):
             job_entered(self.store, team, job_id, str(spec.get("slug") or "job"), 1, None)
         known = {"job_id": job_id, "group_id": spec.get("group_id"), "slug": spec.get("slug")}
         run_entered(self.store, team, trace_id, {k: v for k, v in known.items() if v is not None})
         mine = sa.and_(rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
-        row = waiting_row(team, key_id, trace_id, job_id, spec)
+        row = waiting_row(team, key_id, trace_id, job_id, spec, needs)
         # The client may repeat a request whose answer it missed, while the first is still being served.
         with contextlib.suppress(IntegrityError), self.store.begin() as connection:
             if connection.execute(sa.select(rollouts.c.status).where(mine)).first() is None:
@@ -93,34 +111,169 @@ class Rollouts(LeasedQueue[Taken]):
         mine = (rollouts.c.team_id == team, rollouts.c.job_id == job_id)
         return int(self.store.value(sa.select(sa.func.count()).where(*mine)))
 
-    def finish(
-        self, worker: str, trace_id: str, attempt: int, events: bytes, *, again: bool
-    ) -> bool:
-        """Store the journal lines of an attempt and end its rollout; False, and nothing changes, without its lease.
+    def record(self, team: str, trace_id: str) -> dict[str, Any]:
+        """Return a rollout as it stands in the queue, with its attempts; raises `NotFoundError` where there is none."""
+        rollouts, lost, nodes = self.table, tables.lost_attempts, tables.fleet_nodes
+        mine = (rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
+        row = self.store.row(sa.select(rollouts).where(*mine))
+        if row is None:
+            raise NotFoundError(f"The platform does not play the rollout {trace_id!r}.")
+        query = sa.select(lost, nodes.c.name).outerjoin(nodes, nodes.c.worker == lost.c.worker)
+        ended = self.store.rows(query.where(lost.c.trace_id == trace_id).order_by(lost.c.attempt))
+        attempts = [
+            {
+                "attempt": one.attempt,
+                "node": one.name or one.worker,
+                "outcome": one.outcome,
+                "ended_at": one.ended_at.isoformat(),
+            }
+            for one in ended
+        ]
+        if row.worker is not None and row.attempt not in [one.attempt for one in ended]:
+            name = self.store.value(sa.select(nodes.c.name).where(nodes.c.worker == row.worker))
+            last = {"attempt": row.attempt, "node": name or row.worker, "outcome": row.status}
+            over = None if row.ended_at is None else row.ended_at.isoformat()
+            attempts.append({**last, "ended_at": over})
+        return {
+            "trace_id": dashed(row.trace_id),
+            "status": row.status,
+            "faults": row.faults,
+            "preemptions": row.preemptions,
+            "needs": None if row.needs is None else orjson.loads(row.needs),
+            "attempts": attempts,
+        }
 
-        With `again` (infrastructure broke it) the rollout goes back into the queue while attempts are left.
+    def take_for(self, node: Node, most: int, free: dict[str, float]) -> list[Taken]:
+        """Lease up to `most` rollouts to a node, of those whose requirements it meets; `free`: see `matching.AMOUNTS`.
+
+        Those that require something come first: fewer nodes can play them.
         """
-        lease = Lease(trace_id, worker, attempt)
-        row = self.held(lease)
+        if node.state != "open":
+            return []
+        rollouts, taken = self.table, list[Taken]()
+        mine = () if node.team_id is None else (rollouts.c.team_id == node.team_id,)
+        offer = node.offer(free)
+        for needs in self._waiting_needs():
+            left, fit = offer, 0
+            while fit < most - len(taken) and not left.lacks(needs):
+                left, fit = left.without(needs), fit + 1
+            found = self.take(node.worker, fit, (*mine, rollouts.c.needs == needs)) if fit else []
+            for _ in found:
+                offer = offer.without(needs)
+            taken += found
+        if len(taken) < most:
+            whatever = (*mine, rollouts.c.needs.is_(None))
+            taken += self.take(node.worker, most - len(taken), whatever)
+        return taken
+
+    def stream(self, lease: Lease, events: bytes, *, first: bool) -> bool:
+        """Store journal lines of an attempt that goes on; False, and nothing changes, where its lease is lost.
+
+        `first`: nothing of this attempt was stored before. Raises `PlatformError` 403 for a lease that never was.
+        """
+        row = self._owned(lease)
+        if row is None:
+            return False
+
+        def held(connection: sa.Connection) -> bool:
+            mine = sa.select(self._id).where(*self._under(lease)).with_for_update()
+            return connection.execute(mine).first() is not None
+
+        return ingest_attempt(
+            self.store, _attempt(row), events, held, again=first and lease.attempt > 1
+        )
+
+    def finish(self, lease: Lease, events: bytes, *, again: bool, first: bool = True) -> bool:
+        """Store the (last) journal lines of an attempt and end its rollout; False, and nothing changes, without its lease.
+
+        With `again` (infrastructure broke it) the rollout goes back into the queue while attempts are left. `first`: see
+        `stream`. Raises `PlatformError` 403 for a lease that never was.
+        """
+        row = self._owned(lease)
         if row is None:
             return False
         cancelled = row.status == self.cancelling
-        if again and not cancelled and attempt < self.most_attempts:
+        if again and not cancelled and row.faults + 1 < self.most_attempts:
             # What broke may need a moment to be there again.
-            return self.retry(lease, PAUSE_SECONDS * 2 ** (attempt - 1))
+            return self.retry(lease, PAUSE_SECONDS * 2**row.faults)
         status = "cancelled" if cancelled else "ended"
 
         def end(connection: sa.Connection) -> bool:
             return self.end(connection, lease, status=status)
 
-        return ingest_attempt(self.store, row.team_id, trace_id, events, end)
+        return ingest_attempt(
+            self.store, _attempt(row), events, end, again=first and lease.attempt > 1
+        )
+
+    def _owned(self, lease: Lease) -> sa.Row[Any] | None:
+        """Return the row of a lease; None where it was lost, or its row is over."""
+        row = self.held(lease)
+        if row is not None:
+            return row
+        rollouts, lost = self.table, tables.lost_attempts
+        for table in (rollouts, lost):
+            same = (table.c.trace_id == lease.id, table.c.attempt == lease.attempt)
+            had = sa.select(table.c.trace_id).where(*same, table.c.worker == lease.worker)
+            if self.store.row(had) is not None:
+                return None
+        _log.warning(
+            "Refused: %s brought events of rollout %s, attempt %d, which it never held.",
+            lease.worker,
+            lease.id,
+            lease.attempt,
+        )
+        raise PlatformError("This worker never held that attempt at that rollout.", 403)
+
+    def _waiting_needs(self) -> list[str]:
+        rollouts = self.table
+        waiting = (rollouts.c.status == self.waiting, rollouts.c.needs.is_not(None))
+        return sorted(self.store.values(sa.select(rollouts.c.needs).where(*waiting).distinct()))
 
     def item(self, row: sa.Row[Any], lease: Lease) -> Taken:
-        return Taken(lease.id, lease.attempt, row.team_id, row.key_id, row.job_id, row.spec)
+        return Taken(
+            lease.id, lease.attempt, row.team_id, row.key_id, row.job_id, row.spec, row.needs
+        )
+
+    def used_up(self) -> sa.ColumnElement[bool]:
+        return self.table.c.preemptions + 1 >= self.most_preemptions
+
+    def when_lost(self) -> dict[str, Any]:
+        return {"preemptions": self.table.c.preemptions + 1}
+
+    when_released = when_lost
+
+    def when_broken(self) -> dict[str, Any]:
+        return {"faults": self.table.c.faults + 1}
+
+    def when_requeued(self) -> dict[str, Any]:
+        return {"faults": 0, "preemptions": 0}
+
+    def note(self, connection: sa.Connection, which: Which, outcome: str) -> None:
+        rollouts, now = self.table, datetime.now(UTC)
+        query = sa.select(rollouts.c.trace_id, rollouts.c.attempt, rollouts.c.worker).where(*which)
+        rows = [
+            {**row._mapping, "outcome": outcome, "ended_at": now}
+            for row in connection.execute(query)
+        ]
+        if not rows:
+            return
+        connection.execute(sa.insert(tables.lost_attempts), rows)
+        if outcome != "broken":
+            nodes = tables.fleet_nodes
+            for worker, count in Counter(row["worker"] for row in rows).items():
+                preemptions = nodes.c.preemptions + count
+                mine = sa.update(nodes).where(nodes.c.worker == worker)
+                connection.execute(mine.values(preemptions=preemptions))
+        forget_steps(connection, [row["trace_id"] for row in rows])
 
     def end_lost(self, connection: sa.Connection, which: Which) -> None:
-        lost = f"{self.most_attempts} workers were lost while they played it."
+        lost = (
+            f"{self.most_preemptions} workers were lost, or handed it back, while they played it."
+        )
         _end(connection, which, "error", lost)
+
+    def end_released(self, connection: sa.Connection, which: Which) -> None:
+        self.end_lost(connection, (*which, self.used_up()))
 
     def end_cancelled(self, connection: sa.Connection, which: Which) -> None:
         _end(connection, which, "cancelled", "Cancelled.")
@@ -133,6 +286,12 @@ class Rollouts(LeasedQueue[Taken]):
         return owner is not None
 
 
+def _attempt(row: sa.Row[Any]) -> Attempt:
+    spec = row.spec
+    group, number = spec.get("group_id"), int(spec.get("attempt") or 0)
+    return Attempt(row.team_id, row.trace_id, row.job_id, group, number)
+
+
 def _end(connection: sa.Connection, which: Which, status: str, error: str) -> int:
     """End rollouts that are not played any more, and their runs; returns how many."""
     rollouts, runs = tables.rollouts, tables.runs
@@ -143,7 +302,12 @@ def _end(connection: sa.Connection, which: Which, status: str, error: str) -> in
 
 
 def waiting_row(
-    team: str, key_id: str | None, trace_id: str, job_id: str | None, spec: dict[str, Any]
+    team: str,
+    key_id: str | None,
+    trace_id: str,
+    job_id: str | None,
+    spec: dict[str, Any],
+    needs: str | None,
 ) -> dict[str, Any]:
     """Return the row of a rollout that waits to be played."""
     return {
@@ -152,6 +316,7 @@ def waiting_row(
         "key_id": key_id,
         "job_id": job_id,
         "spec": spec,
+        "needs": needs,
         "status": Rollouts.waiting,
         "created_at": datetime.now(UTC),
     }

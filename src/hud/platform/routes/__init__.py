@@ -1,10 +1,12 @@
-"""The routes of the platform, one file for each noun."""
+"""Routes of the platform, one file for each resource."""
 
 from fastapi import APIRouter
 
 from hud.platform.routes import (
     builds,
     documentation,
+    fleet,
+    fleet_nodes,
     gateway,
     health,
     hosted_only,
@@ -24,7 +26,7 @@ from hud.platform.routes import (
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
-    training.router,  # Before the gateway's: names of models may have slashes.
+    training.router,  # Before the gateway's: model names may contain slashes.
     gateway.router,  # Early: it is the hot path.
     health.router,
     jobs.router,
@@ -38,7 +40,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     registry.router,
     builds.router,
     rollouts.router,
-    rollouts.fleet,
+    fleet.router,
+    fleet_nodes.router,
     runtime.router,
     login.router,
     documentation.router,

@@ -18,8 +18,8 @@ from hud.platform.access.admission import ACCESS_DENIED
 from hud.platform.dependencies import READ, TRAIN, Audit, ConfigPart, StorePart, Team, Who, part
 from hud.platform.environments.build_queue import FAILED, Builds
 from hud.platform.environments.registry import SUCCEEDED
-from hud.platform.tasksets.versions import is_text
 from hud.trace import new_id, plain
+from hud.trace.json_values import is_text
 
 router = APIRouter(tags=["environments"])
 
@@ -33,7 +33,7 @@ class Trigger(BaseModel):
     build_id: str
     name: str
     entry: str | None = None
-    """File of the source that makes the environment, where that is not one of the usual ones."""
+    """Source file that defines the environment; None: one of the default names."""
     source: str = "direct"
     no_cache: bool = False
     registry_id: str | None = None
@@ -47,7 +47,7 @@ class Trigger(BaseModel):
 
 @router.post("/v2/builds/upload-url", dependencies=TRAIN)
 def upload_url(request: Request, builds: BuildsPart, team: Team) -> dict[str, str]:
-    """A new build, and where to PUT its archive (tar.gz). The URL needs no key and holds for an hour."""
+    """Create a build and return the URL to PUT its archive (tar.gz) to. The URL needs no key and is valid for an hour."""
     build_id = builds.begin(team)
     place = request.url_for("receive_archive", build_id=build_id)
     return {"upload_url": f"{place}?{builds.sign(build_id)}", "build_id": build_id}
@@ -63,10 +63,10 @@ async def receive_archive(
     expires: int,
     signature: str,
 ) -> dict[str, Any]:
-    """Take an archive over."""
+    """Receive the archive of a build."""
     builds.check_signature(build_id, expires, signature)
     await asyncio.to_thread(builds.awaited, build_id)
-    # Never the same key twice: what a build was triggered with is what it is made of.
+    # A new key for each upload: the archive of a triggered build never changes.
     key = f"archives/{plain(build_id)}/{new_id()}.tar.gz"
     most = config.builds.archive_bytes
     size = 0
@@ -88,7 +88,7 @@ async def receive_archive(
 
 @router.post("/v2/builds/trigger", dependencies=TRAIN)
 def trigger(builds: BuildsPart, team: Team, audit: Audit, body: Trigger) -> dict[str, Any]:
-    """Queue a build of an archive that was uploaded."""
+    """Queue a build of its uploaded archive."""
     if body.runtime_provider not in (None, "hud"):
         raise UsageError(f"This server has no runtime provider {body.runtime_provider!r}.")
     private = body.model_dump(include={"environment_variables", "build_args", "build_secrets"})
@@ -107,7 +107,7 @@ def trigger(builds: BuildsPart, team: Team, audit: Audit, body: Trigger) -> dict
 
 
 def _check(name: str, entry: str | None, private: dict[str, dict[str, str]]) -> None:
-    """Refuse what no process can be given, and no database keeps."""
+    """Raise `UsageError` for text that cannot be an environment variable or be stored."""
     if not is_text(name) or not is_text(entry or ""):
         raise UsageError("The name and the entry of a build are text without NUL.")
     for kind, values in private.items():
@@ -126,7 +126,7 @@ def status(builds: BuildsPart, team: Team, build_id: str) -> dict[str, Any]:
 def lines(
     builds: BuildsPart, team: Team, build_id: str, after: Annotated[int, Query(ge=0)] = 0
 ) -> dict[str, Any]:
-    """The log's lines after number `after`, for clients that would rather ask than listen."""
+    """The log's lines after number `after`, for clients that poll."""
     builds.status(team, build_id)
     found = builds.lines(build_id, after)
     items = [
@@ -143,7 +143,7 @@ async def logs(
     build_id: str,
     after: Annotated[int, Query(ge=0)] = 0,
 ) -> None:
-    """A build's log, from its beginning, until it ends; `complete` always comes last."""
+    """Stream a build's log from the first line to its end; the last message is `complete`."""
     try:
         if not who.may("read"):
             raise NotFoundError("This key may not read.")
@@ -157,7 +157,7 @@ async def logs(
         await _tell(socket, builds, who.team_id, build_id, after)
         await socket.close()
     except (WebSocketDisconnect, RuntimeError):
-        return  # Nobody listens any more.
+        return  # The client has disconnected.
 
 
 async def _tell(socket: WebSocket, builds: Builds, team: str, build_id: str, told: int) -> None:

@@ -1,4 +1,4 @@
-"""The documentation over MCP, for coding agents; open to all, as the page /docs is.
+"""Documentation over MCP, for coding agents; public, like the page /docs.
 
 POST /docs/mcp
 """
@@ -21,7 +21,7 @@ router = APIRouter()
 
 
 class _Mounted:
-    """Answers requests, once the first of them has brought the server up: the official package is slow to load."""
+    """ASGI application that creates the MCP server at the first request: the official package is slow to load."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         server = await asyncio.to_thread(_server)
@@ -41,5 +41,5 @@ def _server() -> DocumentationServer:
     return DocumentationServer(Library(read_pages()))
 
 
-# Plain ASGI: the official package reads requests and writes answers itself. It is no part of the REST interface.
+# Plain ASGI: the official package reads requests and writes responses itself. Not part of the REST interface.
 router.add_route("/docs/mcp", _Mounted(), methods=["POST"], include_in_schema=False)  # type: ignore[arg-type]

@@ -1,12 +1,11 @@
-"""Routes of inference, in every dialect, each with and without what its clients put before it.
+"""Routes of inference, in every dialect, each with and without the path prefixes of its clients.
 
 POST /chat/completions  /completions  /responses           GET, DELETE /responses/{id}       OpenAI
 POST /messages  /messages/count_tokens                                                       Anthropic
 POST /v1beta/models/{model}:generateContent | :streamGenerateContent | :countTokens          Gemini
-GET  /models  /models/{model}                                                                each in its own shape
-     everything else: a sentence, in the error shape of whoever asks
-
-They are plain ASGI: between a provider's bytes and their reader there is no framework.
+GET  /models  /models/{model}                                                                in the client's dialect
+     everything else: an error sentence in the client's dialect
+     They are plain ASGI: a provider's bytes are forwarded without the overhead of a framework.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.missing_endpoints import tell_method
+from hud.platform.gateway.missing_endpoints import refuse_method
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway
@@ -30,13 +29,13 @@ router = APIRouter(tags=["inference"])
 
 
 class GatewayRoute(APIRoute):
-    """A route that is described like the others, and served without the framework."""
+    """Route that is in the OpenAPI description, but served without the framework."""
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
         methods = self.methods or set()
         if scope["method"] not in methods:
-            await tell_method(exchange, ", ".join(sorted(methods)))
+            await refuse_method(exchange, ", ".join(sorted(methods)))
             return
         described = self.endpoint
         assert isinstance(described, Described)
@@ -44,7 +43,7 @@ class GatewayRoute(APIRoute):
 
 
 class Described:
-    """Handler of a described route: its signature has the names in the path, and no body."""
+    """Handler of a described route: its signature has the path parameters and no body."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = handler
@@ -58,7 +57,7 @@ class Described:
 def route(
     *paths: str, method: str = "POST", needed: tuple[str, ...] = ()
 ) -> Callable[[Handler], Handler]:
-    """Serve paths with a handler; the last one, with `/v1`, is the one that is described."""
+    """Serve paths with a handler; the last one, with `/v1`, is in the OpenAPI description."""
 
     def serve(handler: Handler) -> Handler:
         for path in paths:
@@ -83,7 +82,7 @@ def route(
 
 
 def _described(path: str, needed: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return what a description says beside the path: its parameters, and of the body what it cannot do without."""
+    """Return the OpenAPI description of a path's parameters and of the body's required fields."""
     names = [part[1:-1].removesuffix(":path") for part in path.split("/") if part.startswith("{")]
     said: dict[str, Any] = {
         "parameters": [
@@ -99,7 +98,7 @@ def _described(path: str, needed: tuple[str, ...] | None) -> dict[str, Any]:
 
 @route("/chat/completions", "/v1/chat/completions", needed=("model", "messages"))
 async def chat_completions(gateway: Gateway, exchange: Exchange) -> None:
-    """OpenAI's chat completions, with `return_token_ids` and the other fields by which policies are trained."""
+    """OpenAI's chat completions, with `return_token_ids` and the other fields for training policies."""
     await gateway.serve(exchange, gateway.dialects.chat, "chat/completions")
 
 
@@ -117,25 +116,25 @@ async def count_tokens(gateway: Gateway, exchange: Exchange) -> None:
 
 @route("/responses", "/v1/responses", needed=("model", "input"))
 async def responses(gateway: Gateway, exchange: Exchange) -> None:
-    """OpenAI's responses; they are kept for `previous_response_id` unless `store` is false."""
+    """OpenAI's responses; they are stored for `previous_response_id` unless `store` is false."""
     await gateway.serve(exchange, gateway.dialects.responses, "responses")
 
 
 @route("/responses/{id}", "/v1/responses/{id}", method="GET")
 async def stored_response(gateway: Gateway, exchange: Exchange) -> None:
-    """A response that was kept."""
+    """A stored response."""
     await gateway.stored(exchange, exchange.scope["path_params"]["id"])
 
 
 @route("/responses/{id}", "/v1/responses/{id}", method="DELETE")
 async def forget_response(gateway: Gateway, exchange: Exchange) -> None:
-    """Forget a response."""
+    """Delete a stored response."""
     await gateway.forget(exchange, exchange.scope["path_params"]["id"])
 
 
 @route("/completions", "/v1/completions", needed=("model", "prompt"))
 async def completions(gateway: Gateway, exchange: Exchange) -> None:
-    """OpenAI's older completions: text to go on from, without a chat format."""
+    """OpenAI's older completions: text is continued without a chat format."""
     await gateway.serve(exchange, gateway.dialects.completions, "completions")
 
 
@@ -153,23 +152,23 @@ async def generate_content(gateway: Gateway, exchange: Exchange) -> None:
 
 @route("/models", "/v1/models", method="GET")
 async def list_models(gateway: Gateway, exchange: Exchange) -> None:
-    """Every model of the team, in the shape of whichever client asks."""
-    await gateway.tell_models(exchange, None, gemini=False)
+    """Every model of the team, in the client's dialect."""
+    await gateway.list_models(exchange, None, gemini=False)
 
 
 @route("/models/{model:path}", "/v1/models/{model:path}", method="GET")
 async def one_model(gateway: Gateway, exchange: Exchange) -> None:
     """One model."""
-    await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=False)
+    await gateway.list_models(exchange, exchange.scope["path_params"]["model"], gemini=False)
 
 
 @route("/v1alpha/models", "/v1beta/models", method="GET")
 async def list_gemini_models(gateway: Gateway, exchange: Exchange) -> None:
-    """Every model of the team, as Gemini's clients list them."""
-    await gateway.tell_models(exchange, None, gemini=True)
+    """Every model of the team, in Gemini's dialect."""
+    await gateway.list_models(exchange, None, gemini=True)
 
 
 @route("/v1alpha/models/{model:path}", "/v1beta/models/{model:path}", method="GET")
 async def one_gemini_model(gateway: Gateway, exchange: Exchange) -> None:
-    """One model, as Gemini's clients read it."""
-    await gateway.tell_models(exchange, exchange.scope["path_params"]["model"], gemini=True)
+    """One model, in Gemini's dialect."""
+    await gateway.list_models(exchange, exchange.scope["path_params"]["model"], gemini=True)

@@ -1,4 +1,4 @@
-"""Routes for those who watch over a server.
+"""Routes for monitoring a server.
 
 GET /healthz      GET /readyz      GET /metrics
 """
@@ -25,13 +25,13 @@ UsedEngine = Annotated[TokenEngine | None, part(lambda parts: parts.used_engine)
 
 @router.get("/healthz")
 async def healthy() -> dict[str, str]:
-    """The process answers."""
+    """Liveness: the process responds."""
     return {"status": "ok"}
 
 
 @router.get("/readyz")
 def ready(store: StorePart, engine: UsedEngine, stopping: StoppingPart) -> JSONResponse:
-    """The store answers too, the engine is there for whom needs it, and the server is not on its way out."""
+    """Readiness: the store responds, the engine is available if in use, and the server is not shutting down."""
     parts: dict[str, Any] = {
         "store": "ok",
         "engine": "ok" if engine is None or engine.up else "being started again",
@@ -40,19 +40,19 @@ def ready(store: StorePart, engine: UsedEngine, stopping: StoppingPart) -> JSONR
     try:
         store.value(sa.select(1))
     except StoreError:
-        parts["store"] = "unavailable"  # Why is in the log: anybody may ask here.
+        parts["store"] = "unavailable"  # The reason is only logged: this route is public.
     fine = parts["store"] == parts["engine"] == "ok" and not parts["stopping"]
     return JSONResponse({"status": "ok" if fine else "unavailable", **parts}, 200 if fine else 503)
 
 
 @router.get("/metrics")
-def tell_metrics(
+def prometheus_metrics(
     metrics: Annotated[Metrics, part(lambda parts: parts.metrics)],
     store: StorePart,
     intake: Annotated[Intake, part(lambda parts: parts.intake)],
     engine: UsedEngine,
 ) -> Response:
-    """Prometheus' text format; the lengths of queues are read now."""
+    """Metrics in Prometheus' text format; the lengths of queues are read at the request."""
     sizes = {"streams": 0 if engine is None else engine.streams, "telemetry": intake.uploads}
     for queue in (Rollouts, Builds):
         waiting = sa.select(sa.func.count()).where(queue.table.c.status == queue.waiting)

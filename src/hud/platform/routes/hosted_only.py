@@ -1,4 +1,4 @@
-"""Routes of HUD's hosted platform that this server does not have: clients ask, and are told so in JSON.
+"""Routes of HUD's hosted platform that this server does not implement; they respond with 404 in JSON.
 
 /v2/imports      /v2/data      /v2/qa      /v2/qa-agents
 """
@@ -19,12 +19,14 @@ _METHODS = ["GET", "POST", "PUT", "DELETE"]
 @router.api_route("/data/{rest:path}", methods=_METHODS)
 def imports() -> None:
     """Harbor's imports."""
-    raise NotFoundError("This server imports no archives of other formats; use hud sync tasks.")
+    raise NotFoundError(
+        "This server does not import archives of other formats; use hud sync tasks."
+    )
 
 
 @router.api_route("/qa/{rest:path}", methods=_METHODS)
 @router.api_route("/qa-agents", methods=_METHODS)
 @router.api_route("/qa-agents/{rest:path}", methods=_METHODS)
 def quality() -> None:
-    """Checks of traces and tasks."""
-    raise NotFoundError("This server runs no QA checks.")
+    """QA checks of traces and tasks."""
+    raise NotFoundError("This server has no QA checks.")

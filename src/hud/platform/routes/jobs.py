@@ -19,9 +19,8 @@ router = APIRouter(prefix="/v2", tags=["jobs"], dependencies=READ)
 
 @router.post("/ingest", dependencies=RUN)
 async def ingest_journal(request: Request, store: StorePart, team: Team) -> dict[str, Any]:
-    """Take over journal lines (see `hud.trace.recording.journal`). Repetitions change nothing.
-
-    `damaged` are the numbers of the lines that were not understood, from 0.
+    """Ingest journal lines (see `hud.trace.recording.journal`). Idempotent.
+    `damaged` in the response: numbers of unreadable lines, from 0.
     """
     data = await request.body()
     ingested = await run_in_threadpool(ingest, store, data, team)
@@ -39,7 +38,7 @@ def list_jobs(
 
 @router.get("/jobs/{job_id}")
 def get_job(store: StorePart, team: Team, job_id: str) -> dict[str, Any]:
-    """One job; a unique start of its id will do."""
+    """One job, by id or a unique start of it."""
     return records.find_job(store, team, job_id)
 
 
@@ -47,7 +46,7 @@ def get_job(store: StorePart, team: Team, job_id: str) -> dict[str, Any]:
 def list_traces(
     store: StorePart, team: Team, job_id: str, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
-    """The runs of a job, in the order in which they started."""
+    """The runs of a job, in the order of their starts."""
     job = records.find_job(store, team, job_id)
     items, total = records.runs_page(store, job, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}

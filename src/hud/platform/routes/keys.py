@@ -1,4 +1,4 @@
-"""Routes of keys, of who one is, and of projects.
+"""Routes of keys, of the caller's identity, and of projects.
 
 GET  /v2/auth/me     GET, POST /v2/keys     DELETE /v2/keys/{id}     GET, POST /v2/projects     GET /v2/projects/{id}
 """
@@ -33,20 +33,20 @@ TeamProjects = Annotated[Projects, of_team(Projects)]
 
 
 class NewKey(BaseModel):
-    """A key to make."""
+    """Request for a new key."""
 
     name: str
     scopes: list[Scope] = ["train"]
     team: str | None = None
-    """Another team than the caller's: only an admin of the first team may say so."""
+    """Another team than the caller's; only for admins of the first team."""
     expires_in: Annotated[float | None, Field(gt=0, le=100 * 365 * 86_400)] = None
-    """Seconds."""
+    """Lifetime in seconds; None: unlimited."""
     requests_per_minute: Annotated[int | None, Field(gt=0)] = None
     tokens_per_minute: Annotated[int | None, Field(gt=0)] = None
 
 
 class NewProject(BaseModel):
-    """A project to make."""
+    """Request for a new project."""
 
     name: str
     description: str = ""
@@ -54,7 +54,7 @@ class NewProject(BaseModel):
 
 @router.get("/auth/me", dependencies=READ)
 def me(who: Who) -> dict[str, Any]:
-    """Identity of the caller; its ids last as long as the key."""
+    """Identity of the caller; its ids are stable for the lifetime of the key."""
     return {
         "user_id": dashed(who.user_id or LOCAL_TEAM),
         "team_id": dashed(who.team_id),
@@ -73,7 +73,7 @@ def list_keys(keys: KeysPart, team: Team) -> dict[str, Any]:
 def create_key(
     store: StorePart, keys: KeysPart, who: Who, audit: Audit, body: NewKey
 ) -> dict[str, Any]:
-    """Make a key. `key` is its secret, shown in this answer and never again."""
+    """Create a key. `key` is its secret, which is returned only in this response."""
     key, secret = keys.mint(
         body.name,
         Teams(store).for_key_of(who.team_id, body.team),
@@ -103,7 +103,7 @@ def list_projects(
 
 @router.post("/projects", dependencies=RUN)
 def create_project(projects: TeamProjects, body: NewProject) -> dict[str, Any]:
-    """Make a project."""
+    """Create a project."""
     return projects.create(body.name, body.description)
 
 

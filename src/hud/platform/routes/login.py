@@ -1,4 +1,4 @@
-"""Routes of logging in: a device asks for a code, a person confirms it in the browser.
+"""Routes of device login: a device requests a code, and a user confirms it in the browser.
 
 POST /auth/device/code     POST /auth/device/token     GET, POST /auth/device
 """
@@ -23,14 +23,14 @@ router = APIRouter(prefix="/auth/device", tags=["keys"])
 
 BEGUN_PER_MINUTE = 12
 POLLS_PER_MINUTE = 240
-"""Devices behind one address poll together."""
+"""Maximum number of polls from one address, which several devices may share."""
 CONFIRMED_PER_MINUTE = 30
 Logins = Annotated[DeviceLogins, part(lambda parts: DeviceLogins(parts.store, parts.keys))]
 VisitorsPart = Annotated[Visitors, part(lambda parts: parts.visitors)]
 
 
 def _limited(kind: str, per_minute: int) -> Any:
-    """A dependency that limits requests, which need no key, by their address."""
+    """Return a dependency that limits requests without a key by client address."""
 
     async def check(request: Request, visitors: VisitorsPart) -> None:
         address = request.client.host if request.client else ""
@@ -56,21 +56,21 @@ code{{font-size:1.4rem;letter-spacing:.1em}} .row{{display:flex;gap:.7rem}}
 
 
 class CodeRequest(BaseModel):
-    """A device that wants to log in."""
+    """Request of a device to log in."""
 
     client_name: str = "a device"
     client_version: str | None = None
 
 
 class TokenRequest(BaseModel):
-    """A device that asks whether it was confirmed."""
+    """Poll of a device for its key."""
 
     device_code: str
 
 
 @router.post("/code", dependencies=[_limited("code", BEGUN_PER_MINUTE)])
 def begin(request: Request, logins: Logins, body: CodeRequest) -> dict[str, Any]:
-    """Begin a login: what the device shows, and what it asks with."""
+    """Start a login; returns the code that the device displays and the code for polling."""
     begun = logins.begin(body.client_name)
     page = str(request.url_for("confirm_page"))
     return {
@@ -103,7 +103,7 @@ def collect(store: StorePart, logins: Logins, body: TokenRequest) -> JSONRespons
 
 @router.get("", response_class=HTMLResponse, dependencies=_CONFIRM)
 def confirm_page(logins: Logins, code: str = "") -> HTMLResponse:
-    """The page on which a person confirms a device."""
+    """Page for confirming a device."""
     return _form(logins, code, "")
 
 
@@ -115,9 +115,9 @@ def confirm(
     key: Annotated[str, Form()] = "",
     decision: Annotated[str, Form()] = "deny",
 ) -> HTMLResponse:
-    """Confirm or refuse a device, with a key of the person's own."""
+    """Confirm or refuse a device, with a key of the user."""
     found = keys.find(key.strip())
-    if found is None:
+    if found is None or found.is_pass:
         return _form(logins, code, "This key is unknown, expired or revoked.", status=403)
     try:
         logins.decide(code, found, allow=decision == "allow")
@@ -135,11 +135,11 @@ def _form(logins: DeviceLogins, code: str, problem: str, status: int = 200) -> H
         except NotFoundError as error:
             problem, status = str(error), 404
     said = f"<p role='alert'>{html.escape(problem)}</p>" if problem else ""
-    whose = f"<p><b>{html.escape(name)}</b> asks for access.</p>" if name else ""
+    whose = f"<p><b>{html.escape(name)}</b> requests access.</p>" if name else ""
     body = f"""{said}{whose}<form method="post" action="/auth/device" autocomplete="off">
 <label>Code on the device<input name="code" value="{html.escape(code)}" required></label>
-<label>A key of yours<input name="key" type="password" required></label>
-<p>The device gets a key of its own with the same rights and limits, which ends with yours; revoke it alone with
+<label>Your key<input name="key" type="password" required></label>
+<p>The device gets its own key with the same permissions and limits, which expires with yours; revoke it separately with
 <b>hud keys revoke</b>.</p>
 <div class="row"><button name="decision" value="allow">Allow</button>
 <button name="decision" value="deny">Refuse</button></div></form>"""

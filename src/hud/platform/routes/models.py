@@ -1,4 +1,4 @@
-"""Routes of models and checkpoints: HUD's, and those that only a platform of one's own has.
+"""Routes of models and checkpoints: HUD's routes, and further ones of this platform.
 
 GET    /v2/models                          GET  /v2/models/resolve?model=SLUG     POST /v2/models/fork
 GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
@@ -50,7 +50,7 @@ router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=READ)
 
 
 class ForkRequest(BaseModel):
-    """Begin a model at another's head."""
+    """Create a model from the head of another."""
 
     source_model_id: str
     name: str
@@ -58,7 +58,7 @@ class ForkRequest(BaseModel):
 
 
 class CreateRequest(StrictBody):
-    """Make a small random model whose tokenizer is learned from texts."""
+    """Create a small random model with a tokenizer trained on texts."""
 
     name: str
     texts: list[str]
@@ -77,39 +77,39 @@ class AddRequest(StrictBody):
 
 
 class ProvideRequest(StrictBody):
-    """Register a model that lives with a provider."""
+    """Register a provider's model."""
 
     name: str
     provider: ProviderConfig
 
 
 class ServersRequest(StrictBody):
-    """Have a model sampled on vLLM servers; without any, on this platform."""
+    """Set the vLLM servers that sample a model; none: this platform."""
 
     vllm: VllmConfig | None
 
 
 class NameRequest(StrictBody):
-    """Name a checkpoint: its files then stay."""
+    """Name a checkpoint, so that its files are never pruned."""
 
     name: str
 
 
 class HeadRequest(BaseModel):
-    """Move the head: a checkpoint's id, the unique start of one, its name, or `base`."""
+    """Move the head to a checkpoint: an id, a unique start of one, a name, or `base`."""
 
     checkpoint_id: str
 
 
 class ExportRequest(BaseModel):
-    """Write a model as a Hugging Face folder, an adapter merged into it."""
+    """Export a model as a Hugging Face folder; an adapter is merged."""
 
     folder: str
     checkpoint_id: str | None = None
 
 
 class PruneRequest(BaseModel):
-    """Delete the files of all checkpoints but these; heads, named ones and what forks need stay too."""
+    """Delete the files of all checkpoints except these; heads, named ones, and those that forks need stay as well."""
 
     keep: list[str]
 
@@ -157,13 +157,13 @@ async def create(registry: Models, body: CreateRequest) -> dict[str, Any]:
     return _model(made)
 
 
-# Folders of the server's own disk are for the first team's admins; those of others add models of the hub.
+# Folders of the server's disk are only for admins of the first team; other teams add models from the hub.
 @router.post("/add", dependencies=ADMIN)
 async def add(registry: Models, body: AddRequest) -> dict[str, Any]:
     return _model(await asyncio.to_thread(registry.add, body.source, body.name, config=body.config))
 
 
-# An address that this server will call, and which of its keys goes there, is not for everybody to say.
+# Privileged: it sets an address that this server will call, and the key that is sent there.
 @router.post("/provide", dependencies=ADMIN)
 def provide(registry: Models, body: ProvideRequest) -> dict[str, Any]:
     return _model(registry.provide(body.name, body.provider))
@@ -187,7 +187,7 @@ async def remove(
 
 @router.get("/{model_id}/checkpoints")
 async def checkpoints(registry: Models, steps: Steps, model_id: str) -> list[dict[str, Any]]:
-    """Return every checkpoint, after the step that is being taken: its client may be dead, and another one counts."""
+    """Return every checkpoint, after waiting for steps in flight: a restarted client counts the steps already taken."""
     model = await asyncio.to_thread(registry.model, model_id)
     await steps.settled(model.id)
 
@@ -238,7 +238,7 @@ async def set_head(
     }
 
 
-# Like a provider's: an address that this server will call, and which key goes there.
+# Privileged, as for providers: it sets an address that this server will call, and the key that is sent there.
 @router.put("/{model_id}/servers", dependencies=ADMIN)
 async def set_servers(
     registry: Models, engine: EnginePart, model_id: str, body: ServersRequest
@@ -289,7 +289,7 @@ async def prune(registry: Models, model_id: str, body: PruneRequest) -> dict[str
 
 
 def _require_disk(team: str) -> None:
-    """Refuse callers of other teams than the first one, whose admins run the server."""
+    """Raise `PlatformError` 403 for teams other than the first one, whose admins operate the server."""
     if team != LOCAL_TEAM:
         raise PlatformError(
             "Folders of the server's disk are for admins of the first team. Ask one of them for an export.",
@@ -300,12 +300,12 @@ def _require_disk(team: str) -> None:
 def _empty_folder(path: str) -> Path:
     folder = Path(path).expanduser().resolve()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConflictError(f"{folder} is there already and is not empty; choose another folder.")
+        raise ConflictError(f"{folder} exists and is not empty; choose another folder.")
     return folder
 
 
 def _found(registry: Registry, secrets: Secrets, reference: str) -> ModelRecord:
-    """Return a model of the team, or a provider's that needs no registering."""
+    """Return a model of the team, or a provider's model that needs no registration."""
     try:
         return registry.model(reference)
     except NotFoundError:
@@ -316,10 +316,10 @@ def _found(registry: Registry, secrets: Secrets, reference: str) -> ModelRecord:
 
 
 def _node(registry: Registry, model: ModelRecord, reference: str) -> str:
-    """Return the id of a checkpoint; the base of a model is none."""
+    """Return the id of a checkpoint. Raises `NotFoundError` for `base` if it is not a checkpoint."""
     found = registry.tree.find(model, reference)
     if found is None:
-        raise NotFoundError(f"Model {model.slug!r} began with weights, not with a checkpoint.")
+        raise NotFoundError(f"Model {model.slug!r} has base weights that are not a checkpoint.")
     return found
 
 
@@ -355,7 +355,7 @@ def _checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:
         "mean_reward": node.mean_reward,
         "learning_rate": node.learning_rate,
         "loss_fn": node.loss_fn,
-        # HUD's client takes numbers only, and no nulls.
+        # HUD's client accepts only numbers, not null.
         "metrics": {
             name: float(value)
             for name, value in node.metrics.items()

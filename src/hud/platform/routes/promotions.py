@@ -26,19 +26,19 @@ router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=TRAIN)
 
 
 class PromoteRequest(StrictBody):
-    """Make a checkpoint the head, where the gate lets it pass on the evidence of two jobs."""
+    """Make a checkpoint the head if the gate accepts the evidence of two jobs."""
 
     checkpoint_id: str
-    """A checkpoint's id, the unique start of one, or its name."""
+    """Id of a checkpoint, a unique start of one, or its name."""
     source_model_id: str | None = None
-    """Fork that has the checkpoint; None: the model itself."""
+    """Fork with the checkpoint; None: the model itself."""
     jobs: tuple[str, str]
     """Jobs of the head and of the candidate: the same tasks on the same seeds."""
     gate: Gate = Field(default_factory=Gate)
     subsets: dict[str, list[str]] = Field(default_factory=dict)
     """Slugs of the tasks of each subset, by `COLUMN=VALUE`."""
     force: bool = False
-    """Move the head whatever the gate says; recorded with the checkpoint."""
+    """Move the head regardless of the decision; recorded with the checkpoint."""
 
 
 @router.post("/{model_id}/promote")

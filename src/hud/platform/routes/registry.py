@@ -21,7 +21,7 @@ TeamEnvironments = Annotated[Environments, of_team(Environments)]
 def list_environments(
     environments: TeamEnvironments, search: str | None = None, limit: Limit = 20, offset: Offset = 0
 ) -> dict[str, Any]:
-    """The team's environments, the newest first."""
+    """The team's environments, newest first."""
     items, total = environments.page(search, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}
 

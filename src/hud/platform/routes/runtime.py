@@ -1,4 +1,4 @@
-"""Routes of environments that run here while their agent plays elsewhere.
+"""Routes of runtime sessions: environments on this server for agents elsewhere.
 
 POST /runtime/sessions      DELETE /runtime/sessions/{id}      WS /runtime/tunnels/{id}
 """
@@ -21,11 +21,11 @@ from hud.platform.environments.registry import Environments
 router = APIRouter(prefix="/runtime", tags=["environments"])
 _CHUNK = 1 << 18
 FAILED = 1011
-"""Close code of a tunnel to an environment that does not come up."""
+"""Close code of a tunnel to an environment that failed to start."""
 
 
 class NewSession(BaseModel):
-    """An environment to run."""
+    """Request to run an environment."""
 
     environment: str
     trace_id: str | None = None
@@ -45,7 +45,7 @@ async def start(
 
 @router.delete("/sessions/{session_id}", dependencies=RUN)
 async def end(sessions: RuntimeSessionsPart, team: Team, session_id: str) -> dict[str, Any]:
-    """End a session; one that is over already is no error."""
+    """End a session. Idempotent: ending a finished session is not an error."""
     try:
         await sessions.end(sessions.find(team, session_id))
     except NotFoundError:
@@ -57,7 +57,7 @@ async def end(sessions: RuntimeSessionsPart, team: Team, session_id: str) -> dic
 async def tunnel(
     socket: WebSocket, sessions: RuntimeSessionsPart, who: Who, session_id: str
 ) -> None:
-    """Carry the bytes of one fresh connection to a session's environment, both ways, from when it is up."""
+    """Tunnel the bytes of one new connection to a session's environment, in both directions, once it is up."""
     await socket.accept()
     try:
         if not who.may("run"):
@@ -68,13 +68,13 @@ async def tunnel(
         return
     session.tunnels += 1
     try:
-        # Clients send at once; what they sent stays in the WebSocket until somebody reads it.
+        # Clients send immediately; their messages stay in the WebSocket's queue until they are read.
         host, port = await session.reached()
         reader, writer = await asyncio.open_connection(host, port)
     except (HudError, OSError) as error:
         with contextlib.suppress(
             WebSocketDisconnect, RuntimeError
-        ):  # It may have hung up meanwhile.
+        ):  # The client may have disconnected.
             await socket.close(FAILED, str(error)[:120])
     else:
         await _carry(socket, reader, writer)
@@ -90,7 +90,7 @@ async def _carry(
         asyncio.create_task(_from_environment(socket, reader)),
     )
     try:
-        # A client that hangs up ends the connection; an environment that does, the tunnel.
+        # A disconnect of the client closes the connection; one of the environment closes the tunnel.
         await asyncio.wait({there, back}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         for task in (there, back):
@@ -112,7 +112,7 @@ async def _to_environment(socket: WebSocket, writer: asyncio.StreamWriter) -> No
                 writer.write(data)
                 await writer.drain()
             else:
-                writer.write_eof()  # The client has said everything, and listens on.
+                writer.write_eof()  # The client has finished sending and still receives.
     except (WebSocketDisconnect, RuntimeError, OSError):
         return
 

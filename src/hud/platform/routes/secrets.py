@@ -1,4 +1,4 @@
-"""Routes of a team's own keys for providers and vLLM servers. No answer holds a value.
+"""Routes of a team's own keys for providers and vLLM servers. Responses never contain values.
 
 GET /v2/secrets     PUT, DELETE /v2/secrets/{name}
 """
@@ -16,21 +16,21 @@ router = APIRouter(prefix="/v2/secrets", tags=["models"], dependencies=ADMIN)
 
 
 class SecretValue(StrictBody):
-    """The value of a key."""
+    """Value of a key."""
 
     value: SecretStr
 
 
 @router.get("")
 def list_secrets(secrets: TeamSecrets) -> dict[str, Any]:
-    """The names of the team's keys."""
+    """Names of the team's keys."""
     names = secrets.names()
     return {"items": [{"name": name} for name in names], "total": len(names)}
 
 
 @router.put("/{name}")
 def set_secret(secrets: TeamSecrets, audit: Audit, name: str, body: SecretValue) -> dict[str, str]:
-    """Keep a key, in place of an earlier one of the same name."""
+    """Store a key, replacing an earlier one of the same name."""
     secrets.set(name, body.value.get_secret_value())
     audit.note("secret set", name)
     return {"name": name}
@@ -38,7 +38,7 @@ def set_secret(secrets: TeamSecrets, audit: Audit, name: str, body: SecretValue)
 
 @router.delete("/{name}")
 def remove_secret(secrets: TeamSecrets, audit: Audit, name: str) -> dict[str, str]:
-    """Forget a key."""
+    """Delete a key."""
     secrets.remove(name)
     audit.note("secret removed", name)
     return {"name": name}

@@ -22,14 +22,14 @@ _MOST = 2**31 - 1
 
 
 class NewTaskset(BaseModel):
-    """A taskset to make."""
+    """Request for a new taskset."""
 
     name: str
     project_id: str | None = None
 
 
 class Upload(BaseModel):
-    """Rows to add to a taskset, or to replace there."""
+    """Rows to add to a taskset or to replace in it."""
 
     taskset_name: str = ""
     taskset_id: str | None = None
@@ -41,14 +41,14 @@ class Upload(BaseModel):
 def list_tasksets(
     tasksets: TeamTasksets, search: str | None = None, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
-    """The team's tasksets, the one changed last first."""
+    """The team's tasksets, most recently changed first."""
     items, total = tasksets.page(search, limit, offset)
     return {"items": items, "total": total, "limit": limit, "offset": offset}
 
 
 @router.post("/tasksets", dependencies=RUN)
 def create_taskset(tasksets: TeamTasksets, audit: Audit, body: NewTaskset) -> dict[str, Any]:
-    """Make an empty taskset."""
+    """Create an empty taskset."""
     made = tasksets.create(body.name, body.project_id)
     audit.note("taskset changed", made["name"], taskset_id=made["id"], version=0)
     return made
@@ -56,7 +56,7 @@ def create_taskset(tasksets: TeamTasksets, audit: Audit, body: NewTaskset) -> di
 
 @router.get("/tasksets/by-name/{name:path}", dependencies=READ)
 def find_taskset(tasksets: TeamTasksets, name: str) -> dict[str, Any]:
-    """A taskset's id by its name; 404 where there is none."""
+    """A taskset's id by its name; 404 for an unknown name."""
     found = tasksets.find(name)
     return {"taskset_id": found["id"], **found}
 
@@ -73,7 +73,7 @@ def export_taskset(
     taskset_id: str,
     version: Annotated[int | None, Query(ge=0, le=_MOST)] = None,
 ) -> dict[str, Any]:
-    """A taskset with its rows, as they were uploaded."""
+    """A taskset with its rows as uploaded."""
     return tasksets.export(taskset_id, version)
 
 
@@ -86,7 +86,7 @@ def list_versions(tasksets: TeamTasksets, taskset_id: str) -> dict[str, Any]:
 
 @router.post("/tasks/upload", dependencies=RUN)
 def upload(tasksets: TeamTasksets, audit: Audit, body: Upload) -> dict[str, Any]:
-    """Add rows to a taskset and replace those that changed; nothing is ever removed."""
+    """Add rows to a taskset and replace changed ones; rows are never removed."""
     rows = checked(tasksets.store, tasksets.team, body.tasks)
     done = tasksets.upload(
         body.taskset_name,

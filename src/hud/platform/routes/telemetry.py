@@ -1,4 +1,4 @@
-"""Routes of telemetry, each with and without the prefix under which clients expect them.
+"""Routes of telemetry, each with and without the prefix of clients.
 
 POST /trace/{task_run_id}/telemetry-upload      POST /sdk-events/cli      (and below /v3/api)
 """
@@ -24,7 +24,7 @@ from hud.trace import trace_id_of
 router = APIRouter(tags=["traces"])
 
 MOST_BYTES = 512 << 20
-"""Of one upload, unpacked: a span may hold a whole video."""
+"""Maximum size of one upload, unpacked: a span may contain a video."""
 
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -39,7 +39,7 @@ async def upload(
     team: Team,
     task_run_id: str,
 ) -> dict[str, Any]:
-    """Take over spans of a trace. What is answered is durable; repetitions change nothing."""
+    """Store spans of a trace. Durable when the response is sent; idempotent."""
     with intake.upload() as taken:
         body = await _body(request, taken)
         received, new = await anyio.to_thread.run_sync(
@@ -57,31 +57,31 @@ async def upload(
 @router.post("/sdk-events/cli")
 @router.post("/v3/api/sdk-events/cli")
 async def usage_events() -> dict[str, bool]:
-    """Usage events of clients: heard, and dropped."""
+    """Usage events of clients: accepted and discarded."""
     return {"accepted": True}
 
 
 async def _body(request: Request, taken: Upload) -> bytes:
-    """Return the body, unpacked; one that is or becomes too large is refused before it fills the memory."""
+    """Return the unpacked body. Raises `UsageError` as soon as it exceeds the limit, packed or unpacked."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in (*_WINDOWS, "identity"):
-        raise UsageError(f"Content-Encoding {encoding!r} is not understood; send gzip or deflate.")
+        raise UsageError(f"Content-Encoding {encoding!r} is not supported; send gzip or deflate.")
     window = _WINDOWS.get(encoding)
     unpacker = zlib.decompressobj(window) if window is not None else None
     parts: list[bytes] = []
     size = packed = 0
     async for chunk in request.stream():
         part = chunk
-        packed += len(chunk)  # Packed bytes may unpack to nothing, without end.
+        packed += len(chunk)  # Counted as well: packed bytes may unpack to nothing.
         if packed > MOST_BYTES:
             raise UsageError(f"An upload holds at most {MOST_BYTES >> 20} MiB.")
         if unpacker is not None and chunk:
             try:
                 part = await asyncio.to_thread(unpacker.decompress, chunk, MOST_BYTES - size + 1)
             except zlib.error as error:
-                raise UsageError(f"The body is no {encoding}: {error}.") from None
+                raise UsageError(f"The body is not valid {encoding}: {error}.") from None
             if unpacker.unused_data:
-                raise UsageError(f"The body goes on after the end of its {encoding}.")
+                raise UsageError(f"The body continues after the end of its {encoding}.")
         parts.append(part)
         taken.grow(len(part))
         size += len(part)
@@ -93,7 +93,7 @@ async def _body(request: Request, taken: Upload) -> bytes:
 
 
 def _store(store: Store, team: str, trace_id: str, body: bytes) -> tuple[int, int]:
-    """Return how many spans came, and how many of them were new."""
+    """Return the number of received spans, and of new ones."""
     spans = _spans(body)
     return len(spans), ingest_spans(store, team, trace_id, spans)
 

@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v2/trace", tags=["traces"], dependencies=READ)
 
 
 class JobEntered(BaseModel):
-    """A job begins."""
+    """Report of a job's start."""
 
     name: str = "job"
     group: int = 1
@@ -31,7 +31,7 @@ class JobEntered(BaseModel):
 
 
 class RunEntered(BaseModel):
-    """A run begins."""
+    """Report of a run's start."""
 
     job_id: str | None = None
     group_id: str | None = None
@@ -40,7 +40,7 @@ class RunEntered(BaseModel):
 
 
 class RunExited(BaseModel):
-    """A run ended."""
+    """Report of a run's end."""
 
     status: TraceStatus = "completed"
     reward: float | None = None
@@ -52,7 +52,7 @@ class RunExited(BaseModel):
 
 @router.post("/job/{job_id}/enter", dependencies=RUN)
 def enter_job(store: StorePart, team: Team, job_id: str, body: JobEntered) -> dict[str, str]:
-    """Hear that a job begins. Repetitions change nothing."""
+    """Record the start of a job. Idempotent."""
     taskset = plain(body.taskset_id) if body.taskset_id is not None else None
     reporting.job_entered(store, team, plain(job_id), body.name, body.group, taskset)
     return {"id": plain(job_id)}
@@ -60,7 +60,7 @@ def enter_job(store: StorePart, team: Team, job_id: str, body: JobEntered) -> di
 
 @router.post("/{trace_id}/enter", dependencies=RUN)
 def enter_trace(store: StorePart, team: Team, trace_id: str, body: RunEntered) -> dict[str, str]:
-    """Hear that a run begins; its end may have been heard before."""
+    """Record the start of a run; its end may have been reported before."""
     known = body.model_dump(exclude_none=True)
     if "task_slug" in known:
         known["slug"] = known.pop("task_slug")
@@ -72,21 +72,21 @@ def enter_trace(store: StorePart, team: Team, trace_id: str, body: RunEntered) -
 
 @router.post("/{trace_id}/exit", dependencies=RUN)
 def exit_trace(store: StorePart, team: Team, trace_id: str, body: RunExited) -> dict[str, str]:
-    """Hear how a run ended; that it began may be heard later, or never."""
+    """Record the end of a run; its start may be reported later, or never."""
     reporting.run_exited(store, team, trace_id_of(trace_id), **body.model_dump())
     return {"id": trace_id_of(trace_id)}
 
 
 @router.get("/{trace_id}")
 def get_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
-    """The run: status, reward, error and what it was."""
+    """The run: task, status, reward, error and counts."""
     run = records.find_run(store, team, trace_id)
     return {**run, "evaluation_result": run["grade"]}
 
 
 @router.get("/{trace_id}/full")
 def get_full_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
-    """The run and its whole trace: `{run, trace, spans}`, every step with its tokens; of spans, how many there are."""
+    """The run and its whole trace: `{run, trace, spans}`, every step with its tokens; `spans` is their number."""
     run = records.find_run(store, team, trace_id)
     _, spans = records.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
     return {"run": run, "trace": records.whole_trace(store, run), "spans": spans}
@@ -96,7 +96,7 @@ def get_full_trace(store: StorePart, team: Team, trace_id: str) -> dict[str, Any
 def get_spans(
     store: StorePart, team: Team, trace_id: str, limit: Limit = 100, offset: Offset = 0
 ) -> dict[str, Any]:
-    """Spans of clients that are no steps, as received: robots, changed files, timed functions."""
+    """Spans of clients that are not steps, as received: robots, changed files, timed functions."""
     run = records.find_run(store, team, trace_id)
     items, total = records.trace_spans(store, run["team_id"], run["trace_id"], limit, offset)
     return {"items": items, "total": total}
@@ -104,7 +104,7 @@ def get_spans(
 
 @router.get("/{trace_id}/events")
 def get_events(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
-    """The trace as a list of what was said and done."""
+    """The trace as a list of events: messages, tool calls and results."""
     run = records.find_run(store, team, trace_id)
     events = [
         event

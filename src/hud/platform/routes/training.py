@@ -1,10 +1,10 @@
-"""Routes of training: HUD's five calls, and the journal of training runs.
+"""Routes of training: HUD's five calls, and the records of training runs.
 
     POST /v1/models/{id}/train/forward-backward | forward | backward | optim-step      GET .../losses
     POST /v1/models/{id}/train/open | hold | render | discard | close
     POST, GET /v2/training-runs      GET, POST /v2/training-runs/{id}      POST, GET /v2/training-runs/{id}/steps
 
-Answers of the first line hold exactly the keys that HUD's client expects.
+Responses of the first line have exactly the keys that HUD's client expects.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TRAIN = "/v1/models/{model_id}/train"
 
 
 class NewTrainingRun(StrictBody):
-    """A training run that begins."""
+    """Request to record a new training run."""
 
     model: str
     config: dict[str, Any]
@@ -44,14 +44,14 @@ class NewTrainingRun(StrictBody):
 
 
 class TrainingRunChange(StrictBody):
-    """Changed fields of a training run; state keys that are not named stay."""
+    """Changed fields of a training run; other state keys are unchanged."""
 
     status: str | None = None
     state: dict[str, Any] | None = None
 
 
 class StepReport(StrictBody):
-    """One step's metrics; with it the run goes on to `next_step`. Reporting it again replaces it."""
+    """Metrics of one step, after which the run continues at `next_step`. A repeated report replaces the first."""
 
     step: int
     next_step: int

@@ -1,1 +1,1 @@
-"""Serving: streams of tokens from policies, wherever those live."""
+"""Serving: token streams from policies, in this process or in worker processes."""

@@ -1,7 +1,6 @@
-"""Table of the engine's calls: those of a training session, and those that the platform makes itself.
-
-The type of a request identifies its call. In process `answer` runs the implementation; to an engine's own process a frame
-carries the call's name and the request as JSON.
+"""Table of the engine's calls: those of training sessions, and those of the platform itself.
+The type of a request identifies its call. In this process, `answer` runs the implementation; for an engine in another
+process, a frame holds the call's name and the request as JSON.
 """
 
 from __future__ import annotations
@@ -28,26 +27,26 @@ A = TypeVar("A")
 
 
 class MoveHead(BaseModel):
-    """Move a model's head, and what serves and is trained with it."""
+    """Move a model's head, with the serving policy and the training session."""
 
     checkpoint: str | None
-    """None: the weights that the model began with."""
+    """None: the base weights."""
 
 
 class ExportModel(BaseModel):
-    """Write a model at a checkpoint as a Hugging Face folder."""
+    """Export a model at a checkpoint as a Hugging Face folder."""
 
     checkpoint: str | None
     folder: str
 
 
 class ForgetModel(BaseModel):
-    """Unload everything that is loaded of a model."""
+    """Unload a model's policies and close its session."""
 
 
 @dataclass(frozen=True)
 class EngineCall:
-    """A call and its implementation over the sessions of this process."""
+    """A call, with its implementation over the sessions of this process."""
 
     call: Call[Any, Any]
     run: Callable[[Sessions, ModelRecord, Any, Contributor], Awaitable[Any]]
@@ -62,7 +61,7 @@ def _of_model(
 def _in_session(
     call: Call[Q, A], run: Callable[[Session, Q, Contributor], Awaitable[A]]
 ) -> EngineCall:
-    """Return a call that opens the model's session where it is not open."""
+    """Return a call that runs in the model's session and opens one if necessary."""
 
     async def opened(
         sessions: Sessions, model: ModelRecord, body: Q, client: Contributor
@@ -113,5 +112,5 @@ BY_REQUEST = {one.call.request: one for one in _CALLS}
 async def answer(
     sessions: Sessions, model: ModelRecord, body: BaseModel, client: Contributor
 ) -> bytes:
-    """Return the answer of one call as JSON. Raises whatever its implementation raises."""
+    """Return the result of a call as JSON. Raises the errors of its implementation."""
     return to_json(await BY_REQUEST[type(body)].run(sessions, model, body, client))

@@ -1,9 +1,9 @@
-"""Frames between a server and its engine's process: a JSON header and, where one belongs to it, a body of bytes.
+"""Frames between a server and its engine's process: a JSON header and an optional body of bytes.
 
     4 bytes header length · 4 bytes body length · header · body
 
-A header is a list: what it is, which call or stream it belongs to, and the rest. Bodies are JSON that neither side of the
-socket reads on its event loop.
+A header is a list: kind, number of the call or stream, arguments. Bodies are JSON; both sides parse them off the event
+loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pack(header: list[Any], body: bytes = b"") -> bytes:
 
 
 async def read_frame(reader: StreamReader) -> tuple[list[Any], bytes] | None:
-    """Return the next header and body, None where the other side is gone."""
+    """Return the next header and body; None at the end of the stream."""
     try:
         head, body = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
         header: list[Any] = orjson.loads(await reader.readexactly(head))
@@ -48,33 +48,33 @@ async def read_frame(reader: StreamReader) -> tuple[list[Any], bytes] | None:
 
 
 def pack_model(model: ModelRecord) -> Any:
-    """Return a model's record as a header holds it."""
+    """Return a model's record as plain data for a header."""
     return _MODEL.dump_python(model, mode="json")
 
 
 def read_model(packed: Any) -> ModelRecord:
-    """Return the record that was packed."""
+    """Return the record of packed data."""
     return _MODEL.validate_python(packed)
 
 
 def pack_request(request: TokenRequest) -> Any:
-    """Return a request as a header holds it."""
+    """Return a request as plain data for a header."""
     rest = (list(request.stop_ids), request.top_logprobs, request.tenant, request.grammar)
     return [request.prompt, asdict(request.params), *rest]
 
 
 def read_request(packed: Any) -> TokenRequest:
-    """Return the request that was packed."""
+    """Return the request of packed data."""
     prompt, params, stop_ids, *rest = packed
     params["stop"] = tuple(params["stop"])
     return TokenRequest(prompt, SamplingParams(**params), frozenset(stop_ids), *rest)
 
 
 def pack_error(error: BaseException) -> list[Any]:
-    """Return an error of ours as it is: kind, sentence, and what belongs to it. Of any other, only its kind."""
+    """Return an error as plain data. A `HudError`: class, sentence and attributes. Any other: only the class."""
     kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS), None)
     if kind is None:
-        said = f"The engine failed ({type(error).__name__}); the server's log says more."
+        said = f"The engine failed ({type(error).__name__}); see the server's log."
         return ["HudError", said]
     if isinstance(error, OverloadedError | EngineDownError):
         return [kind, str(error), error.retry_after]
@@ -84,6 +84,6 @@ def pack_error(error: BaseException) -> list[Any]:
 
 
 def read_error(packed: list[Any]) -> HudError:
-    """Return the error that was packed."""
+    """Return the error of packed data."""
     kind, *said = packed
     return _KINDS[kind](*said)

@@ -1,4 +1,4 @@
-"""The token engine of this process: its policies sample, its sessions train."""
+"""Token engine in this process: samples from its policies and trains in its sessions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from hud.platform.training.open_sessions import Sessions
 
 MOST_WAITING = 1024
-"""Sequences of one model that wait for a slot before further ones are refused."""
+"""Maximum number of waiting sequences of one model; further ones are refused."""
 _ATTEMPTS = 5
 
 
@@ -51,7 +51,7 @@ class InlineEngine(TokenEngine):
         seen = 0
         try:
             while True:
-                # First: once it has ended, everything that was drawn is there to be seen.
+                # Read before the tokens: if the sequence has ended, all of its tokens are visible.
                 ended = drawn.outcome is not None
                 if len(drawn.logprobs) > seen:
                     delta = delta_of(drawn, seen)
@@ -72,15 +72,14 @@ class InlineEngine(TokenEngine):
         request: TokenRequest,
         listener: Callable[[], None],
     ) -> Request:
-        """Queue a sequence; `listener` is called from another thread when there is something new to see.
-
-        Raises `OverloadedError` where too many wait, and where the model keeps being unloaded.
+        """Queue a sequence; `listener` is called from another thread when tokens were added.
+        Raises `OverloadedError` if too many sequences wait, or if the model is repeatedly unloaded.
         """
         policy = await self._policy(model, checkpoint)
         waiting = policy.queue_length()
         if waiting >= MOST_WAITING:
             raise OverloadedError(
-                f"{waiting:,} requests wait for {model.slug!r} already; try again in a moment."
+                f"{waiting:,} requests are already waiting for {model.slug!r}; try again in a moment."
             )
         constraint = None
         if request.grammar is not None:
@@ -95,11 +94,13 @@ class InlineEngine(TokenEngine):
             constraint=constraint,
         )
         for _ in range(_ATTEMPTS):
-            # Between the look and here it may have been unloaded.
+            # The policy may have been unloaded since it was looked up.
             with suppress(SamplerClosed):
                 return policy.submit(turn, listener)
             policy = await self._policy(model, checkpoint)
-        raise OverloadedError(f"{model.slug!r} comes and goes too fast; try again in a moment.")
+        raise OverloadedError(
+            f"{model.slug!r} was unloaded repeatedly while this request waited; try again in a moment."
+        )
 
     async def _policy(self, model: ModelRecord, checkpoint: str | None) -> Policy:
         policy = self.policies.at_hand(model, checkpoint)
@@ -107,11 +108,11 @@ class InlineEngine(TokenEngine):
             return policy
         if self._coming >= MOST_WAITING:
             raise OverloadedError(
-                f"{self._coming:,} requests wait for models that are being loaded; try again in a moment."
+                f"{self._coming:,} requests are already waiting for models to load; try again in a moment."
             )
         self._coming += 1
         try:
-            # Shared with others: whoever goes away must not take it from them.
+            # Shared with other requests: a cancelled one must not cancel it.
             coming = self.policies.bring(model, checkpoint)
             return await asyncio.shield(asyncio.wrap_future(coming))
         finally:
@@ -127,7 +128,7 @@ class InlineEngine(TokenEngine):
 
     @property
     def up(self) -> bool:
-        """True: it lives as long as this process."""
+        """True: the engine is available as long as this process."""
         return True
 
     @property
@@ -135,7 +136,7 @@ class InlineEngine(TokenEngine):
         return sum(wake.streams for wake in list(self._wakes.values()))
 
     async def start(self) -> None:
-        """Nothing: models are loaded on first use."""
+        """Do nothing: models are loaded on first use."""
 
     async def stop(self) -> None:
         await self.sessions.suspend()
@@ -150,7 +151,7 @@ class InlineEngine(TokenEngine):
 
 
 class Wake:
-    """Wakes the streams of one event loop for which something was drawn, all of them in one turn."""
+    """Wakes all streams of one event loop that have new tokens, in one callback."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -164,22 +165,22 @@ class Wake:
         return len(self._waiting)
 
     async def progress(self, drawn: Request, seen: int) -> None:
-        """Wait until there is more of a sequence than the first `seen` tokens, or it ended."""
+        """Wait until a sequence has more than `seen` tokens or has ended."""
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting[drawn] = (seen, future)
-        self._tell()  # It may have come between the look and here.
+        self._tell()  # Tokens may have been added before the waiter was registered.
         try:
             await future
         finally:
             self._waiting.pop(drawn, None)
 
     def notify(self) -> None:
-        """Something was drawn; called from samplers' threads."""
+        """Notify the streams of new tokens. Called from samplers' threads."""
         with self._lock:
             if self._pending:
                 return
             self._pending = True
-        with suppress(RuntimeError):  # A loop that is closed has nobody waiting on it.
+        with suppress(RuntimeError):  # A closed event loop has no waiting streams.
             self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
@@ -191,8 +192,8 @@ class Wake:
 
 
 def delta_of(drawn: Request, seen: int) -> TokenDelta:
-    """Return what was drawn beyond the first `seen` tokens."""
-    # The thread appends ids, then logprobs: the shorter list is what is whole.
+    """Return the tokens after the first `seen` ones."""
+    # The thread appends ids, then logprobs: the shorter list is complete.
     end = len(drawn.logprobs)
     return TokenDelta(
         drawn.token_ids[seen:end],
@@ -205,7 +206,7 @@ def delta_of(drawn: Request, seen: int) -> TokenDelta:
 
 
 def end_of(drawn: Request) -> TokenEnd:
-    """Return how a sequence ended, or raise why it failed. Raises `NotFoundError` where it has not ended."""
+    """Return the end of a sequence, or raise the error that it failed with. Raises `NotFoundError` before its end."""
     outcome = drawn.outcome
     if outcome is None:
         raise NotFoundError("This sequence has not ended.")

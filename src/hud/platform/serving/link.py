@@ -1,4 +1,4 @@
-"""The server's end of the socket to its engine's process: calls and streams, all on one connection."""
+"""Server side of the socket to an engine's process: calls and streams over one connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hud.platform.serving.token_engine import EngineDownError, TokenDelta, Token
 
 
 class RemoteStream:
-    """One sequence that is drawn in the other process; what nobody has taken yet is in here, in one piece."""
+    """Sequence that is sampled in the other process; buffers its tokens until `take`."""
 
     def __init__(self) -> None:
         self.end: TokenEnd | None = None
@@ -32,7 +32,7 @@ class RemoteStream:
         self._waiter: asyncio.Future[None] | None = None
 
     def take(self) -> TokenDelta | None:
-        """Return everything that was drawn since the last time; None where that is nothing."""
+        """Return all tokens since the last call; None if there are none."""
         if not self._ids:
             return None
         self._drawn += len(self._ids)
@@ -48,7 +48,7 @@ class RemoteStream:
         return delta
 
     async def progress(self) -> None:
-        """Wait until there is more. Raises what the stream failed with."""
+        """Wait for more tokens or the end. Raises the error that the stream failed with."""
         if self.error is not None:
             raise self.error
         self._waiter = asyncio.get_running_loop().create_future()
@@ -62,7 +62,7 @@ class RemoteStream:
         news: list[Any] | None,
         end: list[Any] | None,
     ) -> None:
-        """Add what came; `news` stands beside the first tokens, and where weights were swapped."""
+        """Add the items of a frame. `news` is sent with the first tokens and after each swap of weights."""
         if news is not None:
             self._cached, self._version, swaps = news
             self._swaps = [(place, checkpoint) for place, checkpoint in swaps]
@@ -80,7 +80,7 @@ class RemoteStream:
         self._wake()
 
     def fail(self, error: HudError) -> None:
-        """End it with an error."""
+        """End the stream with an error."""
         self.error = error
         self._wake()
 
@@ -90,14 +90,14 @@ class RemoteStream:
 
 
 class Link:
-    """A connection to an engine that answers."""
+    """Connection to a running engine."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         self._numbers = itertools.count(1)
         self._streams: dict[int, RemoteStream] = {}
         self._calls: dict[int, asyncio.Future[bytes]] = {}
-        self._heard = time.monotonic()
+        self._received = time.monotonic()
         self._closed: EngineDownError | None = None
         self._reading = asyncio.create_task(self._read(reader))
 
@@ -108,23 +108,23 @@ class Link:
 
     @property
     def calls(self) -> int:
-        """Number of calls without an answer yet."""
+        """Number of calls in flight."""
         return len(self._calls)
 
     @property
     def silent_for(self) -> float:
-        """Seconds since something was last heard."""
-        return time.monotonic() - self._heard
+        """Seconds since the last frame was received."""
+        return time.monotonic() - self._received
 
     async def call(self, kind: str, *rest: Any, body: bytes = b"") -> bytes:
-        """Return the answer to a call, or raise its error."""
+        """Return the response to a call, or raise its error."""
         self._refuse_if_closed()
         number = next(self._numbers)
         future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._calls[number] = future
         try:
             self._write([kind, number, *rest], body)
-            with suppress(ConnectionError):  # Told by `future`, when the reader finds out.
+            with suppress(ConnectionError):  # The reader sets the error on `future`.
                 await self._writer.drain()
             return await future
         finally:
@@ -134,7 +134,7 @@ class Link:
     def stream(
         self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
     ) -> Iterator[RemoteStream]:
-        """Ask for a sequence; leaving the block ends it."""
+        """Request a sequence; leaving the block cancels it."""
         self._refuse_if_closed()
         number = next(self._numbers)
         stream = RemoteStream()
@@ -147,16 +147,16 @@ class Link:
                 self._write(["cancel", number])
 
     def pulse(self) -> None:
-        """Ask for a sign of life."""
+        """Send a health check."""
         self._write(["status", 0])
 
     async def ended(self, seconds: float) -> bool:
-        """Wait for the other side to be gone, at most so long; returns whether it is."""
+        """Wait up to `seconds` for the connection to end; returns whether it has ended."""
         done, _ = await asyncio.wait([self._reading], timeout=seconds)
         return bool(done)
 
     def close(self, reason: str) -> None:
-        """Fail everything in flight, and hang up."""
+        """Close the connection and fail all calls and streams in flight."""
         self._closed = EngineDownError(reason)
         self._reading.cancel()
         self._writer.close()
@@ -177,7 +177,7 @@ class Link:
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while frame := await read_frame(reader):
-            self._heard = time.monotonic()
+            self._received = time.monotonic()
             header, body = frame
             kind, *rest = header
             if kind == "drawn":
@@ -190,7 +190,7 @@ class Link:
                 continue
             future = self._calls.get(rest[0])
             if future is None or future.done():
-                continue  # Whoever asked has gone.
+                continue  # The caller was cancelled.
             if kind == "answer":
                 future.set_result(body)
             else:
@@ -198,5 +198,5 @@ class Link:
 
 
 def _read_top(row: list[tuple[int, float | None]]) -> list[tuple[int, float]]:
-    # JSON has no infinities; a token that could not be drawn has no other logprob.
+    # JSON has no infinities: null is the logprob -inf of a token that could not be sampled.
     return [(token, -math.inf if value is None else value) for token, value in row]

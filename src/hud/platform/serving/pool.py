@@ -1,9 +1,7 @@
-"""Engines in processes of their own, one for each model: what befalls one leaves the others alone. Adapters of one base
-share one.
-
-A model keeps its process from its first request on. Where there are as many processes as there may be, the one that was
-idle longest is ended to make room; where none is idle, models share. It knows which engine is whose and what is idle; what
-an engine does, and how it is started again, is `remote`'s.
+"""Pool of engine processes, one for each model, so that a crash affects one model. Adapters of one base share a process.
+A model keeps its process from its first request on. At the maximum number of processes, the one that has been idle
+longest is ended; if none is idle, models share processes. The pool assigns engines to models and ends idle ones;
+`remote` starts and restarts a process.
 """
 
 from __future__ import annotations
@@ -31,9 +29,9 @@ from hud.platform.serving.token_engine import (
 from hud.train.contributor import UNNAMED, Contributor
 
 IDLE_SECONDS = 1800.0
-"""A process that nobody asked for so long is ended; the next request brings its model up again."""
+"""Idle time after which a process is ended; the next request starts one again."""
 LOOK_SECONDS = 60.0
-"""Seconds between two searches for idle processes."""
+"""Interval between two searches for idle processes."""
 
 
 def _base_of(model: ModelRecord) -> tuple[Path, str]:
@@ -46,17 +44,17 @@ class EnginePool(TokenEngine):
     def __init__(self, config: PlatformConfig) -> None:
         self.config = config
         self._of: dict[str, WorkerEngine] = {}
-        """The engine of each model that was asked for, by the model's id."""
+        """Engine of each model with a request so far, by model id."""
         self._of_base: dict[tuple[Path, str], WorkerEngine] = {}
-        """The engine of each base that has adapters: its forks are loaded where it is."""
+        """Engine of each base with adapters, shared by the forks of the base."""
         self._spare: WorkerEngine | None = None
-        """Started before anybody asked, for the first model that is asked for."""
+        """Engine started ahead of the first request."""
         self._ending: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
         self._stopped = False
 
     def engine_of(self, model: ModelRecord) -> WorkerEngine:
-        """Return a model's engine; one is chosen for it where it has none. Raises `EngineDownError` at the end."""
+        """Return a model's engine, assigning one if necessary. Raises `EngineDownError` during shutdown."""
         found = self._of.get(model.id)
         if found is None:
             if self._stopped:
@@ -67,7 +65,7 @@ class EnginePool(TokenEngine):
         return found
 
     def _beside(self, model: ModelRecord) -> WorkerEngine | None:
-        """Return the engine that has other forks of a model's base, where it shares one."""
+        """Return the engine of other forks of a model's base, if the model may share it."""
         if model.config.training != "lora":
             return None
         engine = self._of_base.get(_base_of(model))
@@ -81,7 +79,7 @@ class EnginePool(TokenEngine):
     async def call(
         self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
-        """Return the answer of a call as JSON; a model that is forgotten loses its process where it has one for itself."""
+        """Return the result of a call as JSON. `ForgetModel` also ends the process of a model that shares it with no other."""
         if isinstance(body, ForgetModel):
             engine = self._of.pop(model.id, None)
             if engine is None:
@@ -103,7 +101,7 @@ class EnginePool(TokenEngine):
 
     @property
     def up(self) -> bool:
-        """False where no process answers, and one is wanted."""
+        """False if processes are needed and none is running."""
         engines = self._engines()
         return not engines or any(engine.up for engine in engines)
 
@@ -117,7 +115,7 @@ class EnginePool(TokenEngine):
             await self._spare.start()
 
     async def stop(self) -> None:
-        """Let every process give leases back and end."""
+        """Stop every process after it has released its leases."""
         self._stopped = True
         if self._looking is not None:
             self._looking.cancel()
@@ -127,7 +125,7 @@ class EnginePool(TokenEngine):
         self._spare = None
 
     def _engines(self) -> list[WorkerEngine]:
-        """Every engine once."""
+        """Return every engine once."""
         found = dict.fromkeys(self._of.values())
         if self._spare is not None:
             found[self._spare] = None
@@ -148,14 +146,14 @@ class EnginePool(TokenEngine):
         return WorkerEngine(self.config, after=self._ending)
 
     def _end(self, engine: WorkerEngine) -> None:
-        """Let an engine go; its models find another when they are next asked for."""
+        """End an engine; its models are assigned another one at their next request."""
         self._of = {model: one for model, one in self._of.items() if one is not engine}
         task = asyncio.create_task(engine.stop())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
     async def _look(self) -> None:
-        """End processes that nobody asks any more."""
+        """End idle processes periodically."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             late = time.monotonic() - IDLE_SECONDS

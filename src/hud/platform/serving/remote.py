@@ -1,7 +1,6 @@
-"""The token engine in a process of its own, which this module starts, asks, and starts again when it dies.
-
-A slow pass of training then never holds up the server's event loop, and nothing that the engine does can take the server
-down. What was in flight when it died fails with `EngineDownError`; its models go on from their last checkpoints.
+"""Token engine in a worker process, which this module starts, supervises and restarts.
+A slow training pass cannot block the server's event loop, and a crash of the engine does not affect the server.
+Requests in flight during a crash fail with `EngineDownError`; models continue from their last checkpoints.
 """
 
 from __future__ import annotations
@@ -39,26 +38,26 @@ from hud.train.contributor import UNNAMED, Contributor
 log = logging.getLogger(__name__)
 
 START_SECONDS = 120.0
-"""Seconds until a new process must answer: it imports torch, and may wait for a database."""
+"""Time-out for the start of a process: it imports torch, and may wait for a database."""
 STOP_SECONDS = 15.0
-"""Seconds that it has to end by itself."""
+"""Time for a process to end by itself before it is killed."""
 PULSE_SECONDS = 20.0
-"""Seconds between two health checks."""
+"""Interval between two health checks."""
 SILENT_SECONDS = 120.0
-"""A process that has not answered for so long is killed."""
+"""Time without a response after which a process is killed."""
 FIRST_WAIT_SECONDS = 0.2
 LONGEST_WAIT_SECONDS = 30.0
 STEADY_SECONDS = 60.0
-"""A process that lived this long did not fail because of how it was started."""
+"""Uptime after which a crash counts as the first failure, so that restarts begin with the shortest delay."""
 
 
 class WorkerEngine(TokenEngine):
-    """`TokenEngine` over a process. Belongs to one event loop."""
+    """`TokenEngine` over a worker process. Use on one event loop."""
 
     def __init__(self, config: PlatformConfig, after: Collection[asyncio.Task[None]] = ()) -> None:
         self.config = config
         self._after = set(after)
-        """Process that has to end first: a predecessor may still hold leases of its models."""
+        """Tasks to await before the start: a predecessor process may still hold leases of the models."""
         self._used = time.monotonic()
         self._process: subprocess.Popen[bytes] | None = None
         self._link: Link | None = None
@@ -66,18 +65,18 @@ class WorkerEngine(TokenEngine):
         self._watching: asyncio.Task[None] | None = None
         self._failures = 0
         self._expected = 0.0
-        """Time at which it is expected to answer again."""
+        """Monotonic time at which the engine is expected to respond again."""
         self._stopped = False
 
     @property
     def idle_since(self) -> float | None:
-        """Time of the last request, on the monotonic clock; None while it works or starts."""
+        """Time of the last request, on the monotonic clock; None while it is busy or starting."""
         busy = self._link is None or self._link.streams or self._link.calls
         return None if busy else self._used
 
     @property
     def pid(self) -> int | None:
-        """The process, where there is one."""
+        """Process id; None without a process."""
         return None if self._process is None else self._process.pid
 
     async def stream(
@@ -107,12 +106,12 @@ class WorkerEngine(TokenEngine):
     async def status(self) -> dict[str, Any]:
         if self._link is None:
             return {"pid": None, "streams": 0, "models": []}
-        told: dict[str, Any] = orjson.loads(await self._link.call("status"))
-        return {**told, "pid": self.pid, "streams": self._link.streams}
+        status: dict[str, Any] = orjson.loads(await self._link.call("status"))
+        return {**status, "pid": self.pid, "streams": self._link.streams}
 
     @property
     def up(self) -> bool:
-        """False while its process is started again, or could not be; one that was not needed yet is up."""
+        """False while the process restarts or cannot be started. True for an engine that was not needed yet."""
         return self._link is not None or not self._failures
 
     @property
@@ -123,7 +122,7 @@ class WorkerEngine(TokenEngine):
         await self._linked()
 
     async def stop(self) -> None:
-        """Let the process give leases back and end; kill it where it does not."""
+        """Stop the process after it has released its leases; kill it after `STOP_SECONDS`."""
         self._stopped = True
         for task in (self._starting, self._watching):
             if task is not None:
@@ -146,7 +145,7 @@ class WorkerEngine(TokenEngine):
             self._used = time.monotonic()
 
     async def _linked(self) -> Link:
-        """Return the link to a process that answers; waits for the first start, never for a later one."""
+        """Return the link to a running process. Waits for the first start, not for a restart."""
         if self._link is not None:
             return self._link
         if self._stopped:
@@ -156,11 +155,11 @@ class WorkerEngine(TokenEngine):
             raise EngineDownError("The engine is being started again; try again in a moment.", wait)
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(0.0))
-        # Shared with whoever else waits: a caller who goes away must not end it.
+        # Shared with other callers: a cancelled one must not cancel it.
         return await asyncio.shield(self._starting)
 
     async def _start(self, wait: float) -> Link:
-        """Start a process until one answers."""
+        """Start processes until one responds."""
         while True:
             started = time.monotonic()
             self._expected = started + wait + 3.0
@@ -173,10 +172,11 @@ class WorkerEngine(TokenEngine):
                 log.error("The engine could not be started (%s); again in %.1f s.", error, wait)
                 await self._end(0.0)
                 if self._failures == 1:
-                    # Whoever waited for the first start is told; others are told while it is tried on.
+                    # Callers that wait for the first start get this error; the restart continues in a new task.
                     self._starting = asyncio.create_task(self._start(wait))
                     raise EngineDownError(
-                        "The engine could not be started; the server's log says why.", wait
+                        "The engine could not be started; see the server's log for the reason.",
+                        wait,
                     ) from error
                 continue
             self._link, self._starting = link, None
@@ -205,7 +205,7 @@ class WorkerEngine(TokenEngine):
         return Link(reader, writer)
 
     async def _watch(self, link: Link) -> None:
-        """Wait for a process to die, or to fall silent; then start another."""
+        """Wait until the process exits or stops responding, then start another one."""
         since = time.monotonic()
         while not await link.ended(PULSE_SECONDS):
             link.pulse()
@@ -217,12 +217,12 @@ class WorkerEngine(TokenEngine):
         self._failures = 1 if steady else self._failures + 1
         wait = self._wait()
         self._expected = time.monotonic() + wait + 3.0
-        # Before anybody may start a successor: a lease must not be held by two.
+        # Before a successor starts: two processes must not hold a lease.
         await self._end(0.0)
         link.close(
-            "The engine died while it worked on this; its models go on from their last checkpoints. Try again in a moment."
+            "The engine crashed during this request; its models continue from their last checkpoints. Try again in a moment."
         )
-        log.error("The engine's process died; it is started again in %.1f s.", wait)
+        log.error("The engine's process died; it restarts in %.1f s.", wait)
         self._starting = asyncio.create_task(self._start(wait))
         await self._starting
 
@@ -230,14 +230,14 @@ class WorkerEngine(TokenEngine):
         return float(min(FIRST_WAIT_SECONDS * 2 ** (self._failures - 1), LONGEST_WAIT_SECONDS))
 
     async def _end(self, patience: float) -> None:
-        """Wait for the process to end, and kill it where it does not."""
+        """Wait for the process to end, and kill it after `patience` seconds."""
         process, self._process = self._process, None
         if process is not None:
             await asyncio.to_thread(_reap, process, patience)
 
 
 def _begin(connection: socket.socket) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C is for the server, who tells it to stop.
+    # A new session: Ctrl-C signals only the server, which then stops this process.
     return subprocess.Popen(
         [sys.executable, "-m", "hud.platform.serving.worker", str(connection.fileno())],
         stdin=subprocess.DEVNULL,

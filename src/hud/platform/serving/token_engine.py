@@ -1,5 +1,5 @@
-"""`TokenEngine`: what the platform asks of the part that samples and trains. It speaks tokens and weights; text,
-chat formats and tool calls are its callers'."""
+"""`TokenEngine`: the platform's interface to sampling and training. It handles tokens and weights; text, chat
+formats and tool calls belong to the callers."""
 
 from __future__ import annotations
 
@@ -17,49 +17,49 @@ from hud.train.contributor import UNNAMED, Contributor
 
 @dataclass(frozen=True)
 class TokenRequest:
-    """One sequence to draw."""
+    """Sequence to sample."""
 
     prompt: list[int]
     params: SamplingParams
     stop_ids: frozenset[int]
     top_logprobs: int = 0
-    """Alternatives to tell beside each token, at most 20."""
+    """Number of alternatives to return with each token, at most 20."""
     tenant: str = ""
-    """Tenant: tenants take turns where slots are scarce."""
+    """Tenant for fair scheduling: tenants take turns when slots are scarce."""
     grammar: str | None = None
     """Grammar of the output, in llguidance's Lark; None: free text."""
 
 
 @dataclass(frozen=True)
 class TokenDelta:
-    """Tokens drawn since the last delta, one or more."""
+    """Tokens sampled since the last delta, one or more."""
 
     token_ids: list[int]
     logprobs: list[float]
-    """Natural log, under the distribution each was drawn from."""
+    """Natural log, under the distribution that each token was sampled from."""
     top: list[list[tuple[int, float]]] | None = None
-    """For each token the likeliest ones at its place, likeliest first, where they were asked for."""
+    """For each position the most likely tokens, in descending order; None if not requested."""
     cached_tokens: int = 0
-    """As in `TokenEnd`, for readers that stop before it comes."""
+    """As in `TokenEnd`, for readers that stop before the end."""
     version: str | None = None
-    """The checkpoint whose weights drew every token, up to the first swap; None: the base weights."""
+    """Checkpoint whose weights sampled the tokens up to the first swap; None: the base weights."""
     swaps: list[tuple[int, str | None]] = field(default_factory=list)
-    """`(place, checkpoint)`: weights that took over on the way so far, and the first token that they drew."""
+    """`(position, checkpoint)` of each swap of weights so far: the first token sampled by the new weights."""
 
 
 @dataclass(frozen=True)
 class TokenEnd:
-    """The last item of a stream."""
+    """Last item of a stream."""
 
     finish_reason: Literal["stop", "length"]
     cached_tokens: int
-    """Prompt tokens that were not computed again."""
+    """Prompt tokens served from the prefix cache."""
     version: str | None
     """As in `TokenDelta`."""
 
 
 class OverloadedError(HudError):
-    """So much waits already that no more is taken; `retry_after` is in seconds."""
+    """The queue is full; `retry_after` is in seconds."""
 
     status = 429
 
@@ -69,7 +69,7 @@ class OverloadedError(HudError):
 
 
 class EngineDownError(HudError):
-    """The engine is being started again; `retry_after` is in seconds."""
+    """The engine is restarting; `retry_after` is in seconds."""
 
     status = 503
 
@@ -79,36 +79,35 @@ class EngineDownError(HudError):
 
 
 class TokenEngine(Protocol):
-    """Policies that sample and are trained: in this process, or in one of their own."""
+    """Interface of an engine that samples and trains policies, in this process or in another."""
 
     def stream(
         self, model: ModelRecord, checkpoint: str | None, request: TokenRequest
     ) -> AsyncGenerator[TokenDelta | TokenEnd, None]:
-        """Draw one sequence from a model at its head (`checkpoint` None), as that is when drawing begins, or pinned
-        to a checkpoint's id, or to `BASE`: the weights that the model began with.
-
-        Closing the iterator frees what it holds before the next decode step. Raises `UsageError` for a prompt
-        that cannot be answered, `OverloadedError`, and `EngineDownError`.
+        """Sample one sequence from a model at its head (`checkpoint` None), read when sampling begins, or pinned
+        to a checkpoint's id, or to `BASE`: the base weights.
+        Closing the iterator frees its slot before the next decode step. Raises `UsageError` for an invalid prompt,
+        `OverloadedError`, and `EngineDownError`.
         """
 
     async def call(
         self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
-        """Return the answer, as JSON, of a call on a model; the type of `body` says which (`serving.calls`)."""
+        """Return the result, as JSON, of a call on a model; the type of `body` identifies the call (`serving.calls`)."""
 
     async def status(self) -> dict[str, Any]:
-        """Return the loaded policies and their load; starts nothing."""
+        """Return the loaded policies and their load; starts no process."""
 
     @property
     def up(self) -> bool:
-        """False while it is being started again, or could not be."""
+        """False while the engine restarts or cannot be started."""
 
     @property
     def streams(self) -> int:
-        """Sequences that are being drawn, or wait for it."""
+        """Number of sequences that are being sampled or wait for a slot."""
 
     async def start(self) -> None:
-        """Be ready before the first request. Raises `EngineDownError` where that cannot be."""
+        """Start before the first request. Raises `EngineDownError` if the start fails."""
 
     async def stop(self) -> None:
-        """End what is in flight, give leases back, and let go of everything."""
+        """Cancel work in flight, release leases, and unload all models."""

@@ -1,7 +1,6 @@
-"""The engine's own process: `python -m hud.platform.serving.worker FD`, started by a server (`remote`).
-
-FD is its end of a socket to the server. It speaks `frames`, and ends when the server does. What was drawn goes out in one
-frame for all streams, and the next one is made when that is written: a reader that is slow gets longer frames, not more.
+"""Worker process of an engine: `python -m hud.platform.serving.worker FD`, started by a server (`remote`).
+FD is its end of a socket to the server. The protocol is `frames`; the process ends when the server does. New tokens of
+all streams are sent in one frame, and the next frame follows after that write: a slow reader gets longer frames.
 """
 
 from __future__ import annotations
@@ -32,15 +31,15 @@ from hud.platform.serving.inline import InlineEngine
 from hud.train.contributor import Contributor
 
 WRITE_BUFFER = 256 << 10
-"""Bytes that wait to be written before the next frame of tokens is put off."""
+"""Bytes in the write buffer above which the next frame of tokens is delayed."""
 STREAMS_AT_ONCE = 8
-"""While more streams than this are open, tokens of several steps go into one frame."""
+"""Number of open streams above which tokens of several decode steps share a frame."""
 SECONDS_EACH = 0.00004
-"""Processor time of one stream's part of a frame, both processes together."""
+"""Processor time for one stream's part of a frame, in seconds, both processes together."""
 
 
 class Worker:
-    """Answers one server."""
+    """Serves one server."""
 
     def __init__(self, engine: InlineEngine, writer: asyncio.StreamWriter) -> None:
         self.engine = engine
@@ -54,7 +53,7 @@ class Worker:
         self._told = False
 
     async def serve(self, reader: asyncio.StreamReader) -> None:
-        """Answer until the server says stop, or is gone."""
+        """Serve until the server sends `stop` or disconnects."""
         pump = asyncio.create_task(self._pump())
         try:
             while frame := await read_frame(reader):
@@ -90,7 +89,7 @@ class Worker:
     async def _answer(self, kind: str, rest: list[Any], body: bytes) -> bytes:
         if kind == "status":
             return orjson.dumps(await self.engine.status())
-        # A batch may be large, and streams must go on meanwhile.
+        # A batch may be large: it is parsed in a thread to keep streams responsive.
         read = BY_NAME[kind].call.request.model_validate_json
         request = await asyncio.to_thread(read, body)
         return await self.engine.call(read_model(rest[0]), request, Contributor(*rest[1]))
@@ -117,7 +116,7 @@ class Worker:
             self._tasks[number].cancel()
 
     def _notify(self) -> None:
-        """Something was drawn; called from samplers' threads."""
+        """Notify of new tokens. Called from samplers' threads."""
         with self._lock:
             if self._told:
                 return
@@ -138,7 +137,7 @@ class Worker:
                 await asyncio.sleep(open_streams * SECONDS_EACH)
 
     def _drawn(self) -> list[list[Any]]:
-        """Return what is new of every stream."""
+        """Return the new items of every stream."""
         items, self._ended = self._ended, []
         done: list[int] = []
         for number, stream in self._streams.items():
@@ -153,13 +152,13 @@ class Worker:
 
     async def _send(self, header: list[Any], body: bytes = b"") -> None:
         self._writer.write(pack(header, body))
-        # A server that is gone is found out by reading.
+        # A disconnected server is detected by the reader.
         with suppress(ConnectionError):
             await self._writer.drain()
 
 
 class _Stream:
-    """A sequence, and how much of it was sent."""
+    """A sequence, with the number of tokens sent."""
 
     def __init__(self, drawn: Request) -> None:
         self.drawn = drawn
@@ -167,9 +166,9 @@ class _Stream:
         self._swaps = -1
 
     def item(self, number: int) -> list[Any] | None:
-        """Return what was drawn since the last item, and how it ended if it did; None where nothing is new."""
+        """Return the tokens since the last item, and the end if there is one; None without news."""
         drawn, seen = self.drawn, self._seen
-        # First: once it has ended, everything that was drawn is there to be seen.
+        # Read before the tokens: if the sequence has ended, all of its tokens are visible.
         outcome = drawn.outcome
         end = len(drawn.logprobs)
         if end == seen and outcome is None:
@@ -221,8 +220,8 @@ async def work(connection: socket.socket) -> None:
 
 
 def main() -> None:
-    """Be the engine of the process that started this one."""
-    # Ctrl-C is the server's to hear; it says how to stop.
+    """Run the engine for the parent process."""
+    # Ctrl-C is handled by the server, which sends `stop`.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=int(sys.argv[1]))
     sys.argv = ["hud-engine"]
@@ -232,8 +231,7 @@ def main() -> None:
 
     with suppress(ConnectionError):
         asyncio.run(work(connection))
-    # Nobody is left to answer to: threads in the middle of a pass are not waited for. What they write to the disk is there
-    # whole or not at all.
+    # The server has disconnected: running passes are abandoned. Checkpoints are written atomically.
     os._exit(0)
 
 

@@ -1,4 +1,4 @@
-"""The store of the platform: tables, migrations, and what is written to and read from them."""
+"""Store of the platform: tables, migrations, and functions that write to and read from them."""
 
 from hud.platform.store import tables
 from hud.platform.store.store import Store

@@ -1,4 +1,4 @@
-"""Large attachments of steps (screenshots, files): kept as blobs, once each, and put back when a trace is read."""
+"""Large attachments of steps (screenshots, files): stored as blobs, deduplicated by content, restored on reading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hud.errors import NotFoundError
 from hud.platform.store.blobs import Blobs
 
 LARGE_CHARACTERS = 32_768
-"""Attachments whose base64 is shorter stay in their step."""
+"""Minimum length of an attachment's base64 text for a blob; shorter ones stay in their step."""
 _MARK = "hud.blob"
 
 
@@ -25,7 +25,7 @@ def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
     for found in _objects(step):
         data = found.get("data")
         if isinstance(data, str) and len(data) >= LARGE_CHARACTERS and data.isascii():
-            # Named by its content: the same screenshot twice is kept once.
+            # Named by a hash of its content: identical screenshots share a blob.
             key = f"{team}/attachments/{hashlib.sha256(data.encode()).hexdigest()}"
             if not blobs.exists(key):
                 blobs.put(key, data.encode())
@@ -36,10 +36,10 @@ def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
 
 
 def attach(blobs: Blobs, team: str, step: Any) -> None:
-    """Put the attachments of a team's step back, in place; one whose blob is gone stays empty."""
+    """Restore the attachments of a team's step, in place; an attachment with a missing blob stays empty."""
     for found in _objects(step):
         name = found.pop(_MARK, None)
-        # A client may have written such a name itself: it opens nothing of another team.
+        # A client may have written such a name itself: names resolve only within its team.
         if isinstance(name, str) and name.startswith(f"{team}/attachments/"):
             try:
                 found["data"] = blobs.get(name).decode("ascii")
@@ -48,7 +48,7 @@ def attach(blobs: Blobs, team: str, step: Any) -> None:
 
 
 def has_attachments(payload: bytes) -> bool:
-    """True where `attach` would find something."""
+    """Return True if a step has attachments to restore."""
     return _MARK.encode() in payload
 
 

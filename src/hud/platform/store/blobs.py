@@ -1,6 +1,5 @@
-"""Blobs: large things that are written once, in a folder or an S3-compatible store, behind fsspec.
-
-Keys are paths of plain names, the team's id first. What a key holds never changes; putting it again is harmless.
+"""Blobs: large write-once objects, in a folder or an S3-compatible store, through fsspec.
+Keys are paths of plain names that begin with the team's id. Blobs are immutable; storing one again has no effect.
 Every method blocks.
 """
 
@@ -24,7 +23,7 @@ _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*
 
 
 class Blobs:
-    """The blobs under one URL: `file:///folder`, a plain path, or `s3://bucket/prefix?endpoint_url=...`."""
+    """Blobs under one URL: `file:///folder`, a plain path, or `s3://bucket/prefix?endpoint_url=...`."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -44,34 +43,34 @@ class Blobs:
         self._local = "file" in self._fs.protocol
 
     def put(self, key: str, data: bytes) -> None:
-        """Store bytes under a key: all of them or nothing."""
+        """Store bytes under a key, atomically."""
         with self._writing(key) as file:
             file.write(data)
 
     def put_file(self, key: str, source: IO[bytes]) -> None:
-        """Store what a file holds from here on."""
+        """Store the content of a file from its current position."""
         with self._writing(key) as file:
             shutil.copyfileobj(source, file, 1 << 20)
 
     def get(self, key: str) -> bytes:
-        """Return what a key holds. Raises `NotFoundError` for one that holds nothing."""
-        with self._told(key):
+        """Return the bytes of a blob. Raises `NotFoundError` for an unknown key."""
+        with self._translated(key):
             data: bytes = self._fs.cat_file(self._path(key))
             return data
 
     def exists(self, key: str) -> bool:
-        """True where a key holds something."""
-        with self._told(key):
+        """Return True if there is a blob with this key."""
+        with self._translated(key):
             return bool(self._fs.exists(self._path(key)))
 
     def delete(self, key: str) -> None:
-        """Forget a key, if there is one."""
-        with self._told(key), suppress(FileNotFoundError):
+        """Delete a blob, if there is one."""
+        with self._translated(key), suppress(FileNotFoundError):
             self._fs.rm_file(self._path(key))
 
     @contextmanager
     def local(self, key: str) -> Iterator[Path]:
-        """A local file with what a key holds, for as long as the block lasts. Raises `NotFoundError` for no blob."""
+        """Provide a blob as a local file during the block. Raises `NotFoundError` for an unknown key."""
         if self._local:
             path = Path(self._path(key))
             if not path.exists():
@@ -80,12 +79,12 @@ class Blobs:
             return
         with TemporaryDirectory() as folder:
             path = Path(folder) / "blob"
-            with self._told(key):
+            with self._translated(key):
                 self._fs.get_file(self._path(key), str(path))
             yield path
 
     def check(self) -> None:
-        """Raise `UsageError` where nothing can be written."""
+        """Raise `UsageError` if the storage is not writable."""
         key = f"check/{uuid.uuid4().hex}"
         try:
             self.put(key, b"")
@@ -97,9 +96,9 @@ class Blobs:
     def _writing(self, key: str) -> Iterator[IO[bytes]]:
         path = self._path(key)
         try:
-            # What was not there was a bucket or a mount, and no blob.
+            # On writing, a bucket or a mount is missing, not a blob.
             with (
-                self._told(key),
+                self._translated(key),
                 self._new_file(path) if self._local else self._upload(path) as file,
             ):
                 yield file
@@ -123,7 +122,7 @@ class Blobs:
         try:
             yield file
         except BaseException:
-            # Its own `with` would complete the upload of the half that there is.
+            # The file's own `with` would complete the upload of an incomplete blob.
             file.discard()
             file.closed = True
             raise
@@ -131,18 +130,20 @@ class Blobs:
 
     def _path(self, key: str) -> str:
         if not _KEY.fullmatch(key):
-            raise UsageError(f"{key!r} is no key of a blob.")
+            raise UsageError(f"{key!r} is not a valid key of a blob.")
         return f"{self._root}/{key}"
 
     @contextmanager
-    def _told(self, key: str) -> Iterator[None]:
+    def _translated(self, key: str) -> Iterator[None]:
         try:
             yield
         except FileNotFoundError as error:
             raise NotFoundError(f"There is no blob {key!r}.") from error
         except (OSError, ValueError) as error:
             raise StoreError(f"Storage {self.url} failed for {key}: {error}.") from error
-        except Exception as error:  # botocore raises kinds of its own, by name only.
+        except (
+            Exception
+        ) as error:  # botocore's exception types are generated; they can be matched only by name.
             if type(error).__module__.startswith(("botocore", "aiobotocore", "aiohttp")):
                 raise StoreError(f"Storage {self.url} failed for {key}: {error}.") from error
             raise

@@ -1,4 +1,4 @@
-"""Rewards of checkpoints, task by task, from their recorded jobs."""
+"""Rewards of checkpoints by task, from their recorded jobs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import sqlalchemy as sa
 from hud.platform.store import Store, tables
 
 MOST_JOBS = 40
-"""The newest of a checkpoint; older ones say nothing that these do not."""
+"""Maximum number of jobs of a checkpoint that are read, newest first."""
 MOST_RUNS = 20_000
 
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """A run with a reward."""
+    """Run with a reward."""
 
     trace_id: str
     reward: float
@@ -32,7 +32,7 @@ def rewards_of(
 
 
 def typical(runs: Sequence[MeasuredRun]) -> MeasuredRun:
-    """Return the run whose reward is nearest to the mean of `runs`, the first of several."""
+    """Return the run whose reward is nearest to the mean of `runs`; the first one in a tie."""
     mean = fmean(run.reward for run in runs)
     return min(runs, key=lambda run: abs(run.reward - mean))
 
@@ -52,7 +52,7 @@ def measured_runs(
             noted.c.team_id == team,
             noted.c.model == model,
             noted.c.checkpoint == (checkpoint or ""),
-            # Its rollouts are of many checkpoints, on tasks that are learned from.
+            # Rollouts of training are from many checkpoints, on trained tasks.
             jobs.c.name != f"{model} training",
         )
         .order_by(jobs.c.created_at.desc())
@@ -65,7 +65,7 @@ def measured_runs(
             runs.c.team_id == team,
             runs.c.model == model,
             runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None),
-            # Of the base: only runs in which it sampled something.
+            # For the base: only runs in which the model sampled.
             runs.c.completion_tokens > 0,
             runs.c.reward.is_not(None),
         )

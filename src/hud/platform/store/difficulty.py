@@ -1,4 +1,4 @@
-"""Difficulty of a taskset's tasks for each model, from sums over jobs, without the runs themselves."""
+"""Difficulty of a taskset's tasks for each model, from sums over jobs, without reading the runs."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from weakref import WeakKeyDictionary
 import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
-from hud.platform.store.kept_sums import KeptSums, Revision
+from hud.platform.store.cached_sums import CachedSums, Revision
 from hud.platform.store.queries import as_dict
 from hud.platform.store.tables import seconds_between
 
 SOLVED = 1.0
-"""The reward from which on a run solved its task."""
+"""Minimum reward of a run that solved its task."""
 MOST_SUMS = 200_000
-"""Kept of one store, about 40 MB."""
+"""Maximum number of cached sums of one store, about 40 MB."""
 MOST_KNOWN = 50
-"""Tasksets of one store whose difficulties are kept."""
+"""Maximum number of tasksets with cached difficulties in one store."""
 _LONGEST = 200
-"""Characters of a task's or a model's name in the index, on PostgreSQL."""
+"""Maximum length of a task's or a model's name in the index, on PostgreSQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSum:
-    """The measured runs of one task by one model in one job."""
+    """Sums over the measured runs of one task by one model in one job."""
 
     slug: str
     model: str
     runs: int
     total: float
-    """Of the rewards."""
+    """Sum of the rewards."""
     squares: float
     best: float
 
@@ -46,38 +46,38 @@ class Score:
     runs: int
     mean: float
     variance: float
-    """Of the rewards of its runs."""
+    """Variance of the rewards of the runs."""
     best: float
 
     @property
     def solved(self) -> bool:
-        """True where a run solved the task."""
+        """True if a run solved the task."""
         return self.best >= SOLVED
 
 
 @dataclass
 class Difficulty:
-    """One task over all models."""
+    """Difficulty of one task over all models."""
 
     runs: int = 0
     mean: float | None = None
-    """Of the models' means: a model with many runs counts no more than another."""
+    """Mean of the models' means: every model has the same weight."""
     spread: float | None = None
-    """Standard deviation of the rewards of one model's runs, on average: 0 tells a trainer nothing."""
+    """Mean over models of the standard deviation of rewards. 0: the task gives no training signal."""
     models: dict[str, Score] = field(default_factory=dict)
 
     @property
     def solved_by(self) -> list[str]:
-        """The models that solved it at least once."""
+        """Models that solved the task at least once."""
         return [model for model, score in self.models.items() if score.solved]
 
     def shown(self) -> dict[str, Any]:
-        """Plain data."""
+        """Difficulty as plain data."""
         return {**asdict(self), "solved_by": self.solved_by}
 
 
 def difficulties(store: Store, team: str, taskset_id: str) -> dict[str, Difficulty]:
-    """Return the difficulty of the tasks of a taskset that were run, by their names. It is shared: do not change it."""
+    """Return the difficulty of a taskset's tasks that have runs, by name. The result is shared and must not be modified."""
     jobs = tables.jobs
     of_taskset = sa.select(jobs.c.id).where(jobs.c.team_id == team, jobs.c.taskset_id == taskset_id)
     revisions, sums = _SUMS.of_jobs(store, of_taskset)
@@ -132,7 +132,7 @@ def _task_sums(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, l
         .where(
             runs.c.job_id.in_(job_ids),
             runs.c.reward.is_not(None),
-            # What the index holds on PostgreSQL; names that long are nobody's.
+            # The condition of the index on PostgreSQL; longer names do not occur in practice.
             sa.func.length(runs.c.slug) <= _LONGEST,
             sa.func.length(runs.c.model) <= _LONGEST,
         )
@@ -144,7 +144,7 @@ def _task_sums(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, l
     return found
 
 
-_SUMS: KeptSums[list[TaskSum]] = KeptSums(_task_sums, [], MOST_SUMS, len)
+_SUMS: CachedSums[list[TaskSum]] = CachedSums(_task_sums, [], MOST_SUMS, len)
 _Known = dict[tuple[str, str], tuple[dict[str, Revision], dict[str, Difficulty]]]
 _KNOWN: WeakKeyDictionary[Store, _Known] = WeakKeyDictionary()
 
@@ -152,7 +152,7 @@ _KNOWN: WeakKeyDictionary[Store, _Known] = WeakKeyDictionary()
 def recent_runs(
     store: Store, team: str, taskset_id: str, slug: str, limit: int
 ) -> list[dict[str, Any]]:
-    """Return the newest runs of a task, in short."""
+    """Return the newest runs of a task, as short records."""
     runs, jobs = tables.runs, tables.jobs
     of_taskset = sa.select(jobs.c.id).where(jobs.c.team_id == team, jobs.c.taskset_id == taskset_id)
     names = ("trace_id", "job_id", "model", "status", "reward", "started_at", "ended_at")

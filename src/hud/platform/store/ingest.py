@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import itemgetter
@@ -20,16 +20,13 @@ from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.queries import in_parts
 from hud.trace import plain
-from hud.trace.recording.journal import Event, decode_events, named, orphaned_journals, set_aside
+from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
 from hud.trace.token_columns import pack_ids, pack_logprobs
 
 _Row = dict[str, Any]
 _logger = logging.getLogger("hud.platform.store")
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
-_MOST_SHAPES = 1_000
-_checked_shapes: dict[tuple[Any, ...], list[str]] = {}
-"""By table, columns and the types of their values, where the columns hold them: the columns of 32-bit integers."""
-_NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
+NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
 _HOLDS: dict[type[Any], tuple[type, ...]] = {
     sa.LargeBinary: (bytes,),
@@ -44,34 +41,31 @@ _HOLDS: dict[type[Any], tuple[type, ...]] = {
 
 def ingest(store: Store, data: bytes, team: str) -> Ingested:
     """Write a batch of a team's journal lines in one transaction; those that cannot be stored are counted out."""
-    batch = _Batch(store, team)
-    whole: list[tuple[int, Event]] = []
-    damaged: list[int] = []
-    number = -1
-    for number, event in enumerate(decode_events(data)):
-        try:
-            if event is None:
-                raise ValueError("checksum")
-            batch.add(event)
-            whole.append((number, event))
-        except _NOT_OURS:
-            damaged.append(number)
-    damaged += _write(store, team, whole, batch)
-    return Ingested(number + 1 - len(damaged), sorted(damaged))
+    lines = list(decode_events(data))
+    whole = [(number, event) for number, event in enumerate(lines) if event is not None]
+    batch: Batch | None = None
+    try:
+        batch = Batch.of(store, team, [event for _, event in whole])
+    except NOT_OURS:
+        whole = [one for one in whole if problem_of(store, team, one[1]) is None]
+    refused = _write(store, team, whole, batch)
+    stored = {number for number, _ in whole} - set(refused)
+    damaged = [number for number in range(len(lines)) if number not in stored]
+    return Ingested(len(stored), damaged)
 
 
 def _write(
-    store: Store, team: str, events: list[tuple[int, Event]], batch: _Batch | None = None
+    store: Store, team: str, events: list[tuple[int, Event]], batch: Batch | None = None
 ) -> list[int]:
     """Write events, as `batch` where they are in one already; returns the numbers of those that cannot be stored.
 
     One that the database refuses (too long for its column, too large a number) keeps no other from being stored:
     the halves of what was refused are tried each by itself.
     """
+    if not events:
+        return []
     if batch is None:
-        batch = _Batch(store, team)
-        for _, event in events:
-            batch.add(event)
+        batch = Batch.of(store, team, [event for _, event in events])
     try:
         with store.begin() as connection:
             batch.write(connection)
@@ -85,32 +79,13 @@ def _write(
     return []
 
 
-def ingest_attempt(
-    store: Store, team: str, trace_id: str, events: bytes, end: Callable[[sa.Connection], bool]
-) -> bool:
-    """Write the journal lines of one attempt at a rollout, in place of those of earlier attempts, in one transaction.
-
-    `end` ends the rollout in that transaction; where it returns False, nothing is written, and False is returned.
-    Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
-    Raises `UsageError` for damaged lines, and where a run itself cannot be stored.
-    """
-    batch = _Batch(store, team)
-    for event in decode_events(events):
-        if event is None:
-            raise UsageError("The events of this attempt are damaged.")
-        try:
-            batch.add(event)
-        except _NOT_OURS as error:
-            if event.kind in (b"R", b"E"):
-                raise UsageError(f"{named(event)} cannot be stored: {error}.") from error
-            _logger.warning("Left out, for it cannot be stored: %s (%s).", named(event), error)
-    with store.begin() as connection:
-        if not end(connection):
-            return False
-        for table in (tables.steps, tables.samples, tables.trainer_logprobs):
-            connection.execute(sa.delete(table).where(table.c.trace_id == trace_id))
-        batch.write(connection)
-    return True
+def problem_of(store: Store, team: str, event: Event) -> Exception | None:
+    """Return the reason why an event cannot be stored; None: it can, for all that its columns say."""
+    try:
+        Batch.of(store, team, [event])
+    except NOT_OURS as error:
+        return error
+    return None
 
 
 def recover(store: Store, folder: Path) -> int:
@@ -132,7 +107,7 @@ class Ingested:
     """Numbers of the lines that could not be understood, from 0."""
 
 
-class _Batch:
+class Batch:
     """Events of one transaction, as rows."""
 
     def __init__(self, store: Store, team: str) -> None:
@@ -144,13 +119,23 @@ class _Batch:
         self.steps: list[_Row] = []
         self.samples: list[_Row] = []
 
-    def add(self, event: Event) -> None:
-        """Take an event over; raises, and stays as it was, where the event is not one of ours."""
+    @classmethod
+    def of(cls, store: Store, team: str, events: Sequence[Event]) -> Batch:
+        """Return events as rows; raises one of `NOT_OURS` where an event is not ours, or its columns cannot hold it."""
+        batch = cls(store, team)
+        # Hot path: a run's end says all that its start did.
+        ended = {event.identifier for event in events if event.kind == b"E"}
+        for event in events:
+            if event.kind != b"R" or event.identifier not in ended:
+                batch._add(event)
+        batch._check()
+        return batch
+
+    def _add(self, event: Event) -> None:
         kind, identifier, step, payload = event
         if kind == b"S":
             kept = detach(self.blobs, self.team, payload)
-            row = {"trace_id": identifier, "step_id": step, "payload": kept}
-            self.steps.append(_checked(tables.steps, row))
+            self.steps.append({"trace_id": identifier, "step_id": step, "payload": kept})
         elif kind == b"T":
             self.samples.append(_sample(identifier, step, orjson.loads(payload)))
         elif kind == b"R":
@@ -162,11 +147,20 @@ class _Batch:
             self.jobs[identifier] = _job(identifier, self.team, orjson.loads(payload))
         elif kind == b"Z":
             end = orjson.loads(payload)
-            ended = {"id": identifier, "status": end["status"], "ended_at": end["at"]}
-            _checked(tables.jobs, ended)
             self.job_ends.append({"job": identifier, "status": end["status"], "ended": end["at"]})
         else:
             raise ValueError(f"kind {kind!r}")
+
+    def _check(self) -> None:
+        ends = [
+            {"id": end["job"], "status": end["status"], "ended_at": end["ended"]}
+            for end in self.job_ends
+        ]
+        _check(tables.jobs, list(self.jobs.values()))
+        _check(tables.jobs, ends)
+        _check(tables.runs, [*self.opened.values(), *self.ended.values()])
+        _check(tables.steps, self.steps)
+        _check(tables.samples, self.samples)
 
     def write(self, connection: sa.Connection) -> None:
         """Bring the rows into the tables."""
@@ -279,38 +273,29 @@ def _without_nul(row: _Row) -> _Row:
     }
 
 
-def _checked(table: sa.Table, row: dict[str, Any]) -> _Row:
-    """Return a row; raises `TypeError` where one of its values is not of its column's kind."""
-    # Hot path: few combinations of columns and types occur, and what was allowed once is allowed again.
-    shape = (table.name, *row, *map(type, row.values()))
-    narrow = _checked_shapes.get(shape)
-    if narrow is not None:
-        for name in narrow:
-            value = row[name]
-            if value is not None and not -(2**31) <= value < 2**31:
-                break
-        else:
-            return row
-    columns = _columns(table)
-    for name, value in row.items():
-        column = columns[name]
-        if value is None and column.empty:
-            continue
-        if not isinstance(value, column.kinds) or isinstance(value, bool):
-            raise TypeError(f"{table.name}.{name} cannot hold a {type(value).__name__}")
-        if column.narrow and isinstance(value, int) and not -(2**31) <= value < 2**31:
-            raise OverflowError(f"{table.name}.{name} cannot hold {value}")
-    if len(_checked_shapes) < _MOST_SHAPES:
-        _checked_shapes[shape] = [name for name in row if columns[name].narrow]
-    return row
+def _check(table: sa.Table, rows: Sequence[_Row]) -> None:
+    """Raise `TypeError` or `OverflowError` where a value is not one that its column holds. All rows have the same keys."""
+    if not rows:
+        return
+    columns, names = _columns(table), list(rows[0])
+    # Hot path: a column's values at once, not value by value.
+    for name, values in zip(names, zip(*map(itemgetter(*names), rows), strict=True), strict=True):
+        column, kinds = columns[name], set(map(type, values))
+        if not kinds <= column.kinds:
+            wrong = min(kind.__name__ for kind in kinds - column.kinds)
+            raise TypeError(f"{table.name}.{name} cannot hold a {wrong}")
+        if column.narrow:
+            numbers = [value for value in values if value is not None]
+            for number in (min(numbers, default=0), max(numbers, default=0)):
+                if not -(2**31) <= number < 2**31:
+                    raise OverflowError(f"{table.name}.{name} cannot hold {number}")
 
 
 class _Column(NamedTuple):
     """Values that a column holds."""
 
-    kinds: tuple[type, ...]
-    empty: bool
-    """Whether it may be None."""
+    kinds: frozenset[type]
+    """Their types; that of None where it may be NULL."""
     narrow: bool
     """An integer of 32 bits, as PostgreSQL has it; SQLite's would hold more."""
 
@@ -322,14 +307,15 @@ def _columns(table: sa.Table) -> dict[str, _Column]:
     for column in table.columns:
         kinds = next(kinds for kind, kinds in _HOLDS.items() if isinstance(column.type, kind))
         narrow = isinstance(column.type, sa.Integer) and not isinstance(column.type, sa.BigInteger)
-        found[column.name] = _Column(kinds, bool(column.nullable), narrow)
+        empty = (type(None),) if column.nullable else ()
+        found[column.name] = _Column(frozenset((*kinds, *empty)), narrow)
     return found
 
 
 def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     kept = ("name", "group_size", "pid", "process_started", "host")
     benchmark = payload.get("benchmark")  # Journals of earlier versions have none.
-    row = {
+    return {
         **{name: payload[name] for name in kept},
         "id": identifier,
         "team_id": team,
@@ -338,7 +324,6 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "extra": orjson.dumps({"benchmark": benchmark} if benchmark else {}).decode(),
         "created_at": payload["at"],
     }
-    return _checked(tables.jobs, row)
 
 
 _DEFAULTS: dict[str, Any] = {
@@ -352,11 +337,14 @@ def _run(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     for name in ("task", "grade", "extra"):
         if payload.get(name) is not None:
             payload[name] = orjson.dumps(payload[name])
-    return _checked(tables.runs, {**_DEFAULTS, **payload, "trace_id": identifier, "team_id": team})
+    row = {**_DEFAULTS, **payload, "trace_id": identifier, "team_id": team}
+    if len(row) > len(_DEFAULTS):
+        raise KeyError(f"runs has no {min(row.keys() - _DEFAULTS.keys())}")
+    return row
 
 
 def _sample(identifier: str, step: int, payload: dict[str, Any]) -> dict[str, Any]:
-    row = {
+    return {
         "trace_id": identifier,
         "step_id": step,
         "extends": payload["extends"],
@@ -367,4 +355,3 @@ def _sample(identifier: str, step: int, payload: dict[str, Any]) -> dict[str, An
         "swaps": orjson.dumps(payload["swaps"]) if payload["swaps"] else None,
         "temperature": payload["temperature"],
     }
-    return _checked(tables.samples, row)

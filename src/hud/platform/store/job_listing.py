@@ -1,4 +1,4 @@
-"""Jobs as a list that is looked through: filtered, sorted, paged."""
+"""Job list: filtered, sorted, paged."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import sqlalchemy as sa
 
 from hud.errors import UsageError
 from hud.platform.store import Store, tables
+from hud.platform.store.cached_sums import CachedSums
 from hud.platform.store.job_status import every_run_failed, outcome, statuses
 from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
-from hud.platform.store.kept_sums import KeptSums
 from hud.platform.store.records import taskset_names
 
 MOST_CHOICES = 200
-"""Of one filter."""
+"""Maximum number of choices of one filter."""
 MOST_ALIKE = 15
 MOST_SPREADS = 100_000
-"""Kept of one store."""
+"""Maximum number of cached reward standard deviations of one store."""
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ class JobFilter:
     since: datetime | None = None
     until: datetime | None = None
     text: str | None = None
-    """In the name, or the start of the id."""
+    """Substring of the name, or start of the id."""
 
 
 def list_jobs(
     store: Store, team: str, which: JobFilter, sort: str, limit: int, offset: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return a page of the team's jobs, and how many there are. `sort` is a name of `SORTS`, with "-" downwards."""
+    """Return a page of the team's jobs, and their number. `sort` is a name of `SORTS`; prefix "-": descending."""
     jobs = tables.jobs
     with store.read() as connection:
         wanted = sa.select(jobs).where(_wanted(connection, team, which))
-        # Without what they are sorted by, which may be sums over every run.
+        # Without the sort column, which may be a sum over every run.
         total = connection.execute(wanted.with_only_columns(sa.func.count())).scalar_one()
         rows: Sequence[sa.Row[Any]]
         if sort.removeprefix("-") == "spread":
@@ -68,7 +68,7 @@ def list_jobs(
 
 
 def choices(store: Store, team: str, model: str | None) -> dict[str, list[dict[str, str]]]:
-    """Return what there is to filter by: `tasksets`, `models`, and `checkpoints` of a model, by id and name."""
+    """Return the choices of the filters: `tasksets`, `models`, and `checkpoints` of a model, by id and name."""
     noted, sets, nodes = tables.job_models, tables.tasksets, tables.checkpoints
     models = sa.select(noted.c.model).where(noted.c.team_id == team).distinct()
     named = (
@@ -95,7 +95,7 @@ def choices(store: Store, team: str, model: str | None) -> dict[str, list[dict[s
 
 
 def jobs_like(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the newest other jobs of the same tasks, as far as their tasksets or names tell."""
+    """Return the newest other jobs with the same taskset or, without one, the same tasks in the name."""
     jobs = tables.jobs
     tasks = job["name"].partition(" · ")[0]
     same = (
@@ -117,8 +117,7 @@ def jobs_like(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, An
 
 def checkpoint_steps(store: Store, team: str, job_ids: Sequence[str]) -> dict[str, int] | None:
     """Return the step of the newest checkpoint that each job played; 0: the base of the model.
-
-    None where the jobs did not all play one and the same model: their checkpoints have no order.
+    None if the jobs played different models: their checkpoints have no order.
     """
     noted, nodes = tables.job_models, tables.checkpoints
     query = (
@@ -134,7 +133,7 @@ def checkpoint_steps(store: Store, team: str, job_ids: Sequence[str]) -> dict[st
 
 
 def jobs_revision(store: Store, team: str, job_ids: Sequence[str]) -> str:
-    """Return a text that differs when a job was added to the team's, or one of these jobs went on."""
+    """Return a revision string that changes when the team gets a new job or one of these jobs changes."""
     jobs, runs, played = tables.jobs, tables.runs, tables.rollouts
     queries = (
         sa.select(sa.func.count(), sa.func.count(jobs.c.ended_at)).where(jobs.c.team_id == team),
@@ -168,7 +167,7 @@ def _wanted(connection: sa.Connection, team: str, which: JobFilter) -> sa.Column
         played += [noted.c.checkpoint == which.checkpoint] if which.checkpoint else []
         wanted.append(jobs.c.id.in_(sa.select(noted.c.job_id).where(*played)))
     if which.status:
-        # What is recorded as running may be over: that is found out for those alone.
+        # Jobs recorded as running may be over: only their status is computed.
         open_ones = sa.select(jobs).where(*wanted, jobs.c.status == "running")
         states = statuses(connection, connection.execute(open_ones).all())
         status = "completed" if which.status == "failed" else which.status
@@ -208,7 +207,7 @@ def _by_spread(
     limit: int,
     offset: int,
 ) -> list[sa.Row[Any]]:
-    """Return a page of jobs by the spread of their rewards, which the database would sum up anew each time."""
+    """Return a page of jobs sorted by reward standard deviation, from the cache instead of a query over all runs."""
     jobs = tables.jobs
     _, spreads = _SPREADS.of_jobs(store, sa.select(jobs.c.id).where(jobs.c.team_id == team))
     newest = wanted.with_only_columns(jobs.c.id).order_by(jobs.c.created_at.desc(), jobs.c.id)
@@ -221,7 +220,7 @@ def _by_spread(
     return sorted(rows, key=lambda row: shown.index(row.id))
 
 
-_SPREADS: KeptSums[float | None] = KeptSums(spreads_of, None, MOST_SPREADS, lambda _: 1)
+_SPREADS: CachedSums[float | None] = CachedSums(spreads_of, None, MOST_SPREADS, lambda _: 1)
 _STORED: dict[str, sa.ColumnElement[Any]] = {
     "started": tables.jobs.c.created_at,
     "name": sa.func.lower(tables.jobs.c.name),

@@ -1,4 +1,4 @@
-"""The runs of a job in short: what its page shows of each, without grades, answers and steps."""
+"""Short records of a job's runs for its page, without grades, answers and steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hud.platform.store.queries import as_dict
 from hud.platform.store.tables import seconds_between
 
 MOST_ERROR = 600
-"""Characters of an error; the trace has all of it."""
+"""Maximum length of an error in a short record; the trace has the full text."""
 _COLUMNS = (
     "trace_id",
     "slug",
@@ -37,7 +37,7 @@ _COLUMNS = (
 
 
 def job_runs(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs of `job` (see `records.find_job`) as they started. Those that wait to be played are `queued`."""
+    """Return the runs of `job` (see `records.find_job`) in the order of their starts. Waiting ones have status `queued`."""
     runs, played = tables.runs, tables.rollouts
     query = (
         sa.select(
@@ -53,7 +53,7 @@ def job_runs(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any
 
 
 def summary(run: dict[str, Any]) -> RunSummary:
-    """Return what statistics need of a run of `job_runs`."""
+    """Return the summary of a run of `job_runs` for statistics."""
     return RunSummary(**{one.name: run[one.name] for one in fields(RunSummary)})
 
 

@@ -16,11 +16,11 @@ INTERRUPTED = {
     "status": "cancelled",
     "error": "Interrupted: its process ended before the run did.",
 }
-"""Columns of a run that is recorded as running, of a job that is over."""
+"""Columns of a run that is recorded as running in a job that is over."""
 
 
 def statuses(connection: sa.Connection, jobs: Sequence[Any]) -> dict[str, str]:
-    """Return how each of these rows of `jobs` stands: running, completed or interrupted."""
+    """Return the status of each of these rows of `jobs`: running, completed or interrupted."""
     running = [job for job in jobs if job.status == "running"]
     hosted = _counts(connection, tables.rollouts, [job.id for job in running])
     runs = _counts(connection, tables.runs, [job.id for job in running if job.pid is None])
@@ -28,12 +28,12 @@ def statuses(connection: sa.Connection, jobs: Sequence[Any]) -> dict[str, str]:
 
 
 def outcome(status: str, runs: int, failed: int) -> str:
-    """Return `failed` in place of `completed` for a job of which every run failed."""
+    """Return `failed` instead of `completed` for a job whose runs all failed."""
     return "failed" if status == "completed" and 0 < runs == failed else status
 
 
 def every_run_failed() -> sa.ColumnElement[bool]:
-    """Condition on `jobs`: there are runs, and each failed."""
+    """Return the condition on `jobs` that there are runs and all failed."""
     jobs, runs = tables.jobs, tables.runs
     of_job = sa.select(runs.c.job_id).where(runs.c.job_id == jobs.c.id)
     return sa.and_(
@@ -45,10 +45,10 @@ def _status(job: Any, hosted: tuple[int, int] | None, runs: tuple[int, int] | No
     if job.status != "running":
         return str(job.status)
     if hosted is not None:
-        # The platform plays it: whoever asked for it may be gone.
+        # Played by the platform: the client that submitted it may have exited.
         return "running" if hosted[1] else "completed"
     if job.pid is None:
-        # Reported over HTTP, where no job ever says that it ended.
+        # Reported over HTTP, which has no event for the end of a job.
         return "completed" if runs is not None and runs[1] == 0 else "running"
     here = job.host == socket.gethostname()
     if here and not process_lives(job.pid, job.process_started):
@@ -59,7 +59,7 @@ def _status(job: Any, hosted: tuple[int, int] | None, runs: tuple[int, int] | No
 def _counts(
     connection: sa.Connection, table: sa.Table, job_ids: Sequence[str]
 ) -> dict[str, tuple[int, int]]:
-    """Rows of each job, and how many of them are open."""
+    """Return the number of rows of each job, and of those the open ones."""
     running = table.c.status == "running" if table is tables.runs else table.c.ended_at.is_(None)
     found: dict[str, tuple[int, int]] = {}
     for some in in_parts(job_ids):

@@ -1,4 +1,4 @@
-"""Sums over the runs of jobs: rewards with their interval, tokens, cost. Read from one index, never from the rows."""
+"""Sums over the runs of jobs: rewards with their interval, tokens, cost. Computed from one index, without the rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class JobSums:
     """Lower end of the 95% interval of the mean reward, over tasks; None for fewer than two tasks."""
     high: float | None = None
     spread: float | None = None
-    """Mean over groups of two runs or more of the standard deviation of their rewards."""
+    """Reward standard deviation: mean over the groups of two or more runs."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float | None = None
     last_end: datetime | None = None
-    """End of the last run that ended."""
+    """Latest end of a run."""
 
     def shown(self) -> dict[str, Any]:
         """The sums as plain data."""
@@ -79,7 +79,7 @@ def spreads_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, f
 
 
 def _groups(job_ids: Sequence[str]) -> sa.Select[Any]:
-    """One row for each group: a mean needs its runs, an interval and a spread its groups."""
+    """Return the query for one row a group: the interval and the standard deviation are over groups."""
     runs = tables.runs
     return (
         sa.select(
@@ -96,7 +96,7 @@ def _groups(job_ids: Sequence[str]) -> sa.Select[Any]:
             sa.func.max(runs.c.ended_at, type_=Moment).label("last_end"),
         )
         .where(runs.c.job_id.in_(job_ids))
-        # Runs that are of no group stand for themselves.
+        # A run without a group is a group of its own.
         .group_by(runs.c.job_id, runs.c.group_id)
     )
 
@@ -104,7 +104,7 @@ def _groups(job_ids: Sequence[str]) -> sa.Select[Any]:
 def _task_sums(
     connection: sa.Connection, job_ids: Sequence[str]
 ) -> dict[str, list[tuple[float, int]]]:
-    """The sum and the count of the rewards of each task: what an interval needs."""
+    """Return the sum and the count of the rewards of each task, for the interval."""
     runs = tables.runs
     query = (
         sa.select(runs.c.job_id, sa.func.sum(runs.c.reward), sa.func.count(runs.c.reward))
@@ -118,7 +118,7 @@ def _task_sums(
 
 
 def _summed(groups: Sequence[Any]) -> JobSums:
-    columns = list(zip(*groups, strict=True))  # By column: a page sums up a thousand groups.
+    columns = list(zip(*groups, strict=True))  # By column for speed: a page has a thousand groups.
     _, runs, running, graded, totals, squares, failed, prompts, completions, costs, ends = columns
     known = [cost for cost in costs if cost is not None]
     sums = JobSums(
@@ -142,5 +142,5 @@ def _summed(groups: Sequence[Any]) -> JobSums:
 def _deviation(total: float, size: int, squares: float) -> float:
     mean = total / size
     variance = squares / size - mean * mean
-    # What rounding leaves of equal rewards is none: a root would make much of it.
+    # The rounding error of equal rewards counts as 0: the square root would amplify it.
     return math.sqrt(variance) if variance > _ROUNDING else 0.0

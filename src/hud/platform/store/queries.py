@@ -1,4 +1,4 @@
-"""Rows as plain data, and ids that are too many for one statement."""
+"""Rows as plain data, and batches of ids for the parameter limit of a statement."""
 
 from __future__ import annotations
 
@@ -20,5 +20,5 @@ def in_parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def as_dict(row: Row) -> dict[str, Any]:
-    """Return a row by column. `Row._asdict` has keys of a kind that orjson refuses."""
+    """Return a row as a dict by column. The keys of `Row._asdict` are not plain strings, which orjson refuses."""
     return {str(name): value for name, value in row._mapping.items()}

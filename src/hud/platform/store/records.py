@@ -1,4 +1,4 @@
-"""Jobs, runs and traces as they were recorded."""
+"""Recorded jobs, runs and traces."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from hud.trace.token_columns import unpack_ids, unpack_logprobs
 _JOB = ("id", "team_id", "name", "taskset_id", "group_size")
 _SUMS = ("runs", "graded", "failed", "reward", "low", "high", "completion_tokens")
 _START = re.compile("[0-9a-f]{4,31}")
-"""A start of an id: hexadecimal, so that "g" sorts after all that it can go on with."""
+"""Pattern of the start of an id: hexadecimal, so that "g" sorts after every continuation."""
 
 
 def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """Return a page of jobs, newest first, with what their runs sum up to, and how many jobs there are."""
+    """Return a page of jobs, newest first, with the sums over their runs, and the number of jobs."""
     jobs = tables.jobs
     theirs = sa.select(jobs).where(jobs.c.team_id == team)
     newest = theirs.order_by(jobs.c.created_at.desc(), jobs.c.id)
@@ -37,7 +37,7 @@ def jobs_page(store: Store, team: str, limit: int, offset: int) -> tuple[list[di
 
 
 def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
-    """Return the job with this id, or a unique start of it."""
+    """Return the job with this id, or with a unique start of it."""
     jobs = tables.jobs
     query = sa.select(jobs).where(jobs.c.team_id == team, _matches(jobs.c.id, reference))
     with store.read() as connection:
@@ -48,7 +48,7 @@ def find_job(store: Store, team: str, reference: str) -> dict[str, Any]:
 def runs_page(
     store: Store, job: dict[str, Any], limit: int | None, offset: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return a page of the runs of `job` (see `find_job`) as they started, and how many there are."""
+    """Return a page of the runs of `job` (see `find_job`) in the order of their starts, and their number."""
     runs = tables.runs
     of_job = sa.select(runs).where(runs.c.job_id == job["id"], runs.c.team_id == job["team_id"])
     rows, total = store.page(of_job.order_by(runs.c.started_at, runs.c.trace_id), limit, offset)
@@ -56,7 +56,7 @@ def runs_page(
 
 
 def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
-    """Return the run with this trace id, a unique start of it, or the name that its client gave it."""
+    """Return the run with this trace id, a unique start of it, or its client's own name for it."""
     runs = tables.runs
     named = sa.or_(_matches(runs.c.trace_id, reference), runs.c.trace_id == trace_id_of(reference))
     found = store.rows(sa.select(runs).where(runs.c.team_id == team, named).limit(2))
@@ -66,7 +66,7 @@ def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
 
 
 def groups_of(store: Store, team: str, references: Sequence[str]) -> dict[str, str]:
-    """Return the group ids of those of these runs that have one, by trace id."""
+    """Return the group ids of the runs that have one, by trace id."""
     runs, ids = tables.runs, [trace_id_of(one) for one in references]
     found: dict[str, str] = {}
     with store.read() as connection:
@@ -83,7 +83,7 @@ def groups_of(store: Store, team: str, references: Sequence[str]) -> dict[str, s
 def samples_of(
     store: Store, team: str, references: Sequence[str]
 ) -> dict[str, list[TrajectorySample]]:
-    """Return the samples of those of these runs that have any, by trace id, in the order of their turns."""
+    """Return the samples of the runs that have any, by trace id, in the order of turns."""
     samples, runs = tables.samples, tables.runs
     ids = [trace_id_of(one) for one in references]
     found: dict[str, list[TrajectorySample]] = {}
@@ -97,7 +97,7 @@ def samples_of(
             )
             for trace_id, turns in groupby(rows, key=lambda row: str(row.trace_id)):
                 found[trace_id] = [
-                    # Built, not validated: these lists are the columns', and long.
+                    # Constructed without validation: the lists come from the columns and are long.
                     TrajectorySample.model_construct(**sample)
                     for _, sample in _whole_samples(turns)
                     if sample["output_token_ids"]
@@ -132,7 +132,7 @@ def steps_in_order(trace_id: str) -> Query:
 
 
 def whole_trace(store: Store, run: dict[str, Any]) -> dict[str, Any]:
-    """Return the trace of a run (see `find_run`) as `hud.trace.parse_trace` reads it, every step with its tokens."""
+    """Return the trace of a run (see `find_run`) in the form of `hud.trace.parse_trace`, every step with its tokens."""
     return {
         "trace_id": run["trace_id"],
         "steps": trace_steps(store, run["team_id"], run["trace_id"]),
@@ -146,7 +146,7 @@ def whole_trace(store: Store, run: dict[str, Any]) -> dict[str, Any]:
 def trace_spans(
     store: Store, team: str, trace_id: str, limit: int, offset: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Return spans of a trace that are no steps, as they were sent, by their start; and how many there are."""
+    """Return the spans of a trace that are not steps, as received, in the order of their starts; and their number."""
     spans = tables.spans
     mine = sa.select(spans.c.span).where(spans.c.trace_id == trace_id)
     rows, total = store.page(mine.order_by(spans.c.started_at, spans.c.span_id), limit, offset)
@@ -159,7 +159,7 @@ def trace_spans(
 
 
 def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each step's sample with its prompt made whole again."""
+    """Yield each step's sample with its full prompt."""
     so_far: dict[int, list[int]] = {}
     for row in rows:
         prompt = unpack_ids(row.prompt)
@@ -181,14 +181,14 @@ def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:
-    """Return the names of the platform's tasksets that rows of `jobs` play, by id."""
+    """Return the names of the tasksets of rows of `jobs`, by id."""
     sets, wanted = tables.tasksets, {job.taskset_id for job in jobs} - {None}
     query = sa.select(sets.c.id, sets.c.name).where(sets.c.team_id == team, sets.c.id.in_(wanted))
     return {row.id: row.name for row in connection.execute(query)} if wanted else {}
 
 
 def _jobs(connection: sa.Connection, team: str, rows: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return jobs as routes answer them, from rows of the team's."""
+    """Return jobs in the form of the routes, from rows of the team's."""
     sums = sums_of(connection, [row.id for row in rows])
     states = statuses(connection, rows)
     names = taskset_names(connection, team, rows)
@@ -226,7 +226,7 @@ def _run(row: Any, job_is_over: bool) -> dict[str, Any]:
 
 
 def _matches(column: sa.ColumnElement[str], reference: str) -> sa.ColumnElement[bool]:
-    """The id itself, or its start: as a range, which an index answers and LIKE would not."""
+    """Return the condition for an id or its start: a range, which uses the index, unlike LIKE."""
     wanted = plain(reference)
     if _START.fullmatch(wanted):
         return sa.and_(column >= wanted, column < wanted + "g")

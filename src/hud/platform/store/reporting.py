@@ -1,6 +1,5 @@
-"""Reports of clients over HTTP about jobs and runs: their start, and a run's end.
-
-Reports may come twice, in any order, or not at all: each takes over what it knows and leaves the rest.
+"""Reports of clients over HTTP: the start of jobs and runs, and the end of runs.
+Reports may be repeated, out of order, or missing: each updates only the columns that it contains.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from hud.trace.recording.journal import encode_json
 def job_entered(
     store: Store, team: str, job_id: str, name: str, group: int, taskset_id: str | None
 ) -> None:
-    """A job begins, or goes on."""
+    """Record the start or the resumption of a job."""
     row = {
         "id": job_id,
         "team_id": team,
@@ -34,7 +33,7 @@ def job_entered(
 
 
 def run_entered(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:
-    """A run begins; `known` holds columns of `runs`."""
+    """Record the start of a run; `known` holds columns of `runs`."""
     _report(store, team, trace_id, known)
 
 
@@ -50,9 +49,9 @@ def run_exited(
     stop_reason: str | None,
     metadata: dict[str, Any] | None,
 ) -> None:
-    """A run ended."""
+    """Record the end of a run."""
     evaluation = evaluation_result
-    # Clients report 0.0 for a run that never got a grade: only a grade makes a reward.
+    # Clients report 0.0 for a run without a grade: a reward is stored only with a grade.
     graded = evaluation is not None and not evaluation.get("isError")
     measured = graded and reward is not None and math.isfinite(reward)
     ended = {
@@ -69,7 +68,7 @@ def run_exited(
 
 
 def new_run(team: str, trace_id: str) -> dict[str, Any]:
-    """Return the row of a run of which nothing is known but that it is there."""
+    """Return the row of a run with unknown details."""
     return {
         "trace_id": trace_id,
         "team_id": team,

@@ -1,7 +1,6 @@
-"""The store: one database, opened with the schema of this release.
-
-SQLite (WAL) under `HUD_HOME` in the embedded shape, PostgreSQL where a URL says so. Connections and migrations live here;
-the meaning of the tables does not.
+"""Store: one database with the schema of this release.
+SQLite (WAL) under `HUD_HOME` for the embedded platform, PostgreSQL by URL. This module has connections and migrations;
+the tables are in `tables`.
 """
 
 from __future__ import annotations
@@ -25,17 +24,19 @@ _log = logging.getLogger(__name__)
 
 AWAY = "The platform's database does not answer now; try again in a moment."
 MIGRATIONS = Path(__file__).parent / "migrations"
-HEAD = "0004"
-"""Newest migration; a test holds it to the folder."""
+HEAD = "0005"
+"""Newest migration; a test compares it with the folder."""
 BUSY_SECONDS = 30
+CHECKPOINT_PAGES = 4_000
+"""Pages of SQLite's write-ahead log, 16 MB, after which they are copied into the database."""
 CONNECT_SECONDS = 10
 _MIGRATING = 0x6875640001
-"""The advisory lock that whoever migrates a PostgreSQL holds."""
+"""Advisory lock of a migration on PostgreSQL."""
 _DRIVERS = {"postgres": "postgresql+psycopg", "postgresql": "postgresql+psycopg"}
 
 
 class Store:
-    """A database with the tables of `tables`, and the blobs beside it."""
+    """Database with the tables of `tables`, and the blobs."""
 
     def __init__(self, url: str | sa.URL, blobs: Blobs) -> None:
         self.blobs = blobs
@@ -44,21 +45,20 @@ class Store:
         if self._is_file:
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
         self._opened = False
-        with self._told():
+        with self._translated():
             self._migrate()
         self._opened = True
 
     @classmethod
     def open(cls, home: Path, url: str | None = None, storage: str | None = None) -> Store:
-        """Open the store at `url`, or the embedded one of a `HUD_HOME`, whose folder is made if need be.
-
-        `storage` is the URL of the blobs; default: a folder of `home`. Raises `StoreError` where `home` cannot be made.
+        """Open the store at `url`, or the embedded one of a `HUD_HOME`, whose folder is created if necessary.
+        `storage` is the URL of the blobs; default: a folder of `home`. Raises `StoreError` if `home` cannot be created.
         """
         try:
             home.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StoreError(
-                f"HUD_HOME {home} cannot be made: {error.strerror}. Set HUD_HOME to a folder that can be written."
+                f"HUD_HOME {home} cannot be created: {error.strerror}. Set HUD_HOME to a folder that can be written."
             ) from error
         blobs = Blobs(storage or str(home / "blobs"))
         return cls(url or sa.URL.create("sqlite", database=str(home / "hud.db")), blobs)
@@ -69,18 +69,18 @@ class Store:
 
     @contextmanager
     def begin(self) -> Iterator[sa.Connection]:
-        """A transaction that writes: committed at the end, rolled back by an exception."""
-        with self._told(), self.engine.connect() as connection:
+        """Open a write transaction: committed at the end of the block, rolled back on an exception."""
+        with self._translated(), self.engine.connect() as connection:
             if self._is_file:
-                # Take the write lock now: a transaction that reads first could find it gone at its end.
+                # Take the write lock now: a transaction that reads first may fail to upgrade its lock.
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
             connection.commit()
 
     @contextmanager
     def read(self) -> Iterator[sa.Connection]:
-        """A connection that reads, all of it from one moment."""
-        with self._told(), self.engine.connect() as connection:
+        """Open a read transaction with a consistent snapshot."""
+        with self._translated(), self.engine.connect() as connection:
             yield connection
 
     def rows(self, query: Query) -> Sequence[Row]:
@@ -89,7 +89,7 @@ class Store:
             return connection.execute(query).all()
 
     def row(self, query: Query) -> Row | None:
-        """Return the first row of one query; None: it has none."""
+        """Return the first row of one query; None if there is no row."""
         with self.read() as connection:
             return connection.execute(query).first()
 
@@ -99,19 +99,19 @@ class Store:
             return list(connection.execute(query).scalars())
 
     def value(self, query: Query) -> Any:
-        """Return the first column of the first row of one query; None: it has no rows."""
+        """Return the first column of the first row of one query; None if there is no row."""
         with self.read() as connection:
             return connection.execute(query).scalar()
 
     def page(self, query: Query, limit: int | None, offset: int) -> tuple[Sequence[Row], int]:
-        """Return a page of a query's rows (limit None: all from `offset` on), and how many rows it has without paging."""
+        """Return a page of a query's rows (limit None: all from `offset` on), and the total number of rows."""
         counted = query.with_only_columns(sa.func.count(), maintain_column_froms=True)
         with self.read() as connection:
             total = connection.execute(counted.order_by(None)).scalar_one()
             return connection.execute(query.limit(limit).offset(offset)).all(), total
 
     def write(self, statement: sa.Insert | sa.Update | sa.Delete) -> int:
-        """Execute one statement in a transaction of its own; returns how many rows it changed."""
+        """Execute one statement in its own transaction; returns the number of changed rows."""
         with self.begin() as connection:
             return connection.execute(statement).rowcount
 
@@ -120,8 +120,8 @@ class Store:
         self.engine.dispose()
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say what is wrong with the database in a sentence."""
+    def _translated(self) -> Iterator[None]:
+        """Translate driver exceptions to errors of `hud.errors`."""
         try:
             yield
         except DBAPIError as error:
@@ -133,14 +133,14 @@ class Store:
                 ) from error
             operational = isinstance(error, sa.exc.OperationalError)
             if operational and self._opened and not self._is_file:
-                # Where it is, and as whom we go there, is for the operator alone.
+                # The database's address and user are only logged, for the operator.
                 _log.error("%s", _sentence(self.url, error))
                 raise StoreAwayError(AWAY) from error
             raise StoreError(_sentence(self.url, error)) from error
         except sa.exc.TimeoutError as error:
             _log.error("%s: no connection became free in time.", self.url)
             raise StoreAwayError(AWAY) from error
-        except OverflowError as error:  # SQLite's driver says it so.
+        except OverflowError as error:  # Raised by SQLite's driver for large integers.
             raise UsageError(f"A number of this request is too large: {error}.") from error
 
     def _migrate(self) -> None:
@@ -153,10 +153,10 @@ class Store:
                     return
                 if version is not None and version > HEAD:
                     raise StoreError(
-                        f"{self.url} was written by a newer release (schema {version}; this one knows {HEAD}). "
+                        f"{self.url} was written by a newer release (schema {version}; this one has {HEAD}). "
                         "Upgrade openhud."
                     )
-        # Imported here: it costs a tenth of a second, and only a new or an old store needs it.
+        # Lazy import: it takes 0.1 s, and only a new or an outdated store needs it.
         from alembic import command
         from alembic.config import Config
 
@@ -164,14 +164,14 @@ class Store:
         config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
         with self.begin() as connection:
             if self.url.get_backend_name() == "postgresql":
-                # Processes may open a new database at once; here, too, one migrates and the others find it done.
+                # Several processes may open a new database concurrently: one migrates, the others wait for it.
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
 
 
 def _understood(given: str | sa.URL) -> sa.URL:
-    """Return the URL of a database of a kind that we know, with our driver for it."""
+    """Return the URL of a supported database, with its driver set. Raises `UsageError` for any other."""
     try:
         url = sa.make_url(given)
     except sa.exc.ArgumentError:
@@ -186,7 +186,7 @@ def _understood(given: str | sa.URL) -> sa.URL:
 
 def _options(url: sa.URL) -> dict[str, Any]:
     if url.get_backend_name() != "sqlite":
-        # As many as routes that run at once: a thread that waited for a connection would hold up the others.
+        # One for each concurrent route: a thread that waits for a connection would block the others.
         return {
             "pool_pre_ping": True,
             "pool_size": 10,
@@ -198,16 +198,18 @@ def _options(url: sa.URL) -> dict[str, Any]:
 
 def _prepare_sqlite(connection: sqlite3.Connection, record: object) -> None:
     del record
-    # We say BEGIN ourselves; the driver's own would start every transaction as a reader.
+    # BEGIN is sent explicitly; the driver's own would start every transaction as a reader.
     connection.isolation_level = None
     connection.execute("PRAGMA journal_mode=WAL")
-    # With WAL, NORMAL survives the death of the process; only a power cut can lose the last commits.
+    # With WAL, NORMAL is durable across crashes of the process; only a power failure can lose the last commits.
     connection.execute("PRAGMA synchronous=NORMAL")
+    # Rows of random ids touch most pages again: the longer it waits, the fewer times each page is copied.
+    connection.execute(f"PRAGMA wal_autocheckpoint={CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA busy_timeout={BUSY_SECONDS * 1000}")
 
 
 def _unbindable(error: DBAPIError) -> bool:
-    """True where a value is of a kind that the driver cannot send."""
+    """Return True if a value has a type that the driver cannot bind."""
     reason = str(error.orig)
     return reason.startswith(("Error binding parameter", "cannot adapt type"))
 
@@ -221,7 +223,7 @@ def _sentence(url: sa.URL, error: DBAPIError) -> str:
         return f"{where} is damaged ({reason}). Move it away, or restore a copy."
     if "full" in reason or "disk I/O" in reason:
         return (
-            f"{where} cannot be written: {reason}{free_space(Path(where))}. What was recorded before is kept. "
+            f"{where} cannot be written: {reason}{free_space(Path(where))}. Earlier records are unaffected. "
             "Free some space, or set HUD_HOME to another disk."
         )
     if "unable to open" in reason or "readonly" in reason:

@@ -1,4 +1,4 @@
-"""The tables of the store. Ids are 32 hexadecimal digits; times are UTC."""
+"""Tables of the store. Ids are 32 hexadecimal digits; times are UTC."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sqlalchemy as sa
 from sqlalchemy.types import TypeDecorator
 
 LOCAL_TEAM = "0" * 32
-"""The team of a platform that has no keys: whoever uses this machine."""
+"""Team of a platform without keys: the users of this machine."""
 LONGEST_MODEL = 200
-"""Characters of a model's name up to which jobs are found by it; runs keep longer ones, too."""
+"""Maximum length of a model's name for finding jobs by it; runs may have longer names."""
 
 RUN_COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
 """Columns of `runs` that count from 0."""
@@ -27,7 +27,7 @@ metadata = sa.MetaData(
 
 
 class Moment(TypeDecorator[datetime]):
-    """A moment in UTC, stored as microseconds since 1970: exact, sortable, and cheap to insert in bulk."""
+    """Time in UTC, stored as microseconds since 1970: exact, sortable, and cheap to insert in bulk."""
 
     impl = sa.BigInteger
     cache_ok = True
@@ -42,12 +42,12 @@ class Moment(TypeDecorator[datetime]):
 
 
 def microseconds(moment: datetime) -> int:
-    """Return a moment as microseconds since 1970."""
+    """Return a time as microseconds since 1970."""
     return round(moment.timestamp() * 1_000_000)
 
 
 def seconds_between(began: datetime | None, ended: datetime | None) -> float | None:
-    """Return the seconds between two moments; None where one of them is not known, and never less than 0."""
+    """Return the seconds between two times, at least 0; None if one of them is unknown."""
     if began is None or ended is None:
         return None
     return max(0.0, (ended - began).total_seconds())
@@ -74,8 +74,8 @@ runs = sa.Table(
     "runs",
     metadata,
     sa.Column("trace_id", sa.String(32), primary_key=True),
-    # Without an index: runs are found by their job or their trace, and a planner that knows nothing of how many runs a
-    # team has would rather read all of them.
+    # Without an index: runs are found by job or trace, and the query planner, without statistics on teams, would choose
+    # this index over better ones.
     sa.Column("team_id", sa.String(32), nullable=False, default=LOCAL_TEAM),
     sa.Column("job_id", sa.String(32)),
     sa.Column("group_id", sa.String(32)),
@@ -83,7 +83,7 @@ runs = sa.Table(
     sa.Column("slug", sa.Text),
     sa.Column("task", sa.LargeBinary),
     sa.Column("model", sa.Text),
-    # Of the first turn's weights; NULL: no policy of ours played, or its first turn is not over.
+    # Checkpoint of the first turn; NULL: no policy of this platform played, or the first turn has not ended.
     sa.Column("checkpoint", sa.String(32)),
     sa.Column("status", sa.String(16), nullable=False, default="running"),
     sa.Column("reward", sa.Float),
@@ -101,7 +101,7 @@ runs = sa.Table(
     sa.Column("cost_usd", sa.Float),
     sa.Column("started_at", Moment, index=True),
     sa.Column("ended_at", Moment),
-    # All that the sums of jobs are made of, without the rows, which are long.
+    # Covering index for the sums of jobs: the rows are long.
     sa.Index(
         "runs_of_job",
         "job_id",
@@ -115,16 +115,16 @@ runs = sa.Table(
         "started_at",
         "ended_at",
     ),
-    # How hard a task is, and for whom, without the rows.
+    # Covering index for the difficulty of tasks.
     sa.Index(
         "runs_of_task",
-        # First: an index that begins with the team would be taken for every question that names one.
+        # First column: an index that begins with the team would be chosen for every query with a team.
         "job_id",
         "slug",
         "team_id",
         "model",
         "reward",
-        # PostgreSQL refuses rows whose part in an index is long.
+        # PostgreSQL refuses long values in an index.
         postgresql_where=sa.text("length(slug) <= 200 AND length(model) <= 200"),
     ),
 )
@@ -132,10 +132,10 @@ runs = sa.Table(
 job_models = sa.Table(
     "job_models",
     metadata,
-    # Who played a job, in short: jobs are looked for by it.
+    # Models and checkpoints of a job's runs, for finding jobs by them.
     sa.Column("job_id", sa.String(32), primary_key=True),
     sa.Column("model", sa.String(LONGEST_MODEL), primary_key=True),
-    # "": no checkpoint of ours, or none yet.
+    # "": no checkpoint of this platform, or none yet.
     sa.Column("checkpoint", sa.String(32), primary_key=True),
     sa.Column("team_id", sa.String(32), nullable=False),
     sa.Index("job_models_of_team", "team_id", "model", "checkpoint"),
@@ -152,8 +152,8 @@ steps = sa.Table(
 run_texts = sa.Table(
     "run_texts",
     metadata,
-    # The words of a run's prompts and answers. `run_words` is the full-text index over them: see `run_search`.
-    # The id that it had in the queue.
+    # Words of a run's prompts and answers. `run_words` is the full-text index over them: see `run_search`.
+    # Id of the run in the queue.
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("trace_id", sa.String(32), nullable=False, unique=True),
     sa.Column("team_id", sa.String(32), nullable=False),
@@ -163,7 +163,7 @@ run_texts = sa.Table(
 runs_to_index = sa.Table(
     "runs_to_index",
     metadata,
-    # Ids are never used again: they are in the order in which runs were recorded.
+    # Ids are never reused: their order is the order of recording.
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("trace_id", sa.String(32), nullable=False, unique=True),
     sa.Column("team_id", sa.String(32), nullable=False),
@@ -188,13 +188,13 @@ samples = sa.Table(
     metadata,
     sa.Column("trace_id", sa.String(32), primary_key=True),
     sa.Column("step_id", sa.Integer, primary_key=True),
-    # The step whose prompt and output this prompt begins with; NULL: the prompt is whole.
+    # Step whose prompt and output are the prefix of this prompt; NULL: the full prompt is stored.
     sa.Column("extends", sa.Integer),
     sa.Column("prompt", sa.LargeBinary, nullable=False),
     sa.Column("output", sa.LargeBinary, nullable=False),
     sa.Column("logprobs", sa.LargeBinary, nullable=False),
     sa.Column("checkpoint", sa.String(32)),
-    # JSON, [[place, checkpoint], ...]; NULL: one checkpoint's weights drew it all.
+    # JSON, [[position, checkpoint], ...]; NULL: the weights of one checkpoint sampled all tokens.
     sa.Column("swaps", sa.LargeBinary),
     sa.Column("temperature", sa.Float, nullable=False, default=1.0),
 )
@@ -202,13 +202,13 @@ samples = sa.Table(
 trainer_logprobs = sa.Table(
     "trainer_logprobs",
     metadata,
-    # What the newest training pass over a run computed for the tokens of its samples.
+    # Logprobs that the newest training pass over a run computed for the tokens of its samples.
     sa.Column("trace_id", sa.String(32), primary_key=True),
     sa.Column("step_id", sa.Integer, primary_key=True),
-    # One for each output token; NaN: it was not trained on.
+    # One value for each output token; NaN: not trained on.
     sa.Column("logprobs", sa.LargeBinary, nullable=False),
     sa.Column("model_id", sa.String(32), nullable=False),
-    # Optimizer steps behind the weights, and their checkpoint; NULL: those that the model began with.
+    # Optimizer steps of the weights, and their checkpoint; NULL: the base weights.
     sa.Column("step", sa.Integer, nullable=False),
     sa.Column("checkpoint", sa.String(32)),
 )
@@ -281,7 +281,7 @@ training_metrics = sa.Table(
     sa.Column("created_at", Moment, nullable=False),
 )
 
-# -- who may do what -----------------------------------------------------------------------------------
+# -- access control ------------------------------------------------------------------------------------
 
 teams = sa.Table(
     "teams",
@@ -296,10 +296,10 @@ keys = sa.Table(
     metadata,
     sa.Column("id", sa.String(32), primary_key=True),
     sa.Column("team_id", sa.String(32), nullable=False, index=True),
-    # Stable for a person: clients tie folders to it.
+    # Stable for a person: clients associate folders with it.
     sa.Column("user_id", sa.String(32), nullable=False),
     sa.Column("name", sa.Text, nullable=False),
-    # Of a login: the key that confirmed it. Its limits are shared, and its end is theirs.
+    # For a login: the key that confirmed it, whose limits and expiry it shares.
     sa.Column("parent_id", sa.String(32), index=True),
     # SHA-256 of the key: a key is 256 random bits, so that a slow hash would add nothing.
     sa.Column("digest", sa.String(64), nullable=False, unique=True),
@@ -316,7 +316,7 @@ keys = sa.Table(
 web_sessions = sa.Table(
     "web_sessions",
     metadata,
-    # SHA-256 of what the browser's cookie holds.
+    # SHA-256 of the secret in the browser's cookie.
     sa.Column("digest", sa.String(64), primary_key=True),
     sa.Column("key_id", sa.String(32), nullable=False),
     sa.Column("created_at", Moment, nullable=False),
@@ -330,7 +330,7 @@ device_logins = sa.Table(
     sa.Column("user_code", sa.String(16), nullable=False, unique=True),
     sa.Column("client_name", sa.Text, nullable=False),
     sa.Column("status", sa.String(16), nullable=False),
-    # Who confirmed it; the key itself is made when the client asks for it, and stored nowhere.
+    # Key that confirmed the login; the new key is created when the client collects it.
     sa.Column("key_id", sa.String(32)),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("expires_at", Moment, nullable=False),
@@ -340,10 +340,10 @@ device_logins = sa.Table(
 audit = sa.Table(
     "audit",
     metadata,
-    # Who did what, and when: written by the routes, never changed.
+    # Audit log, append-only: written by the routes.
     sa.Column("id", sa.String(32), primary_key=True),
     sa.Column("team_id", sa.String(32), nullable=False),
-    # NULL: whoever uses this machine without a key.
+    # NULL: a request without a key.
     sa.Column("key_id", sa.String(32)),
     sa.Column("action", sa.String(32), nullable=False),
     sa.Column("subject", sa.Text, nullable=False),
@@ -383,7 +383,7 @@ requests = sa.Table(
     sa.Column("cost_usd", sa.Float),
     sa.Column("seconds", sa.Float, nullable=False),
     sa.Column("created_at", Moment, nullable=False, index=True),
-    # All that the use of a team's keys is summed up from, without the rows.
+    # Covering index for the usage of a team's keys.
     sa.Index(
         "requests_of_team",
         "team_id",
@@ -400,7 +400,7 @@ responses = sa.Table(
     metadata,
     sa.Column("id", sa.String(64), primary_key=True),
     sa.Column("team_id", sa.String(32), nullable=False, index=True),
-    # The conversation up to and including this answer, as chat messages.
+    # Conversation up to and including this response, as chat messages.
     sa.Column("messages", sa.LargeBinary, nullable=False),
     sa.Column("body", sa.LargeBinary, nullable=False),
     sa.Column("created_at", Moment, nullable=False),
@@ -426,10 +426,10 @@ taskset_rows = sa.Table(
     metadata,
     sa.Column("taskset_id", sa.String(32), primary_key=True),
     sa.Column("slug", sa.Text, primary_key=True),
-    # The taskset's version that this row came with; older rows of a slug stay, for older versions.
+    # Version of the taskset that introduced this row; older rows of a slug remain for older versions.
     sa.Column("version", sa.Integer, primary_key=True),
     sa.Column("position", sa.Integer, nullable=False),
-    # JSON as it was sent, byte for byte where it matters: an export must compare equal to it. NULL: removed.
+    # JSON as uploaded: an export must compare equal to it. NULL: removed.
     sa.Column("row", sa.LargeBinary),
     sa.Column("created_at", Moment, nullable=False),
 )
@@ -455,6 +455,8 @@ builds = sa.Table(
     sa.Column("version", sa.Integer),
     sa.Column("archive", sa.Text),
     sa.Column("folder", sa.Text),
+    # SHA-256 of the build packed for other machines, which is the blob builds/DIGEST; NULL: not packed yet.
+    sa.Column("digest", sa.String(64)),
     sa.Column("options", sa.JSON, nullable=False, default=dict),
     sa.Column("manifest", sa.JSON),
     sa.Column("error", sa.Text),
@@ -485,15 +487,59 @@ rollouts = sa.Table(
     sa.Column("key_id", sa.String(32)),
     sa.Column("job_id", sa.String(32), index=True),
     sa.Column("spec", sa.JSON, nullable=False),
+    # Canonical JSON of what it requires of a node; NULL: nothing. Few values: workers match them one by one.
+    sa.Column("needs", sa.Text),
     # queued, running, cancelling, or as a run ends.
     sa.Column("status", sa.String(16), nullable=False),
+    # Counts up with every lease and never down: worker and attempt are the lease.
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    # Attempts that infrastructure broke, and attempts whose worker was lost or handed them back.
+    sa.Column("faults", sa.Integer, nullable=False, default=0),
+    sa.Column("preemptions", sa.Integer, nullable=False, default=0),
     sa.Column("worker", sa.Text),
-    # Of one that waits: when it may be taken again.
+    # For a waiting rollout: earliest time of the next attempt.
     sa.Column("lease_expires_at", Moment),
     sa.Column("created_at", Moment, nullable=False),
     sa.Column("started_at", Moment),
     sa.Column("ended_at", Moment),
-    # All that workers ask of the queue, without the rows.
+    # Covering index for the workers' queries of the queue.
     sa.Index("rollouts_queue", "status", "team_id", "job_id", "lease_expires_at", "created_at"),
+    sa.Index("rollouts_needs", "status", "needs"),
+)
+
+lost_attempts = sa.Table(
+    "lost_attempts",
+    metadata,
+    # Attempts without a result. The last attempt of a rollout is its own row.
+    sa.Column("trace_id", sa.String(32), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("worker", sa.Text),
+    # lost, handed back, broken.
+    sa.Column("outcome", sa.String(16), nullable=False),
+    sa.Column("error", sa.Text),
+    sa.Column("ended_at", Moment, nullable=False),
+)
+
+fleet_nodes = sa.Table(
+    "fleet_nodes",
+    metadata,
+    # Workers that joined. The name under which a worker holds leases.
+    sa.Column("worker", sa.String(200), primary_key=True),
+    sa.Column("id", sa.String(32), nullable=False, unique=True),
+    sa.Column("team_id", sa.String(32), nullable=False, index=True),
+    # The pass; NULL: a worker that the platform started itself.
+    sa.Column("key_id", sa.String(32)),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("labels", sa.JSON, nullable=False),
+    sa.Column("capacity", sa.JSON, nullable=False),
+    sa.Column("version", sa.String(64), nullable=False),
+    # open, cordoned, draining.
+    sa.Column("state", sa.String(16), nullable=False, default="open"),
+    # What the worker says of itself: rollouts in flight, finished, broken, ...
+    sa.Column("load", sa.JSON, nullable=False),
+    sa.Column("preemptions", sa.Integer, nullable=False, default=0),
+    sa.Column("joined_at", Moment, nullable=False),
+    sa.Column("seen_at", Moment, nullable=False),
+    # NULL: it did not say goodbye.
+    sa.Column("left_at", Moment),
 )

@@ -1,7 +1,6 @@
-"""Spans of clients into tables. Steps become what the recorder's journal would have made of them.
-
-Spans come in any order, before or after anything else that is told of their trace, and may come twice. Whatever is
-no step that we understand is kept as it came, beside the steps: one strange span takes no other down with it.
+"""Writes clients' spans to tables. Steps get the same rows as those of the recorder's journal.
+Spans may arrive in any order, before or after other reports on their trace, and repeatedly. A span that is not a
+valid step is stored as received, alongside the steps, and does not affect other spans.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ _Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class _Step:
-    """A step, as rows."""
+    """Rows of a step."""
 
     number: int
     payload: bytes
     sample: _Row | None
     counts: dict[str, int] | None
-    """Tokens that a turn used; None for a step that is no turn."""
+    """Token counts of a turn; None for any other step."""
     span: _Row
 
 
 def ingest_spans(store: Store, team: str, trace_id: str, spans: list[_Row]) -> int:
-    """Write a trace's spans in one transaction; returns how many were new."""
+    """Write a trace's spans in one transaction; returns the number of new ones."""
     steps: dict[int, _Step] = {}
     others: dict[str, _Row] = {}
 
@@ -59,7 +58,7 @@ def ingest_spans(store: Store, team: str, trace_id: str, spans: list[_Row]) -> i
     with store.begin() as connection:
         refuse_foreign(connection, team, [], [trace_id])
         upsert(connection, tables.runs, [new_run(team, trace_id)])
-        # One at a time for each trace: of the same spans sent twice at once, the second must see the first's.
+        # Serialized for each trace: a concurrent repetition must see the rows of the first upload.
         runs = tables.runs
         mine = sa.select(runs.c.trace_id).where(runs.c.trace_id == trace_id)
         connection.execute(mine.with_for_update())
@@ -85,7 +84,7 @@ def ingest_spans(store: Store, team: str, trace_id: str, spans: list[_Row]) -> i
 
 
 def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
-    """Return what a span makes a step; None where it is none, or none that could be kept as one."""
+    """Return the step of a span; None if the span is not a valid step."""
     attributes = span.get("attributes")
     if not isinstance(attributes, dict) or attributes.get("hud.schema") != STEP_SCHEMA:
         return None
@@ -107,7 +106,7 @@ def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
 
 
 def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row | None]:
-    """Return a step's tokens as a row of their own, and what of the sample stays in the step."""
+    """Return a step's tokens as a separate row, and the fields of the sample that stay in the step."""
     if not isinstance(sample, dict) or sample.get("prompt_token_ids") is None:
         return None, None
     temperature, checkpoint = sample.get("temperature"), sample.get("checkpoint")
@@ -145,7 +144,7 @@ def _flat(numbers: Any) -> list[Any]:
 
 
 def _counts(usage: Any) -> dict[str, int]:
-    """Return the tokens of a turn; what is no count counts as none."""
+    """Return the token counts of a turn; invalid counts become 0."""
     told = usage if isinstance(usage, dict) else {}
     counts = {name: told.get(name) for name in _COUNTED}
     return {
@@ -155,7 +154,7 @@ def _counts(usage: Any) -> dict[str, int]:
 
 
 def _other(store: Store, team: str, trace_id: str, span: _Row) -> _Row:
-    """Return the row of a span that is kept as it came."""
+    """Return the row of a span that is stored as received."""
     packed = orjson.dumps(span)
     attributes = span.get("attributes")
     schema = attributes.get("hud.schema") if isinstance(attributes, dict) else None
@@ -179,7 +178,7 @@ def _known(
     value: sa.Column[Any],
     ids: list[Any],
 ) -> dict[Any, Any]:
-    """Return the values of those of a trace's rows whose key is one of `ids`, by key."""
+    """Return the values of a trace's rows with a key in `ids`, by key."""
     known: dict[Any, Any] = {}
     for some in in_parts(ids):
         query = sa.select(key, value).where(key.table.c.trace_id == trace_id, key.in_(some))
@@ -188,7 +187,7 @@ def _known(
 
 
 def _count(connection: sa.Connection, trace_id: str, new: list[_Step]) -> None:
-    """Add what new steps used to their run's counts."""
+    """Add the token counts of new steps to those of their run."""
     runs = tables.runs
     turns = [step.counts for step in new if step.counts is not None]
     used = {name: runs.c[name] + sum(counts[name] for counts in turns) for name in _COUNTED}

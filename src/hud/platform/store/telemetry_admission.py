@@ -1,4 +1,4 @@
-"""Admission of telemetry: what does not fit is refused with a time to retry, not queued in memory."""
+"""Admission of telemetry: uploads beyond the limits are refused with a time to retry, not queued in memory."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import anyio
 from hud.platform.serving.token_engine import OverloadedError
 
 MOST_UPLOADS = 64
-"""Uploads that are held at a time."""
+"""Maximum number of concurrent uploads."""
 MOST_BYTES = 256 << 20
-"""Of them together, unpacked; one alone may be larger."""
+"""Maximum total size of concurrent uploads in bytes, unpacked; a single one may be larger."""
 WRITERS = 4
-"""Uploads that are read and written at once: read, they are several times their size."""
+"""Uploads that are parsed and written concurrently: parsed, they take several times their size."""
 
 
 class BusyError(OverloadedError):
-    """Telemetry that there is no room for now. Clients repeat what was answered so, and give up at 429."""
+    """No room for an upload now: status 503, after which clients retry (after 429 they do not)."""
 
     status = 503
 
 
 class Intake:
-    """The uploads of one platform that are on their way into the store."""
+    """Uploads in progress of one platform."""
 
     def __init__(self) -> None:
         self.uploads = 0
@@ -33,14 +33,14 @@ class Intake:
 
     @cached_property
     def writers(self) -> anyio.CapacityLimiter:
-        """Holds back uploads that have come in whole until it is their turn."""
+        """Limiter of concurrent writers; received uploads wait for it."""
         return anyio.CapacityLimiter(WRITERS)
 
     @contextmanager
     def upload(self) -> Iterator[Upload]:
-        """An upload from its first byte until it is stored. Raises `BusyError` where there is no room."""
+        """Admit an upload until the end of the block. Raises `BusyError` if there is no room."""
         if self.uploads >= MOST_UPLOADS:
-            raise BusyError("Many uploads are on their way already; send this one again.", 1.0)
+            raise BusyError("Too many uploads are in progress; send this one again.", 1.0)
         self.uploads += 1
         upload = Upload(self)
         try:
@@ -51,16 +51,16 @@ class Intake:
 
 
 class Upload:
-    """One upload, and how much of the room it takes."""
+    """An upload, with the memory that it uses."""
 
     def __init__(self, intake: Intake) -> None:
         self.intake = intake
         self.size = 0
 
     def grow(self, size: int) -> None:
-        """Take room for bytes that came. Raises `BusyError` where others have it."""
+        """Reserve memory for received bytes. Raises `BusyError` if other uploads use it."""
         intake = self.intake
         self.size += size
         intake.bytes += size
         if intake.bytes > MOST_BYTES and intake.bytes > self.size:
-            raise BusyError("The uploads on their way fill the memory; send this one again.", 1.0)
+            raise BusyError("The uploads in progress fill the memory; send this one again.", 1.0)

@@ -1,7 +1,6 @@
-"""Traces as a page reads them: a window of steps at a time, and the runs beside one.
-
-Payloads come back as they are stored: a large attachment is the name of its blob, and tokens are apart. Whoever calls
-has found the run with `records.find_run`, so that the trace is known to be its team's.
+"""Paged reads of traces: windows of steps, and the neighbouring runs of a run.
+Payloads are returned as stored: large attachments as names of blobs, tokens separately. Callers must have found the
+run with `records.find_run`, which checks its team.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import orjson
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
-from hud.learning.groups import failure_of
+from hud.learning.failed_runs import failure_of
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Query, as_dict
 from hud.platform.store.records import steps_in_order
@@ -22,10 +21,10 @@ from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
 WINDOW_STEPS = 100
 WINDOW_BYTES = 4 << 20
-"""Of payloads, which is what a window costs to read; one step may be more, and is then a window of its own."""
+"""Maximum total size of the payloads in a window; a larger step is a window of its own."""
 MOST_SIBLINGS = 256
 LOOK_BACK = 10
-"""Steps before one in which its state is looked for."""
+"""Number of steps before a step that are searched for its state."""
 MOST_OF_GROUP = 500
 _DRAWN = ("step_id", "output", "logprobs", "checkpoint", "swaps", "temperature")
 _RUN = ("trace_id", "slug", "status", "reward", "failure_kind", "group_id", "attempt", "model")
@@ -35,32 +34,32 @@ Payload = dict[str, Any]
 
 @dataclass(frozen=True)
 class Window:
-    """Steps that are read together."""
+    """Range of steps that are read together."""
 
     first: int
     last: int
     count: int
 
     def holds(self, step_id: int) -> bool:
-        """True where this step lies in it, or would."""
+        """Return True if the range includes this step number."""
         return self.first <= step_id <= self.last
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """The tokens that a policy drew in one step."""
+    """Tokens that a policy sampled in one step."""
 
     step_id: int
     ids: list[int]
     logprobs: list[float]
-    """Natural logarithms, under the policy that sampled; as many as there are ids, or none."""
+    """Natural log, under the policy that sampled: one for each id, or empty."""
     checkpoint: str | None
     swaps: list[tuple[int, str | None]]
     temperature: float
 
 
 def windows(store: Store, trace_id: str) -> list[Window]:
-    """Return how a trace is cut into windows, from the lengths of its steps alone."""
+    """Return the windows of a trace, computed from the lengths of its steps."""
     steps = tables.steps.c
     lengths = (steps.step_id, sa.func.length(steps.payload))
     sizes = store.rows(steps_in_order(trace_id).with_only_columns(*lengths))
@@ -77,18 +76,18 @@ def windows(store: Store, trace_id: str) -> list[Window]:
 
 
 def steps_between(store: Store, trace_id: str, first: int, last: int) -> list[tuple[int, Payload]]:
-    """Return the steps from `first` to `last`, both included, at most a window's number of them."""
+    """Return the steps from `first` to `last`, inclusive, at most as many as fit a window."""
     between = tables.steps.c.step_id.between(first, last)
     return _steps(store, steps_in_order(trace_id).where(between).limit(WINDOW_STEPS))
 
 
 def steps_from(store: Store, trace_id: str, offset: int, limit: int) -> list[tuple[int, Payload]]:
-    """Return steps by their place in the trace, from 0, whatever their numbers are."""
+    """Return steps by their position in the trace, from 0, independent of their numbers."""
     return _steps(store, steps_in_order(trace_id).offset(offset).limit(limit))
 
 
 def state_before(store: Store, trace_id: str, step_id: int) -> Any:
-    """Return the state that the environment was in before a step; None where no step shortly before recorded one."""
+    """Return the environment's state before a step; None if none of the `LOOK_BACK` steps before recorded one."""
     for _, payload in reversed(
         steps_between(store, trace_id, max(0, step_id - LOOK_BACK), step_id - 1)
     ):
@@ -99,7 +98,7 @@ def state_before(store: Store, trace_id: str, step_id: int) -> Any:
 
 
 def find_step(store: Store, trace_id: str, step_id: int) -> Payload:
-    """Return one step. Raises `NotFoundError`."""
+    """Return one step. Raises `NotFoundError` for an unknown number."""
     found = steps_between(store, trace_id, step_id, step_id)
     if not found:
         raise NotFoundError(f"There is no step {step_id} in the trace {trace_id}.")
@@ -107,13 +106,13 @@ def find_step(store: Store, trace_id: str, step_id: int) -> Payload:
 
 
 def every_step(store: Store, trace_id: str) -> Iterator[tuple[int, Payload]]:
-    """Yield all steps in order, a few at a time in memory."""
+    """Yield all steps in order, with a few in memory at a time."""
     for window in windows(store, trace_id):
         yield from steps_between(store, trace_id, window.first, window.last)
 
 
 def drawn_between(store: Store, trace_id: str, first: int, last: int) -> dict[int, Drawn]:
-    """Return what was drawn in the steps from `first` to `last`, by step."""
+    """Return the sampled tokens of the steps from `first` to `last`, by step."""
     samples = tables.samples
     rows = store.rows(
         sa.select(*(samples.c[name] for name in _DRAWN)).where(
@@ -134,14 +133,14 @@ def drawn_between(store: Store, trace_id: str, first: int, last: int) -> dict[in
 
 
 def has_samples(store: Store, trace_id: str) -> bool:
-    """True where a policy's tokens are on record."""
+    """Return True if sampled tokens of the trace are recorded."""
     samples = tables.samples
     query = sa.select(samples.c.step_id).where(samples.c.trace_id == trace_id).limit(1)
     return store.row(query) is not None
 
 
 def last_step(store: Store, trace_id: str) -> tuple[int, int]:
-    """Return the number of the last step, and how many there are; (0, 0) where there is none."""
+    """Return the number of the last step, and the count of steps; (0, 0) without steps."""
     steps = tables.steps
     of_all = sa.select(sa.func.max(steps.c.step_id), sa.func.count())
     ((last, count),) = store.rows(of_all.where(steps.c.trace_id == trace_id))
@@ -149,7 +148,7 @@ def last_step(store: Store, trace_id: str) -> tuple[int, int]:
 
 
 def job_of(store: Store, run: dict[str, Any]) -> dict[str, str] | None:
-    """Return the id and the name of a run's job; None where it has none, or none that was ever announced."""
+    """Return the id and the name of a run's job; None without a recorded job."""
     jobs = tables.jobs
     mine = (jobs.c.id == run["job_id"], jobs.c.team_id == run["team_id"])
     row = store.row(sa.select(jobs.c.id, jobs.c.name).where(*mine))
@@ -157,7 +156,7 @@ def job_of(store: Store, run: dict[str, Any]) -> dict[str, str] | None:
 
 
 def siblings(store: Store, run: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the runs that played the same task in the same job, in the order of their attempts, this one among them."""
+    """Return the runs of the same task in the same job, including this one, in the order of attempts."""
     if run["job_id"] is None or run["slug"] is None:
         return []
     runs = tables.runs
@@ -206,7 +205,7 @@ def neighbours(store: Store, run: dict[str, Any]) -> dict[str, str | None]:
 def group_rewards(
     store: Store, run: dict[str, Any]
 ) -> Sequence[tuple[str, float | None, str | None]]:
-    """Return `(trace, reward, failure as training sees it)` of every run of the group that a run is in; none where it is in none."""
+    """Return `(trace, reward, failure for training)` of every run in a run's group; empty without a group."""
     if run["job_id"] is None or run["group_id"] is None:
         return []
     runs = tables.runs
@@ -234,5 +233,5 @@ def _read(payload: bytes) -> Payload:
     try:
         found = orjson.loads(payload)
     except orjson.JSONDecodeError:
-        return {"error": "What is stored of this step is no JSON."}
+        return {"error": "The stored payload of this step is not JSON."}
     return found if isinstance(found, dict) else {"extra": {"not_understood": found}}

@@ -1,6 +1,6 @@
 """Trainer logprobs of single tokens of runs, alongside the sampler's.
 
-Of each run the newest training pass alone is kept: all that is on record of it was computed by the same weights.
+Only the newest training pass over a run is stored, so that all logprobs of a run are from the same weights.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _COLUMNS = ("logprobs", "model_id", "step", "checkpoint")
 
 @dataclass(frozen=True)
 class PassWeights:
-    """The weights that a training pass computed with."""
+    """Weights of a training pass."""
 
     model_id: str
     step: int
-    """Optimizer steps behind them."""
+    """Number of optimizer steps."""
     checkpoint: str | None
-    """None: those that the model began with."""
+    """None: the base weights."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,14 @@ class ComputedRun:
 
     trace_id: str
     turns: list[tuple[bytes, bytes]]
-    """The ids of a turn's output, and as many logprobs, both packed as `hud.trace.token_columns` does; NaN: not trained on."""
+    """Output ids of each turn and their logprobs, both packed by `hud.trace.token_columns`; NaN: not trained on."""
 
 
 def record_pass(
     store: Store, team: str, weights: PassWeights, computed: Sequence[ComputedRun]
 ) -> None:
-    """Keep what a pass computed of a team's runs, in one transaction; runs that are not on record are left out.
-
-    A turn belongs to the step that recorded the same output, in the order of the run.
+    """Store the logprobs of a pass over a team's runs, in one transaction; runs that are not recorded are skipped.
+    A turn is assigned to the step with the same recorded output, in the order of the run.
     """
     by_trace: dict[str, list[ComputedRun]] = defaultdict(list)
     for one in computed:
@@ -71,7 +70,7 @@ def record_pass(
 
 
 def logprobs_between(store: Store, trace_id: str, first: int, last: int) -> dict[int, list[float]]:
-    """Return the trainer's logprobs of the steps from `first` to `last`, by step; NaN where there is none."""
+    """Return the trainer's logprobs of the steps from `first` to `last`, by step; NaN for tokens without one."""
     table = tables.trainer_logprobs
     rows = store.rows(
         sa.select(table.c.step_id, table.c.logprobs).where(
@@ -84,7 +83,7 @@ def logprobs_between(store: Store, trace_id: str, first: int, last: int) -> dict
 def gaps_of(store: Store, trace_id: str) -> tuple[PassWeights, npt.NDArray[np.float64]] | None:
     """Return the weights of the newest pass over a run, and |trainer's - sampler's logprob| of every token with both.
 
-    None where no pass has used the run.
+    None if no pass has used the run.
     """
     table, samples = tables.trainer_logprobs, tables.samples
     same = sa.and_(samples.c.trace_id == table.c.trace_id, samples.c.step_id == table.c.step_id)
@@ -103,9 +102,9 @@ def gaps_of(store: Store, trace_id: str) -> tuple[PassWeights, npt.NDArray[np.fl
 
 def _gaps(computed: bytes, sampled: bytes) -> npt.NDArray[np.float64]:
     if len(computed) != len(sampled):
-        return np.zeros(0)  # Its sampler said nothing of its tokens.
+        return np.zeros(0)  # The sampler recorded no logprobs.
     mine, theirs = (np.frombuffer(one, "<f4").astype(np.float64) for one in (computed, sampled))
-    # Of two infinities there is no difference to take.
+    # The difference of two infinities is undefined.
     with np.errstate(invalid="ignore"):
         return np.abs(mine - theirs)
 
@@ -113,7 +112,7 @@ def _gaps(computed: bytes, sampled: bytes) -> npt.NDArray[np.float64]:
 def _known_outputs(
     connection: sa.Connection, team: str, traces: Sequence[str]
 ) -> dict[str, dict[bytes, list[int]]]:
-    """Return, for each of these traces that the team has samples of, the steps of each output, in order."""
+    """Return the steps of each output, in order, for each of these traces with samples of the team."""
     samples, runs = tables.samples, tables.runs
     rows: Any = connection.execute(
         sa.select(samples.c.trace_id, samples.c.step_id, samples.c.output)
@@ -128,7 +127,7 @@ def _known_outputs(
 
 
 def _placed(parts: Sequence[ComputedRun], outputs: dict[bytes, list[int]]) -> dict[int, bytes]:
-    """Return logprobs by the steps that recorded the same outputs, in their order."""
+    """Return logprobs by the steps with the same recorded outputs, in order."""
     found: dict[int, bytes] = {}
     for part in parts:
         last = -1
@@ -141,7 +140,7 @@ def _placed(parts: Sequence[ComputedRun], outputs: dict[bytes, list[int]]) -> di
 
 
 def _drop_older(connection: sa.Connection, weights: PassWeights, traces: Sequence[str]) -> None:
-    """Forget what other weights computed of these runs."""
+    """Delete the logprobs of these runs from other weights."""
     table = tables.trainer_logprobs
     others = sa.or_(
         table.c.model_id != weights.model_id,

@@ -1,4 +1,4 @@
-"""Tasksets that this server can play: their environments are built here, or lie beside the tasks on this machine."""
+"""Playable tasksets: their environments have a build on this server, or are files on this machine."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from hud.platform.store import Store
 from hud.platform.tasksets.versions import Tasksets
 
 MOST_TASKSETS = 100
-"""Offered to choose from, the one changed last first."""
+"""Maximum number of tasksets offered in a form, most recently changed first."""
 MOST_KEPT = 1_000
 
 _needs: dict[tuple[str, int], tuple[int, tuple[str, ...]]] = {}
-"""Number of rows and names of environments of a taskset's version, which never change."""
+"""Cache by taskset and version, which are immutable: number of rows, names of environments."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A taskset, and whether it can be played here."""
+    """A taskset, with the reason if this server cannot play it."""
 
     id: str
     name: str
     version: int
     tasks: int
     why_not: str | None = None
-    """None: it can."""
+    """None: the taskset can be played."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +39,27 @@ class Source:
     """Tasks for a process to play: rows of a taskset, or a file of this machine."""
 
     name: str
-    """Of the taskset, or the path of the file."""
+    """Name of the taskset, or path of the file."""
     taskset_id: str | None = None
     version: int | None = None
     rows: tuple[dict[str, Any], ...] = ()
 
 
 class Playable:
-    """The tasksets of one team, and what of them can be played."""
+    """Tasksets of one team that this server can play."""
 
     def __init__(self, store: Store, team: str) -> None:
         self.tasksets = Tasksets(store, team)
         self.environments = Environments(store, team)
 
     def choices(self) -> list[Choice]:
-        """Return the tasksets that were changed last, with why some cannot be played."""
+        """Return the most recently changed tasksets, with the reason for those that cannot be played."""
         found, _ = self.tasksets.page(None, MOST_TASKSETS, 0)
         problem_of = functools.cache(self._problem)
         return [self._choice(taskset, problem_of) for taskset in found]
 
     def source(self, reference: str, version: int | None = None) -> Source:
-        """Return a taskset's tasks. Raises `UsageError` where they cannot be played here."""
+        """Return a taskset's tasks. Raises `UsageError` if this server cannot play them."""
         exported = self.tasksets.export(reference, version)
         rows = exported["tasks"]
         if not rows:
@@ -71,7 +71,7 @@ class Playable:
         return Source(exported["name"], exported["id"], exported["version"], tuple(rows))
 
     def runnable(self, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
-        """Return how to start the newest builds that tasks need, by the names that the tasks give them."""
+        """Return the launch data of the newest builds for tasks, by the environments' names in the tasks."""
         names = dict.fromkeys(name for one in sources for name in environments_of(one.rows))
         return {name: self.environments.runnable(name).shown() for name in names}
 
@@ -97,7 +97,7 @@ class Playable:
 
 
 def file_source(path: str) -> Source:
-    """Return tasks of a file or folder of this machine. Raises `UsageError` where there is none."""
+    """Return the tasks of a file or folder on this machine. Raises `UsageError` if it does not exist."""
     place = Path(path.strip()).expanduser()
     if not path.strip() or not place.exists():
         raise UsageError(f"There is no file or folder {path.strip()!r} on this machine.")
@@ -105,7 +105,7 @@ def file_source(path: str) -> Source:
 
 
 def environments_of(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of the environments that rows of tasks need, their verifiers' among them."""
+    """Return the names of the environments in rows of tasks, including those of verifiers."""
     names: dict[str, None] = {}
     for row in rows:
         names[str(row.get("env") or "")] = None
@@ -116,7 +116,7 @@ def environments_of(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def refuse_shared(tasks: Source, held_out: Iterable[Source]) -> None:
-    """Raise `UsageError` where a task is to be trained on and held out: its score would say nothing."""
+    """Raise `UsageError` if a held-out task is also trained on: its score would not measure generalization."""
     trained = {_identity(row) for row in tasks.rows}
     for one in held_out:
         if tasks.taskset_id is None and one.taskset_id is None:
@@ -125,7 +125,7 @@ def refuse_shared(tasks: Source, held_out: Iterable[Source]) -> None:
             shared = any(_identity(row) in trained for row in one.rows)
         if shared:
             raise UsageError(
-                f"{one.name!r} holds tasks of {tasks.name!r}: what is held out must not be trained on."
+                f"{one.name!r} holds tasks of {tasks.name!r}: held-out tasks must not be trained on."
             )
 
 

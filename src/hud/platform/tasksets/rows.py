@@ -1,4 +1,4 @@
-"""Rows of tasksets, one by one: read in pages, checked against their environments, changed, removed."""
+"""Single rows of tasksets: paged reads, checks against their environments, changes, removal."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _Row = dict[str, Any]
 
 
 def checked(store: Store, team: str, tasks: Sequence[_Row]) -> list[_Row]:
-    """Return uploaded tasks as rows. Raises `UsageError`, a line for each problem, where their form is wrong or their
-    environment could not start them."""
+    """Return uploaded tasks as rows. Raises `UsageError`, with a line for each problem, for invalid tasks and for tasks that
+    their environment could not start."""
     problems = list(problems_of(tasks))
     if problems:
         raise UsageError("\n".join(problems))
@@ -40,7 +40,7 @@ def checked(store: Store, team: str, tasks: Sequence[_Row]) -> list[_Row]:
 
 
 class TasksetRows:
-    """The rows of one taskset of a team."""
+    """Rows of one taskset of a team."""
 
     def __init__(self, store: Store, team: str, reference: str) -> None:
         self.store = store
@@ -50,7 +50,7 @@ class TasksetRows:
         self._id = plain(self.taskset["id"])
 
     def slugs(self, search: str = "", version: int | None = None) -> list[str]:
-        """Return the names of the rows, in order; `search` is a part of one."""
+        """Return the names of the rows, in order; `search` is a substring of the name."""
         rows = tables.taskset_rows
         query = newest_rows(self._id, version).with_only_columns(rows.c.slug)
         if search:
@@ -58,7 +58,7 @@ class TasksetRows:
         return self.store.values(query)
 
     def named(self, slugs: Sequence[str], version: int | None = None) -> list[_Row]:
-        """Return the rows of these names, in the order of the names; each with the `version` that it came with."""
+        """Return the rows with these names, in the order of the names, each with the `version` that introduced it."""
         query = newest_rows(self._id, version).where(tables.taskset_rows.c.slug.in_(slugs))
         found = {
             row.slug: {**json.loads(row.row), "version": row.version}
@@ -67,14 +67,14 @@ class TasksetRows:
         return [found[slug] for slug in slugs if slug in found]
 
     def get(self, slug: str) -> _Row:
-        """Return one row as it is now. Raises `NotFoundError` where there is none."""
+        """Return the current version of a row. Raises `NotFoundError` for an unknown name."""
         found = self.named([slug])
         if not found:
             raise NotFoundError(f"Taskset {self.taskset['name']!r} has no task {slug!r}.")
         return found[0]
 
     def history(self, slug: str) -> list[_Row]:
-        """Return a row as it was in each version that changed it, newest first; `row` is None where it was removed."""
+        """Return the versions of a row, newest first; `row` is None in a version that removed it."""
         rows = tables.taskset_rows
         query = (
             sa.select(rows.c.version, rows.c.row, rows.c.created_at)
@@ -91,9 +91,9 @@ class TasksetRows:
         ]
 
     def versions(self, limit: int, offset: int, most: int = 8) -> tuple[list[_Row], int]:
-        """Return a page of what each version changed, newest first, and how many versions there are.
+        """Return a page of the changes of each version, newest first, and the number of versions.
 
-        `slugs` are the first `most` names of those that changed.
+        `slugs` are the first `most` names of changed rows.
         """
         rows = tables.taskset_rows
         mine = rows.c.taskset_id == self._id
@@ -136,10 +136,9 @@ class TasksetRows:
         return items, total
 
     def put(self, task: _Row, *, replaces: str | None, seen: int | None) -> _Row:
-        """Add a row, or put it in the place of the one named `replaces`, which may have another name.
-
-        `seen` is the version of the row that the change was made from: a `ConflictError` says that somebody else
-        changed it since. Returns the row. Raises `UsageError` as `checked` does.
+        """Add a row, or replace the row named `replaces`, which may have another name. Returns the row.
+        `seen` is the version of the row on which the change is based. Raises `ConflictError` if the row was changed
+        since, and `UsageError` as `checked` does.
         """
         row = checked(self.store, self.team, [task])[0]
         name = row["name"]
@@ -182,12 +181,12 @@ class TasksetRows:
         if old is None:
             raise NotFoundError(f"Taskset {self.taskset['name']!r} has no task {slug!r}.")
         if seen is not None and old.version != seen:
-            raise ConflictError(f"Task {slug!r} was changed meanwhile; look at it again.")
+            raise ConflictError(f"Task {slug!r} was changed in the meantime; reload it.")
         return old
 
 
 def _first_versions(connection: sa.Connection, identifier: str) -> dict[int, int]:
-    """Return how many rows each version brought that had never been there."""
+    """Return the number of new rows of each version."""
     rows = tables.taskset_rows
     first = (
         sa.select(rows.c.slug, sa.func.min(rows.c.version).label("version"))

@@ -1,6 +1,5 @@
-"""Tasksets: named rows of tasks, in versions. What was uploaded comes back as it was, byte for byte in JSON's sense.
-
-A row's history is kept: a version is what the newest rows were at that time. Uploading never removes a row.
+"""Tasksets: named rows of tasks, in versions. Uploaded rows are exported unchanged, as JSON values.
+Rows keep their history: a version is the set of the newest rows at that time. Uploading never removes a row.
 """
 
 from __future__ import annotations
@@ -20,6 +19,7 @@ from hud.platform.access.teams import Projects
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Query, Row
 from hud.trace import dashed, is_id, new_id, plain
+from hud.trace.json_values import is_text
 
 FIELDS = (
     "args",
@@ -29,19 +29,19 @@ FIELDS = (
     "runtime_config",
     "verifier",
 )
-"""Fields of a row that pass through untouched."""
+"""Fields of a row that are stored unchanged."""
 _Row = dict[str, Any]
 
 
 class Tasksets:
-    """The tasksets of one team."""
+    """Tasksets of one team."""
 
     def __init__(self, store: Store, team: str) -> None:
         self.store = store
         self.team = team
 
     def page(self, search: str | None, limit: int, offset: int) -> tuple[list[_Row], int]:
-        """Return a page of tasksets, the one changed last first, and how many there are."""
+        """Return a page of tasksets, most recently changed first, and their total number."""
         sets = tables.tasksets
         query = sa.select(sets).where(sets.c.team_id == self.team)
         if search:
@@ -52,7 +52,7 @@ class Tasksets:
         return [_shown(row) for row in rows], total
 
     def row_counts(self, identifiers: Sequence[str]) -> dict[str, int]:
-        """Return how many rows tasksets have now, by id."""
+        """Return the current number of rows of tasksets, by id."""
         rows = tables.taskset_rows
         last = (
             sa.select(rows.c.taskset_id, rows.c.slug, sa.func.max(rows.c.version).label("version"))
@@ -81,7 +81,7 @@ class Tasksets:
         raise NotFoundError(f"There is no taskset {reference!r}.")
 
     def create(self, name: str, project_id: str | None) -> _Row:
-        """Make an empty taskset. Raises `UsageError` for an empty name, `ConflictError` where it is taken."""
+        """Create an empty taskset. Raises `UsageError` for an invalid name, `ConflictError` if it is taken."""
         if not name.strip() or not is_text(name):
             raise UsageError(f"A taskset needs a name that is text, not {name!r}.")
         if project_id is not None:
@@ -105,7 +105,7 @@ class Tasksets:
         return self.find(str(row["id"]))
 
     def export(self, reference: str, version: int | None = None) -> _Row:
-        """Return a taskset with its rows, in order, as they are now or were in a version."""
+        """Return a taskset with its rows, in order; `version` None: the current one."""
         taskset = self.find(reference)
         rows = self.store.rows(newest_rows(plain(taskset["id"]), version))
         return {
@@ -116,7 +116,7 @@ class Tasksets:
         }
 
     def versions(self, reference: str) -> list[_Row]:
-        """Return what each version changed, newest first."""
+        """Return the changes of each version, newest first."""
         identifier = plain(self.find(reference)["id"])
         rows = tables.taskset_rows
         query = (
@@ -133,9 +133,8 @@ class Tasksets:
     def upload(
         self, name: str, rows: Sequence[_Row], *, taskset_id: str | None, project_id: str | None
     ) -> _Row:
-        """Add rows, and replace those whose slug is there with other content; makes the taskset where it is new.
-
-        Rows are as `row_of` makes them. Returns `{taskset_id, tasks_created, tasks_updated, version}`.
+        """Add rows, and replace rows with the same slug and other content; creates the taskset if necessary.
+        `rows` have the form of `row_of`. Returns `{taskset_id, tasks_created, tasks_updated, version}`.
         """
         taskset = self._open(name, taskset_id, project_id)
         identifier = plain(taskset["id"])
@@ -167,11 +166,11 @@ class Tasksets:
         try:
             return self.create(name, project_id)
         except ConflictError:
-            return self.find(name)  # Another upload was faster.
+            return self.find(name)  # A concurrent upload created it.
 
 
 def row_of(task: _Row) -> _Row:
-    """Return an uploaded task as it is exported: `env` a name, `task_id` called `scenario`, the rest untouched."""
+    """Return an uploaded task in the exported form: `env` is a name, `task_id` becomes `scenario`, the rest is unchanged."""
     env = task.get("env")
     name = env.get("name") if isinstance(env, dict) else env
     row = {
@@ -185,7 +184,7 @@ def row_of(task: _Row) -> _Row:
 
 
 def problems_of(tasks: Sequence[_Row]) -> Iterator[str]:
-    """Say what is wrong with uploaded tasks, a line each."""
+    """Yield the problems of uploaded tasks, one line each."""
     for number, task in enumerate(tasks, start=1):
         if not isinstance(task.get("name"), str) or not task["name"]:
             yield f"Task {number} has no name."
@@ -193,13 +192,13 @@ def problems_of(tasks: Sequence[_Row]) -> Iterator[str]:
         row = row_of(task)
         name = repr(row["name"])
         if not is_text(row["name"]):
-            yield f"The name {name} of task {number} is no text."
+            yield f"The name {name} of task {number} is not text."
         elif not isinstance(row["env"], str) or not row["env"]:
             yield f"Task {name} names no environment."
         elif not isinstance(row["scenario"], str) or not row["scenario"]:
             yield f"Task {name} has no task_id."
         elif not isinstance(row["args"], dict):
-            yield f"The args of task {name} are no object."
+            yield f"The args of task {name} are not an object."
         else:
             try:
                 _dumped(row).encode()
@@ -209,15 +208,6 @@ def problems_of(tasks: Sequence[_Row]) -> Iterator[str]:
     for slug, count in counts.items():
         if count > 1 and slug:
             yield f"{count} tasks are called {slug!r}; names must be unique."
-
-
-def is_text(text: str) -> bool:
-    """True for text that every database keeps as it is."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
 
 
 def newest_rows(taskset_id: str, version: int | None = None) -> Query:
@@ -238,7 +228,7 @@ def newest_rows(taskset_id: str, version: int | None = None) -> Query:
 
 
 def locked_version(connection: sa.Connection, taskset_id: str) -> int:
-    """Return a taskset's version, locked to the end of the transaction: changes follow one another."""
+    """Return a taskset's version, locked until the end of the transaction to serialize changes."""
     sets = tables.tasksets
     query = sa.select(sets.c.version).where(sets.c.id == taskset_id).with_for_update()
     return int(connection.execute(query).scalar_one())
@@ -269,12 +259,12 @@ def write_version(
 
 
 def _differs(old: Row | None, row: _Row) -> bool:
-    # As text: for Python, 1, 1.0 and True are equal, and for those who compare what they sent they are not.
+    # Compared as text: 1, 1.0 and True are equal in Python, but differ as JSON.
     return old is None or _dumped(json.loads(old.row), sort=True) != _dumped(row, sort=True)
 
 
 def _dumped(row: _Row, *, sort: bool = False) -> str:
-    """Return a row as JSON. Not by orjson: it knows no integers beyond 64 bits, and makes NaN null."""
+    """Return a row as JSON. Not by orjson, which has no integers beyond 64 bits and writes NaN as null."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=sort)
 
 

@@ -1,4 +1,4 @@
-"""Gradient accumulation between two steps: inputs resolved, counts for the checkpoint, logprobs for the runs."""
+"""Gradient accumulation between two steps: resolving inputs, counting them for the checkpoint, recording logprobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from hud.errors import HudError, UsageError
 from hud.learning.datums import Datum, Floats, payload_of
-from hud.learning.groups import failure_of
+from hud.learning.failed_runs import failure_of
 from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
 from hud.platform.store import Store, records
 from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class Accumulated:
-    """Inputs of the gradient since the last step."""
+    """Counts of the inputs in the gradient since the last step."""
 
     metrics: list[dict[str, float]] = field(default_factory=list)
     traces: int = 0
@@ -44,11 +44,11 @@ class Accumulated:
         self.datums += len(datums)
         self.tokens += sum(datum.length for datum in datums)
         self.loss_fn = loss_fn
-        # A trajectory may be several datums.
+        # A trajectory may have several datums.
         self._trained += {datum.traj_idx: datum.reward for datum in datums}.values()
 
     def extend(self, other: Accumulated) -> None:
-        """Count what went into another step, too."""
+        """Add the counts of another step."""
         self.metrics += other.metrics
         self.traces += other.traces
         self.datums += other.datums
@@ -63,12 +63,12 @@ class Accumulated:
 
     @property
     def mean_reward(self) -> float | None:
-        """Mean over the measured runs of the batches, with or without signal; None where there were none."""
+        """Mean reward over the measured runs of the batches, with or without signal; None without such runs."""
         return _mean(self._rewards)
 
     @property
     def trained_reward(self) -> float | None:
-        """Mean over the runs that the gradient is of; None where there were none."""
+        """Mean reward over the runs in the gradient; None without such runs."""
         return _mean(self._trained)
 
 
@@ -77,7 +77,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def as_tensors(datum: Datum, logprobs: Floats) -> DatumTensors:
-    """Return a datum as a custom loss sees it; `logprobs` are the current policy's."""
+    """Return a datum as the input of a custom loss; `logprobs` are the current policy's."""
     return DatumTensors(
         reward=datum.reward,
         traj_idx=datum.traj_idx,
@@ -91,7 +91,7 @@ def as_tensors(datum: Datum, logprobs: Floats) -> DatumTensors:
 def computed_runs(
     payloads: Sequence[TrajectoryPayload], datums: Sequence[Datum], logprobs: Sequence[Floats]
 ) -> list[ComputedRun]:
-    """Return what a pass computed of runs with a trace id; `logprobs` has (T,) for each datum."""
+    """Return the logprobs that a pass computed for runs with a trace id; `logprobs` has (T,) for each datum."""
     found: dict[int, dict[int, tuple[bytes, bytes]]] = {}
     for datum, row in zip(datums, logprobs, strict=True):
         payload = payloads[datum.traj_idx]
@@ -120,7 +120,7 @@ def record_computed(
     datums: Sequence[Datum],
     logprobs: Sequence[Floats],
 ) -> None:
-    """Write a pass's logprobs to the recorded runs; an error is logged, for training does not need them."""
+    """Write a pass's logprobs to the recorded runs. Errors are logged, not raised: training does not need the record."""
     try:
         record_pass(store, team, weights, computed_runs(payloads, datums, logprobs))
     except HudError as error:
@@ -130,9 +130,8 @@ def record_computed(
 def resolve_inputs(
     store: Store, team: str, inputs: Sequence[TrainInput], *, supervised: bool = False
 ) -> list[TrajectoryPayload]:
-    """Return inputs as they are trained on, each with its group, where its run has one.
-
-    Raises `UsageError` for a trace whose tokens are others on record.
+    """Return the trajectories to train on, each with its group if its run has one.
+    Raises `UsageError` for a trace whose recorded tokens differ from those of its run.
     """
     known = [
         (trace_id_of(one.trace_id), one)
@@ -155,7 +154,7 @@ def resolve_inputs(
             filled["samples"] = samples.get(trace_id_of(one.trace_id), [])
             if samples_checksum(filled["samples"]) != one.recorded:
                 raise UsageError(
-                    f"The tokens of trace {one.trace_id!r} are others on record than in its run: the run was changed after it "
+                    f"The recorded tokens of trace {one.trace_id!r} differ from its run's: the run was changed after it "
                     "ended, or an event of it was damaged. To learn from the run as it is, send "
                     "hud.train.payload_of(run.trace, run.reward)."
                 )
@@ -164,7 +163,7 @@ def resolve_inputs(
 
 
 def _recorded(store: Store, team: str, reference: str, supervised: bool) -> TrajectoryPayload:
-    """Return a recorded run as it is trained on."""
+    """Return the trajectory of a recorded run."""
     run = records.find_run(store, team, reference)
     if run["status"] in ("running", "queued") and not supervised:
         raise UsageError(
@@ -185,7 +184,7 @@ def _recorded(store: Store, team: str, reference: str, supervised: bool) -> Traj
         payload = payload_of(trace, reward, group_id=group, failure=failure)
     if payload is None:
         raise UsageError(
-            f"Trace {reference!r} holds no token ids: no policy of this platform sampled it, or its agent did not ask for "
+            f"Trace {reference!r} holds no token ids: no policy of this platform sampled it, or its agent did not request "
             'them (completion_kwargs={"extra_body": {"return_token_ids": true}}). Learn from it by warm_up (hud train '
             "--from-job), which makes ids of its text."
         )

@@ -1,4 +1,4 @@
-"""`Launching`: a training run, its resumption or an evaluation, launched from the dashboard as a person chose it."""
+"""`Launching`: launches of training runs and evaluations from the dashboard's forms, and resumed runs."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Launching:
 
     launches: Launches
     registry: Registry
-    """The registry as the caller's team sees it."""
+    """Registry limited to the models of the caller's team."""
     engine: Callable[[], TokenEngine]
     """Called to move a head: constructing the engine loads torch."""
     who: Identity
     own_machine: bool
-    """True: tasks of files may be chosen, too."""
+    """True: tasks may also come from files of this machine."""
 
     @property
     def runs(self) -> TrainingRuns:
-        """The training runs of the caller's team."""
+        """Training runs of the caller's team."""
         return TrainingRuns(self.registry.store, self.who.team_id)
 
     @property
     def playable(self) -> Playable:
-        """The tasksets of the caller's team."""
+        """Playable tasksets of the caller's team."""
         return Playable(self.registry.store, self.who.team_id)
 
     def of_team(self) -> list[Launch]:
@@ -62,9 +62,8 @@ class Launching:
         tasks: Source,
         held_out: Sequence[Source],
     ) -> Launch:
-        """Begin a run at a checkpoint (an id, a name, `head` or `base`), to which the head is moved.
-
-        Raises `UsageError` where the choice cannot be trained, `ConflictError` while the model is trained.
+        """Move the head to a checkpoint (an id, a name, `head` or `base`) and start a training run from there.
+        Raises `UsageError` for invalid settings, `ConflictError` while the model is trained.
         """
         refuse_shared(tasks, held_out)
         if config.reasoning_effort is not None:
@@ -79,9 +78,8 @@ class Launching:
         return self.launches.launch(self.who, "training", model, tasks.name, work)
 
     async def resume_training(self, run: dict[str, Any], *, override_guard: bool = False) -> Launch:
-        """Continue a run where it stopped. Raises `ConflictError` with the reason where it cannot be continued.
-
-        `override_guard` continues one that the guard paused.
+        """Resume a run. Raises `ConflictError` with the reason if it cannot be resumed.
+        `override_guard` resumes a run that the guard paused.
         """
         problem = await asyncio.to_thread(self.why_not_resumed, run)
         if problem is not None:
@@ -104,14 +102,14 @@ class Launching:
         return launch
 
     def why_not_resumed(self, run: dict[str, Any]) -> str | None:
-        """Return the reason why a run cannot be continued from here; None: it can."""
+        """Return the reason why the dashboard cannot resume a run; None: it can."""
         if run["status"] == "finished":
             return "It is finished."
         if self.launches.training(run["model_id"]) is not None:
             return "Its model is being trained."
         launched = run["state"].get("launched")
         if launched is None:
-            return "It was begun by hud train: give the same command again where it was given."
+            return "It was started by hud train: run the same command again on the same machine."
         if run["status"] == "running" and not is_gone(str(launched["by"])):
             mine = self.of_run(run["id"])
             if mine is None or not mine.over:
@@ -123,11 +121,11 @@ class Launching:
             and one["state"].get("fingerprint") == run["state"].get("fingerprint")
         ]
         if same and same[0]["id"] != run["id"]:
-            return "A newer run of the same settings is unfinished; go on with that one."
+            return "A newer run with the same settings is unfinished; resume that one."
         return self._off_its_path(run)
 
     def _off_its_path(self, run: dict[str, Any]) -> str | None:
-        """Return a sentence where the head was moved away from a run's checkpoints."""
+        """Return an error sentence if the head is not one of a run's checkpoints, else None."""
         model = self.registry.model(run["model_id"])
         head = model.head_checkpoint_id
         if head == run["state"].get("start"):
@@ -139,27 +137,26 @@ class Launching:
         }
         if head in made:
             return None
-        return "The head was moved away from its checkpoints; make one of them the head to go on with it."
+        return "The head was moved away from its checkpoints; make one of them the head to resume the run."
 
     def begin_evaluation(
         self, model: ModelRecord, checkpoints: Sequence[str], tasks: Source, config: TrainConfig
     ) -> Launch:
-        """Play tasks with checkpoints of a model, each in a job of its own. Call on the event loop."""
+        """Start an evaluation: tasks played with checkpoints of a model, one job for each. Call on the event loop."""
         work = {**self._work(config, tasks, []), "checkpoints": list(checkpoints)}
         return self.launches.launch(self.who, "evaluation", model, tasks.name, work)
 
     def refuse_trained(self, model: ModelRecord) -> None:
-        """Raise `ConflictError` while a run trains the model: its head is not to be moved then."""
+        """Raise `ConflictError` while a run trains the model: its head must not be moved then."""
         if self.launches.training(model.id) is not None:
             raise ConflictError(
-                f"A run trains {model.slug!r} now, and moves its head at every step. Stop it first, or fork the model."
+                f"A run is training {model.slug!r} and moves its head at every step. Stop it first, or fork the model."
             )
         self.registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
 
     def source(self, taskset: str, path: str = "") -> Source:
-        """Return the tasks that a form names: a taskset or, on one's own machine, a file or folder.
-
-        Raises `UsageError` where none is named, and for a path elsewhere.
+        """Return the tasks of a form: a taskset or, on the user's own machine, a file or folder.
+        Raises `UsageError` without tasks, and for a path on another machine.
         """
         if path.strip():
             if not self.own_machine:

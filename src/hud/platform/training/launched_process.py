@@ -1,8 +1,8 @@
-"""`python -m hud.platform.training.launched_process`: a training run or an evaluation that was launched from the dashboard.
+"""`python -m hud.platform.training.launched_process`: a training run or evaluation launched by the dashboard.
 
-The server that starts it writes one JSON object to its standard input, then a line for each request to stop; the end of
-the input is one, too, so that nothing goes on when the server is gone. On its standard output it tells how it goes, a
-JSON object a line. It asks the platform that its environment variables name, as `hud train` does.
+Protocol: the server writes one JSON object to standard input, then a line for each request to stop. The end of the
+input is a request to stop as well, so that no process outlives its server. The process writes its progress to
+standard output, one JSON object a line. Like `hud train`, it uses the platform of its environment variables.
 """
 
 from __future__ import annotations
@@ -21,56 +21,57 @@ import orjson
 
 from hud import settings
 from hud.errors import HudError
-from hud.eval import StopSignal, Taskset
+from hud.eval import HostedRuntime, StopSignal, Taskset
 from hud.eval.tasksets.synchronization import task_of
 from hud.train.monitoring.progress import Phase, Reporter, Score
+from hud.train.rollouts.runtimes import POLL_SECONDS
 
-TOLD_SECONDS = 0.4
-"""Between two words about how many rollouts have been played."""
+PROGRESS_SECONDS = 0.4
+"""Minimum interval between two progress events of a phase, in seconds."""
 
 
-class Teller(Reporter):
-    """Sends the progress to the server, one line an event."""
+class ProgressWriter(Reporter):
+    """Writes progress events to the server, one JSON object a line."""
 
     def __init__(self, descriptor: int) -> None:
         self._out = descriptor
         self._phase: dict[str, Any] = {}
-        self._told = 0.0
+        self._reported = 0.0
 
-    def tell(self, event: str, **values: Any) -> None:
+    def write(self, event: str, **values: Any) -> None:
         """Write one line."""
         line = memoryview(orjson.dumps({"event": event, **values}) + b"\n")
         try:
             while line:
                 line = line[os.write(self._out, line) :]
         except BrokenPipeError:
-            pass  # The server is gone; the input has ended as well, and everything stops in order.
+            pass  # The server has exited: standard input has ended as well, which requests a stop.
 
     def started(self, run_id: str, first_step: int, steps: int) -> None:
-        self.tell("run", run_id=run_id, step=first_step, steps=steps)
+        self.write("run", run_id=run_id, step=first_step, steps=steps)
 
     def phase(self, phase: Phase, step: int, total: int) -> None:
         self._phase = {"phase": phase, "step": step, "total": total, "done": 0}
-        self.tell("phase", **self._phase)
+        self.write("phase", **self._phase)
 
     def run_ended(self, reward: float | None) -> None:
         self._phase["done"] = self._phase.get("done", 0) + 1
-        if time.monotonic() - self._told > TOLD_SECONDS:
-            self._told = time.monotonic()
-            self.tell("phase", **self._phase)
+        if time.monotonic() - self._reported > PROGRESS_SECONDS:
+            self._reported = time.monotonic()
+            self.write("phase", **self._phase)
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
-        self.tell("step", step=step)
+        self.write("step", step=step)
 
     def scored(self, score: Score) -> None:
-        self.tell("scored", step=score.step)
+        self.write("scored", step=score.step)
 
     def note(self, text: str) -> None:
-        self.tell("note", text=text)
+        self.write("note", text=text)
 
 
-async def train_launched(work: dict[str, Any], teller: Teller, stop: StopSignal) -> None:
-    """Train as `work` says: a configuration, tasks, and perhaps tasks that are held out."""
+async def train_launched(work: dict[str, Any], progress: ProgressWriter, stop: StopSignal) -> None:
+    """Train with the configuration, tasks and held-out tasks of `work`."""
     from hud.train.config import TrainConfig
     from hud.train.loop import train
 
@@ -80,18 +81,20 @@ async def train_launched(work: dict[str, Any], teller: Teller, stop: StopSignal)
             tasks=_tasks(work["tasks"]),
             held_out=[_tasks(one) for one in work["held_out"]],
             runtime=provider,
-            reporter=teller,
+            reporter=progress,
             stop=stop,
             fresh=work["fresh"],
             override_guard=work["override_guard"],
         )
     if report.paused is not None:
-        teller.note(report.paused.sentence)
-    teller.tell("ended", stopped=not report.finished)
+        progress.note(report.paused.sentence)
+    progress.write("ended", stopped=not report.finished)
 
 
-async def evaluate_launched(work: dict[str, Any], teller: Teller, stop: StopSignal) -> None:
-    """Play the same tasks, on the same seeds, with each checkpoint that `work` names."""
+async def evaluate_launched(
+    work: dict[str, Any], progress: ProgressWriter, stop: StopSignal
+) -> None:
+    """Play the same tasks, on the same seeds, with each checkpoint in `work`."""
     from hud.train.config import TrainConfig
     from hud.train.monitoring.scoring import play
 
@@ -102,22 +105,26 @@ async def evaluate_launched(work: dict[str, Any], teller: Teller, stop: StopSign
         for checkpoint in work["checkpoints"]:
             if stop.stopping:
                 break
-            teller.phase("held-out", 0, total)
+            progress.phase("held-out", 0, total)
             await play(
                 config,
                 checkpoint,
                 tasks,
                 runtime=provider,
-                reporter=teller,
+                reporter=progress,
                 stop=stop,
-                began=lambda job: teller.tell("job", job_id=job.id),
+                began=lambda job: progress.write("job", job_id=job.id),
             )
-    teller.tell("ended", stopped=stop.stopping)
+    progress.write("ended", stopped=stop.stopping)
 
 
 @asynccontextmanager
 async def _environments(work: dict[str, Any]) -> AsyncIterator[Any]:
-    """Yield the provider of the builds that tasks live in, kept warm; None for tasks of a file, which bring theirs along."""
+    """Yield a provider that keeps the tasks' builds warm, or the platform's fleet; None for tasks of a file, which declare their
+    environments."""
+    if work["config"].get("runtime") == "hosted":
+        yield HostedRuntime(poll_interval=POLL_SECONDS)
+        return
     if not work["environments"]:
         yield None
         return
@@ -137,44 +144,44 @@ def _tasks(given: dict[str, Any]) -> Taskset:
     return Taskset(given["name"], rows, taskset_id=given["taskset_id"])
 
 
-async def _work(work: dict[str, Any], teller: Teller) -> None:
+async def _work(work: dict[str, Any], progress: ProgressWriter) -> None:
     stop = StopSignal()
     loop = asyncio.get_running_loop()
-    # Not one of the loop's own threads: those are waited for at its end, and this one never ends by itself.
+    # A daemon thread, not one of the event loop's executor: asyncio.run joins those, and this one blocks on stdin.
     Thread(target=_follow_stdin, args=(loop, stop), daemon=True).start()
     doing = train_launched if work["kind"] == "training" else evaluate_launched
     try:
-        await doing(work, teller, stop)
+        await doing(work, progress, stop)
     except HudError as error:
-        teller.tell("failed", sentence=str(error))
+        progress.write("failed", sentence=str(error))
 
 
 def _follow_stdin(loop: asyncio.AbstractEventLoop, stop: StopSignal) -> None:
-    """Hear requests to stop: one for each line, and one for the end."""
+    """Request a stop for each line of standard input and for its end."""
     while True:
         line = sys.stdin.buffer.readline()
-        with suppress(RuntimeError):  # The work is over.
+        with suppress(RuntimeError):  # The event loop is closed.
             loop.call_soon_threadsafe(stop.request)
         if not line:
             return
 
 
 def main() -> None:
-    """Do what standard input says."""
+    """Run the work described on standard input."""
     from hud.client import disconnect
 
-    # Environments of the tasks may print: what the server reads is ours alone.
-    teller = Teller(os.dup(1))
+    # Environments may print to standard output: progress goes to a copy of it, and file descriptor 1 to stderr.
+    progress = ProgressWriter(os.dup(1))
     os.dup2(2, 1)
     work = orjson.loads(sys.stdin.buffer.readline())
     status = 0
     try:
-        asyncio.run(_work(work, teller))
+        asyncio.run(_work(work, progress))
         disconnect(settings.load().home)
     except Exception as error:
-        teller.tell("failed", sentence=f"{type(error).__name__}: {error}")
+        progress.write("failed", sentence=f"{type(error).__name__}: {error}")
         status = 1
-    os._exit(status)  # Environments may have left threads behind.
+    os._exit(status)  # Threads of environments may still be running.
 
 
 if __name__ == "__main__":

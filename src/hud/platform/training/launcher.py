@@ -1,8 +1,8 @@
-"""Training runs and evaluations that are launched from the dashboard: each a process of this server's.
+"""Launcher of training runs and evaluations from the dashboard: each is a child process of this server.
 
-A page may be closed; the process goes on. When the server stops, its processes are asked to stop first: a training run
-ends after what is in flight and can be resumed. What was measured is in the store; what is here is only how the
-processes are doing. A run whose server died is marked when the next one begins.
+Processes do not depend on open pages. On shutdown the server requests every process to stop: a training run finishes
+work in flight and can be resumed. Measurements are in the store; this module holds only the state of processes.
+On its next start, the server marks runs of a crashed server as interrupted.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, plain
 
 MOST_OF_TEAM = 2
-"""Processes of one team at a time. Each plays many rollouts at once."""
+"""Maximum number of concurrent processes of one team. Each plays many rollouts concurrently."""
 MOST = 8
-"""Of all teams together."""
+"""Maximum number of concurrent processes of all teams."""
 MOST_KEPT = 100
-"""Ended ones that are remembered."""
+"""Ended launches that stay listed."""
 STOP_SECONDS = 15.0
-"""Seconds that processes have to finish work in flight when the server stops."""
+"""Seconds for processes to finish work in flight when the server stops."""
 PASS_SECONDS = 30 * 86_400.0
 LONGEST_LINE = 1 << 20
 
@@ -47,7 +47,7 @@ _SCOPES: dict[Kind, Scope] = {"training": "train", "evaluation": "run"}
 
 @dataclass(eq=False)
 class Launch:
-    """One process that was launched, and how it is doing."""
+    """A launched process and its state."""
 
     id: str
     team: str
@@ -59,27 +59,27 @@ class Launch:
     """Arguments of the launched process."""
     created_at: datetime
     status: str = "starting"
-    """starting, running, stopping; then finished, stopped, interrupted or failed."""
+    """`starting`, `running` or `stopping`; at the end `finished`, `stopped`, `interrupted` or `failed`."""
     sentence: str | None = None
-    """Reason of its failure, or its last message."""
+    """Reason of the failure, or the last message of the process."""
     run_id: str | None = None
-    """Of the training run, once it is open."""
+    """Id of the training run; None before it has started."""
     jobs: list[str] = field(default_factory=list)
     phase: dict[str, Any] = field(default_factory=dict)
-    """`{phase, step, total, done}` of the rollouts that are being played."""
+    """Progress of the rollouts in flight: `{phase, step, total, done}`."""
     revision: int = 0
-    """Grows with everything that is heard."""
+    """Incremented with every event of the process."""
     process: asyncio.subprocess.Process | None = field(default=None, repr=False)
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
     def over(self) -> bool:
-        """True once its process has ended and what it left is settled."""
+        """True after the process has ended and its result is recorded."""
         return self.status in ("finished", "stopped", "interrupted", "failed")
 
 
 class Launches:
-    """The processes that one server has launched."""
+    """Launched processes of one server."""
 
     def __init__(
         self, config: PlatformConfig, store: Store, passes: Passes, stopping: asyncio.Event
@@ -94,9 +94,8 @@ class Launches:
     def launch(
         self, who: Identity, kind: Kind, model: ModelRecord, tasks: str, work: dict[str, Any]
     ) -> Launch:
-        """Start a process that does `work` with a model, on `tasks` by their name. Call on the event loop.
-
-        Raises `ConflictError` where one trains the model already, `OverloadedError` where there are too many.
+        """Start a process that runs `work` with a model; `tasks` is the display name. Call on the event loop.
+        Raises `ConflictError` if a process trains the model already, `OverloadedError` beyond the maximum of processes.
         """
         self._check_room(who, kind, model)
         made = Launch(
@@ -115,14 +114,14 @@ class Launches:
         return made
 
     def find(self, team: str, launch_id: str) -> Launch:
-        """Return a launch of a team. Raises `NotFoundError` for one that is not there."""
+        """Return a launch of a team. Raises `NotFoundError` for an unknown id."""
         found = self._known.get(plain(launch_id))
         if found is None or found.team != team:
             raise NotFoundError("Nothing of that id was launched since this server started.")
         return found
 
     def of_team(self, team: str) -> list[Launch]:
-        """Return what a team has launched, newest first."""
+        """Return the launches of a team, newest first."""
         return [one for one in reversed(self._known.values()) if one.team == team]
 
     def of_run(self, team: str, run_id: str) -> Launch | None:
@@ -130,14 +129,14 @@ class Launches:
         return next((one for one in self.of_team(team) if one.run_id == run_id), None)
 
     def training(self, model_id: str) -> Launch | None:
-        """Return the process that trains a model."""
+        """Return the launch that trains a model, if there is one."""
         for one in self._known.values():
             if one.model_id == model_id and one.kind == "training" and not one.over:
                 return one
         return None
 
     def stop(self, launch: Launch) -> None:
-        """Ask once to end after what is in flight; ask again to cancel that, too."""
+        """Request a stop after the work in flight; a second call cancels that work as well."""
         if launch.over or launch.process is None or launch.process.stdin is None:
             return
         launch.status = "stopping"
@@ -146,8 +145,8 @@ class Launches:
             launch.process.stdin.write(b"stop\n")
 
     async def work(self) -> None:
-        """Mark what an earlier server left; at the platform's stop, stop everything in order."""
-        lost = "The server ended while it ran. Resume it: it goes on from its last checkpoint."
+        """Mark runs of a crashed server as interrupted; on shutdown, stop every process."""
+        lost = "The server ended during this run. Resume it: it continues from its last checkpoint."
         await asyncio.to_thread(TrainingRuns.mark_lost, self.store, lost)
         await self.stopping.wait()
         open_ones = [one for one in self._known.values() if not one.over]
@@ -185,7 +184,7 @@ class Launches:
             del self._known[identifier]
 
     def _variables(self, who: Identity, kind: Kind) -> dict[str, str]:
-        """Return what the process sees: where the platform is, and a pass to act for who launched it."""
+        """Return the environment variables of the process: the platform's address, and a pass of the launching user."""
         config = self.config
         named = {"HUD_HOME": str(config.home)}
         if config.database is not None:
@@ -208,7 +207,7 @@ class Launches:
                 "-m",
                 "hud.platform.training.launched_process",
                 env=variables,
-                stdin=asyncio.subprocess.PIPE,  # It stops when this process is gone, however that ends.
+                stdin=asyncio.subprocess.PIPE,  # Closed when this process ends, even by SIGKILL: a request to stop.
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 limit=LONGEST_LINE,
@@ -219,7 +218,7 @@ class Launches:
             return
         words = bytearray()
         try:
-            listening = asyncio.create_task(self._listen(launch, process))
+            listening = asyncio.create_task(self._follow(launch, process))
             reading = asyncio.create_task(_keep_tail(process, words))
             with contextlib.suppress(OSError):
                 assert process.stdin is not None
@@ -227,7 +226,7 @@ class Launches:
                 await process.stdin.drain()
             ended = await listening
             status = await process.wait()
-            # What it left behind may hold its output open.
+            # Child processes that outlive it may hold its output open.
             _end(process)
             await asyncio.wait({reading}, timeout=2.0)
             reading.cancel()
@@ -235,38 +234,38 @@ class Launches:
             _end(process)
         if ended is None:
             said = told_exit(status, words.decode("utf-8", "replace"))
-            ended = "failed", f"It broke off: {said}."
+            ended = "failed", f"It ended unexpectedly: {said}."
         await self._settle(launch, *ended)
 
-    async def _listen(
+    async def _follow(
         self, launch: Launch, process: asyncio.subprocess.Process
     ) -> tuple[str, str | None] | None:
-        """Hear what the process tells; return how it ended, where it says so."""
+        """Read the events of a process; return its final status and sentence, None without a final event."""
         assert process.stdout is not None
         ended: tuple[str, str | None] | None = None
         async for line in process.stdout:
-            heard = orjson.loads(line)
+            event = orjson.loads(line)
             launch.revision += 1
             if launch.status == "starting":
                 launch.status = "running"
-            match heard["event"]:
+            match event["event"]:
                 case "run":
-                    launch.run_id = heard["run_id"]
+                    launch.run_id = event["run_id"]
                     await self._record(launch, "running", {"error": None, **self._marks(launch)})
                 case "job":
-                    launch.jobs.append(heard["job_id"])
+                    launch.jobs.append(event["job_id"])
                 case "phase":
-                    launch.phase = {name: heard[name] for name in heard if name != "event"}
+                    launch.phase = {name: event[name] for name in event if name != "event"}
                 case "note":
-                    launch.sentence = heard["text"]
+                    launch.sentence = event["text"]
                 case "ended":
-                    ended = "stopped" if heard["stopped"] else "finished", None
+                    ended = "stopped" if event["stopped"] else "finished", None
                 case "failed":
-                    ended = "failed", heard["sentence"]
+                    ended = "failed", event["sentence"]
         return ended
 
     def _marks(self, launch: Launch) -> dict[str, Any]:
-        """Return what is kept with the run: who watches it, and what resuming it takes."""
+        """Return the state stored with a run: the server that launched it, and its tasks, which resuming needs."""
         work = launch.work
         named = ("name", "taskset_id", "version")
         sources = {
@@ -280,7 +279,7 @@ class Launches:
         if stopped_by_server:
             status, sentence = (
                 "interrupted",
-                "The server was stopped while it ran. Resume it: it goes on from its last checkpoint.",
+                "The server was stopped during this run. Resume it: it continues from its last checkpoint.",
             )
         launch.sentence = sentence or launch.sentence
         launch.work, launch.process, launch.phase = {}, None, {}
@@ -303,7 +302,7 @@ async def _keep_tail(process: asyncio.subprocess.Process, words: bytearray) -> N
 
 
 def _end(process: asyncio.subprocess.Process | None) -> None:
-    """End a process and everything that it started."""
+    """Kill a process and its child processes."""
     if process is not None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

@@ -1,8 +1,6 @@
-"""Training sessions: one model, one process, gradients that accumulate until a step applies them.
-
-A session trains the very weights that serve (`policies`). All of its work runs on one thread of its own, in the
-order in which it was asked for. Its state is what the head's checkpoint holds and what was accumulated since;
-losing it loses no more than that.
+"""Training sessions: one for each model, in one process; gradients accumulate until an optimizer step.
+A session trains the weights that serve (`policies`). Its work runs on its own thread, in the order of the requests.
+Its state is the head's checkpoint and the gradient accumulated since; a crash loses only that gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ T = TypeVar("T")
 
 
 class Sessions:
-    """The training sessions that are open in this process."""
+    """Open training sessions of this process."""
 
     def __init__(self, registry: Registry, policies: Policies) -> None:
         self.registry = registry
@@ -36,7 +34,7 @@ class Sessions:
         self._threads: dict[str, ThreadPoolExecutor] = {}
 
     async def open(self, model: ModelRecord) -> Session:
-        """Return a model's session; opening one takes the lease and loads the head.
+        """Return a model's session. Opening one takes the lease and loads the head.
 
         Raises `ConflictError` while another process trains the model.
         """
@@ -48,31 +46,28 @@ class Sessions:
     async def set_head(
         self, model: ModelRecord, checkpoint_id: str | None, client: Contributor
     ) -> None:
-        """Move a model's head; an open session goes on from there, without what it had accumulated."""
+        """Move a model's head; an open session continues from there and drops its accumulated gradient."""
         self.registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
         await self._on_thread(model.id, lambda: self._move(model, checkpoint_id, client))
 
     async def hold(self, model_id: str, client: Contributor) -> HeldSession:
-        """Take a sign of life of the training run that a session belongs to; returns whether that is `client`.
-
-        Waits for no pass.
+        """Record a heartbeat of the training run that owns a session; returns whether `client` is the owner.
+        Does not wait for a running pass.
         """
         session = self._open.get(model_id)
         return HeldSession(held=session is not None and session.lease.is_held_by(client))
 
     async def discard(self, model: ModelRecord, client: Contributor) -> DiscardResult:
-        """Throw away what is accumulated for a model, by any client; returns what it was, None where there is nothing.
-
-        Raises `ConflictError` while another process, which has it in its memory, trains the model.
+        """Discard the accumulated gradient of a model, of any client; returns its description, None without a gradient.
+        Raises `ConflictError` while another process trains the model: the gradient is in that process's memory.
         """
         self.registry.leases.refuse_if_held(model.id, model.slug, "cleared of a gradient")
         session = self._open.get(model.id)
         return DiscardResult(discarded=await session.discard(client) if session else None)
 
     async def close(self, model_id: str, owner: Contributor | None = None) -> None:
-        """Give a model's lease back and drop what was accumulated; the policy goes on serving.
-
-        With `owner`, only a session that is this client's own is closed.
+        """Release a model's lease and drop its accumulated gradient; the policy continues to serve.
+        With `owner`, only a session owned by this client is closed.
         """
         session = self._open.get(model_id)
         if session is not None and owner in (None, session.lease.holder):
@@ -80,18 +75,18 @@ class Sessions:
             await self._on_thread(model_id, session.close)
 
     async def suspend(self) -> None:
-        """Leave every model to the next process: what can be saved is, and leases are free."""
+        """Save unsaved steps of every session and release the leases, for the next process."""
         sessions, self._open = self._open, {}
         await asyncio.gather(*(self._on_thread(key, one.suspend) for key, one in sessions.items()))
 
     def close_all(self) -> None:
-        """Close every session from outside the event loop: the process goes on without this platform."""
+        """Close every session from outside the event loop: the process continues without this platform."""
         sessions, self._open = self._open, {}
         for waiting in [self._thread(key).submit(one.close) for key, one in sessions.items()]:
             waiting.result()
 
     async def forget(self, model_id: str) -> None:
-        """Drop everything that is loaded of a model."""
+        """Close a model's session and unload its policies."""
         await self.close(model_id)
         self.policies.forget(model_id)
         threads = self._threads.pop(model_id, None)
@@ -99,7 +94,7 @@ class Sessions:
             threads.shutdown(wait=False)
 
     def _opened(self, model: ModelRecord) -> Session:
-        # Asked twice at once, the second finds what the first made.
+        # A concurrent call finds the session that the first one opened.
         found = self._open.get(model.id)
         if found is None or found.broken:
             found = self._open[model.id] = Session(
@@ -122,6 +117,6 @@ class Sessions:
 
     def _thread(self, model_id: str) -> ThreadPoolExecutor:
         if model_id not in self._threads:
-            # One thread: torch keeps a team of workers for each thread that calls it.
+            # One thread: torch starts a pool of workers for each calling thread.
             self._threads[model_id] = ThreadPoolExecutor(1, thread_name_prefix="hud-train")
         return self._threads[model_id]

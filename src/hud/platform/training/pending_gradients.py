@@ -1,8 +1,7 @@
-"""`PendingGradient`: whose gradient a training session holds, and which clients lost one.
-
-One client's gradient at a time: a pass of another client discards it, and its own client is notified by a
-`ConflictError` at its next call. Clients that lost one are written into the lease, so that the next process
-notifies them where this one dies. Used on the session's thread.
+"""`PendingGradient`: the accumulated gradient of a training session, its client, and clients that lost theirs.
+A session holds the gradient of one client: a pass of another client discards it, and its client is notified by a
+`ConflictError` at its next call. Clients to notify are stored in the lease, so that the next process notifies
+them if this one crashes. Used on the session's thread.
 """
 
 from __future__ import annotations
@@ -26,16 +25,16 @@ _DIED = "the process that held it died"
 
 
 class PendingGradient:
-    """The gradient since the last step."""
+    """Gradient since the last step."""
 
     def __init__(
         self, trained: TrainedModel, leases: Leases, model_id: str, lost: Collection[str]
     ) -> None:
-        """`lost` are clients whose gradient died with the lease's former holder."""
+        """`lost`: clients whose gradient was lost with the lease's previous holder."""
         self.client: Contributor | None = None
-        """Owner of the gradient; None where nothing was accumulated since the last step."""
+        """Client of the gradient; None if nothing was accumulated since the last step."""
         self.drops = 0
-        """Gradients that were dropped: a pass of one that was is computed again under its old key."""
+        """Number of dropped gradients. A pass of a dropped gradient is computed again under its old idempotency key."""
         self._trained, self._leases, self._model_id = trained, leases, model_id
         self._gradient = Accumulated()
         self._unsaved = Accumulated()
@@ -47,7 +46,7 @@ class PendingGradient:
 
     @property
     def total(self) -> Accumulated:
-        """Inputs of the gradient, and of steps without a checkpoint."""
+        """Counts of the inputs of the gradient and of steps without a checkpoint."""
         total = Accumulated()
         total.extend(self._unsaved)
         total.extend(self._gradient)
@@ -55,28 +54,28 @@ class PendingGradient:
 
     @property
     def lost(self) -> list[str]:
-        """Clients that have not been notified of their loss."""
+        """Processes of clients that have not been notified of a lost gradient."""
         return list(self._lost)
 
     def notify(self, client: Contributor) -> None:
-        """Raise `ConflictError`, once, where this client lost its gradient: half a batch is never applied as a whole."""
+        """Raise `ConflictError`, once, if this client's gradient was lost: a partial batch must not be applied as a whole."""
         reason = self._lost.pop(client.id, None)
         if reason is None:
             return
         self._write()
         raise ConflictError(
-            f"The gradient that this client accumulated for {self._trained.model.slug!r} is gone: {reason}. The model "
-            f"stands at step {self._trained.step}: send the whole batch again, then optim_step."
+            f"The gradient that this client accumulated for {self._trained.model.slug!r} was lost: {reason}. The model "
+            f"is at step {self._trained.step}: send the whole batch again, then optim_step."
         )
 
     def claim(self, client: Contributor) -> None:
-        """Begin a pass: the gradient of another client is discarded."""
+        """Begin a pass of a client; a gradient of another client is discarded."""
         if self.client not in (None, client):
             self.discard(client, f"{client.process} began to accumulate another")
         self.client = client
 
     def note(self) -> None:
-        """Write down that there is a gradient, so that its client is notified if this process dies."""
+        """Store in the lease that there is a gradient, so that its client is notified if this process crashes."""
         if self.client is None or not self._trained.trainer.pending:
             return
         pending = Pending(self._trained.head or BASE, self.client.id)
@@ -89,7 +88,7 @@ class PendingGradient:
         self._gradient.extend(one)
 
     def discard(self, by: Contributor | None, reason: str) -> DiscardedGradient | None:
-        """Throw the gradient away; its client is notified later, unless it is `by`. Returns what it was."""
+        """Discard the gradient and return its description. Its client is notified later, unless it is `by`."""
         client, dropped = self.client, self._gradient
         if client is None:
             return None
@@ -103,7 +102,7 @@ class PendingGradient:
         )
 
     def forget(self) -> None:
-        """Drop the gradient without notifying its client, which knows."""
+        """Drop the gradient without a later notification: its client has received an error already."""
         self._drop()
         if self._noted is not None:
             self._noted = None
@@ -112,14 +111,14 @@ class PendingGradient:
     def stepped(self, *, saved: bool) -> None:
         """Begin the next gradient after a step; with `saved` it has a checkpoint."""
         if saved:
-            # The note names the head before this one and says nothing from now on.
+            # The note in the lease refers to the previous head and has no effect from now on.
             self._unsaved, self._noted = Accumulated(), None
         else:
             self._unsaved.extend(self._gradient)
         self.client, self._gradient = None, Accumulated()
 
     def moved(self) -> None:
-        """Begin anew at another checkpoint: steps without a checkpoint are gone."""
+        """Start from another checkpoint; unsaved steps are dropped."""
         self._unsaved, self._noted = Accumulated(), None
         self._drop()
         self._write()

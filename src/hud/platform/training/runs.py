@@ -1,4 +1,4 @@
-"""Training runs: what was configured, how far it came, and what every step measured."""
+"""Training runs: configuration, state, and the metrics of every step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hud.trace import new_id, plain
 
 
 class TrainingRuns:
-    """The training runs of one team's models."""
+    """Training runs of one team's models."""
 
     def __init__(self, store: Store, team: str) -> None:
         self.store = store
@@ -24,7 +24,7 @@ class TrainingRuns:
         )
 
     def start(self, model_id: str, config: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
-        """Record a run that begins, at step 0."""
+        """Record a new run at step 0."""
         now = datetime.now(UTC)
         row = {
             "id": new_id(),
@@ -40,7 +40,7 @@ class TrainingRuns:
         return _shown(row)
 
     def recent(self, model_id: str | None) -> list[dict[str, Any]]:
-        """Return the runs, of one model or of all, newest first."""
+        """Return the newest runs, of one model or of all, newest first."""
         runs = tables.training_runs
         query = sa.select(runs).where(self._theirs).order_by(runs.c.created_at.desc())
         if model_id is not None:
@@ -50,7 +50,7 @@ class TrainingRuns:
     def page(
         self, model_id: str | None, limit: int, offset: int
     ) -> tuple[list[dict[str, Any]], int]:
-        """Return a page of the runs, newest first, each with its last step's `metrics`, and how many there are."""
+        """Return a page of the runs, newest first, each with its last step's `metrics`, and their total number."""
         runs, steps = tables.training_runs, tables.training_metrics
         mine = [self._theirs] if model_id is None else [self._theirs, runs.c.model_id == model_id]
         newest = sa.select(runs).where(*mine).order_by(runs.c.created_at.desc(), runs.c.id)
@@ -96,7 +96,7 @@ class TrainingRuns:
         next_step: int,
         state: dict[str, Any] | None,
     ) -> None:
-        """Record a step's metrics and where the run goes on, both or neither."""
+        """Record a step's metrics and the run's new state in one transaction."""
         runs, steps = tables.training_runs, tables.training_metrics
         found = self.get(run_id)
         now = datetime.now(UTC)
@@ -117,7 +117,7 @@ class TrainingRuns:
 
     @staticmethod
     def mark_lost(store: Store, error: str) -> None:
-        """Mark runs of any team as interrupted whose launcher is gone without having said how they ended."""
+        """Mark runs of all teams as interrupted if their launcher exited without recording how they ended."""
         runs = tables.training_runs
         with store.begin() as connection:
             rows = connection.execute(
@@ -139,8 +139,8 @@ class TrainingRuns:
 
 
 def _merged(connection: sa.Connection, run_id: str, state: dict[str, Any] | None) -> dict[str, Any]:
-    """Return a run's state with some keys changed. Read in the transaction that writes it: who trains and who watches
-    both write."""
+    """Return a run's state with some keys changed. Read in the transaction that writes it: the trainer and the launcher
+    write concurrently."""
     runs = tables.training_runs
     query = sa.select(runs.c.state).where(runs.c.id == run_id).with_for_update()
     return {**(connection.execute(query).scalar_one() or {}), **(state or {})}

@@ -1,6 +1,5 @@
-"""One training session: batches in, checkpoints out, over the weights that serve.
-
-Every public method is asked from the event loop and does its work on the session's own thread.
+"""A training session: batches in, checkpoints out, over the weights that serve.
+Public methods are called on the event loop and work on the session's own thread.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from hud.errors import ConflictError, HudError, NotFoundError
 from hud.learning.datums import Batch, Datum, Floats, make_batch
-from hud.learning.groups import measures_policy
+from hud.learning.failed_runs import measures_policy
 from hud.learning.losses.config import parse_loss
 from hud.learning.training_calls import OpenRequest, RenderRequest, RenderResult
 from hud.learning.wire_types import (
@@ -39,7 +38,7 @@ from hud.platform.training.gradient_accumulation import (
     record_computed,
     resolve_inputs,
 )
-from hud.platform.training.kept_answers import KeptAnswers
+from hud.platform.training.idempotent_responses import IdempotentResponses
 from hud.platform.training.pending_gradients import PendingGradient
 from hud.platform.training.supervised_rendering import render_conversation
 from hud.platform.training.trained_model import TrainedModel, step_result
@@ -53,11 +52,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_FORWARDS = 8
-"""Forward contexts that wait for their backward; the oldest makes room."""
+"""Maximum number of forward contexts that wait for their backward pass; the oldest one is evicted."""
 
 
 class Session:
-    """The training state of one model in this process."""
+    """Training state of one model in this process."""
 
     def __init__(
         self,
@@ -66,17 +65,17 @@ class Session:
         model: ModelRecord,
         thread: ThreadPoolExecutor,
     ) -> None:
-        """Take the lease and load the head; on the session's thread."""
+        """Take the lease and load the head. Call on the session's thread."""
         self.registry, self.store = registry, registry.store
         self.slug, self.model_id = model.slug, model.id
         self.closed = False
         self.lease = SessionLease(model.slug)
         self._thread = thread
         self._forwards: OrderedDict[str, tuple[list[Datum], int]] = OrderedDict()
-        self._answers = KeptAnswers()
+        self._responses = IdempotentResponses()
         lost = self.registry.leases.acquire(model.id, model.slug)
         try:
-            # Read under the lease: its former holder may have moved the head.
+            # Read under the lease: its previous holder may have moved the head.
             self.model = self.registry.model(model.id)
             self.trained = TrainedModel(registry, policies, self.model)
             self.pending = PendingGradient(self.trained, self.registry.leases, model.id, lost)
@@ -91,19 +90,19 @@ class Session:
         return await self._pass(body, client, lambda: self._forward_backward(body, client))
 
     async def forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
-        """Compute logprobs, and keep the batch until its backward."""
+        """Compute logprobs, and keep the batch until its backward pass."""
         return await self._do(lambda: self._forward(body, client))
 
     async def backward(self, body: BackwardRequest, client: Contributor) -> ForwardBackwardResult:
-        """Accumulate the gradient of a caller's own loss."""
+        """Accumulate the gradient of a loss that the caller computed."""
         return await self._pass(body, client, lambda: self._backward(body, client))
 
     async def optim_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
-        """Update, save, append to the tree, and move the head."""
+        """Update the weights, save a checkpoint, append it to the tree, and move the head."""
         return await self._do(lambda: self._step_once(body, client))
 
     async def discard(self, client: Contributor) -> DiscardedGradient | None:
-        """Throw away what is accumulated, whose ever it is; another client's is notified."""
+        """Discard the accumulated gradient of any client; another client than `client` is notified."""
 
         def work() -> DiscardedGradient | None:
             self._refuse_strangers(client)
@@ -112,11 +111,10 @@ class Session:
         return await self._do(work)
 
     async def begin(self, body: OpenRequest, client: Contributor) -> OpenedSession:
-        """Renew the lease, drop what is accumulated, and empty the sampler's cache.
-
-        With `alone`, other clients can neither accumulate nor step until `close`. Keys and values that were computed
-        in another batch differ in their last bits; with none of them left, what is sampled next depends on the weights
-        and the requests alone, as after a restart.
+        """Renew the lease, drop the accumulated gradient, and empty the sampler's prefix cache.
+        With `alone`, other clients can neither accumulate nor step until `close`. Keys and values computed in another
+        batch differ in their last bits; with an empty cache, the next samples depend only on the weights and the
+        requests, as after a restart.
         """
 
         def work() -> OpenedSession:
@@ -135,7 +133,7 @@ class Session:
         return await self._do(work)
 
     async def render(self, body: RenderRequest) -> RenderResult:
-        """Return conversations as samples of this model's own tokens."""
+        """Return conversations as samples in this model's tokens."""
         form = self.trained.serving.policy.chat
 
         def work() -> RenderResult:
@@ -148,18 +146,18 @@ class Session:
 
     @property
     def broken(self) -> bool:
-        """True for a session that is of no more use."""
+        """True if the session cannot be used any more."""
         return self.closed or self.trained.broken
 
     def continue_from(self, checkpoint_id: str | None, client: Contributor) -> None:
-        """Go on from another checkpoint; what was accumulated is dropped."""
+        """Continue from another checkpoint; the accumulated gradient is dropped."""
         self.pending.discard(client, f"the head was moved by {client.process}")
         self._forget_requests()
         self.trained.go_to(checkpoint_id)
         self.pending.moved()
 
     def close(self) -> None:
-        """Drop what was accumulated and give the lease back."""
+        """Drop the accumulated gradient and release the lease."""
         self.pending.discard(self.lease.release(), "the training session was closed")
         if self.trained.head != self.trained.serving.policy.checkpoint:
             self.trained.go_to(self.trained.head)
@@ -167,7 +165,7 @@ class Session:
         self.registry.leases.release(self.model_id, self.pending.lost)
 
     def suspend(self) -> None:
-        """Save what can be saved, for the next process that trains the model."""
+        """Save unsaved steps, for the next process that trains the model."""
         self.trained.keep(self.pending.total)
         self.pending.discard(None, "the process that held it was stopped")
         self.closed = True
@@ -218,7 +216,7 @@ class Session:
         if found is None:
             raise NotFoundError(
                 f"There is no forward pass {body.forward_id!r} of {self.slug!r} any more: it was used, the weights have "
-                f"changed since, or {MOST_FORWARDS} later ones took its place. Call forward again."
+                f"changed since, or {MOST_FORWARDS} later ones replaced it. Call forward again."
             )
         datums, traces = found
         with self._accumulating(client) as total:
@@ -230,39 +228,39 @@ class Session:
 
     @contextmanager
     def _accumulating(self, client: Contributor) -> Iterator[Accumulated]:
-        """Count a pass as this client's; one that fails leaves no part of itself in the gradient."""
+        """Assign a pass to this client; a failed pass leaves no partial gradient."""
         self.pending.claim(client)
         one = Accumulated()
         try:
             yield one
         except HudError:
             if not self.trained.trainer.pending:
-                self.pending.forget()  # The error says that the gradient was discarded.
+                self.pending.forget()  # The raised error reports that the gradient was discarded.
             raise
         except BaseException:
             self.pending.discard(None, "a later pass failed in the middle")
             raise
         finally:
-            self.lease.renew()  # The pass may have been long.
+            self.lease.renew()  # A long pass may have used up the lease's time.
         self.pending.add(one)
         self.pending.note()
 
     def _step_once(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
-        """Take a step, or return what the request with this key made."""
+        """Take a step, or return the result of an earlier request with this idempotency key."""
         key = body.idempotency_key
-        known, taker = self._answers.get("step", key or "") or (None, None)
+        known, taker = self._responses.get("step", key or "") or (None, None)
         if known is None and (node := self.trained.applied(key)) is not None:
-            # Saved by a process whose answer was lost.
+            # Saved by a process whose response was lost.
             known = step_result(self.trained, self.slug, node)
         if known is not None:
             if taker != client and self.pending.client == client:
-                # It did not hear of that step, and has sent its batch again.
+                # The client did not receive that response and has sent its batch again.
                 self.pending.forget()
             answer: OptimStepResult = known
             return answer
         answer = self._optim_step(body, client)
         if key is not None:
-            self._answers.keep(answer, client, "step", key)
+            self._responses.add(answer, client, "step", key)
         return answer
 
     def _optim_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
@@ -270,17 +268,17 @@ class Session:
         self.pending.notify(client)
         if self.pending.client not in (None, client):
             raise ConflictError(
-                f"This client has accumulated nothing for {self.slug!r}: the gradient belongs to "
-                f"{self.pending.client.process}. Call forward_backward first, which discards that one, or throw it away: "
+                f"This client has accumulated no gradient for {self.slug!r}: the pending one belongs to "
+                f"{self.pending.client.process}. Call forward_backward first, which discards that one, or discard it with: "
                 f"hud models discard {self.slug}"
             )
         if not self.trained.trainer.pending:
-            self.pending.forget()  # Runs without signal belong to no later step.
+            self.pending.forget()  # Runs without signal must not count in a later step.
             if body.allow_empty:
                 return step_result(self.trained, self.slug, None)
             raise ConflictError(
                 f"Nothing was accumulated for {self.slug!r} since its last step, so there is nothing to apply. Call "
-                "forward_backward first, with a batch that has some spread of rewards in a group."
+                "forward_backward first, with a batch in which the rewards of some group differ."
             )
         self.registry.leases.acquire(self.model_id, self.slug)
         try:
@@ -300,7 +298,7 @@ class Session:
         datums: Sequence[Datum],
         logprobs: Sequence[Floats],
     ) -> None:
-        """Write the logprobs of recorded runs after this pass, on the session's thread."""
+        """Schedule writing the logprobs of recorded runs on the session's thread, after this pass."""
         if all(one.trace_id is None for one in payloads):
             return
         checkpoint = self.trained.serving.policy.checkpoint
@@ -309,13 +307,13 @@ class Session:
         self._thread.submit(record_computed, self.store, team, weights, payloads, datums, logprobs)
 
     def _begin(self, client: Contributor) -> None:
-        """Begin a pass: the lease is renewed, and a client that lost its gradient is notified."""
+        """Begin a pass: renew the lease, and notify a client whose gradient was lost."""
         self._refuse_strangers(client)
         self.registry.leases.acquire(self.model_id, self.slug)
         self.pending.notify(client)
 
     def _refuse_strangers(self, client: Contributor) -> None:
-        """Raise `ConflictError` for every client but the training run that the session belongs to, while it lives."""
+        """Raise `ConflictError` for every client except the run that owns the session, until its heartbeat expires."""
         if self.lease.is_lost_to(client):
             self.pending.discard(None, "its training run ended without closing the session")
 
@@ -340,9 +338,9 @@ class Session:
         )
 
     def _forget_requests(self) -> None:
-        """Drop forward contexts and remembered answers: the weights are others, or nothing stands for them."""
+        """Drop forward contexts and cached responses, which refer to earlier weights."""
         self._forwards.clear()
-        self._answers.clear()
+        self._responses.clear()
 
     async def _pass(
         self,
@@ -350,19 +348,19 @@ class Session:
         client: Contributor,
         work: Callable[[], ForwardBackwardResult],
     ) -> ForwardBackwardResult:
-        """Do `work`, or return this client's answer to the request with this key while its gradient is there."""
+        """Run `work`, or return the cached response to this request while the client's gradient is pending."""
 
         def keyed() -> ForwardBackwardResult:
             key = body.idempotency_key
             if key is None:
                 return work()
-            known = self._answers.get("pass", client.id, str(self.pending.drops), key)
+            known = self._responses.get("pass", client.id, str(self.pending.drops), key)
             if known is not None:
                 answer: ForwardBackwardResult = known[0]
                 return answer
             answer = work()
-            # Counted now: the pass may have made room for itself.
-            self._answers.keep(answer, client, "pass", client.id, str(self.pending.drops), key)
+            # Counted after the pass, which may have dropped a gradient itself.
+            self._responses.add(answer, client, "pass", client.id, str(self.pending.drops), key)
             return answer
 
         return await self._do(keyed)

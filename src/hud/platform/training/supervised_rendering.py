@@ -1,7 +1,6 @@
-"""Recorded conversations as training data: the ids that the model would have been given and have drawn.
-
-For supervised learning from agents that are not the policy. Uses the model's own chat format, in the order in which
-sampling would: each turn's prompt extends the ids of the turn before.
+"""Supervised training data from recorded conversations: prompt ids and output ids in the model's own chat format.
+Used for learning from agents other than the policy. Rendering follows the order of sampling: each turn's prompt
+extends the ids of the turn before.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 def render_conversation(
     form: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
 ) -> list[dict[str, Any]]:
-    """Return one sample for each turn of the assistant, without logprobs. Raises `UsageError` where there is none."""
+    """Return one sample for each turn of the assistant, without logprobs. Raises `UsageError` without such turns."""
     samples: list[dict[str, Any]] = []
     continuation: Continuation | None = None
     for place, message in enumerate(messages):
@@ -43,13 +42,13 @@ def render_conversation(
 def _turn(
     form: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
 ) -> list[int]:
-    """Return the ids of the last message as the assistant would have drawn them, the end of turn included."""
+    """Return the ids of the last message as sampled output of the assistant, including the end of turn."""
     asked = form.render_text(messages[:-1], tools)
     told = form.render_text(messages, tools, generation=False)
     end = form.turn_end(told)
     if not told.startswith(asked) or end is None or end[0] < len(asked):
         raise UsageError(
-            "The chat template writes an assistant's turn differently from how it asks for one, so recorded turns "
+            "The chat template renders an assistant's turn differently from its generation prompt, so recorded turns "
             "cannot be made into training data."
         )
     return form.encode_rendered(told[len(asked) : end[1]])

@@ -1,6 +1,5 @@
-"""A model in training: where in its tree its weights are, how a step takes them on, and how that is saved.
-
-Everything here happens on the one thread of the model's session, under its lease.
+"""A model in training: its position in the checkpoint tree, optimizer steps, and saving.
+All methods are called on the thread of the model's session, under its lease.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class _Unsaved:
 
 
 class TrainedModel:
-    """The trainer of a model's serving weights, and the checkpoints that it comes from and makes."""
+    """Trainer of a model's serving weights, with its checkpoints."""
 
     def __init__(self, registry: Registry, policies: Policies, model: ModelRecord) -> None:
         self.registry, self.policies, self.model = registry, policies, model
@@ -57,32 +56,32 @@ class TrainedModel:
             beside=self.serving.policy.beside,
         )
         self.broken = False
-        """True once it is not known what the weights are."""
+        """True if the weights are in an unknown state."""
         self._steps: dict[str, int] = {}
         self._saved: str | None = None
         self._unsaved: _Unsaved | None = None
         self._applied: dict[str, str] = {}
-        """Checkpoints between the beginning and the head, by the idempotency keys of the requests that made them."""
+        """Checkpoints from the base to the head, by the idempotency keys of their requests."""
         self._load(model.head_checkpoint_id)
 
     @property
     def head(self) -> str | None:
-        """The checkpoint that the next one will follow."""
+        """Parent of the next checkpoint."""
         return self._saved if self._unsaved else self.serving.policy.checkpoint
 
     @property
     def step(self) -> int:
-        """Optimizer steps behind the head, and those that no checkpoint stands for yet."""
+        """Number of optimizer steps: those of the head, and unsaved ones."""
         saved = 0 if self.head is None else self._step_of(self.head)
         return saved + (self._unsaved.count if self._unsaved else 0)
 
     def applied(self, key: str | None) -> CheckpointRecord | None:
-        """Return the checkpoint that a request with this key made on the way to the head."""
+        """Return the checkpoint of an earlier request with this idempotency key, on the path to the head."""
         made = None if key is None else self._applied.get(key)
         return None if made is None else self.registry.tree.get(made)
 
     def lag(self, checkpoint_id: str | None) -> float | None:
-        """Steps between the weights that sampled and those that are trained; None where that is unknown."""
+        """Policy lag: optimizer steps between the weights that sampled and those that are trained; None if unknown."""
         if checkpoint_id is None or checkpoint_id == self.head:
             return 0.0 if checkpoint_id == self.head else None
         try:
@@ -91,7 +90,7 @@ class TrainedModel:
             return None
 
     def go_to(self, checkpoint_id: str | None) -> None:
-        """Put weights and optimizer at another checkpoint; steps that no checkpoint stands for are gone."""
+        """Load weights and optimizer state of another checkpoint; unsaved steps are dropped."""
         self._unsaved = None
         self.trainer.zero_grad()
         try:
@@ -102,18 +101,17 @@ class TrainedModel:
             raise
 
     def apply(self, body: OptimStepRequest, total: Accumulated) -> CheckpointRecord | None:
-        """Take one step and save it; None where `body` does not want it saved.
-
-        A step that fails leaves everything as the head has it, or sets `broken` where even that could not be.
+        """Take one step and return its checkpoint; None if `body` has `save=False`.
+        A failed step restores the head's state, or sets `broken` if that fails as well.
         """
         head, step = self.head, self.step + 1
-        # Weights that are not saved serve under a name of their own too: caches must not mix them up.
+        # Unsaved weights serve under their own version name too: caches are keyed by it.
         identifier = new_id()
         if body.in_flight:
             with self._changing(head, in_flight=True):
                 measured = self._optimize(body)
                 self.serving.policy.checkpoint = identifier
-            # Sampling goes on meanwhile; it does not wait for a disk.
+            # Sampling continues while the files are written.
             with self._restoring(head):
                 made = (
                     self._save(identifier, head, body, measured, total, step) if body.save else None
@@ -133,7 +131,7 @@ class TrainedModel:
         return made
 
     def keep(self, total: Accumulated) -> None:
-        """Save the steps that no checkpoint stands for, if there are any."""
+        """Save unsaved steps, if there are any."""
         if self._unsaved is None:
             return
         unsaved, head, identifier = self._unsaved, self.head, new_id()
@@ -143,7 +141,7 @@ class TrainedModel:
         self._unsaved = None
 
     def load_reference(self) -> None:
-        """Load what KL is taken to, where an adapter's base is not it: the weights that the model began with."""
+        """Load the reference policy for KL (the model's base weights), unless it is the adapter's base."""
         if self.trainer.lora is not None or self.trainer.reference is not None:
             return
         weights = self.registry.weights(self.model, self.model.config.origin_checkpoint)
@@ -163,7 +161,7 @@ class TrainedModel:
 
     @contextmanager
     def _changing(self, head: str | None, *, in_flight: bool = False) -> Iterator[None]:
-        """Keep the sampler still; whatever fails inside takes the weights back to the head."""
+        """Pause the sampler; an exception inside the block restores the head's weights."""
         with (
             self.serving.lock,
             self.serving.policy.exclusive(in_flight=in_flight),
@@ -176,7 +174,7 @@ class TrainedModel:
         try:
             yield
         except BaseException:
-            # The weights have changed and nothing stands for them: back to what does.
+            # The weights have changed and have no checkpoint: restore the head.
             self.go_to(head)
             raise
 
@@ -189,7 +187,7 @@ class TrainedModel:
         total: Accumulated,
         step: int,
     ) -> CheckpointRecord:
-        """Write the checkpoint under `head`, then record it and move the head."""
+        """Write a checkpoint with parent `head`, then record it and move the head."""
         given = body.measured_reward
         reward = total.mean_reward if given is None else given
         rewards = {"reward:mean": reward, "trained_reward:mean": total.trained_reward}
@@ -233,22 +231,22 @@ class TrainedModel:
         return node
 
     def _write(self, folder: Path) -> None:
-        """Write what the next step and the sampler need into a fresh folder."""
+        """Write the files for the next step and for the sampler into a new folder."""
         write_policy(self.trainer, self.model.folder, folder / SAMPLER)
         state = {name: tensor.contiguous() for name, tensor in self.trainer.state_dict().items()}
         write_tensors(state, folder / STATE)
 
     def _load(self, checkpoint_id: str | None) -> None:
-        """Put the trainer where a checkpoint left it; the weights are there already."""
+        """Load the optimizer state of a checkpoint; the weights are loaded already."""
         self._applied = self._keys_until(checkpoint_id)
         if checkpoint_id is None:
             self.trainer.reset()
-            # As a checkpoint would bring its random state, so does the beginning: the same one every time.
+            # A checkpoint has a random state; the base gets a fixed one.
             torch.manual_seed(0)
             return
         node = self.registry.tree.get(checkpoint_id)
         if node.model_id != self.model.id:
-            # A fork is another experiment: momentum of its base's gradients would push it where its base was going.
+            # A fork is a new experiment: momentum of its base's gradients would bias its first steps.
             self.trainer.reset()
             return
         folder = self.registry.tree.present(node, self.model)
@@ -257,14 +255,14 @@ class TrainedModel:
             self.trainer.load_state_dict(load_file(folder / STATE))
         except HudError:
             raise
-        # safetensors and torch raise many kinds; each means that it cannot be read.
+        # safetensors and torch raise many exception types; each means that the file cannot be read.
         except Exception as error:
             raise StoreError(
                 f"{folder / STATE} cannot be loaded ({error}). {self.registry.tree.cure(node, self.model)}"
             ) from error
 
     def _keys_until(self, checkpoint_id: str | None) -> dict[str, str]:
-        """Return which requests have been applied on the way to a checkpoint, and what each made."""
+        """Return the checkpoints on the path to a checkpoint, by the idempotency keys of their requests."""
         known = {node.id: node for node in self.registry.tree.nodes(self.model)}
         keys: dict[str, str] = {}
         place = checkpoint_id
@@ -282,7 +280,7 @@ class TrainedModel:
 
 
 def step_result(trained: TrainedModel, slug: str, node: CheckpointRecord | None) -> OptimStepResult:
-    """Return the answer to an optimizer step that made `node`; paths are empty where None was saved."""
+    """Return the response to an optimizer step that saved `node`; paths are empty if it is None."""
     if node is None:
         step, identifier, sampler, state = trained.step, trained.head or "", "", ""
     else:

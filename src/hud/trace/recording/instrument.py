@@ -1,6 +1,6 @@
 """`instrument`: a function whose calls are recorded in the trace of the run that they happen in.
 
-Knows who records, not what a run is. Outside a run a decorated function is just called.
+`instrumented` sets the recorder; outside of it a decorated function is only called.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _record: ContextVar[Callable[[Step], Step] | None] = ContextVar("hud_instrument", default=None)
 _SHOWN = 2000
-"""Characters of an argument or a result that are kept."""
+"""Characters recorded of an argument or a result."""
 
 
 @contextmanager
 def instrumented(record: Callable[[Step], Step]) -> Iterator[None]:
-    """Inside, calls of instrumented functions are handed to `record`."""
+    """Within the context, pass calls of instrumented functions to `record`."""
     token = _record.set(record)
     try:
         yield
@@ -57,7 +57,7 @@ def instrument(
 
         @contextmanager
         def recorded(*given: Any) -> Iterator[dict[str, str]]:
-            """Record the call that is made inside; its result is put into what is yielded."""
+            """Record the call made within the context; its result is stored in the yielded value."""
             began = now()
             outcome: dict[str, str] = {}
             try:

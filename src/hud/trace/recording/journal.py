@@ -1,12 +1,12 @@
-"""The journal: what happened, on disk the moment it is written, until the store has it.
+"""The journal: recorded events on disk, until they are in the store.
 
 One file for each recording process, one event a line:
 
     CHECKSUM <tab> KIND <tab> ID <tab> STEP <tab> JSON
 
-JSON escapes tabs and newlines, so a line is split without being parsed. A last line without its newline is the
-torn end of a process that died, and is dropped; any other line whose checksum is wrong is damaged. A file is
-locked by the process that writes it; one that can be locked has lost its writer, and may be taken over.
+JSON escapes tabs and newlines, so a line is split without being parsed. A last line without its newline was cut off by a
+crash, and is dropped; any other line whose checksum is wrong is damaged. A file is locked by the process that writes it; a
+file that can be locked has no writer, and may be taken over.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from hud.trace.json_values import as_text, jsonable
 from hud.trace.steps import AgentStep, Step, SubagentStep, without_samples
 
 ORPHAN_SECONDS = 5.0
-"""Limit for the lock of a dead writer's journal, in seconds; after that, the next process to look finds it."""
+"""Time-out for locking a dead writer's journal, in seconds; a later process retries."""
 
 
 _MOST_NAMED = 5
-"""Most events that a message names."""
+"""Maximum number of events that a message lists."""
 _NAMES = {
     b"J": "the start of job {of}",
     b"R": "the start of run {of}",
@@ -58,7 +58,7 @@ _TOKENS = {
 
 
 def encode_json(value: Any) -> bytes:
-    """Return plain data as JSON; what JSON has no form for is text that says what it was, so that no recording fails."""
+    """Return plain data as JSON. Never fails: a value without a JSON form becomes a text."""
     try:
         return orjson.dumps(value, default=as_text, option=_OPTIONS)
     except TypeError:  # orjson's errors are all of this kind.
@@ -71,7 +71,7 @@ def encode_step(step: Step) -> bytes:
     if isinstance(step, AgentStep) and step.sample is not None:
         exclude = {"sample": _TOKENS if step.sample.prompt_chunks is not None else True}
     elif isinstance(step, SubagentStep):
-        # The nested run is recorded as a run of its own, tokens and all.
+        # The nested run is recorded as a separate run, with its tokens.
         exclude = without_samples()
     try:
         return step.__pydantic_serializer__.to_json(
@@ -85,14 +85,14 @@ def encode_step(step: Step) -> bytes:
 
 
 class Event(NamedTuple):
-    """One line."""
+    """An event: one line."""
 
     kind: bytes
     """J: a job starts. R: a run starts. S: a step ended. T: that step's tokens. E: a run ended. Z: a job ended."""
     identifier: str
-    """Of the job or of the trace."""
+    """Id of the job or the trace."""
     step: int
-    """0 where the event is no step's."""
+    """Number of the step; 0 for events of runs and jobs."""
     payload: bytes
 
 
@@ -122,7 +122,7 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.size = 0
         while not self._create(folder):
-            # Somebody looking for orphans found it between its creation and its lock, and removed it.
+            # Another process, collecting orphaned journals, removed the file between its creation and its lock.
             os.close(self._file)
 
     def _create(self, folder: Path) -> bool:
@@ -137,7 +137,7 @@ class Journal:
         return os.fstat(self._file).st_nlink > 0
 
     def append(self, data: bytes) -> None:
-        """Append whole lines. Raises `StoreError` if they do not fit on the disk; then none of them is there."""
+        """Append whole lines, atomically. Raises `StoreError` if they do not fit on the disk."""
         try:
             written = os.write(self._file, data)
             while written < len(data):
@@ -148,15 +148,15 @@ class Journal:
         self.size += len(data)
 
     def read(self, start: int, most: int) -> bytes:
-        """Return whole lines from `start` on, at most about `most` bytes of them."""
+        """Return whole lines from offset `start` on, about `most` bytes at most."""
         data = os.pread(self._file, min(most, self.size - start), start)
         end = data.rfind(b"\n") + 1
         if end == 0 and start + len(data) < self.size:
-            return self.read(start, most * 2)  # One line is longer than that.
+            return self.read(start, most * 2)  # A single line is longer than `most`.
         return data[:end]
 
     def clear(self) -> None:
-        """Forget everything: the store has it."""
+        """Delete all events, once the store has them."""
         os.ftruncate(self._file, 0)
         self.size = 0
 
@@ -167,12 +167,12 @@ class Journal:
         os.close(self._file)
 
     def abandon(self) -> None:
-        """Close this process's hold of the file, and leave the file to whoever else writes it."""
+        """Close this process's handle, and leave the file to the process that writes it."""
         os.close(self._file)
 
 
 def orphaned_journals(folder: Path) -> Iterator[bytes]:
-    """Yield what the journals of processes that are gone hold; each is removed once it was dealt with."""
+    """Yield the contents of dead processes' journals; each journal is removed after it was processed."""
     for path in sorted(folder.glob("*.journal")):
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -189,10 +189,10 @@ def orphaned_journals(folder: Path) -> Iterator[bytes]:
 
 
 def _lock_orphan(file: int, path: Path) -> bool:
-    """Lock the journal if its writer is gone; False where it is in use.
+    """Lock the journal if its writer is dead; return False if it is in use.
 
-    A child that was being started as its writer died holds the lock until it begins its own program, so that
-    of a dead writer is waited for.
+    A child process that was forked as the writer died holds the lock until its `exec`; the lock of a dead writer is
+    therefore waited for.
     """
     deadline = time.monotonic() + ORPHAN_SECONDS
     while True:
@@ -207,7 +207,7 @@ def _lock_orphan(file: int, path: Path) -> bool:
 
 
 def _lives(writer: str) -> bool:
-    """True while there is a process of that number; also for a name that is none of ours."""
+    """True while a process with that id exists, and for names in another format."""
     try:
         os.kill(int(writer), 0)
     except ProcessLookupError:
@@ -218,7 +218,7 @@ def _lives(writer: str) -> bool:
 
 
 def set_aside(folder: Path, data: bytes, damaged: Iterable[int]) -> None:
-    """Keep lines of `data` that could not be stored, by their numbers, in `damaged.lines`, and name them."""
+    """Append the lines of `data` that could not be stored, given by number, to `damaged.lines`, and log their names."""
     lines = data.split(b"\n")
     kept = b"".join(lines[number] + b"\n" for number in damaged)
     if not kept:
@@ -236,7 +236,7 @@ def set_aside(folder: Path, data: bytes, damaged: Iterable[int]) -> None:
 
 
 def named(event: Event) -> str:
-    """Return an event as messages name it."""
+    """Return the name of an event for messages."""
     name = _NAMES.get(event.kind, "an event of an unknown kind of {of}")
     return name.format(of=event.identifier[:40], step=event.step)
 
@@ -256,7 +256,7 @@ def _told(path: Path, error: OSError) -> StoreError:
 
 
 def free_space(path: Path) -> str:
-    """Say how much is free where `path` is, to follow another clause."""
+    """Return the free disk space at `path`, as the last clause of a message."""
     existing = next((place for place in (path, *path.parents) if place.exists()), None)
     if existing is None:
         return ""

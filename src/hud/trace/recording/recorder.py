@@ -1,7 +1,7 @@
-"""`Recorder`: the record of jobs, runs and steps, as the rollout path writes it.
+"""`Recorder`: the interface through which rollouts record jobs, runs and steps.
 
-The rollout path calls these methods in order and never waits for them; durability and shipping are the recorder's. It
-knows jobs and runs by what is recorded of them.
+Rollouts call these methods in order, and none blocks; durability and shipping are the implementation's. Jobs and runs are
+protocols of their recorded fields.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class RecordedGrade(Protocol):
 
     @property
     def raw(self) -> Mapping[str, Any]:
-        """The grade frame as the environment sent it; empty where the run was not graded."""
+        """The environment's grade frame; empty for a run that was not graded."""
 
 
 class RecordedRun(Protocol):
@@ -77,9 +77,9 @@ class RecordedJob(Protocol):
 
 
 class Recorder(Protocol):
-    """Methods return at once; `flush` waits until everything recorded is durable.
+    """Recorder of jobs, runs and steps. Methods do not block; `flush` waits until everything recorded is durable.
 
-    A method may raise `StoreError` when nothing can be written any more: that stops the job.
+    A method raises `StoreError` when recording has become impossible: that stops the job.
     """
 
     def job_started(self, job: RecordedJob) -> None: ...
@@ -96,7 +96,7 @@ class Recorder(Protocol):
 
 
 class NullRecorder:
-    """Records nothing."""
+    """A recorder that discards everything."""
 
     def job_started(self, job: RecordedJob) -> None:
         del job

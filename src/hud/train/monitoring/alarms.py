@@ -1,4 +1,4 @@
-"""Alarms over a training run: signs in its metrics and held-out scores that something is wrong, since when, and what to do.
+"""Alarms of a training run: problems in its metrics and held-out scores, with their first step and a remedy.
 
 Guarded alarms are signs of a reward that is gamed, or of a policy that leaves its bands: `guard = "stop"` pauses the run at
 them (`hud.train.monitoring.guard`). Trends are intervals of changes, never single steps. A run without alarms may still learn
@@ -17,23 +17,23 @@ from hud.train.monitoring.progress import Score
 from hud.train.monitoring.trends import Trend, between
 
 WIDTH = 5
-"""Steps that are looked at together: one step's rewards are noise."""
+"""Window in steps: rewards of a single step are noisy."""
 PATIENCE = 20
-"""Steps in which longer answers, or a saturated component, have to bring reward."""
+"""Steps within which longer answers, or a saturated component, must increase the reward."""
 SMALLEST_RISE = 0.05
-"""A reward did not rise where the interval of its change lies below this."""
+"""Upper bound of a reward's change, by its interval, that counts as no rise."""
 MASTERED = 0.9
-"""Mean reward from which on low entropy is certainty."""
+"""Mean reward above which low entropy is expected."""
 COMPONENT = "grade_"
 """Prefix of the metrics of a grade's components."""
 LARGEST_GAP = 0.05
 """Mean difference of logprobs between sampler and trainer at the same weights; bfloat16 gives about 0.01."""
 MOST_FLAT = 0.8
-"""Share of groups without spread."""
+"""Share of groups without signal."""
 MOST_FAILED = 0.2
-"""Share of rollouts that failed and were not measured."""
+"""Share of failed, unmeasured rollouts."""
 LARGEST_SPIKE = 10.0
-"""Times the usual length of the gradient."""
+"""Multiple of the usual gradient norm."""
 
 Metrics = Mapping[str, float]
 Steps = Sequence[tuple[int, Metrics]]
@@ -67,19 +67,19 @@ class Bands:
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something that is wrong with a run."""
+    """A problem of a run."""
 
     name: str
     step: int
-    """Steps that were done when it was seen."""
+    """Completed steps at its detection."""
     sentence: str
     level: Literal["bad", "warn"] = "warn"
     guarded: bool = False
-    """True where `guard = "stop"` pauses the run."""
+    """True if `guard = "stop"` pauses the run."""
     best: int | None = None
-    """Step of the evaluation that the alarm compares with."""
+    """Step of the evaluation compared with."""
     component: str | None = None
-    """Component of the grade that saturated."""
+    """Saturated component of the grade."""
 
 
 def alarms(
@@ -180,7 +180,7 @@ def _entropy(steps: Steps, bands: Bands) -> Iterator[Alarm]:
 
 
 def _learns(steps: Steps) -> bool:
-    """True where the reward is high, or has risen in the last `PATIENCE` steps."""
+    """True if the reward is high, or has risen in the last `PATIENCE` steps."""
     rewards = [value for _, value in _series(steps, "rollout_reward:mean")]
     if not rewards:
         return False

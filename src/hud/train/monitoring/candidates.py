@@ -1,4 +1,4 @@
-"""Candidates: forks that gated training runs train, so that the model's own head moves only through the gate."""
+"""Candidates: forks trained by gated training runs, so that the model's head moves through the gate only."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def is_candidate(slug: str, model: str) -> bool:
-    """True for the slug of a fork that a gated run of `model` made."""
+    """Return True for the slug of a gated run's fork of `model`."""
     return re.fullmatch(rf"{re.escape(model)}-candidate-[0-9]+", slug) is not None
 
 
 async def _open_candidate(client: Client, config: TrainConfig, *, fresh: bool) -> TrainConfig:
-    """Return the configuration with the model that a gated run trains: that of its unfinished run, or a new fork."""
+    """Return the configuration with a gated run's model: that of its unfinished run, or a new fork."""
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     slug = model["model_name"]
     known = [
@@ -61,7 +61,7 @@ class Promotions:
         )
         self.subsets = subsets_of({task.slug: task.columns for task in held_out})
         self.decisions: list[dict[str, Any]] = []
-        """Answers of the gate, oldest first."""
+        """Decisions of the gate, oldest first."""
 
     @classmethod
     async def open(
@@ -85,7 +85,7 @@ class Promotions:
         return made
 
     async def consider(self, score: Score, scores: Sequence[Score]) -> None:
-        """Make the candidate the head where the gate lets it; `scores` are those of the whole run."""
+        """Move the head to the candidate if the gate allows it; `scores` are those of the whole run."""
         if score.checkpoint_id is None or score.job_id is None:
             return
         head_job = await self._head_job(scores)
@@ -101,7 +101,7 @@ class Promotions:
         try:
             found = await self.client.post(f"/v2/models/{self.model}/promote", body)
         except ConflictError as error:
-            # The head was moved by hand, or this score was judged before a restart.
+            # The head was moved manually, or this score was decided before a restart.
             self.reporter.note(f"Step {score.step} was not judged: {error}")
             return
         self.decisions.append({"step": score.step, **found})
@@ -109,7 +109,7 @@ class Promotions:
         self.reporter.note(f"Step {score.step} is {verb}. {' '.join(found['reasons'])}")
 
     async def _head_job(self, scores: Sequence[Score]) -> str | None:
-        """Return the job in which this run scored the weights of the head: the base's, or that of the last promotion."""
+        """Return the job of this run that scored the head's weights: the base's, or that of the last promotion."""
         nodes = await self.client.get(f"/v2/models/{self.model}/checkpoints")
         head = next((node for node in nodes if node["is_active"]), None)
         record = None if head is None else head["promotion"]
@@ -120,7 +120,7 @@ class Promotions:
 
 
 def looks_of(config: TrainConfig) -> int:
-    """Return the number of held-out scores of a whole run that the gate judges: all but the base's."""
+    """Return the number of gated held-out scores of a whole run: all but the base's."""
     every = config.eval_every or config.steps
     return max(1, -(-config.steps // every))
 

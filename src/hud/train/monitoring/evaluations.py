@@ -15,7 +15,7 @@ _OF_STEPS = {
     "entropy": ("entropy:mean",),
     "completion_tokens": ("rollout_tokens:mean",),
 }
-"""Metrics of a step that are averaged, by the key of the line; of several the first that is measured."""
+"""Averaged metrics of a step, by the key of the line; of several, the first measured one."""
 
 
 def evaluation_lines(
@@ -23,8 +23,8 @@ def evaluation_lines(
 ) -> list[dict[str, float | None]]:
     """Return a line for each evaluation: `epoch` (steps done), means over the steps since the one before, and scores.
 
-    `kl_divergence` is to the reference where the loss measures that, else between sampler and trainer (k3), in nats a
-    token. Means are None where no step was taken.
+    `kl_divergence` is to the reference if the loss measures it, else between sampler and trainer (k3), in nats per token.
+    Means are None without a step.
     """
     lines = []
     since = 0

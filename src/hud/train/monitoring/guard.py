@@ -44,14 +44,14 @@ class Pause:
     alarm: str
     sentence: str
     best_step: int | None
-    """Step of the checkpoint to go back to; None where nothing was held out."""
+    """Step of the best checkpoint; None without held-out tasks."""
     best_checkpoint: str | None
-    """None: the base, or nothing was held out."""
+    """Id of the best checkpoint; None: the base, or no held-out tasks."""
     trajectories: tuple[Trajectory, ...]
-    """Rollouts of the newest step that show it."""
+    """Example rollouts of the newest step."""
 
     def advice(self, model: str) -> str:
-        """Say what happened and what can be done about it, in one paragraph."""
+        """Return the cause and the remedies, in one paragraph."""
         parts = [f"The guard paused the run after step {self.step}: {self.sentence}"]
         if self.best_step is not None:
             where = self.best_checkpoint or "base"
@@ -88,13 +88,13 @@ def guard_record(state: Mapping[str, Any]) -> GuardRecord:
 
 
 class Guard:
-    """Watches one training run."""
+    """Guard of a training run."""
 
     def __init__(self, config: TrainConfig, run: TrainingRun, reporter: Reporter) -> None:
         self.config, self.run, self.reporter = config, run, reporter
         self.bands = Bands.of(vars(config))
         self.pause: Pause | None = None
-        """Set once the run is to stop."""
+        """Event: set to stop the run."""
         self._last: list[Trajectory] = []
 
     @property
@@ -149,7 +149,7 @@ class Guard:
 
 
 def refuse_paused(run: TrainingRun, model: str, *, override: bool) -> None:
-    """Raise `UsageError` for a run that the guard paused where it is, unless it is overridden."""
+    """Raise `UsageError` for a run paused by the guard, unless it is overridden."""
     paused = run.guard.paused
     if paused is not None and run.next_step >= paused.step and not override:
         raise UsageError(paused.advice(model))

@@ -16,7 +16,7 @@ _BLUE, _ORANGE, _GREY = "#2a6fbb", "#d9772b", "#9aa5b1"
 def draw_curves(
     history: Sequence[dict[str, Any]], scores: Sequence[Score], path: Path, *, title: str = ""
 ) -> Path | None:
-    """Draw `{step, metrics}` and scores to `path`; None where there is nothing to draw, or nothing to draw with."""
+    """Plot `{step, metrics}` and scores to `path`; None without data, or without matplotlib."""
     if not history and not scores:
         return None
     try:
@@ -24,7 +24,7 @@ def draw_curves(
         from matplotlib.figure import Figure
     except ImportError:
         return None
-    # No pyplot: it keeps figures alive in global state, and picks a backend that may want a screen.
+    # Not pyplot: it keeps figures in global state, and selects a backend that may need a display.
     figure = Figure(figsize=(9, 7), layout="constrained")
     FigureCanvasAgg(figure)
     grid = figure.add_gridspec(2, 3, height_ratios=[1.7, 1])
@@ -54,7 +54,7 @@ def draw_curves(
 
 
 def is_rounding(quantity: str, values: Iterable[float]) -> bool:
-    """True where no value of a curve is larger than rounding makes it: numerically it is zero."""
+    """Return True for a curve that is zero up to rounding."""
     return max(map(abs, values), default=0.0) < _ROUNDING.get(quantity, 0.0)
 
 
@@ -67,7 +67,7 @@ def smoothed(values: Sequence[float], width: int = 5) -> list[float]:
 
 
 def loss_per_token(metrics: Mapping[str, float]) -> float | None:
-    """The loss over the tokens that were trained on; None where there were none."""
+    """Return the loss per action token; None without any."""
     tokens = metrics.get("action_tokens:sum")
     return metrics["loss:sum"] / tokens if tokens and "loss:sum" in metrics else None
 

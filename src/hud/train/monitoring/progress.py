@@ -1,4 +1,4 @@
-"""`Reporter`: the progress of a training, for a command's panel or a test. The loop itself never prints."""
+"""`Reporter`: the interface of a training's progress, for a command's panel or a test. The loop itself never prints."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Change:
     """Interval, corrected for the choice of the best; None with too few tasks."""
     high: float | None
     below: int
-    """Newest evaluations in a row that lie below the best, up to 2."""
+    """Consecutive newest evaluations below the best, up to 2."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +44,13 @@ class Score:
     """Mean reward on tasks that are not trained on, with its 95% interval over tasks: None for fewer than two tasks."""
 
     step: int
-    """Optimizer steps that the policy had taken."""
+    """Completed optimizer steps."""
     mean: float
     low: float | None
     high: float | None
     runs: int
     failed: int = 0
-    """Runs that were not measured; they are in no mean."""
+    """Number of unmeasured runs, excluded from the mean."""
     checkpoint_id: str | None = None
     job_id: str | None = None
     sets: tuple[SetScore, ...] = ()
@@ -65,7 +65,7 @@ SCORE = TypeAdapter(Score)
 
 
 def scores_of(state: Mapping[str, Any]) -> list[Score]:
-    """Return the scores in a training run's state. Any client may post one: entries that are no scores are left out."""
+    """Return the scores in a training run's state. Any client may post entries: invalid ones are ignored."""
     given = state.get("scores")
     found = []
     for one in given if isinstance(given, list) else []:
@@ -75,12 +75,12 @@ def scores_of(state: Mapping[str, Any]) -> list[Score]:
 
 
 class Reporter:
-    """Receives the progress of a training, in order. A subclass shows what it overrides; this one shows nothing."""
+    """Receiver of a training's progress, in order. Subclasses override methods; this class ignores everything."""
 
     def started(self, run_id: str, first_step: int, steps: int) -> None: ...
 
     def phase(self, phase: Phase, step: int, total: int) -> None:
-        """A phase begins; `total` runs are to be played in it, 0 where none are."""
+        """Start a phase with `total` runs, 0 for none."""
 
     def run_ended(self, reward: float | None) -> None: ...
 
@@ -89,4 +89,7 @@ class Reporter:
     def scored(self, score: Score) -> None: ...
 
     def note(self, text: str) -> None:
-        """One sentence that a person should read."""
+        """Show a sentence."""
+
+    def close(self) -> None:
+        """The training has ended, or was stopped."""

@@ -1,4 +1,4 @@
-"""Held-out scores outside a training run: of a model as it is, and of two checkpoints on the same tasks."""
+"""Held-out scores outside a training run: of a model's head, and of two checkpoints on the same tasks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Comparison:
 
     @property
     def verdict(self) -> str:
-        """Verdict that the interval of the difference supports."""
+        """Verdict by the interval of the difference."""
         if self.pairing.verdict in (None, "noise"):
             return "no difference that these tasks can show"
         return f"{self.second if self.pairing.verdict == 'better' else self.first} is better"
@@ -77,8 +77,11 @@ async def score(
     held_out: Taskset | Sequence[Taskset] | None = None,
     stop: StopSignal | None = None,
 ) -> Score | None:
-    """Score a model's head on held-out tasks, as its training does; None where nothing was measured."""
-    from hud.train.rollouts.runtimes import runtime_named  # Loads sockets and processes.
+    """Score a model's head on held-out tasks, as in training; None without a measured run.
+
+    Raises `UsageError` without held-out tasks.
+    """
+    from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
 
     sets = HeldOut(held_out_sets(held_out, config.held_out))
     if not sets:
@@ -120,7 +123,7 @@ async def play(
     stop: StopSignal | None = None,
     began: Callable[[Job], None] = lambda job: None,
 ) -> Job:
-    """Play `tasks` with a checkpoint as it is scored, in a job of its own, of which `began` hears."""
+    """Play `tasks` with a checkpoint, with held-out settings, in a separate job, which is passed to `began`."""
     chosen = load_tasks(tasks, "", "tasks to compare on")
     rollouts = await Rollouts.open(config, chosen, runtime=runtime, reporter=reporter, stop=stop)
     model = await chat_model(config.model, checkpoint, client=connect())
@@ -143,7 +146,7 @@ def compared(
     second_rewards: Rewards,
     subsets: Subsets | None = None,
 ) -> Comparison:
-    """Compare rewards by task. Raises `UsageError` where no task was measured with both checkpoints."""
+    """Compare rewards by task. Raises `UsageError` if no task was measured with both checkpoints."""
     pairing = pair(first_rewards, second_rewards, subsets)
     if pairing.overall is None:
         raise UsageError("No task was measured with both checkpoints; hud jobs shows why.")

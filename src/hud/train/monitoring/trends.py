@@ -13,9 +13,9 @@ from hud.eval.results.pairing import FEWEST_TASKS, LEVEL
 from hud.train.monitoring.progress import Change
 
 CHANGE_LEVEL = 0.02
-"""Of the interval of a held-out change. Held-out scores are looked at many times in a run: 5% would be too often."""
+"""Significance level of a held-out change. Held-out scores are tested many times in a run: 5% would be too high."""
 Evaluation = Mapping[str, Sequence[float | None]]
-"""Rewards of one evaluation by task, one place for each attempt; None: not measured."""
+"""Rewards of an evaluation by task, one entry for each attempt; None: not measured."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Trend:
 
     @property
     def rises(self) -> bool:
-        """True where the whole interval is above zero."""
+        """True if the whole interval is above zero."""
         return self.low > 0
 
 
@@ -67,10 +67,10 @@ def paired(differences: Sequence[float], level: float = LEVEL) -> Trend | None:
 
 
 def change_of(evaluations: Mapping[int, Evaluation]) -> Change | None:
-    """Return the change of the two newest evaluations from the two best in a row before them; None for a first one.
+    """Return the change from the two best consecutive evaluations to the two newest; None for the first evaluation.
 
-    `evaluations` are by their step, in order. Of three, the first is compared with alone, and of two the second, too. The
-    level is `CHANGE_LEVEL` over the number of pairs that the best is chosen among.
+    `evaluations` are by their step, in order. Of three evaluations, the baseline is the first alone; of two, each is
+    single. The level is `CHANGE_LEVEL` divided by the number of candidate pairs.
     """
     steps = list(evaluations)
     if len(steps) < 2:
@@ -96,7 +96,7 @@ def change_of(evaluations: Mapping[int, Evaluation]) -> Change | None:
 
 
 def _differences(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> list[float]:
-    """Differences of tasks that were measured in all evaluations; with fewer than `FEWEST_TASKS`, of their attempts."""
+    """Return differences of tasks measured in all evaluations; with fewer than `FEWEST_TASKS`, of their attempts."""
     by_task: list[float] = []
     by_attempt: list[float] = []
     for slug in before[0]:

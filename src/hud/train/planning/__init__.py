@@ -1,1 +1,1 @@
-"""Planning: memory, compute and speed of a training run before its start."""
+"""Planning: estimates of a training run's memory, compute and speed."""

@@ -1,7 +1,7 @@
-"""Speed from recorded rollouts: environments' delays, and seconds for a token by batch size.
+"""Speed from recorded rollouts: environments' delays, and seconds per token by batch size.
 
-A sequence that is drawn beside others is slowed by them. One decode step with n sequences is taken to cost a + c n
-seconds, and both are fitted to the recorded turns, whose neighbours are known from the times that they were drawn at.
+Concurrent sequences slow each other down. The model of a decode step with n sequences is a + c n seconds; a and c are
+fitted to the recorded turns, whose concurrency follows from their times.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Turn:
 
     tokens: int
     environment_seconds: float
-    """Seconds after it, until the next turn began or the rollout was over."""
+    """Delay after it, until the next turn or the end of the rollout, in seconds."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One recorded rollout, without its content."""
+    """Timing of a recorded rollout."""
 
     setup_seconds: float
     turns: tuple[Turn, ...]
 
     @property
     def tokens(self) -> int:
-        """Tokens that were drawn."""
+        """Number of sampled tokens."""
         return sum(turn.tokens for turn in self.turns)
 
 
@@ -57,13 +57,13 @@ class Measured:
     shapes: tuple[Shape, ...]
     decode: DecodeCost
     update_seconds: float
-    """Of one step's update, checkpoint included."""
+    """Duration of a step's update, including the checkpoint, in seconds."""
     overlapping: bool = False
-    """True where training went on beside these rollouts, so that each has slowed down the other already."""
+    """True if training was concurrent with these rollouts, so that the mutual slowdown is included."""
     left_out: float = 0.0
-    """Share of groups that no step learned from, as those whose runs had all the same reward."""
+    """Share of unused groups, such as those without signal."""
     apply_seconds: float = 0.0
-    """Part of an update after all of its groups are in the gradient: the optimizer, and the checkpoint."""
+    """Duration of the update's last part, optimizer and checkpoint, after the gradients, in seconds."""
 
 
 def measure(
@@ -74,11 +74,11 @@ def measure(
     left_out: float = 0.0,
     applying: Sequence[float] = (),
 ) -> Measured:
-    """Return what `(started, trace, ended)` of each rollout, in seconds, and the steps' update times say.
+    """Return the speed from `(started, trace, ended)` of each rollout, in seconds, and the steps' update times.
 
-    `applying` holds the last part of each update, where it is known.
+    `applying` holds the duration of each update's last part, if known.
 
-    Raises `UsageError` where there is nothing to learn from.
+    Raises `UsageError` without data.
     """
     shapes: list[Shape] = []
     drawn: list[tuple[float, float, int]] = []
@@ -120,13 +120,13 @@ def _shape(started: float, turns: list[tuple[float, float, int]], ended: float) 
 
 
 def _fit(drawn: list[tuple[float, float, int]]) -> DecodeCost:
-    """Fit seconds for a token to how many sequences were drawn beside it, by least squares; neither part is negative."""
+    """Fit seconds per token to the number of concurrent sequences, by non-negative least squares."""
     beside = _beside(drawn)
     cost = np.array([max(end - began, 0.0) / tokens for began, end, tokens in drawn])
     weight = np.sqrt(np.array([tokens for _, _, tokens in drawn], dtype=float))
     both = np.stack([np.ones_like(beside), beside], axis=1) * weight[:, None]
     (base, each), *_ = np.linalg.lstsq(both, cost * weight, rcond=None)
-    if base < 0:  # Through the origin.
+    if base < 0:  # A fit through the origin.
         base, each = 0.0, float((cost * beside * weight**2).sum() / (beside**2 * weight**2).sum())
     elif each < 0:
         base, each = fmean(cost), 0.0
@@ -134,11 +134,11 @@ def _fit(drawn: list[tuple[float, float, int]]) -> DecodeCost:
 
 
 def _beside(drawn: list[tuple[float, float, int]]) -> np.ndarray:
-    """Return, for each turn, how many turns were being drawn on average while it was, itself included."""
+    """Return, for each turn, the mean number of concurrent turns, itself included."""
     edges = sorted([(began, 1) for began, _, _ in drawn] + [(end, -1) for _, end, _ in drawn])
     times = np.array([time for time, _ in edges])
     active = np.cumsum([change for _, change in edges])
-    # The integral of how many are active, up to each edge.
+    # Integral of the number of active turns, up to each edge.
     area = np.concatenate(([0.0], np.cumsum(active[:-1] * np.diff(times))))
     began = np.array([one[0] for one in drawn])
     ended = np.array([one[1] for one in drawn])

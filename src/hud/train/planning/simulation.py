@@ -1,8 +1,8 @@
-"""A training run without its work: rollouts, samplers and trainers as events in simulated time.
+"""Discrete-event simulation of a training run: rollouts, samplers and trainers.
 
-Rollouts are drawn at random from measured ones. Sequences on one sampler share it: with n of them a decode step costs
-a + c n seconds and gives each a token, so a sampler needs no more than a count of decode steps that goes by at a changing
-pace, and a turn of k tokens ends k steps after it began.
+Rollouts are sampled from measured ones. A decode step of a sampler with n sequences takes a + c n seconds and yields a
+token for each, so the state of a sampler is a count of decode steps at a varying rate, and a turn of k tokens ends k steps
+after its start.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class Setup:
     tasks_per_step: int = 8
     max_lag: int = 0
     environments: int = 64
-    """Rollouts at a time."""
+    """Concurrent rollouts."""
     samplers: int = 1
     trainers: int = 1
-    """An update is split among them."""
+    """Number of trainers, which share an update."""
     shared_device: bool = True
-    """Sampling and training take turns on the same cores or device."""
+    """True if sampling and training share the same cores or device."""
     seed: int = 0
     dynamic_sampling: int = 0
-    """Draws of tasks in a step in place of groups without signal."""
+    """Maximum resampling rounds of tasks in a step, for groups without signal."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "group", "tasks_per_step", "environments", "samplers", "trainers"):
@@ -53,30 +53,30 @@ class Prediction:
     rollouts: int
     tokens: int
     sampler_busy: float
-    """Fraction of the time in which a sampler had something to draw."""
+    """Utilization of the samplers, 0 to 1."""
     trainer_busy: float
     lag: float
-    """Mean steps between the weights that began a group and those that learned from it."""
+    """Mean policy lag, in steps, between a group's start and its update."""
 
     @property
     def rollouts_per_second(self) -> float:
-        """Rollouts that ended in a second."""
+        """Rollouts per second."""
         return self.rollouts / self.seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens drawn in a second, over the whole run."""
+        """Sampled tokens per second, over the whole run."""
         return self.tokens / self.seconds
 
 
 def simulate(measured: Measured, setup: Setup) -> Prediction:
-    """Return what a run would take."""
+    """Return the simulated duration and speed of a run."""
     return _Run(measured, setup).play()
 
 
 @dataclass
 class _Sampler:
-    """One sampler: decode steps so far, and the turns that end after so many of them."""
+    """A sampler: count of decode steps, and its turns by final step."""
 
     cost: DecodeCost
     steps: float = 0.0
@@ -84,7 +84,7 @@ class _Sampler:
 
     @property
     def pace(self) -> float:
-        """Decode steps in a second."""
+        """Decode steps per second."""
         return 1.0 / max(self.cost.seconds(len(self.ends)), 1e-12)
 
 
@@ -95,7 +95,7 @@ class _Group:
     number: int
     left: int
     version: int | None = None
-    """Steps done when its first rollout began."""
+    """Completed steps at the start of its first rollout."""
 
 
 class _Run:
@@ -108,14 +108,14 @@ class _Run:
         self.order = 0
         self.version = 0
         self.begun = self.replaced = 0
-        """Groups that were begun, and how many of them in place of others."""
+        """Number of started groups, and of those, replacements."""
         self.waiting: deque[tuple[_Group, Shape]] = deque()
         self.free = setup.environments
         self.playing: set[int] = set()
-        """Numbers of the groups that are not done."""
+        """Numbers of unfinished groups."""
         self.done: dict[int, _Group] = {}
         self.taken: list[_Group] = []
-        """Groups that the next step learns from."""
+        """Groups of the next step."""
         self.learned = 0
         """Number of them in the gradient."""
         self.drawn = self.waves = 0
@@ -140,7 +140,7 @@ class _Run:
         )
 
     def _advance(self) -> None:
-        """Go to the next event, and let it happen."""
+        """Advance to the next event, and process it."""
         slow = 0.5 if self.training and self._contended else 1.0
         following, busiest = (self.timers[0][0] if self.timers else float("inf")), None
         for sampler in self.samplers:
@@ -168,7 +168,7 @@ class _Run:
         return setup.shared_device and setup.max_lag > 0 and not self.measured.overlapping
 
     def _admit(self) -> None:
-        """Begin the groups that may be begun, as the training loop does."""
+        """Start the allowed groups, as the training loop does."""
         setup = self.setup
         ahead = min(self.version + setup.max_lag + 1, setup.steps)
         while self.begun < ahead * setup.tasks_per_step + self.replaced and self._room():
@@ -266,7 +266,7 @@ class _Run:
             self.replaced += 1
 
     def _train(self, seconds: float, then: Callable[[], None]) -> None:
-        """Let the trainer work for some seconds, more of them where it shares its device, and go on."""
+        """Run the trainer for some seconds, longer on a shared device, and continue."""
         contended = 2.0 if self._contended else 1.0
         self.training = True
 

@@ -1,12 +1,12 @@
-"""Memory, compute and cost of training a large model, on its three planes. Arithmetic, not measurement.
+"""Estimates of memory, compute and cost of training a large model: samplers, trainer and environments.
 
     sampler    weights 2 P; a token's keys and values 2 · layers · kv_heads · head_dim · 2 bytes
-               decode is bound by memory: a step reads the weights once and every sequence's keys and values
+               decoding is memory-bound: a step reads the weights once and every sequence's keys and values
     trainer    full: weights 2 P + gradients 4 P + fp32 masters 4 P + two moments 8 P bytes; LoRA: weights 2 P, and all of
                these for the adapter alone; activations with recomputation: layers · hidden · 2 bytes for each token of a pass
                6 P floating-point operations for each token (4 P with LoRA, whose base has no weight gradients), and a third
                more for the recomputation
-    environments   processes on CPU machines; as many as run at a time
+    environments   processes on CPU machines, one per concurrent rollout
 
 P is the number of parameters. Prices are inputs.
 """
@@ -23,7 +23,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class ModelShape:
-    """Figures of a model for the arithmetic."""
+    """Dimensions of a model."""
 
     name: str
     parameters: float
@@ -34,7 +34,7 @@ class ModelShape:
 
     @property
     def bytes_per_token(self) -> int:
-        """Keys and values of one token, in bf16."""
+        """Bytes of a token's keys and values, in bf16."""
         return 2 * self.layers * self.kv_heads * self.head_dim * 2
 
 
@@ -48,19 +48,19 @@ SHAPES = (
 
 @dataclass(frozen=True)
 class Machine:
-    """One accelerator, as its data sheet has it, and how much of it is reached."""
+    """An accelerator: its data sheet's figures, and achieved fractions."""
 
     memory_gib: float = 80.0
     bandwidth_tb: float = 3.35
-    """TB/s of its memory."""
+    """Memory bandwidth, in TB/s."""
     tflops: float = 989.0
-    """Dense bf16."""
+    """Dense bf16 TFLOP/s."""
     decode_fraction: float = 0.6
-    """Of the memory's bandwidth that decoding reaches."""
+    """Achieved fraction of the memory bandwidth in decoding."""
     train_fraction: float = 0.4
-    """Of the floating-point operations that training reaches."""
+    """Achieved fraction of FLOP/s in training."""
     usable: float = 0.9
-    """Of the memory; the rest is the driver's and fragmentation's."""
+    """Usable fraction of the memory; the rest is for the driver and fragmentation."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,16 @@ class Work:
     rollouts: int = 512
     turns: int = 10
     tokens_per_turn: int = 400
-    """Drawn."""
+    """Sampled tokens of a turn."""
     observed_per_turn: int = 600
-    """Of tool results, between turns."""
+    """Tokens of tool results, between turns."""
     prompt: int = 2_000
     environment_seconds_per_turn: float = 5.0
     steps: int = 200
 
     @property
     def drawn(self) -> int:
-        """Tokens that one rollout draws."""
+        """Sampled tokens of a rollout."""
         return self.turns * self.tokens_per_turn
 
     @property
@@ -97,15 +97,15 @@ class Plan:
     trainer_bytes: float
     trainer_gpus: int
     sampler_bytes: float
-    """Of one sampler: its weights, and the keys and values of the rollouts that it holds."""
+    """Memory of a sampler: weights, and keys and values of its rollouts."""
     gpus_per_sampler: int
     samplers: int
     environments: int
     sampling_seconds: float
-    """Of one step, with these samplers."""
+    """Duration of a step, with these samplers."""
     training_seconds: float
     gpu_hours: float
-    """Of the whole run, sampling and training side by side."""
+    """Duration of the whole run, with concurrent sampling and training."""
     environment_hours: float
 
     @property
@@ -121,13 +121,13 @@ class Plan:
 def plan_for(
     shape: ModelShape, work: Work, machine: Machine, *, lora: bool, pass_tokens: int = 65_536
 ) -> Plan:
-    """Return what a run needs; samplers keep up with the trainer. Raises `UsageError` where a model does not fit."""
+    """Return a run's requirements, with samplers as fast as the trainer. Raises `UsageError` if a model does not fit."""
     usable = machine.memory_gib * machine.usable * GIB
     weights = 2 * shape.parameters
     states = 2 * shape.parameters if lora else 18 * shape.parameters
     trainer_bytes = states + pass_tokens * shape.layers * shape.hidden * 2
     trainer_gpus = _power_of_two(math.ceil(trainer_bytes / usable))
-    # At least half of a sampler's memory is left to keys and values.
+    # At least half of a sampler's memory is for keys and values.
     gpus_per_sampler = _power_of_two(math.ceil(2 * weights / usable))
     if gpus_per_sampler > 64 or trainer_gpus > 4096:
         raise UsageError(f"{shape.name} does not fit: {machine.memory_gib:g} GiB is too little.")
@@ -169,15 +169,15 @@ def _training_seconds(
 def _sampling_seconds(
     shape: ModelShape, work: Work, machine: Machine, gpus: int, at_once: int
 ) -> float:
-    """Return how long one sampler takes for its rollouts, `at_once` of them together.
+    """Return the time of a sampler for its rollouts, with `at_once` concurrent ones.
 
-    While a tool is waited for, a rollout is not drawn; with w of the time spent in waiting, so many fewer are drawn at once.
+    A rollout that waits for a tool is not decoded; with a share w of waiting time, the decoded batch is smaller by w.
     """
     bandwidth = gpus * machine.bandwidth_tb * 1e12 * machine.decode_fraction
     half_way = work.prompt + (work.length - work.prompt) / 2
     waves = math.ceil(work.rollouts / at_once)
     waiting = work.turns * work.environment_seconds_per_turn
-    # A step's time depends on how many are drawn at once, which depends on it: a few rounds settle it.
+    # A step's time and its batch size depend on each other: fixed-point iteration.
     drawn_at_once = float(at_once)
     for _ in range(20):
         step = (2 * shape.parameters + drawn_at_once * half_way * shape.bytes_per_token) / bandwidth

@@ -1,1 +1,1 @@
-"""Rollouts of training: groups, roles, sampling in turns or ahead."""
+"""Rollouts of training: groups, roles, synchronous and asynchronous sampling."""

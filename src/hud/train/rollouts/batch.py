@@ -1,7 +1,6 @@
-"""The batch of a step: groups of runs to learn from, what was left out, and the metrics of both.
+"""The batch of a step: groups to train on, dropped groups, and the metrics of both.
 
-Groups without signal teach nothing: they are counted, and left out before any forward pass. Knows runs and rewards; knows no
-weights.
+Groups without signal are counted, and dropped before any forward pass. Works on runs and rewards; independent of weights.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from statistics import fmean
 from hud.eval.run import Run
 from hud.graders.shaping import FADE
 from hud.learning.advantages import gradient_weight
-from hud.learning.groups import counted_runs, failure_of
+from hud.learning.failed_runs import counted_runs, failure_of
 from hud.train.config import TrainConfig
 from hud.train.monitoring.alarms import COMPONENT
 
 MOST_COMPONENTS = 20
-"""Components of a grade that are metrics of a step."""
+"""Maximum components of a grade that become metrics of a step."""
 LONGEST_NAME = 60
 """Characters of a component's name in its metric."""
 
@@ -30,26 +29,26 @@ class RolloutBatch:
     groups: list[list[Run]] = field(default_factory=list)
     """Groups with signal, each the runs of one task."""
     complete: bool = False
-    """True once the step has all its groups; False where it was stopped before."""
+    """True once the step has all its groups; False if it was stopped before."""
     measured: list[Run] = field(default_factory=list)
-    """Every run that has a reward, also of groups that are left out."""
+    """Every measured run, including those of dropped groups."""
     subagent_runs: list[Run] = field(default_factory=list)
-    """Runs that these called, and that those called, whichever model played them."""
+    """Subagents' runs of all levels, by any model."""
     weights: dict[str, float] = field(default_factory=dict)
-    """Gradient weight of the groups that were measured, by the task's slug; 0: no signal."""
+    """Gradient weight of the measured groups, by the task's slug; 0: no signal."""
     no_signal: int = 0
     broken: int = 0
-    """Groups left out because of failures that were not the agent's."""
+    """Number of groups dropped for failures that were not the agent's."""
     stale: int = 0
-    """Groups with signal that were left out because their tokens were too old."""
+    """Number of groups with signal dropped for their policy lag."""
     replaced: int = 0
-    """Tasks that were drawn in place of groups without signal."""
+    """Number of tasks sampled as replacements of groups without signal."""
     failed_runs: int = 0
     tokens: int = 0
-    """Tokens that the policy sampled."""
+    """Number of tokens sampled by the policy."""
 
     def add(self, runs: list[Run], config: TrainConfig, *, whole: bool = True) -> None:
-        """Add whole groups of runs. With `whole`, a group of fewer than `config.group` runs is broken."""
+        """Add groups of runs. With `whole`, a group with fewer than `config.group` runs is dropped."""
         self.subagent_runs += _called_by(runs)
         groups: dict[str, list[Run]] = {}
         for run in runs:
@@ -71,10 +70,10 @@ class RolloutBatch:
                 self.no_signal += 1
 
     def of_subagent(self, model: str, config: TrainConfig) -> RolloutBatch:
-        """Return the subagents' runs that a model played, as a batch.
+        """Return a model's subagent runs as a batch.
 
-        A call and the calls of the same tool in the same place of the caller's other attempts are a group. Not every
-        attempt makes it, so groups have any size from 2.
+        The n-th calls of a tool in a caller's attempts are a group. Not every attempt makes the call, so groups have any
+        size from 2.
         """
         own = RolloutBatch(complete=self.complete)
         own.add([run for run in self.subagent_runs if run.model == model], config, whole=False)
@@ -83,23 +82,23 @@ class RolloutBatch:
 
     @property
     def drawn(self) -> int:
-        """Groups that were played."""
+        """Number of played groups."""
         return len(self.groups) + self.no_signal + self.broken + self.stale
 
     @property
     def reward(self) -> float | None:
-        """Mean over every measured run; None where there is none."""
+        """Mean over every measured run; None if there is none."""
         return _mean(self.measured)
 
     @property
     def earned_nothing(self) -> bool:
-        """True where runs were measured and none has a reward above 0."""
+        """True if runs were measured and none has a reward above 0."""
         rewards = [run.reward for run in self.measured if run.reward is not None]
         return bool(rewards) and max(rewards) <= 0.0
 
     @property
     def subagent_tokens(self) -> int:
-        """Tokens that subagents sampled."""
+        """Number of tokens sampled by subagents."""
         return sum(run.trace.usage.completion_tokens for run in self.subagent_runs)
 
     def metrics(self) -> dict[str, float]:
@@ -154,7 +153,7 @@ def _mean(runs: Iterable[Run]) -> float | None:
 
 
 def _called_by(runs: Iterable[Run]) -> list[Run]:
-    """Return the runs that `runs` called, and that those called."""
+    """Return the subagents' runs of `runs`, of all levels."""
     return [one for run in runs for child in run.children for one in (child, *_called_by([child]))]
 
 
@@ -163,7 +162,7 @@ def _failure(run: Run) -> str | None:
 
 
 def _rewards(group: list[Run], config: TrainConfig) -> list[float] | None:
-    """Return the rewards that count in a group; None where too many of its runs failed."""
+    """Return the rewards that count in a group; None if too many of its runs failed."""
     failures = [_failure(run) for run in group]
     counted = counted_runs(failures, [""] * len(group), config.advantages)
     rewards = [

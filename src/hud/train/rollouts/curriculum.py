@@ -1,7 +1,7 @@
-"""The tasks of a step, in the order in which they are played: what a step needs, then those that replace groups without signal.
+"""The tasks of a step, in the order of play: the step's groups, then replacements of groups without signal.
 
-`uniform` visits every task before any twice. `signal` draws tasks by their expected gradient weight, estimated from the groups
-that the run has played. Knows tasks and the spread of rewards; knows neither weights nor runs.
+`uniform` visits every task before any twice. `signal` samples tasks by their expected gradient weight, estimated from the
+groups that the run has played. Works on tasks and reward variances; independent of weights and runs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from hud.environment import Task
 
 FLOOR = 0.2
-"""Share of the draws that is uniform: no task is ever left out."""
+"""Uniform share of the sampling, so that no task is excluded."""
 HALF_LIFE = 8
-"""Steps after which a group counts half: the policy that played it has changed."""
+"""Half-life of a group's weight, in steps: the policy changes."""
 MEMORY = 5 * HALF_LIFE
-"""Steps after which a group is forgotten; it would count for 3%."""
+"""Steps after which a group is dropped; its weight would be 3%."""
 PRIOR = 1.0
-"""Groups' worth of the mean over tasks of the same kind, in the estimate of each task."""
+"""Weight of the prior, in groups: the mean over tasks of the same kind."""
 
 
 class PlayedGroup(NamedTuple):
@@ -42,12 +42,12 @@ def played_groups(given: Any) -> list[PlayedGroup]:
 
 
 class Curriculum:
-    """Draws the tasks of a training run; the same draws for the same seed, step and groups played before it."""
+    """Sampler of a training run's tasks, deterministic by seed, step and earlier groups."""
 
     def __init__(
         self, config: TrainConfig, tasks: Sequence[Task], played: Sequence[PlayedGroup] = ()
     ) -> None:
-        """`played` are the groups of the steps before, where the run is resumed."""
+        """`played` are the groups of earlier steps of a resumed run."""
         self.config, self.tasks = config, tasks
         self.played = list(played)
         self._kinds = {task.slug: _kind(task) for task in tasks}
@@ -60,15 +60,15 @@ class Curriculum:
         return self._by_signal(step)
 
     def record(self, step: int, weights: Mapping[str, float]) -> None:
-        """Add the groups of a step, by slug; groups older than `MEMORY` steps are forgotten."""
+        """Add the groups of a step, by slug; groups older than `MEMORY` steps are dropped."""
         recent = (one for one in self.played if step - one.step < MEMORY)
         self.played = [*recent, *(PlayedGroup(step, *one) for one in weights.items())]
 
     def estimates(self, step: int) -> list[float]:
         """Return the expected gradient weight of each task at a step; 1.0 for all before any group was played.
 
-        The decayed mean of its own groups and of `PRIOR` groups like the mean of its kind: tasks with equal columns. That
-        mean is drawn to the mean of all tasks likewise.
+        The decayed mean of its own groups and of `PRIOR` groups with the mean of its kind (tasks with equal columns),
+        which is shrunk towards the mean of all tasks likewise.
         """
         if not self.played:
             return [1.0] * len(self.tasks)
@@ -77,7 +77,7 @@ class Curriculum:
             share = 0.5 ** ((step - one.step) / HALF_LIFE)
             kind = self._kinds.get(one.slug)
             if kind is None:
-                continue  # A run may go on with other tasks.
+                continue  # A resumed run may have other tasks.
             for mean in (
                 overall,
                 kinds.setdefault(kind, _Mean()),
@@ -119,6 +119,6 @@ class _Mean:
 
 
 def _kind(task: Task) -> str:
-    """Return what tasks of one kind have in common: environment, template and columns."""
+    """Return the key of a task's kind: environment, template and columns."""
     columns = sorted((task.columns or {}).items())
     return repr((task.env, task.id, columns))

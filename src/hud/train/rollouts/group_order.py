@@ -1,7 +1,7 @@
-"""Order of groups where rollouts run ahead: the next to learn from, and the time to begin another.
+"""Order of groups in asynchronous training: the next group to train on, and the start of new ones.
 
-Groups are learned from in the order in which they began: short rollouts first, step after step, is a bias, and policies learned
-worse with it. The same for the training loop and its simulation.
+Groups are used in the order of their start: using short rollouts first is a bias, and policies learned worse with it.
+Shared by the training loop and its simulation.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Collection
 def next_group(
     ended: Collection[int], playing: Collection[int], *, taken: int, per_step: int
 ) -> int | None:
-    """Return the number of the group that a step, which has `taken` of its `per_step`, learns from next; None: wait.
+    """Return the number of the next group of a step that has `taken` of its `per_step` groups; None: wait.
 
-    The one that began first of those that have ended. One that began before it and still plays is waited for until half as
-    many again as a step needs have ended.
+    It is the earliest started of the finished groups. An earlier, unfinished one is waited for until one and a half steps'
+    groups have finished.
     """
     oldest = min(ended, default=None)
     if oldest is None:
@@ -34,11 +34,10 @@ def begins_another(
     under_way: int,
     at_once: int,
 ) -> bool:
-    """Return whether another group is begun while `under_way` rollouts run or wait for room, of the `at_once` that may run.
+    """Return True if another group may start, with `under_way` active or queued rollouts of at most `at_once`.
 
-    Groups that ended and wait for the trainer hold as much room as they had: what is played long before it is learned from
-    only gets older, and takes time from the trainer where they share a machine. One that waits for a slower one before it
-    holds none.
+    Finished groups that wait for the trainer keep their slots: playing earlier would only increase the policy lag, and
+    slow down a trainer on the same machine. A group that waits for a slower, earlier one keeps none.
     """
     if next_group(ended, playing, taken=taken, per_step=per_step) is not None:
         under_way += group * len(ended)

@@ -1,4 +1,4 @@
-"""Held-out sets: tasks that are never trained on, played in one job and scored each by itself."""
+"""Held-out sets: tasks excluded from training, played in one job and scored separately."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hud.eval.run import Run
 
 BENCHMARK = "benchmark:"
-"""Prefix of a held-out source that names a benchmark, whose held-out split is played."""
+"""Prefix of a held-out source: the held-out split of a benchmark."""
 _PAGE = 1000
 Rewards = Mapping[str, Sequence[float | None]]
 
@@ -39,12 +39,12 @@ class _Row:
 class HeldOut:
     """The held-out sets of a training, and the rewards of their evaluations so far.
 
-    A slug that two sets have is prefixed with its set's name in the second; a second set of the same name is `NAME-2`.
+    A slug of two sets is prefixed with the set's name in the second; a second set of the same name is `NAME-2`.
     """
 
     def __init__(self, sets: Sequence[Taskset] = ()) -> None:
         self.tasks: list[Task] = []
-        """The tasks of all sets, as they are played."""
+        """The tasks of all sets, in order of play."""
         self._sets: dict[str, list[str]] = {}
         """Slugs of each set, by its name."""
         self._rewards: dict[int, Rewards] = {}
@@ -65,12 +65,12 @@ class HeldOut:
         return bool(self.tasks)
 
     def trained_on(self, tasks: Sequence[Task]) -> int:
-        """Return how many held-out tasks are among those that are trained on."""
+        """Return the number of held-out tasks that are also training tasks."""
         known = {(task.env, task.id, repr(task.args)) for task in tasks}
         return sum((task.env, task.id, repr(task.args)) in known for task in self.tasks)
 
     def score(self, step: int, runs: Sequence[Run], job_id: str | None = None) -> Score | None:
-        """Return the scores of an evaluation after `step` steps; None where nothing was measured."""
+        """Return the scores of an evaluation after `step` steps; None without a measured run."""
         rewards = self._rewards[step] = rewards_by_attempt(runs)
         sets = [found for name in self._sets if (found := self._of_set(name, step)) is not None]
         if not sets:
@@ -89,7 +89,7 @@ class HeldOut:
         )
 
     async def recall(self, client: Client, scores: Sequence[Score]) -> None:
-        """Read the rewards of earlier evaluations, whose changes are to be measured against."""
+        """Read the rewards of earlier evaluations, as baselines of changes."""
         for score in scores:
             if score.job_id is None or score.step in self._rewards:
                 continue
@@ -125,9 +125,9 @@ class HeldOut:
 def held_out_sets(
     given: Taskset | Sequence[Taskset] | None, sources: Sequence[str]
 ) -> list[Taskset]:
-    """Return the sets that were given, else those of files, folders and `benchmark:NAME`.
+    """Return the given sets, else those of files, folders and `benchmark:NAME`.
 
-    Raises `UsageError` for a set without tasks, `NotFoundError` for a benchmark that is not known.
+    Raises `UsageError` for a set without tasks, `NotFoundError` for an unknown benchmark.
     """
     if given is not None:
         sets = [given] if isinstance(given, Taskset) else list(given)
@@ -155,7 +155,7 @@ def _of_source(source: str) -> Taskset:
 
 
 def _measured(name: str, rewards: Sequence[Sequence[float | None]]) -> SetScore | None:
-    """Return the mean of runs by task, with its interval over tasks; None where none was measured."""
+    """Return the mean of runs by task, with its interval over tasks; None without a measured run."""
     clusters = [[reward for reward in task if reward is not None] for task in rewards]
     clusters = [cluster for cluster in clusters if cluster]
     if not clusters:

@@ -1,7 +1,7 @@
 """Rollouts of training and of held-out scores: tasks played with the policy and its subagents.
 
-A step that samples first plays its tasks, and others in place of groups without signal (dynamic sampling, DAPO, arXiv
-2503.14476), a bounded number of times. `hud.train.rollouts.stream` plays them ahead. Knows runs and rewards; knows no weights.
+A synchronous step plays its tasks, and replacements of groups without signal (dynamic sampling, DAPO, arXiv 2503.14476),
+in a limited number of rounds. `hud.train.rollouts.stream` plays ahead. Works on runs and rewards; independent of weights.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from hud.trace import ChatModel
 
 Models = Mapping[str, "ChatModel"]
-"""The models that play, by slug: the policy under `TrainConfig.model`, and those of its subagents."""
+"""Models by slug: the policy under `TrainConfig.model`, and those of its subagents."""
 
 
 class Rollouts:
-    """Plays tasks as a configuration says. `models` of every call hold the weights that play."""
+    """Player of tasks by a configuration. `models` of every call hold the weights."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Rollouts:
         stop: StopSignal | None,
         subagents: dict[str, SubagentConfig],
     ) -> None:
-        """`subagents` are by a tool's name or the model that its environment gives it."""
+        """`subagents` are by a tool's name or its environment's model."""
         self.config, self.runtime, self.subagents = config, runtime, subagents
         self.reporter = reporter or Reporter()
         self.stop = stop if stop is not None else StopSignal()
@@ -65,14 +65,14 @@ class Rollouts:
     ) -> Rollouts:
         """Return the rollouts of `tasks`; raises `UsageError` for subagents and efforts that do not fit the tasks and models.
 
-        `played_as` says how models play as subagents, by slug, where the configuration names only the model.
+        `played_as` holds settings of models as subagents, by slug, for those configured by model only.
         """
         subagents = subagents_of(config, tasks, played_as)
         await refuse_efforts(connect(), config, subagents)
         return cls(config, runtime, reporter, stop, subagents)
 
     async def models(self, policy: ChatModel) -> dict[str, ChatModel]:
-        """Return the models that play: the policy as given, subagents' models at their heads."""
+        """Return the models: the given policy, and subagents' models at their heads."""
         others = {one.model for one in self.subagents.values()} - {self.config.model}
         heads = {model: await chat_model(model, client=connect()) for model in others}
         return {self.config.model: policy, **heads}
@@ -80,25 +80,65 @@ class Rollouts:
     async def groups(
         self, models: Models, curriculum: Curriculum, step: int, job: Job, batch: RolloutBatch
     ) -> AsyncIterator[list[list[Run]]]:
-        """Play a step with `models` into `batch`, and yield the groups with signal, all at once; nothing where it is stopped."""
+        """Play a step with `models` into `batch`, and yield the groups with signal, all at once; none after a stop."""
         config = self.config
         agent = self._agent(
             models, config.temperature, (config.seed, step), config.progress_of(step)
         )
         waiting = curriculum.draw(step)
         for _ in range(1 + config.dynamic_sampling):
-            chosen = list(islice(waiting, config.tasks_per_step - len(batch.groups)))
+            missing = config.tasks_per_step - len(batch.groups)
+            chosen = list(islice(waiting, missing))
             if not chosen or self.stop.stopping:
                 break
             self.reporter.phase("rollouts", step, len(chosen) * config.group)
-            batch.add(await self._play(agent, chosen, config.group, job), config)
-        # The job is for the record; all runs of a training in memory would be for nothing.
+            if config.spare_groups:
+                chosen += islice(waiting, config.spare_groups)
+                await self._play_first(models, chosen, missing, step, job, batch)
+            else:
+                batch.add(await self._play(agent, chosen, config.group, job), config)
+        # The job is a record only: its runs are not kept in memory.
         job.runs.clear()
         batch.replaced = max(0, batch.drawn - config.tasks_per_step)
         batch.complete = not self.stop.stopping
         if batch.complete:
             self.reporter.phase("update", step, 0)
             yield batch.groups
+
+    async def _play_first(
+        self,
+        models: Models,
+        tasks: list[Task],
+        wanted: int,
+        step: int,
+        job: Job,
+        batch: RolloutBatch,
+    ) -> None:
+        """Play groups into `batch` until `wanted` of them are complete, with the seeds that they always have at a step.
+
+        The others are cancelled. Rollouts get room in the order of their groups, so those begun last wait longest.
+        """
+        limit = asyncio.Semaphore(self.config.max_concurrent)
+
+        async def play(task: Task) -> list[Run]:
+            return await self.play_group(
+                models, task, (step,), job, limit, lambda _: None, step=step
+            )
+
+        playing = {asyncio.create_task(play(task)) for task in tasks}
+        complete = 0
+        try:
+            while playing and complete < wanted and not self.stop.stopping:
+                done, playing = await asyncio.wait(playing, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    if complete < wanted:
+                        batch.add(one.result(), self.config)
+                        complete += 1
+        finally:
+            for one in playing:
+                one.cancel()
+            if playing:
+                await asyncio.wait(playing)
 
     async def play_group(
         self,
@@ -111,7 +151,7 @@ class Rollouts:
         *,
         step: int,
     ) -> list[Run]:
-        """Play one task for a step as often as a group has runs, each once `limit` has room; `on_run` gets each that ended."""
+        """Play a group of a task for a step, within `limit`; `on_run` is called with each finished run."""
 
         def ended(run: Run) -> None:
             self.reporter.run_ended(run.reward)
@@ -135,9 +175,9 @@ class Rollouts:
         )
 
     async def score(self, models: Models, held_out: HeldOut, step: int) -> Score | None:
-        """Play held-out tasks, and return their scores; None where nothing was measured.
+        """Play held-out tasks, and return their scores; None without a measured run.
 
-        Their seeds are the same at every step, so that two scores differ by the policy alone.
+        Seeds are equal at every step, so that scores differ by the policy only.
         """
         config = self.config
         self.reporter.phase("held-out", step, len(held_out.tasks) * config.eval_group)
@@ -149,7 +189,7 @@ class Rollouts:
         return None if self.stop.stopping else held_out.score(step, runs, job.id)
 
     async def play_held_out(self, models: Models, tasks: list[Task], job: Job) -> list[Run]:
-        """Play tasks as they are scored: `eval_group` times each, on seeds that depend on the task alone."""
+        """Play tasks for scores: `eval_group` times each, with seeds by task only."""
         place = (self.config.seed, "held-out")
         agent = self._agent(models, self.config.eval_temperature, place)
         return await self._play(agent, tasks, self.config.eval_group, job)
@@ -179,7 +219,7 @@ class Rollouts:
 
 
 def load_tasks(given: Taskset | None, source: str, what: str) -> list[Task]:
-    """Return the tasks that were given, else those of a file or folder. Raises `UsageError` where there are none."""
+    """Return the given tasks, else those of a file or folder. Raises `UsageError` without tasks."""
     if given is None and not source:
         raise UsageError(f"There are no {what}: give a file or folder.")
     tasks = list(given if given is not None else Taskset.from_file(source))

@@ -1,7 +1,7 @@
-"""Randomness that can be repeated: every draw of a training run is a function of its seed and its place.
+"""Reproducible randomness: every random choice of a training run is a function of the seed and its position.
 
-A step's tasks depend on the seed and the step alone, a turn's tokens on seed, step, task, attempt and turn. So
-a run that was killed draws again exactly what it would have drawn.
+A step's tasks depend on seed and step only, a turn's tokens on seed, step, task, attempt and turn. A resumed run therefore
+samples the same tokens.
 """
 
 from __future__ import annotations
@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from hud.agents import Agent
 from hud.agents.tool_loop import play
 from hud.agents.types import OpenAIChatConfig
+from hud.errors import UsageError
 from hud.trace import (
     ChatMessage,
     ChatModel,
@@ -27,7 +28,7 @@ Item = TypeVar("Item")
 
 
 def seed_of(*place: object) -> int:
-    """Return a seed for a place, as good as independent of every other place's."""
+    """Return the seed of a position, practically independent of other positions' seeds."""
     text = "\x1f".join(map(str, place))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "big")
 
@@ -35,12 +36,12 @@ def seed_of(*place: object) -> int:
 def draw_tasks(tasks: Sequence[Item], seed: int, step: int, count: int) -> Iterator[Item]:
     """Yield a step's tasks: its share of a shuffled pass over all of them, then others in random order.
 
-    The first `count` of all steps together visit every task before any twice. What follows is for groups that
-    came out without spread. No task comes twice in a step.
+    The first `count` of all steps together visit every task before any twice. The rest are replacements of groups without
+    signal. No task is repeated within a step.
     """
     size = len(tasks)
     places = range(step * count, step * count + min(count, size))
-    # They may end one pass over all tasks and begin the next.
+    # A step may cross the end of a pass over all tasks.
     passes = {one: _shuffled(size, seed, one) for one in {place // size for place in places}}
     chosen = dict.fromkeys(passes[place // size][place % size] for place in places)
     yield from (tasks[number] for number in chosen)
@@ -56,10 +57,10 @@ def _shuffled(size: int, seed: int, pass_: object) -> list[int]:
 
 
 class SeededAgent(Agent):
-    """The tool loop, each turn sampled with a seed of its place."""
+    """The tool loop, with each turn's seed by position."""
 
     training_progress: float | None = None
-    """Comes to the runs that it plays; None: they are not trained on."""
+    """Training progress, set on its runs; None: they are not trained on."""
 
     def __init__(
         self,
@@ -77,19 +78,47 @@ class SeededAgent(Agent):
     def model_name(self) -> str | None:
         return self.model.name
 
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """Plain data of which a worker of the fleet makes the same agent: see `seeded_agent`."""
+        given = {
+            name: value for name, value in asdict(self.params).items() if value not in (None, ())
+        }
+        pinned = getattr(self.model, "checkpoint", None)
+        return {
+            "place": [str(part) for part in self.place],
+            "params": given,
+            "checkpoint": pinned,
+        }
+
     async def __call__(self, run: Any) -> None:
         place = (*self.place, *_place_of(run))
         await play(run, _SeededModel(self.model, place), self.config, self.params)
 
 
+def seeded_agent(
+    model: ChatModel, config: OpenAIChatConfig, sampling: dict[str, Any]
+) -> SeededAgent:
+    """Return the agent whose `sampling` is given: it draws, turn by turn, with the same seeds.
+
+    Raises `UsageError` for what no `SeededAgent` said.
+    """
+    try:
+        params = SamplingParams(**sampling["params"])
+        place = tuple(str(part) for part in sampling["place"])
+    except (KeyError, TypeError) as error:
+        raise UsageError(f"The agent's sampling is not right: {error}.") from error
+    return SeededAgent(model, config, params, place)
+
+
 def _place_of(run: Any) -> tuple[object, ...]:
-    """Return what tells a run from all others of its step: a subagent's by which call of its caller it is."""
+    """Return a run's unique position in its step: for a subagent's run, including the call of its caller."""
     caller = getattr(run, "caller", None)
     return (run.slug, run.attempt) if caller is None else (*_place_of(caller), *run.called_as)
 
 
 class _SeededModel:
-    """A `ChatModel` for one run, which counts its turns."""
+    """A `ChatModel` for a run that counts turns."""
 
     def __init__(self, model: ChatModel, place: tuple[object, ...]) -> None:
         self.name = model.name

@@ -1,9 +1,9 @@
-"""The stream of groups for asynchronous training: groups are played while the weights learn from those before them.
+"""The stream of groups for asynchronous training: groups are played during updates on earlier ones.
 
-With B groups to a step and `version` steps done, no more than (version + max_lag + 1) B groups are ever begun (as in AReaL, arXiv
-2505.24298), not counting those that were left out: a stream that is faster than the trainer waits for it. `group_order` says
-which group is learned from next, and when one begins; `docs/training.md` describes sampling ahead. Knows groups, rewards and the
-age of tokens; knows no weights.
+With B groups per step and `version` completed steps, at most (version + max_lag + 1) B groups are started (as in AReaL,
+arXiv 2505.24298), without dropped ones: a stream that is faster than the trainer waits. `group_order` selects the next
+group, and when to start one; `docs/training.md` describes asynchronous sampling. Works on groups, rewards and policy lag;
+independent of weights.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Played:
-    """A group that ended."""
+    """A finished group."""
 
     runs: list[Run]
     version: int
-    """Steps done when the oldest of its tokens was drawn."""
+    """Completed steps when its oldest token was sampled."""
 
 
 class RolloutStream:
-    """The groups of a training run, played ahead of it. Begins with `start`, ends with `close`."""
+    """The groups of a training run, played ahead, from `start` to `close`."""
 
     def __init__(
         self,
@@ -48,48 +48,48 @@ class RolloutStream:
         job: Job,
         first_step: int,
     ) -> None:
-        """`models` must answer with the head's weights at the time of each request."""
+        """`models` must use the head's weights at the time of each request."""
         self.rollouts, self.config = rollouts, rollouts.config
         self.models, self.curriculum, self.job = models, curriculum, job
         self.version = first_step
-        """Steps done."""
+        """Completed steps."""
         self._first = first_step
         self._begun = 0
         self._left_out = 0
         self._versions: dict[str | None, int] = {}
         self._ended: dict[int, _Played] = {}
-        """Groups that wait to be learned from, by their place among those that were begun."""
+        """Finished groups that wait for the trainer, by their number in order of start."""
         self._playing: dict[int, asyncio.Task[None]] = {}
         self._left: dict[int, int] = {}
-        """Of the groups that play: how many of their runs have not ended."""
+        """Unfinished runs of each active group."""
         self._taken = 0
-        """Groups that the step under way learns from."""
+        """Groups taken by the current step."""
         self._failed: BaseException | None = None
         self._closed = False
         self._heard = asyncio.Event()
-        """Set when a group has ended."""
+        """Event: set when a group has finished."""
         self._lags: list[int] = []
-        """Of the groups that were taken last: steps done since the oldest of their tokens."""
+        """Policy lag of the groups taken last, by their oldest token."""
         self._limit = asyncio.Semaphore(self.config.max_concurrent)
         self._places = self._tasks_from(first_step)
 
     def start(self, checkpoint: str | None) -> None:
-        """Begin to play; `checkpoint` is what serves now."""
+        """Start playing; `checkpoint` is the current head."""
         self._versions[checkpoint] = self.version
         self._admit()
 
     def advance(self, checkpoint: str | None) -> None:
-        """Say that a step is done; `checkpoint` is what serves from now on."""
+        """Advance by a completed step; `checkpoint` is the new head."""
         self.version += 1
         self._versions[checkpoint] = self.version
         self._taken = 0
         self._admit()
 
     async def groups(self, batch: RolloutBatch) -> AsyncIterator[list[list[Run]]]:
-        """Play the next step into `batch`, and yield its groups with signal as they end, those that are there together.
+        """Play the next step into `batch`, and yield its groups with signal as they finish, available ones together.
 
-        Fewer where too many in a row had no signal; the batch is not complete where it was stopped. Raises what ends a job:
-        the runtime cannot be used, or the store cannot be written.
+        Yields fewer if too many consecutive groups had no signal; after a stop the batch is incomplete. Raises errors that
+        end a job: an unusable runtime, or a store that cannot be written.
         """
         config, reporter = self.config, self.rollouts.reporter
         yielded = 0
@@ -112,7 +112,7 @@ class RolloutStream:
                 yield batch.groups[yielded:]
 
     async def close(self) -> None:
-        """Stop playing. What is in flight ends first after a stop request, and is cancelled otherwise."""
+        """Stop playing. After a stop request active rollouts finish first; otherwise they are cancelled."""
         self._closed = True
         if not self.rollouts.stop.stopping:
             for one in self._playing.values():
@@ -121,7 +121,7 @@ class RolloutStream:
             await asyncio.wait(self._playing.values())
 
     def metrics(self) -> dict[str, float]:
-        """Return what was measured of the last step's groups."""
+        """Return the metrics of the last step's groups."""
         found = {"groups_waiting:mean": float(len(self._ended))}
         if self._lags:
             found["group_lag:mean"] = fmean(self._lags)
@@ -137,7 +137,7 @@ class RolloutStream:
             step += 1
 
     def _admit(self) -> None:
-        """Begin as many groups as may be."""
+        """Start all allowed groups."""
         ahead = min(self.version + self.config.max_lag + 1, self.config.steps) - self._first
         most = ahead * self.config.tasks_per_step + self._left_out
         ending = self._closed or self._failed is not None or self.rollouts.stop.stopping
@@ -151,7 +151,7 @@ class RolloutStream:
 
     def _room(self) -> bool:
         config = self.config
-        # Of these the last run has ended, and what they were played in is being closed.
+        # Their last run has finished, and its environment is closing.
         over = {number for number, left in self._left.items() if not left}
         return begins_another(
             self._ended.keys() | over,
@@ -169,7 +169,7 @@ class RolloutStream:
             self._admit()
 
         place = ("stream", self._first, number)
-        # The step that is to learn from it, were every group taken in its turn.
+        # The step that will use it, if groups are taken in order.
         step = self._first + number // self.config.tasks_per_step
         runs = await self.rollouts.play_group(
             self.models, task, place, self.job, self._limit, heard, step=step
@@ -185,7 +185,7 @@ class RolloutStream:
         self._heard.set()
 
     async def _next(self) -> _Played | None:
-        """Return the next group that the step under way looks at; None after a stop request."""
+        """Return the next group for the current step; None after a stop request."""
         while not self.rollouts.stop.stopping:
             if self._failed is not None:
                 raise self._failed
@@ -193,13 +193,13 @@ class RolloutStream:
             if number is not None:
                 return self._ended.pop(number)
             self._heard.clear()
-            # A stop is not an event of the stream's; half a second is soon enough to hear of it.
+            # A stop request does not set the stream's event: poll every half second.
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._heard.wait(), 0.5)
         return None
 
     def _following(self) -> int | None:
-        """Return the number of the group that the step under way looks at next; None: it has to wait."""
+        """Return the number of the current step's next group; None: wait."""
         per_step = self.config.tasks_per_step
         return next_group(self._ended, self._playing, taken=self._taken, per_step=per_step)
 
@@ -218,8 +218,8 @@ class RolloutStream:
         self._admit()
 
     def _version_of(self, run: Run) -> int:
-        """Return how many steps were done when the run's first token was drawn."""
-        # What is not known yet is what a step that is just ending made.
+        """Return the number of completed steps when the run's first token was sampled."""
+        # An unknown checkpoint belongs to a step that is just completing.
         drawn = [
             self._versions.get(step.sample.checkpoint, self.version)
             for step in run.trace.steps

@@ -1,6 +1,6 @@
-"""Subagents in training: which model plays each, with seeds of its own, and the agent that the policy and they make.
+"""Subagents in training: their models and seeds, and the agent that combines them with the policy.
 
-Knows configurations and the subagents that environments name; knows neither rollouts nor weights.
+Works on configurations and environments' subagents; independent of rollouts and weights.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ def subagents_of(
     tasks: Iterable[Task],
     played_as: Mapping[str, SubagentConfig] | None = None,
 ) -> dict[str, SubagentConfig]:
-    """Return the models of subagents, by a tool's name or a model that an environment gives it.
+    """Return the models of subagents, by a tool's name or its environment's model.
 
-    Those that the configuration does not name play with the environment's model. `played_as` says how models
-    play, by slug, where the configuration says no more than which. Raises `UsageError` for a subagent that there is
-    not, and for a model that is to learn and that none plays with.
+    Unconfigured ones play with the environment's model. `played_as` holds models' settings, by slug, for those configured
+    by model only. Raises `UsageError` for an unknown subagent, and for a trained model that no subagent plays with.
     """
     found = dict(config.subagents)
     seen: set[int] = set()
@@ -40,7 +39,7 @@ def subagents_of(
     for tool in tools:
         if tool.model is not None and not {tool.name, tool.model} & found.keys():
             found[tool.model] = SubagentConfig(model=tool.model)
-    if tools:  # Else the environments are elsewhere, and nobody here knows what they call.
+    if tools:  # Otherwise the environments are remote, and their subagents unknown.
         known = {tool.name for tool in tools} | {tool.model for tool in tools if tool.model}
         if unknown := sorted(found.keys() - known):
             raise UsageError(
@@ -69,9 +68,9 @@ def _as_played(one: SubagentConfig, played_as: Mapping[str, SubagentConfig]) -> 
 async def refuse_efforts(
     client: Client, config: TrainConfig, subagents: Mapping[str, SubagentConfig]
 ) -> None:
-    """Raise `UsageError` where a model cannot be told how much it is to reason, before anything is played with it.
+    """Raise `UsageError` for a model whose chat template has no reasoning effort, before any rollout.
 
-    Only a model's server knows its chat template, so each of these models is asked for one token.
+    Only a model's server has its chat template, so one token is requested of each of these models.
     """
     players = [(one.model, one.reasoning_effort) for one in subagents.values()]
     told = {(config.model, config.reasoning_effort), *players}
@@ -83,7 +82,7 @@ async def refuse_efforts(
 
 
 def _tools(environment: Environment, seen: set[int]) -> Iterable[AgentTool]:
-    """Yield the subagents of an environment, and those that they may call."""
+    """Yield the subagents of an environment, of all levels."""
     if id(environment) in seen:
         return
     seen.add(id(environment))
@@ -101,7 +100,7 @@ def agent_of(
     place: tuple[object, ...],
     progress: float | None = None,
 ) -> Agent:
-    """Return the agent that plays a step: the policy, with its subagents; `models` are by slug."""
+    """Return the agent of a step: the policy, with its subagents; `models` are by slug."""
 
     def seeded(player: SubagentConfig) -> SeededAgent:
         model = models[player.model]

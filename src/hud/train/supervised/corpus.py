@@ -1,7 +1,7 @@
-"""Text found in a taskset: what a small model's tokenizer is learned from.
+"""Text of a taskset, as corpus for a small model's tokenizer.
 
-Prompts, what the tools are called and say of themselves, results of tools that need no arguments, and, where a job is given, all
-that was said in its runs.
+Prompts, names and descriptions of tools, results of tools without arguments, and, for a given job, the conversations of
+its runs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from hud.eval.tasksets.taskset import Taskset
 
 MOST_TASKS = 400
-"""Tasks that are looked at; more teach a tokenizer little."""
+"""Maximum number of tasks; more improve a tokenizer little."""
 
 
 async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[str]:
-    """Return the text of every prompt, of the tools, and of what tools without arguments say.
+    """Return the text of every prompt, of the tools, and of the results of tools without arguments.
 
-    Raises `UsageError` where there is none.
+    Raises `UsageError` without text.
     """
     texts: list[str] = []
     provider = runtime if runtime is not None else LocalRuntime()
@@ -42,7 +42,7 @@ async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[s
 
 
 async def texts_of_job(client: Client, job: str) -> list[str]:
-    """Return everything that was said in a recorded job's runs. Raises `UsageError` where nothing was."""
+    """Return the text of a recorded job's conversations. Raises `UsageError` without text."""
     examples = await recorded_examples(client, job)
     texts = [text for one in examples for text in texts_of_messages(conversation_of(one.trace))]
     if not texts:
@@ -51,7 +51,7 @@ async def texts_of_job(client: Client, job: str) -> list[str]:
 
 
 def texts_of_messages(messages: Iterable[ChatMessage]) -> list[str]:
-    """Return the text of chat messages, tool calls as the template of a tiny model writes them."""
+    """Return the text of chat messages, with tool calls in the format of a tiny model's template."""
     texts: list[str] = []
     for message in messages:
         if isinstance(message.get("content"), str):

@@ -1,7 +1,7 @@
-"""Demonstrations: recorded runs that a policy without any reward can learn from, and the commands that do it.
+"""Demonstrations: recorded runs for the warm-up of a policy without reward, and its commands.
 
-Reinforcement learning needs runs of one task that differ in reward. A policy whose every run earns 0 has none, and
-learns from recorded runs of another agent first.
+Reinforcement learning needs groups with signal. A policy whose runs all have reward 0 has none, and needs a warm-up on
+recorded runs of another agent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hud.train.config import TrainConfig
 
 LATEST = "latest"
-"""Stands for the newest job with demonstrations."""
+"""Alias of the newest job with demonstrations."""
 _JOBS = 50
 _RUNS = 500
 _STEPS_OF_A_RANDOM_MODEL = 100
@@ -29,7 +29,7 @@ _MOST_EPOCHS = 50
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """A recorded job in which an agent earned something."""
+    """A recorded job with rewards above 0."""
 
     job: str
     runs: int
@@ -38,7 +38,7 @@ class Demonstrations:
 
 
 async def find_demonstrations(client: Client, tasks: Iterable[Task]) -> Demonstrations | None:
-    """Return the newest job in which an agent other than a model of this platform earned something on these tasks."""
+    """Return the newest job with a reward above 0 on these tasks, by an agent without a model of this platform."""
     slugs = {task.slug for task in tasks}
     models = (await client.get("/v2/models"))["items"]
     own = {one["model_name"] for one in models if one["is_trainable"]}
@@ -49,7 +49,7 @@ async def find_demonstrations(client: Client, tasks: Iterable[Task]) -> Demonstr
         rewards = [
             row["reward"]
             for row in page["items"]
-            # Tokens of another model mean nothing to this one.
+            # Tokens of another model are not usable.
             if row["slug"] in slugs and row["model"] not in own and row["reward"] is not None
         ]
         if any(reward > 0 for reward in rewards):
@@ -58,9 +58,9 @@ async def find_demonstrations(client: Client, tasks: Iterable[Task]) -> Demonstr
 
 
 async def job_of(client: Client, reference: str, tasks: Iterable[Task]) -> str:
-    """Return a job's id as it was given; of `latest`, the newest job with demonstrations of these tasks.
+    """Return the given job id; for `latest`, the newest job with demonstrations of these tasks.
 
-    Raises `NotFoundError` where there is none.
+    Raises `NotFoundError` without one.
     """
     if reference != LATEST:
         return reference
@@ -76,7 +76,7 @@ async def job_of(client: Client, reference: str, tasks: Iterable[Task]) -> str:
 async def warm_up_commands(
     client: Client, model: dict[str, Any], source: str, tasks: Iterable[Task]
 ) -> list[str]:
-    """Return the commands after which `model` has learned from demonstrations: one where there are some, else two."""
+    """Return the commands of a warm-up of `model` on demonstrations: one if there are some, else two."""
     tasks = list(tasks)
     found = await find_demonstrations(client, tasks)
     file = shlex.quote(source or "TASKS")
@@ -90,7 +90,7 @@ async def warm_up_commands(
 
 
 async def advice_for(client: Client, config: TrainConfig, tasks: Iterable[Task]) -> str:
-    """Say why a policy whose every run earned 0 learns nothing, and the commands that give it a start."""
+    """Return an explanation for a policy whose runs all have reward 0, with the commands of a warm-up."""
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     commands = await warm_up_commands(client, model, config.tasks, tasks)
     random = "has random weights and " if is_random(model) else ""
@@ -102,6 +102,6 @@ async def advice_for(client: Client, config: TrainConfig, tasks: Iterable[Task])
 
 
 def is_random(model: dict[str, Any]) -> bool:
-    """True for a model that was made here and has learned nothing."""
+    """Return True for an untrained model that was created here."""
     source = str(model["config"]["source"] or "")
     return source.startswith("preset ") and model["head_checkpoint_id"] is None

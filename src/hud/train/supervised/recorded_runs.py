@@ -1,6 +1,6 @@
-"""Recorded runs as examples: what was said, which tools were offered, and what it was worth.
+"""Recorded runs as examples: conversation, tools and reward.
 
-From runs of this process, or from a job of the platform. Knows traces and conversations; knows no tokens.
+From runs of this process, or from a job of the platform. Works on traces and conversations; independent of tokens.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ _PAGE = 500
 
 @dataclass(frozen=True)
 class Example:
-    """A recorded run to learn from."""
+    """A recorded run as a training example."""
 
     trace: Trace
     tools: list[ToolSpec]
     reward: float | None
     failed: FailedRun | None = None
-    """Kind of its failure, if it failed."""
+    """Failure kind of a failed run."""
 
 
 def conversation_of(trace: Trace) -> list[ChatMessage]:
     """Return a run as chat messages: the prompt, the assistant's turns, tool results and the final answer.
 
-    A call that no recorded turn asked for, and an answer that no recorded turn gave, are turns of the assistant, too: a
-    script that plays a whole run records neither.
+    Calls and answers without a recorded turn become assistant turns, too: a script that plays a whole run records no
+    turns.
     """
     messages: list[ChatMessage] = []
     asked: set[str] = set()
@@ -68,7 +68,7 @@ def conversation_of(trace: Trace) -> list[ChatMessage]:
     turns = [step.content for step in trace.steps if isinstance(step, AgentStep)]
     if trace.content and trace.content not in turns:
         messages.append({"role": "assistant", "content": trace.content})
-    # After its last word an assistant is asked nothing more.
+    # Messages after the last assistant turn are omitted.
     while messages and messages[-1]["role"] != "assistant":
         messages.pop()
     return messages
@@ -112,7 +112,7 @@ def _failed(kind: str | None, error: str | None, slug: str, trace_id: str) -> Fa
 
 
 async def _tools_of(tasks: Taskset | None) -> dict[str, list[ToolSpec]]:
-    """Return the tools of each environment that the tasks live in."""
+    """Return the tools of each of the tasks' environments."""
     tools: dict[str, list[ToolSpec]] = {}
     for task in tasks or ():
         if task.env not in tools and task.environment is not None:

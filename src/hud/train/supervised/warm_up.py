@@ -1,9 +1,9 @@
-"""Supervised warm-up: learn from recorded runs before learning from rewards.
+"""Supervised warm-up: training on recorded runs before reinforcement learning.
 
     await warm_up("my-policy", job.runs, epochs=2, lr=1e-3)
 
-The runs may be anybody's: of the policy itself, whose token ids are used as they are, or of a scripted agent, whose
-turns are rendered by the model's own chat format. Knows conversations and routes; needs no torch.
+The runs may be of any agent: the policy's own token ids are used unchanged; a scripted agent's turns are rendered by the
+model's chat format. Uses conversations and routes; needs no torch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _RENDERED_AT_ONCE = 200
 _CAUSES_SHOWN = 3
 _SAVE_EVERY = 100
-"""Steps between two checkpoints: the small steps of imitation are many, and nobody goes back to them."""
+"""Steps between checkpoints: supervised steps are small and numerous."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,9 @@ class WarmUpReport:
 
     model: str
     runs: int
-    """Runs that were learned from."""
+    """Number of runs trained on."""
     left_out: int
-    """Runs that were not: below `min_reward`, without one, or without an answer or a call."""
+    """Number of omitted runs: below `min_reward`, without a reward, or without an answer or a call."""
     steps: int
     first_loss: float
     """Mean loss per token of the first step."""
@@ -76,11 +76,10 @@ async def warm_up(
     seed: int = 0,
     reporter: Reporter | None = None,
 ) -> WarmUpReport:
-    """Train `model` to say what recorded runs said; of its checkpoints only the last keeps its files.
+    """Train `model` on the assistant turns of recorded runs; of its checkpoints only the last keeps its files.
 
-    Give `runs`, or the id of a `job` and the `tasks` that it played (their environments tell which tools the
-    runs were offered). `batch` is runs for each step. With `min_reward`, runs below it are left out.
-    Raises `UsageError` where no run is left.
+    Pass `runs`, or the id of a `job` and its `tasks` (their environments define the tools). `batch` is the number of runs
+    per step. Runs below `min_reward` are omitted. Raises `UsageError` if no run is left.
     """
     started = perf_counter()
     shown = reporter or Reporter()
@@ -110,7 +109,7 @@ async def warm_up(
             rate = learning_rate(lr, step, schedule=lr_schedule, total_steps=steps + 1)
             part = order[step * batch : (step + 1) * batch]
             shown.phase("update", step, 0)
-            # Means, so that the rate does not depend on how long the runs are.
+            # Means, so that the learning rate does not depend on the length of runs.
             result = await trainer.forward_backward(
                 part, loss_fn="cross_entropy", loss_fn_config={"token_mean": 1.0}
             )
@@ -157,7 +156,7 @@ def _usable(example: Example, min_reward: float | None) -> bool:
 
 
 def _nothing_to_learn(found: Sequence[Example], min_reward: float | None) -> str:
-    """Say why no run can be learned from: failures by cause, then what else is missing."""
+    """Return the reasons why no run is usable: failures by cause, then other reasons."""
     failed = causes(one.failed for one in found if one.failed is not None)
     sound = [one for one in found if one.failed is None]
     silent = sum(not conversation_of(one.trace) for one in sound)
@@ -180,9 +179,9 @@ def _nothing_to_learn(found: Sequence[Example], min_reward: float | None) -> str
 async def _payloads(
     client: Client, model_id: str, examples: list[Example], *, on_record: bool
 ) -> list[TrajectoryPayload]:
-    """Return the runs as token ids: the policy's own where there are any, else of their text.
+    """Return the runs as token ids: the policy's own if recorded, else of their text.
 
-    With `on_record`, the policy's own are read from the store of this process, by trace id.
+    With `on_record`, the policy's own are read from the embedded store, by trace id.
     """
     payloads: dict[int, TrajectoryPayload] = {}
     spoken: list[int] = []

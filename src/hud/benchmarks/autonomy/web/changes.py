@@ -39,7 +39,12 @@ def changes(
         if "id" in columns:
             found.update(_of_rows(before, after, table, columns))
         else:
-            old, new = (Counter(_rows(db, table, columns)) for db in (before, after))
+            old, new = (
+                Counter(
+                    _content(before, db, table, columns, row) for row in _rows(db, table, columns)
+                )
+                for db in (before, after)
+            )
             found.update(Change(table, "removed", row) for row in (old - new).elements())
             found.update(Change(table, "added", row) for row in (new - old).elements())
     return found

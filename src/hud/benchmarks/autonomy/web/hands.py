@@ -62,7 +62,7 @@ class Hands:
             await self.screen.key_up(key_named("Delete"))
 
     async def choose(self, label: str, option: str, within: str | None = None) -> None:
-        """Choose an option of a list, by typing how it begins."""
+        """Choose an option of a list by typing its text. Raises `EnvironmentFault` where it has no such option."""
         await self._find("field", label, within)
         self.steps += 1
         await self.screen.type_text(option)

@@ -1,11 +1,11 @@
-"""`Pages`: handlers of a web application by path, and `Visit`: one request to one of them."""
+"""`Pages`: handlers of a web application by path, in sections, and `Visit`: one request to one of them."""
 
 from __future__ import annotations
 
 import secrets
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -35,6 +35,8 @@ class Session:
     """Id of the user that is signed in."""
     notice: str = ""
     """Sentence for the next page."""
+    draft: dict[str, str] = field(default_factory=dict)
+    """Fields of a form of several pages, until it is submitted."""
 
 
 @dataclass(frozen=True)
@@ -140,20 +142,11 @@ class Visit:
         return RedirectResponse(path, 303)
 
 
-class Pages:
-    """The pages of an application, declared with `@pages.get(path)` and `@pages.post(path)`."""
+class Section:
+    """Some pages of an application, declared with `@section.get(path)` and `@section.post(path)`."""
 
-    def __init__(self, title: str, folder: Path, *, navigation: dict[str, str]) -> None:
-        """`folder` holds `templates/`; `navigation` maps titles to paths."""
+    def __init__(self) -> None:
         self.handlers: dict[tuple[str, str], Handler] = {}
-        self.templates = Environment(
-            loader=ChoiceLoader([FileSystemLoader(folder / "templates"), FileSystemLoader(SHARED)]),
-            autoescape=True,
-            trim_blocks=True,
-            lstrip_blocks=True,
-            auto_reload=False,
-        )
-        self.templates.globals.update(title=title, navigation=navigation)
 
     def get(self, path: str) -> Callable[[Handler], Handler]:
         return self._register("GET", path)
@@ -167,6 +160,26 @@ class Pages:
             return handler
 
         return register
+
+
+class Pages(Section):
+    """All pages of an application: its own, and those of its sections."""
+
+    def __init__(
+        self, title: str, folder: Path, *sections: Section, navigation: dict[str, str]
+    ) -> None:
+        """`folder` holds `templates/`; `navigation` maps titles to paths."""
+        super().__init__()
+        for section in sections:
+            self.handlers |= section.handlers
+        self.templates = Environment(
+            loader=ChoiceLoader([FileSystemLoader(folder / "templates"), FileSystemLoader(SHARED)]),
+            autoescape=True,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self.templates.globals.update(title=title, navigation=navigation)
 
     def serve(self, db: sqlite3.Connection, *, accounts: bool) -> Starlette:
         """Return the application over a database; with `accounts` its pages are for users who are signed in."""
@@ -199,7 +212,7 @@ def _answer(visit: Visit, handler: Handler) -> Response:
     try:
         with visit.db:
             return handler(visit)
-    except (KeyError, ValueError, sqlite3.IntegrityError):
+    except (KeyError, ValueError, OverflowError, sqlite3.IntegrityError):
         return PlainTextResponse("This form lacks a field, or has a value that cannot be.", 400)
 
 

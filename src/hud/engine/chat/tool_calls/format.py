@@ -1,4 +1,4 @@
-"""The base of tool-call formats and of their parsers, and the reading of a whole turn. No parser raises, whatever a model wrote."""
+"""Base classes of tool-call formats and their parsers. Parsers do not raise, for any output of a model."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ THINK, THOUGHT = "<think>", "</think>"
 
 @dataclass(frozen=True)
 class Parsed:
-    """One turn of a model."""
+    """A parsed turn of a model."""
 
     content: str | None
     reasoning: str | None = None
     tool_calls: list[ToolCall] = field(default_factory=list)
     malformed: bool = False
-    """True when there was a tool call that could not be read."""
+    """True if a tool call could not be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ Piece = Said | ToolCall
 
 
 class StrippedText:
-    """Streamed text without white space at its two ends."""
+    """Streamed text, stripped at both ends."""
 
     def __init__(self, kind: Literal["text", "reasoning"]) -> None:
         self.kind = kind
@@ -52,24 +52,25 @@ class StrippedText:
 
 
 class TurnParser:
-    """Reads one turn while it is written. A call is returned when it is complete, so that none is begun in vain."""
+    """Incremental parser of a turn. Calls are returned when complete."""
 
     _state: Callable[[bool], bool]
-    """Reads from the buffer, `final` where no more text comes; returns True to call the next state, False to wait for text."""
+    """A parser state: reads from the buffer, `final` at the end of the text; returns True to call the next state, False to
+    wait for text."""
 
     def __init__(self) -> None:
         self.malformed = False
-        """True once a tool call could not be read."""
+        """True after a tool call that could not be parsed."""
         self._buffer = ""
         self._out: list[Piece] = []
 
     def take(self, text: str) -> list[Piece]:
-        """Return what is certain after this text."""
+        """Return the events that are determined after this text."""
         self._buffer += text
         return self._advance(False)
 
     def end(self) -> list[Piece]:
-        """Return the rest when no more text comes."""
+        """Return the remaining events at the end of the text."""
         return self._advance(True)
 
     def _advance(self, final: bool) -> list[Piece]:
@@ -85,28 +86,28 @@ class TurnParser:
 
 
 Mark = Callable[[str], str]
-"""Returns a mark as a term of a Lark grammar: the token that the tokenizer has for it, or its text."""
+"""Returns a mark as a term of a Lark grammar: its token, if the tokenizer has one, or its text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolFormat:
-    """One way in which models write tool calls."""
+    """A tool-call format."""
 
     names: tuple[str, ...]
-    """The name in vLLM, then further names (SGLang's)."""
+    """The name in vLLM, then aliases (SGLang's)."""
     templates: tuple[tuple[str, ...], ...]
-    """A chat template is of this format where it holds all strings of one of these groups."""
+    """A chat template has this format if it contains all strings of one of these groups."""
     grammar: Callable[[Sequence[ToolSpec], Mark, bool], str]
     """Returns Lark rules, the first named `calls`, of a turn that calls one of the tools; of several where the flag is True."""
     preamble: Callable[[Mark], str] = lambda mark: ""
-    """Returns Lark terms that precede a plain answer; empty where it begins the turn."""
+    """Returns Lark terms before a plain answer; empty if the answer begins the turn."""
     thinking: tuple[str, str] = (THINK, THOUGHT)
-    """The marks around reasoning, which a prompt may open for the model."""
+    """The marks around reasoning, which a prompt may open."""
     call_id: Callable[[str], str] = str
-    """Returns a call's id in the form that the template takes."""
+    """Returns a call's id in the template's form."""
 
     def recognizes(self, template: str) -> bool:
-        """True where a chat template writes tool calls this way."""
+        """Return True if a chat template has this format."""
         return any(all(part in template for part in group) for group in self.templates)
 
     def parser(
@@ -114,7 +115,7 @@ class ToolFormat:
     ) -> TurnParser:
         """Return a parser of one turn.
 
-        `opened`: the prompt ended inside reasoning. `calls=False`: nothing is read as a tool call.
+        `opened`: the prompt ended within reasoning. `calls=False`: tool calls are not parsed.
         """
         raise NotImplementedError
 
@@ -122,9 +123,9 @@ class ToolFormat:
 def parse_output(
     text: str, format: ToolFormat, tools: Sequence[ToolSpec] = (), *, opened: bool = False
 ) -> Parsed:
-    """Take a whole turn apart. `opened`: the prompt ended inside reasoning."""
+    """Parse a whole turn. `opened`: the prompt ended within reasoning."""
     think, thought = format.thinking
-    # A closing mark that nothing opened: some templates open reasoning in the prompt.
+    # A closing mark without an opening one: some templates open reasoning in the prompt.
     opened = opened or (thought in text and not text.lstrip().startswith(think))
     parser = format.parser(tools, opened=opened)
     pieces = [*parser.take(text), *parser.end()]

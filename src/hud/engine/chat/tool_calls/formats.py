@@ -1,4 +1,4 @@
-"""The table of tool-call formats, in the order in which chat templates are compared with them."""
+"""The table of tool-call formats, in matching order."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FORMATS: tuple[ToolFormat, ...] = (
     LLAMA3_JSON,
     JSON,
 )
-"""The first that recognizes a template is taken: GLM and Qwen3-Coder use the marks of Hermes, too."""
+"""The first match of a template is used: GLM and Qwen3-Coder also use Hermes' marks."""
 
 
 def format_named(name: str) -> ToolFormat:
-    """Return the format of a name, vLLM's or SGLang's; raises `UsageError` for an unknown one."""
+    """Return the format by name, vLLM's or SGLang's; raises `UsageError` for an unknown one."""
     for format in FORMATS:
         if name in format.names:
             return format
@@ -39,5 +39,5 @@ def format_named(name: str) -> ToolFormat:
 
 
 def format_of_template(template: str) -> ToolFormat:
-    """Return the format that a chat template writes; Hermes for a template that shows none."""
+    """Return the format of a chat template; default: Hermes."""
     return next((format for format in FORMATS if format.recognizes(template)), HERMES)

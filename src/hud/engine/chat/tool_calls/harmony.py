@@ -19,7 +19,7 @@ from hud.trace import ToolSpec
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 _ENDS = ("<|end|>", "<|call|>", "<|return|>")
 _BREAKS = (*_ENDS, START, CHANNEL)
-"""Marks that end a message; the last two where the model forgot to."""
+"""Marks that end a message; the last two for a missing end mark."""
 _OPENINGS = (START, CHANNEL, MESSAGE, CONSTRAIN, "to=")
 _RECIPIENT = re.compile(r"to=([^\s<]+)")
 _NAMESPACE = "functions."
@@ -27,7 +27,7 @@ _LONGEST_HEADER = 500
 
 
 def _rules(tools: Sequence[ToolSpec], mark: Mark, _many: bool) -> str:
-    """Return Lark rules of one call, behind reasoning that stays free: the format has one call in a turn."""
+    """Return Lark rules of one call, after unconstrained reasoning: the format has one call per turn."""
     calls = by_tool(
         tools,
         lambda tool: (
@@ -39,7 +39,7 @@ def _rules(tools: Sequence[ToolSpec], mark: Mark, _many: bool) -> str:
 
 
 def _preamble(mark: Mark) -> str:
-    """Return the reasoning, which stays free, and the header of the final message."""
+    """Return the unconstrained reasoning, and the header of the final message."""
     return f'{_reasoning(mark)} {mark(CHANNEL)} "final" {mark(MESSAGE)}'
 
 
@@ -49,7 +49,7 @@ def _reasoning(mark: Mark) -> str:
 
 
 class HarmonyTurn(TurnParser):
-    """Reads one turn of channels."""
+    """Parser of a turn with channels."""
 
     def __init__(self, *, opened: bool, calls: bool) -> None:
         super().__init__()
@@ -63,14 +63,14 @@ class HarmonyTurn(TurnParser):
         return self._header(final) if self._kind is None else self._body(final)
 
     def _header(self, final: bool) -> bool:
-        """Read up to `<|message|>`; text that begins no header is an answer without one."""
+        """Read up to `<|message|>`; text without a header is an answer."""
         text = self._buffer.lstrip()
         at = text.find(MESSAGE)
         if not text or not any(text.startswith(one) or one.startswith(text) for one in _OPENINGS):
             self._kind = "text" if text else None
             return bool(text)
         if at < 0 and len(text) < _LONGEST_HEADER:
-            # A header that never ends is no answer.
+            # An unterminated header is no answer.
             return False
         header, self._buffer = text[: max(at, 0)], text[at + len(MESSAGE) :] if at >= 0 else text
         recipient = _RECIPIENT.search(header)

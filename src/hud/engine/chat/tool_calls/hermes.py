@@ -54,4 +54,4 @@ JSON = MarkedFormat(
     read_whole=_read_whole,
     whole_starts="{[",
 )
-"""The whole turn is a call `{"name": ..., "arguments": {...}}` of a known tool, or a list of calls. No template needs it."""
+"""The whole turn is one call of a known tool, `{"name": ..., "arguments": {...}}`, or a list of calls."""

@@ -1,4 +1,4 @@
-"""Tool calls written as JSON objects, shared by the formats that hold JSON between marks of their own."""
+"""Tool calls as JSON objects, shared by the formats with JSON between marks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import orjson
 from hud.trace import ToolCall, ToolSpec, new_id
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""As tool calls are shown to models; a weak model that may write white space writes nothing else."""
+"""Compact JSON, as in prompts: given free white space, a weak model may generate it endlessly."""
 
 
 def call(name: str, arguments: dict[str, Any]) -> ToolCall:
-    """Return a call under a new id."""
+    """Return a call with a new id."""
     return ToolCall(id=f"call_{new_id()[:12]}", name=name, arguments=arguments)
 
 
 def loaded(text: str) -> Any:
-    """Return the value that JSON text holds, None if it is not JSON."""
+    """Return the value of JSON text, None for other text."""
     try:
         return orjson.loads(text)
     except (orjson.JSONDecodeError, RecursionError):
@@ -27,7 +27,7 @@ def loaded(text: str) -> Any:
 
 
 def call_of(value: Any) -> ToolCall | None:
-    """Return the call that a JSON value says, or None if it says none."""
+    """Return the call in a JSON value, or None."""
     if not isinstance(value, dict):
         return None
     if isinstance(value.get("function"), dict):
@@ -42,7 +42,7 @@ def call_of(value: Any) -> ToolCall | None:
 
 
 def calls_of(values: Iterable[Any]) -> list[ToolCall] | None:
-    """Return the calls that values say, None if one of them says none."""
+    """Return the calls in values, None if one has none."""
     calls = []
     for value in values:
         found = call_of(value)
@@ -53,13 +53,13 @@ def calls_of(values: Iterable[Any]) -> list[ToolCall] | None:
 
 
 def known(calls: list[ToolCall] | None, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
-    """Return the calls where there are some and each names one of `tools`, else None."""
+    """Return the calls if there are any and all name one of `tools`, else None."""
     names = {tool.name for tool in tools}
     return calls if calls and all(one.name in names for one in calls) else None
 
 
 def json_rule(schema: dict[str, Any]) -> str:
-    """Return a Lark term for compact JSON that keeps a schema."""
+    """Return a Lark term for compact JSON by a schema."""
     return f"%json {orjson.dumps({**schema, 'x-guidance': _COMPACT}).decode()}"
 
 

@@ -1,6 +1,6 @@
-"""Formats that put tool calls between marks, or make them the whole turn; and the parser of their turns.
+"""Formats with tool calls between marks, or as the whole turn, and their parser.
 
-A turn is reasoning, then text and calls. Says of a stream, piece by piece, what it says of the whole text.
+A turn is reasoning, then text and calls. Streamed results equal those of the whole text.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from hud.engine.chat.tool_calls.format import StrippedText, ToolFormat, TurnPars
 from hud.trace import ToolCall, ToolSpec
 
 _MOST_ENDS = 16
-"""Closing marks of an unreadable call that are tried: the first may stand in a string of its arguments."""
+"""Maximum number of closing marks tried for an unparsable call: a mark may be in a string of its arguments."""
 
 Read = Callable[[str, str, Sequence[ToolSpec]], list[ToolCall] | None]
 """Returns the calls between two marks, given the opening mark, the text behind it and the tools; None: unreadable."""
 ReadWhole = Callable[[str, Sequence[ToolSpec]], list[ToolCall] | None]
-"""Returns the calls that a whole turn is, None where it is text."""
+"""Returns the calls of a whole turn, None for text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,13 +25,13 @@ class MarkedFormat(ToolFormat):
     """A format described by its marks."""
 
     blocks: tuple[tuple[str, str | None], ...] = ()
-    """Marks before and behind calls; None: up to the next opening mark, or the end of the turn."""
+    """Marks before and after calls; None: up to the next opening mark, or the end of the turn."""
     read: Read = lambda mark, text, tools: None
     read_whole: ReadWhole | None = None
-    """Reads a turn that has no marks, where `whole_starts` begins it and tools were given."""
+    """Parser of a turn without marks that begins with `whole_starts`, if tools were given."""
     whole_starts: str = ""
     silent: tuple[str, ...] = ()
-    """Marks around groups of calls, left out of the text."""
+    """Marks around groups of calls, removed from the text."""
 
     def parser(
         self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
@@ -40,7 +40,7 @@ class MarkedFormat(ToolFormat):
 
 
 class MarkedTurn(TurnParser):
-    """Reads one turn of a `MarkedFormat`."""
+    """Parser of a turn of a `MarkedFormat`."""
 
     def __init__(
         self, format: MarkedFormat, tools: Sequence[ToolSpec], *, opened: bool, calls: bool
@@ -67,7 +67,7 @@ class MarkedTurn(TurnParser):
             self._go_on(self._reasoning, text[len(think) :])
             return True
         if text.startswith(thought):
-            # No reasoning, and nothing shown yet.
+            # No reasoning, and no output yet.
             self._go_on(self._opening, text[len(thought) :])
             return True
         if not final and (think.startswith(text) or thought.startswith(text)):
@@ -85,7 +85,7 @@ class MarkedTurn(TurnParser):
         return self._say_all_but(self._thought, (thought,), final)
 
     def _opening(self, final: bool) -> bool:
-        """The first character of the answer decides whether the whole of it may be a call."""
+        """State: the answer's first character determines whether the whole answer may be a call."""
         if not self.calls or not self.tools or self.format.read_whole is None:
             self._state = self._content
             return True
@@ -97,7 +97,7 @@ class MarkedTurn(TurnParser):
         return True
 
     def _maybe_calls(self, final: bool) -> bool:
-        """Held to the end: only then is it known whether the answer is nothing but calls."""
+        """State: buffer to the end, where it is determined whether the answer consists of calls only."""
         longest = max((len(begin) for begin in self._begins), default=0)
         if self._first(self._begins, max(0, self._searched - longest))[0] >= 0:
             self._go_on(self._content, self._buffer)
@@ -127,7 +127,7 @@ class MarkedTurn(TurnParser):
         return True
 
     def _call(self, final: bool) -> bool:
-        """A call is returned when it is complete: one that cannot be read must not have been begun."""
+        """State: a call is returned when complete, so that no unparsable call is started."""
         begin, end = self._block
         if end is None:
             at = self._first(self._begins, 0)[0]
@@ -136,7 +136,7 @@ class MarkedTurn(TurnParser):
             return self._called(at if at >= 0 else len(self._buffer), 0)
         while True:
             at = self._buffer.find(end, self._searched)
-            # An opening mark behind the first closing mark says that the call ended there, readable or not.
+            # An opening mark after the first closing mark: the call ended there, parsable or not.
             opens = self._first(self._begins, self._ends[0])[0] if self._ends else -1
             if 0 <= opens < at or (opens >= 0 and at < 0) or len(self._ends) == _MOST_ENDS:
                 return self._called(self._ends[0], len(end))
@@ -157,7 +157,7 @@ class MarkedTurn(TurnParser):
         )
 
     def _called(self, at: int, length: int, calls: list[ToolCall] | None = None) -> bool:
-        """Report the calls in the block that ends at `at`, and go on behind its closing mark of `length` characters."""
+        """Emit the calls in the block that ends at `at`, and continue after its closing mark of `length` characters."""
         if calls is None:
             calls = self.format.read(self._block[0], self._buffer[:at], self.tools)
         if calls is None:
@@ -169,7 +169,7 @@ class MarkedTurn(TurnParser):
     # -- what they share --------------------------------------------------------------------------------
 
     def _first(self, marks: tuple[str, ...], start: int) -> tuple[int, str]:
-        """Return where the first of `marks` stands and which it is, the longer of two in one place; -1 if none does."""
+        """Return position and mark of the first of `marks`, the longer of two at one position; -1 without one."""
         found = [
             (at, -len(mark), mark) for mark in marks if (at := self._buffer.find(mark, start)) >= 0
         ]
@@ -184,7 +184,7 @@ class MarkedTurn(TurnParser):
         self._searched = 0
 
     def _say_all_but(self, strip: StrippedText, marks: tuple[str, ...], final: bool) -> bool:
-        """Report all buffered text except what could begin one of `marks`."""
+        """Emit all buffered text except a possible beginning of one of `marks`."""
         keep = 0 if final else max((held_back(self._buffer, mark) for mark in marks), default=0)
         end = len(self._buffer) - keep
         self._say(strip, self._buffer[:end])

@@ -1,6 +1,6 @@
 """Mistral: `[TOOL_CALLS]` and a JSON list of calls, or since 2025 `[TOOL_CALLS]NAME[ARGS]{...}` for each call.
 
-Ids are 9 letters or digits; the templates refuse others.
+Ids are 9 letters or digits; the templates reject others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Arguments that a format writes one by one as plain text, read by the tool's JSON schema; and their grammar rules.
+"""Arguments as separate plain texts, converted by the tool's JSON schema, with their grammar rules.
 
-Markup without types (`<parameter=zip>\n01234\n</parameter>`) does not say whether a value is a string or a number. The
-schema decides: a parameter declared as a string keeps its text, whatever it looks like.
+Markup without types (`<parameter=zip>\n01234\n</parameter>`) does not distinguish strings from numbers. The schema
+decides: a parameter declared as a string keeps its text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hud.engine.chat.tool_calls.json_calls import call, loaded, quoted, value_ru
 from hud.trace import ToolCall, ToolSpec
 
 _DEEPEST, _MOST_BRANCHES = 4, 16
-"""Bounds on references and alternatives that are followed in a schema."""
+"""Limits on followed references and alternatives of a schema."""
 _BRANCHES = ("anyOf", "oneOf", "allOf")
 _LONGEST_LITERAL = 10_000
 _WORDS = {"true": True, "false": False}

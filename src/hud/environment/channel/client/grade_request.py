@@ -1,4 +1,4 @@
-"""Parameters of `tasks.grade`: the answer, and as much of the trace for our graders as a frame holds."""
+"""Parameters of `tasks.grade`: the answer, and as much of the trace as a frame holds, for graders."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from hud.trace import Trace, without_samples
 from hud.trace.json_values import as_text, jsonable
 
 _ROOM = 4096
-"""Bytes of a frame besides its parameters, at most."""
+"""Maximum bytes of a frame besides its parameters."""
 _LONGEST_TEXTS = (65_536, 4_096, 256)
-"""Lengths, in characters, that the texts of a trace longer than a frame are cut to, one after the other, until it fits."""
+"""Lengths, in characters, to which the texts of an oversized trace are cut, tried in order until it fits."""
 _LEFT_OUT = {"type": "text", "text": "(an image; the trace with its images is longer than a frame)"}
 
 
 def grade_params(answer: str, trace: Trace | None, max_frame: int) -> dict[str, Any]:
-    """Return the parameters; of a trace that is too long, images are left out, then the ends of long texts."""
+    """Return the parameters; from an oversized trace images are omitted first, then the ends of long texts."""
     params: dict[str, Any] = {"answer": answer}
     if trace is None:
         return params
-    # The tokens are the trainer's business; a grader reads what was said and done.
+    # Graders do not need tokens.
     samples = {"steps": {"__all__": without_samples()}}
     try:
         params["trace"] = trace.model_dump(
             mode="json", exclude_none=True, exclude=samples, fallback=as_text
         )
         size = _size(params)
-    except (ValueError, TypeError):  # Too deep, or text that is no Unicode.
+    except (ValueError, TypeError):  # Too deeply nested, or invalid Unicode.
         params["trace"] = jsonable(trace.model_dump(exclude_none=True, exclude=samples))
         size = _size(params)
     if size > max_frame - _ROOM:
@@ -38,7 +38,7 @@ def grade_params(answer: str, trace: Trace | None, max_frame: int) -> dict[str, 
             return params
         params["trace"] = _shortened(params["trace"], longest)
     if _size(params) > max_frame - _ROOM:
-        # So many steps that not even their first words fit: the answer is graded without them.
+        # Too many steps even for shortened texts: the answer is graded without a trace.
         params["trace"] = {**params["trace"], "steps": [], "extra": {"steps": "left out: too long"}}
     return params
 
@@ -48,7 +48,7 @@ def _size(params: dict[str, Any]) -> int:
 
 
 def _shortened(value: Any, longest: int) -> Any:
-    """Return `value` with every text cut to `longest` characters; the answer, beside the trace, stays whole."""
+    """Return `value` with every text cut to `longest` characters; the answer is outside of the trace and stays whole."""
     if isinstance(value, str):
         return value if len(value) <= longest else f"{value[:longest]}… [{len(value):,} characters]"
     if isinstance(value, list):

@@ -1,7 +1,7 @@
 """The agent's side of the control channel: `Connection` over a stream.
 
-It knows frames, faults and patience; it does not know who started the process at the other end. Whoever did
-passes `why_lost`, which tells what became of it.
+Handles frames, faults and time-outs. The code that started the environment's process passes `why_lost`, which returns how
+the process ended.
 """
 
 from __future__ import annotations
@@ -27,24 +27,23 @@ from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
 _RETRY_SECONDS = 0.25
 SHUTDOWN_SECONDS = 20.0
-"""Limit of the shutdown hooks, in seconds."""
+"""Time-out of the shutdown hooks, in seconds."""
 HUNG_SECONDS = 2.0
-"""Limit of a goodbye where the environment already owes an answer, in seconds."""
+"""Time-out of a goodbye while another response is overdue, in seconds."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """Cause of a stream's end in the middle of a run, with the kind of its fault."""
+    """Cause of a stream's end during a run, with its failure kind."""
 
     reason: str
     fault: type[RolloutError] = EnvironmentFault
 
 
 class RemoteConnection(RemoteRun):
-    """One run's environment in another process.
+    """A run's environment in another process.
 
-    `why_lost` is asked when the stream ends in the middle of the run. `max_frame` is the limit for what is
-    sent; the reader has its own.
+    `why_lost` is called when the stream ends during the run. `max_frame` limits sent frames; the reader has its own limit.
     """
 
     def __init__(
@@ -60,7 +59,7 @@ class RemoteConnection(RemoteRun):
         self.reader, self.writer = reader, writer
         self.why_lost = why_lost
         self.hung = False
-        """True when the goodbye was not answered: the other side must be ended by whoever started it."""
+        """True if the goodbye was not answered: the caller must kill the process that it started."""
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._unanswered: set[int] = set()
         self._last = 0
@@ -71,9 +70,9 @@ class RemoteConnection(RemoteRun):
     async def dial(
         cls, host: str, port: int, *, ready_timeout: float = 30.0, client: str | None = CLIENT
     ) -> RemoteConnection:
-        """Connect and say hello, trying again for `ready_timeout` seconds; then raises `InfrastructureFault`.
+        """Connect and send `hello`, with retries for `ready_timeout` seconds; then raises `InfrastructureFault`.
 
-        As `client` None, everything that it offers is announced as a capability, its tools and files included.
+        With `client` None, tools and files are announced as capabilities, too.
         """
         problem: Exception | None = None
         try:
@@ -102,7 +101,7 @@ class RemoteConnection(RemoteRun):
             answered = connection._lost is None
             await connection._hang_up()
             if answered:
-                raise  # With an error: asking again would not help.
+                raise  # An error response is permanent.
             raise InfrastructureFault(str(error)) from error
         except BaseException:
             await connection._hang_up()
@@ -112,7 +111,7 @@ class RemoteConnection(RemoteRun):
     async def hello(
         self, session_id: str | None = None, *, client: str | None = CLIENT
     ) -> dict[str, Any]:
-        """Introduce ourselves, or resume a parked session; returns what the environment says of itself."""
+        """Send `hello`, or resume a parked session; returns the environment's description."""
         params = {"client": client, "session_id": session_id}
         said = await self.call("hello", {name: value for name, value in params.items() if value})
         self.learn(said, "hello")
@@ -120,7 +119,7 @@ class RemoteConnection(RemoteRun):
         return manifest
 
     async def close(self) -> None:
-        """End the run. Raises `EnvironmentFault` where the environment says that its shutdown failed."""
+        """End the run. Raises `EnvironmentFault` if the environment reports a failed shutdown."""
         patience = HUNG_SECONDS if self._unanswered else SHUTDOWN_SECONDS
         try:
             await self.close_tunnels()
@@ -136,7 +135,7 @@ class RemoteConnection(RemoteRun):
             await self._hang_up()
 
     async def leave(self) -> None:
-        """Hang up without a goodbye: a started task stays there, parked."""
+        """Disconnect without a goodbye: a started task remains parked on the server."""
         await self.close_tunnels()
         await self._hang_up()
 
@@ -145,7 +144,7 @@ class RemoteConnection(RemoteRun):
         return self._lost is not None
 
     async def call(self, method: str, params: dict[str, Any]) -> Any:
-        """Send a request; return its result. Raises an answer's fault, `EnvironmentFault` for a frame too long."""
+        """Send a request; return its result. Raises an error response's fault, `EnvironmentFault` for too long a frame."""
         if self._lost is not None:
             raise self._fault(self._lost)
         self._last += 1
@@ -179,7 +178,7 @@ class RemoteConnection(RemoteRun):
         except FrameError as error:
             loss = Loss(str(error))
         finally:
-            # Also where this task is cancelled: nobody may wait for an answer that is not listened for.
+            # Also on cancellation: no later response may find the future.
             self._lost = loss
             for future in self._pending.values():
                 if not future.done():
@@ -188,7 +187,7 @@ class RemoteConnection(RemoteRun):
     def _settle(self, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")
         if not isinstance(identifier, int):
-            return  # An error about a frame that could not be read; the stream ends next.
+            return  # An error about an unreadable frame; the server closes the stream next.
         self._unanswered.discard(identifier)
         future = self._pending.get(identifier)
         if future is None or future.done():

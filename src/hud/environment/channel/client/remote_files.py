@@ -1,4 +1,4 @@
-"""The agent's side of `filetracking/1`, for environments of other makers: what a step changed in the files."""
+"""The client of `filetracking/1`, for third-party environments: file changes of a step."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hud.environment.channel.client.remote_connection import RemoteConnection
 from hud.errors import InfrastructureFault
 
 _LONGEST = 160 << 20
-"""Bytes of an answer: the last one brings whole documents."""
+"""Largest response, in bytes: the last one contains whole documents."""
 _SECONDS = 30.0
 
 
 class RemoteFiles:
-    """One run's files, asked over a connection of its own."""
+    """A run's files, over a separate connection."""
 
     def __init__(self, name: str, connection: RemoteConnection) -> None:
         self.name = name
@@ -23,9 +23,9 @@ class RemoteFiles:
 
     @classmethod
     async def begin(cls, capability: Capability) -> Self:
-        """Connect to an address that works from here, and take what is there now as nothing new.
+        """Connect to a reachable address; the present files are the initial state.
 
-        Raises `InfrastructureFault` where nothing answers there.
+        Raises `InfrastructureFault` without an answer.
         """
         try:
             async with asyncio.timeout(_SECONDS):
@@ -43,7 +43,7 @@ class RemoteFiles:
         return self
 
     async def changed(self) -> dict[str, Any]:
-        """Return what changed since this was last asked; {} where nothing did."""
+        """Return the changes since the last call; {} without any."""
         said = await self._call("diff")
         return said if said.get("files_changed") else {}
 

@@ -1,6 +1,6 @@
-"""One run of a remote environment, as requests and answers: whatever carries them.
+"""A run of a remote environment, as requests and responses, over any transport.
 
-It knows what each method of the control channel asks and answers; it does not know streams.
+Implements each method of the control channel; independent of streams.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ _PROMPT: TypeAdapter[str | list[Message]] = TypeAdapter(str | list[Message])
 _BINDINGS = TypeAdapter(dict[str, dict[str, Any]])
 _SPECS = TypeAdapter(list[ToolSpec])
 TOOL_MARGIN_SECONDS = 10.0
-"""Margin over a tool's own limit for its answer, in seconds."""
+"""Margin on a tool's own time-out for its response, in seconds."""
 _logger = logging.getLogger("hud.environment")
 
 
 class RemoteRun(ABC):
-    """One run's environment in another process."""
+    """A run's environment in another process."""
 
     def __init__(self, address: str, max_frame: int = MAX_FRAME_BYTES) -> None:
         self.address = address
         self.max_frame = max_frame
         self.endpoint: tuple[str, int] | None = None
-        """Host and port that were dialled; None over a stream of our own, where nobody else can connect."""
+        """Host and port of the server; None over a private stream, to which no second connection is possible."""
         self.name, self.version, self.session_id = "", "", ""
         self.foreign = False
-        """True where the other side is no server of ours: it grades answers alone, and has no tools of its own."""
+        """True for a third-party server: it grades answers without a trace, and has no `tools.call`."""
         self.reward_range = (0.0, 1.0)
         self.tools: list[ToolSpec] | None = None
         self.capabilities: list[Capability] = []
         self._tunnels: Tunnels | None = None
         self._files: RemoteFiles | None = None
-        """Its files, where an environment of another maker tells of them."""
+        """File tracking of a third-party environment."""
 
     @abstractmethod
     async def call(self, method: str, params: dict[str, Any]) -> Any:
-        """Send a request and return its result; raises the fault that the answer tells of."""
+        """Send a request and return its result; raises the fault of an error response."""
 
     @property
     @abstractmethod
     def is_lost(self) -> bool:
-        """True once nothing can be asked any more."""
+        """True once no request can be sent any more."""
 
     @abstractmethod
     async def close(self) -> None:
         """End the run."""
 
     def learn(self, said: Any, method: str) -> None:
-        """Take over what the environment says of itself and of this run's session."""
+        """Store the environment's description and this run's session."""
         try:
             self.name, self.version = said["env"]["name"], said["env"]["version"]
             self.session_id = str(said["session_id"])
@@ -86,7 +86,7 @@ class RemoteRun(ABC):
             except EnvironmentFault as error:
                 if not is_unknown_method(error):
                     raise
-                self.tools = []  # A server that offers its tools as capabilities only.
+                self.tools = []  # A server whose tools are capabilities only.
             except ValidationError:
                 raise self._nonsense("tools.list") from None
         return self.tools
@@ -125,7 +125,7 @@ class RemoteRun(ABC):
         return run
 
     async def close_tunnels(self) -> None:
-        """End the ways to the run's capabilities."""
+        """Close the tunnels to the run's capabilities."""
         files, self._files = self._files, None
         if files is not None:
             await files.close()
@@ -153,8 +153,8 @@ class RemoteRun(ABC):
         return {"files": changed} if changed else {}
 
     async def _follow_files(self) -> None:
-        """Have what each step changes in the files told, where the environment offers that."""
-        from hud.environment.channel.client.remote_files import RemoteFiles  # A connection itself.
+        """Record the file changes of each step, if the environment supports it."""
+        from hud.environment.channel.client.remote_files import RemoteFiles  # Imports this module.
 
         for capability in self.capabilities:
             if capability.protocol == FILE_TRACKING and self._files is None:
@@ -164,7 +164,7 @@ class RemoteRun(ABC):
                     await self._give_files_up(error)
 
     async def _give_files_up(self, error: RolloutError) -> None:
-        """Go on without: what the run does, and its reward, do not depend on what is told of its files."""
+        """Stop tracking files after an error; the run and its reward do not depend on it."""
         files, self._files = self._files, None
         if files is not None:
             await files.close()
@@ -213,7 +213,7 @@ class RemoteRun(ABC):
 
 
 class NestedRun(RemoteRun):
-    """A subagent's run, nested in its caller's: its requests are its caller's, for another session."""
+    """A subagent's run, nested in its caller's: it shares the caller's connection, with another session."""
 
     def __init__(self, caller: RemoteRun) -> None:
         super().__init__(caller.address, caller.max_frame)
@@ -228,7 +228,7 @@ class NestedRun(RemoteRun):
         return await self.caller.call(method, {"session_id": self.session_id} | params)
 
     async def close(self) -> None:
-        """End the run, and what its tools are still doing. Raises `EnvironmentFault` where its shutdown failed."""
+        """End the run and its running tool calls. Raises `EnvironmentFault` if its shutdown failed."""
         await self.close_tunnels()
         if not self.is_lost:
             await self.call("subagents.close", {})
@@ -239,5 +239,5 @@ def _field(said: Any, name: str) -> Any:
 
 
 def is_unknown_method(error: RolloutError) -> bool:
-    """Return whether the other side knows no such method."""
+    """Return whether the server does not implement the method."""
     return isinstance(error.__cause__, ChannelError) and error.__cause__.code == METHOD_NOT_FOUND

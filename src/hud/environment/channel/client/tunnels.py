@@ -1,7 +1,7 @@
-"""Tunnels, seen from the agent's side: a port of this machine for each capability of a remote environment.
+"""Tunnels, client side: a local port for each capability of a remote environment.
 
-A connection to the port becomes a connection to the environment's control channel that says `tunnel.open`, and
-then carries the capability's own bytes.
+Each connection to the port opens a connection to the environment's control channel, which sends `tunnel.open` and then
+carries the capability's bytes.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from hud.errors import InfrastructureFault, RolloutError
 
 _OPEN_SECONDS = 30.0
 _PUBLIC = ("https", "wss")
-"""Schemes whose certificates are for the name in the address: reached by it, past any tunnel."""
+"""Schemes with certificates for the host name: connected to directly, without a tunnel."""
 
 
 class Tunnels:
-    """Ways to the capabilities of one session of the environment at `endpoint` (host and port)."""
+    """Tunnels to the capabilities of one session of the environment at `endpoint` (host and port)."""
 
     def __init__(self, endpoint: tuple[str, int], session_id: str) -> None:
         self.endpoint = endpoint
         self.session_id = session_id
         self._listening: dict[str, asyncio.Server] = {}
         self._ready: dict[str, Stream] = {}
-        """Tunnels that were opened to see whether they can be; the first connection takes them."""
+        """Tunnels opened as a check; each is used by the first connection."""
         self._carrying: set[asyncio.Task[None]] = set()
         self._opening = asyncio.Lock()
 
     async def reach(self, capability: Capability) -> Capability:
-        """Return `capability` with a port of this machine as its address. Raises where the environment refuses."""
+        """Return `capability` with a local port as its address. Raises if the environment refuses the tunnel."""
         name = capability.name
         if urlsplit(capability.url).scheme not in _PUBLIC:
             async with self._opening:
@@ -52,7 +52,7 @@ class Tunnels:
         return await self.listen(capability)
 
     async def listen(self, capability: Capability) -> Capability:
-        """Do the same, but let the first connection find out whether the environment refuses."""
+        """Do the same without the check: the first connection fails if the environment refuses."""
         name, place = capability.name, urlsplit(capability.url)
         if place.scheme in _PUBLIC:
             return capability
@@ -86,7 +86,7 @@ class Tunnels:
                 there = await self._open(name)
             await relay((reader, writer), there)
         except (RolloutError, asyncio.CancelledError):
-            pass  # Whoever connected finds the connection closed; there is no other way to tell it.
+            pass  # The capability's client sees a closed connection: its protocol has no room for an error.
         finally:
             writer.close()
             self._carrying.discard(task)

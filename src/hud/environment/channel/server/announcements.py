@@ -1,9 +1,9 @@
-"""Announcement of a run's capabilities in `hello`, and the capability that a tunnel leads to.
+"""Announcement of a run's capabilities in `hello`, and the target of a tunnel.
 
-Our own client says which session its tunnels are for. Others open a tunnel with nothing but a name, on a
-connection of its own, so a name that is announced to them belongs to one session alone: the first has its
-capabilities under their own names, and while it lasts, another has `shell-sess-1a2b3c4d` for `shell`.
-Clients look capabilities up by protocol, and open what was announced.
+OpenHUD's client names its session in `tunnel.open`. Other clients send a capability's name only, on a separate connection,
+so a name announced to them belongs to a single session: the first session has its capabilities under their own names, and
+a concurrent one has `shell-sess-1a2b3c4d` for `shell`. Clients look capabilities up by protocol, and open the announced
+name.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from hud.environment.streams import Stream, relay
 _DIAL_SECONDS = 10.0
 
 _Speak = Callable[[StreamReader, StreamWriter], Awaitable[None]]
-"""Serves one tunnel until it ends."""
+"""Server of one tunnel, until it closes."""
 
 
 class Offers:
-    """The capabilities of every session of one environment."""
+    """The capabilities of all sessions of an environment."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
         self.tools = ToolsServer(sessions)
-        """Address of the environment's tools for clients that know no `tools.call`."""
+        """Address of the environment's tools, for clients without `tools.call`."""
 
     async def announce(self, session: Session, *, ours: bool) -> list[dict[str, Any]]:
-        """Return the bindings of a session, for our own client or for one that names no session."""
+        """Return the bindings of a session, for OpenHUD's client or for one that names no session."""
         run = await session.open()
         if ours:
             return [capability.to_manifest() for capability in run.capabilities]
@@ -53,7 +53,7 @@ class Offers:
         return bindings
 
     async def open(self, params: dict[str, Any]) -> _Speak:
-        """Return what a tunnel's own bytes are spoken with."""
+        """Return the handler of a tunnel's bytes."""
         capability = self.find(params)
         for session in self.sessions:
             if session.tracking is not None and session.tracking.capability is capability:
@@ -62,7 +62,7 @@ class Offers:
         return lambda reader, writer: relay((reader, writer), there)
 
     def find(self, params: dict[str, Any]) -> Capability:
-        """Return the capability that `tunnel.open` asks for, of its session. Raises `ChannelError` for none."""
+        """Return the capability of a `tunnel.open`. Raises `ChannelError` for an unknown one."""
         name, session_id = params.get("capability"), params.get("session_id")
         if not isinstance(name, str):
             raise ChannelError(BAD_PARAMS, "tunnel.open: capability must be a string")
@@ -74,7 +74,7 @@ class Offers:
                 return self.tools.capability(session)
             return self._of_one(session, name)
         if name == TOOLS:
-            # One port for all: the path says whose tools they are.
+            # One port for all sessions, which differ in the path.
             session = next(iter(self.sessions), None)
             return self._absent(name, []) if session is None else self.tools.capability(session)
         for capability in self.sessions.environment.capabilities:
@@ -86,7 +86,7 @@ class Offers:
         return self._of_any(name)
 
     def _announced(self, session: Session, name: str) -> str:
-        """Return the name under which a session's capability is announced, always the same."""
+        """Return the name under which a session's capability is announced; it does not change."""
         for announced, meant in session.announced.items():
             if meant == name:
                 return announced
@@ -100,7 +100,7 @@ class Offers:
         return self._absent(name, _of(session)) if found is None else found
 
     def _of_any(self, name: str) -> Capability:
-        """Return the capability of that name where one session alone has one."""
+        """Return the capability of that name, if exactly one session has it."""
         having: dict[str, Capability] = {}
         offered = [*self.sessions.environment.capabilities]
         for session in self.sessions:
@@ -128,7 +128,7 @@ class Offers:
 
 
 def _of(session: Session) -> list[Capability]:
-    """Return all that a session has, what is there for clients of other makers included."""
+    """Return all capabilities of a session, including those for third-party clients."""
     tracking = [] if session.tracking is None else [session.tracking.capability]
     return [*session.run.capabilities, *tracking]
 
@@ -142,7 +142,7 @@ def _own(session: Session, name: str) -> Capability | None:
 
 
 async def dial(capability: Capability) -> Stream:
-    """Connect to a capability's server, here or at its address. Raises `ChannelError` where nothing answers."""
+    """Connect to a capability's server, in this process or at its address. Raises `ChannelError` without an answer."""
     host, port = capability.address
     try:
         async with timeout(_DIAL_SECONDS):

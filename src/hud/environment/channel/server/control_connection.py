@@ -1,7 +1,7 @@
-"""One connection to a served environment, and what each of its requests does.
+"""A connection to a served environment, with the handlers of its requests.
 
-Each connection is a control session with at most one started task. A dropped connection leaves its task
-parked: a later one resumes it by id, or grades it if it is the only one.
+Each connection is a control session with at most one started task. The task of a dropped connection is parked: a later
+connection resumes it by id, or grades it if it is the only one.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from hud.environment.channel.server.sessions import Session
 from hud.trace import Message, ToolResult, Trace, parse_trace
 
 _ROOM = 256
-"""Bytes for the id of a request, which its answer repeats."""
+"""Bytes reserved for the request id in a response."""
 _TASK_CALLS = ("tasks.start", "tasks.grade")
 _SUBAGENT_CALLS = ("subagents.delegate", "subagents.open", "subagents.close")
 _SLOW = (*_TASK_CALLS, *_SUBAGENT_CALLS, "tools.call", "tools.list", "run.observe")
 _REFUSED = ("connections", "workspace_routes")
-"""Refused fields of `hello`: services that an environment would reach for agents with a client's credentials."""
+"""Refused fields of `hello`: services that an environment would call with a client's credentials."""
 _Method = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
 class ControlConnection:
-    """One connection, from its first frame to its end."""
+    """A connection, from its first frame to its end."""
 
     def __init__(
         self, offers: Offers, reader: StreamReader, writer: StreamWriter, *, max_frame: int
@@ -53,7 +53,7 @@ class ControlConnection:
         self.reader, self.writer = reader, writer
         self.session: Session | None = None
         self.busy: dict[asyncio.Task[None], tuple[str, Any]] = {}
-        """The calls that are running: their methods, and the subagents' sessions that they name."""
+        """Running calls: their methods, and the subagents' sessions that they name."""
         self.methods: dict[str, _Method] = {
             "hello": self.hello,
             "tasks.list": self.list_tasks,
@@ -88,20 +88,20 @@ class ControlConnection:
                 return
             first = False
             if method in _SLOW:
-                # Beside the reader, so that a cancel or a heartbeat is heard meanwhile.
+                # Concurrent with the reader, so that cancels and heartbeats are processed meanwhile.
                 task = asyncio.create_task(self.answer(self.methods[method], method, frame))
                 params = frame.get("params")
                 named = params.get("session_id") if isinstance(params, dict) else None
                 self.busy[task] = method, named
                 task.add_done_callback(self.busy.pop)
-                await asyncio.sleep(0)  # A task that is cancelled before it began answers nobody.
+                await asyncio.sleep(0)  # A task cancelled before its start sends no response.
             else:
                 await self.answer(self.methods.get(method), method, frame)
             if method == "bye":
                 return
 
     async def tunnel(self, frame: dict[str, Any]) -> None:
-        """Make this connection one to a capability: a single answer, then its own bytes."""
+        """Turn this connection into a tunnel: a single response, then the capability's bytes."""
         found: list[Callable[[StreamReader, StreamWriter], Awaitable[None]]] = []
 
         async def opened(params: dict[str, Any]) -> dict[str, Any]:
@@ -141,19 +141,19 @@ class ControlConnection:
             await self.writer.drain()
 
     async def end(self) -> None:
-        """The connection is over: a task that was started stays, anything else ends."""
+        """Handle the end of the connection: a started task is parked, everything else ends."""
         await self.interrupt(but="tasks.start")
         if self.session is not None:
             await self.sessions.leave(self.session)
 
     async def interrupt(self, *, but: str = "") -> None:
-        """Cancel the calls that are still running, and wait for all of them."""
+        """Cancel the running calls, and wait for their end."""
         await self._cancelled([task for task, (method, _) in self.busy.items() if method != but])
         if self.busy:
             await asyncio.wait(list(self.busy))
 
     async def interrupt_in(self, session: Session) -> None:
-        """Cancel what is running for a subagent, and for those that it called; others go on."""
+        """Cancel the calls of a subagent and of its own subagents; others continue."""
         current = asyncio.current_task()
         within = {one.id for one in self.sessions.within(session)}
         running = [task for task, (_, named) in self.busy.items() if named in within]
@@ -172,9 +172,9 @@ class ControlConnection:
         return self.session
 
     def session_of(self, params: dict[str, Any]) -> Session:
-        """Return the session that a call is about: a subagent's where it names one, else the connection's own.
+        """Return the session of a call: the subagent's that it names, else the connection's.
 
-        Raises `ChannelError` where it names another.
+        Raises `ChannelError` for any other session.
         """
         named = params.get("session_id")
         own = self.own_session()
@@ -186,14 +186,14 @@ class ControlConnection:
         raise ChannelError(BAD_STATE, f"no subagent of this session has the session {named}")
 
     def claim(self, method: str, params: dict[str, Any]) -> None:
-        """Raise `ChannelError` for a task call while another one runs in the same session."""
+        """Raise `ChannelError` for concurrent task calls in one session."""
         current = asyncio.current_task()
         others = [call for task, call in self.busy.items() if task is not current]
         if any(other in _TASK_CALLS and at == params.get("session_id") for other, at in others):
             raise ChannelError(BAD_STATE, f"{method}: a task call is still running")
 
     async def move_to(self, session: Session) -> None:
-        """Take over a parked session, and end the one that this connection had."""
+        """Resume a parked session, and end this connection's previous one."""
         own, self.session = self.session, session
         if own is not None:
             await self.sessions.leave(own)
@@ -296,7 +296,7 @@ class ControlConnection:
         size = len(result_frame(0, told))
         if size <= self.max_frame - _ROOM:
             return told
-        # What an agent asks for must not break its run: it is told, as of any other failure of a tool.
+        # An agent's request must not break its run: the failure is returned as any other tool error.
         why = (
             f"{name}: the result has {size:,} bytes, more than can be sent; ask for less at a time."
         )
@@ -335,7 +335,7 @@ class ControlConnection:
 
 
 def _called(params: dict[str, Any], method: str) -> tuple[str, dict[str, Any] | str]:
-    """Return what a call names, and its arguments."""
+    """Return the name and the arguments of a call."""
     name, arguments = params.get("name"), params.get("arguments")
     arguments = {} if arguments is None else arguments
     if not isinstance(name, str):

@@ -1,4 +1,4 @@
-"""The environment's side of the control channel: a server of one environment, for any number of connections."""
+"""The control channel's server: one environment, any number of connections."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hud.errors import UsageError
 
 
 class ControlServer:
-    """Serves one environment to any number of connections."""
+    """Server of one environment for any number of connections."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class ControlServer:
         self._connected: set[asyncio.Task[Any]] = set()
 
     async def serve(self, host: str = "127.0.0.1", port: int = 8765) -> None:
-        """Listen until cancelled, or told to end (SIGTERM). Prints `HUD_SERVE_PORT=<port>` once bound."""
+        """Listen until cancelled or SIGTERM. Prints `HUD_SERVE_PORT=<port>` once bound."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[None] = loop.create_future()
         server = await asyncio.start_server(self.connected, host, port, limit=self.max_frame)
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
-            # In the main thread, that is; elsewhere somebody else is told.
+            # Signal handlers are possible in the main thread only.
             loop.add_signal_handler(signal.SIGTERM, told.cancel)
         print(f"HUD_SERVE_PORT={server.sockets[0].getsockname()[1]}", flush=True)
         try:
@@ -58,7 +58,7 @@ class ControlServer:
         await self.sessions.close()
 
     async def connected(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Serve one connection until it ends; its task, if it has one, stays parked."""
+        """Serve one connection until it ends; its task, if any, is parked."""
         current = asyncio.current_task()
         assert current is not None
         self._connected.add(current)
@@ -67,7 +67,7 @@ class ControlServer:
         try:
             await connection.serve()
         except (ConnectionError, asyncio.CancelledError):
-            pass  # The peer is gone, or the server is closing; either way this connection is over.
+            pass  # The peer disconnected, or the server is closing.
         finally:
             try:
                 await connection.end()
@@ -77,13 +77,13 @@ class ControlServer:
 
 
 async def bind(environment: Environment, host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:
-    """Listen for an environment's clients in this process, and return the listener; `serve` also brings all down."""
+    """Listen for an environment's clients in this process, and return the listener; `serve` also closes all sessions."""
     server = ControlServer(environment)
     return await asyncio.start_server(server.connected, host, port, limit=server.max_frame)
 
 
 async def serve(environment: Environment, *, host: str = "127.0.0.1", port: int = 8765) -> None:
-    """Serve an environment over TCP until cancelled (port 0: any free). Raises `UsageError` where it cannot listen."""
+    """Serve an environment over TCP until cancelled (port 0: any free). Raises `UsageError` if the port cannot be bound."""
     try:
         await ControlServer(environment).serve(host, port)
     except OSError as error:

@@ -1,6 +1,6 @@
-"""`filetracking/1`: what a run changes in its files, for clients of other makers; ours has it with each step.
+"""`filetracking/1`: file changes of a run, for third-party clients; OpenHUD's client receives them with each step.
 
-It is spoken on the tunnel itself. There is no port of its own, so nobody else on this machine can ask.
+The protocol runs on the tunnel itself, without a port that other processes of this machine could connect to.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ _KINDS = {
     ".xlsm": "application/vnd.ms-excel.sheet.macroEnabled.12",
     ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
 }
-"""Files that are handed over whole at the end: those that people look at and a patch does not show."""
+"""Files returned whole at the end: documents and images, which a patch does not show."""
 
 
 class FileTracking:
-    """The files of one session's run."""
+    """The files of a session's run."""
 
     def __init__(self, followers: dict[str, Following]) -> None:
         self._followers = followers
         self._begun: dict[str, str | None] = {}
-        """Content hashes of the files that were there when the agent began."""
+        """Content hashes of the files at the agent's start."""
         self._asked = asyncio.Lock()
         self.capability = Capability(NAME, FILE_TRACKING, _NO_PORT, {"setup_diff": True})
         self._methods = {
@@ -68,12 +68,12 @@ class FileTracking:
 
     @classmethod
     async def of(cls, run: EnvironmentRun) -> FileTracking | None:
-        """Return the tracking of a run, begun now; None where no part of it tells of files."""
+        """Start tracking a run's files and return the tracker; None if no part has files."""
         followers = await run.parts.follow_files()
         return cls(followers) if followers else None
 
     async def serve(self, reader: StreamReader, writer: StreamWriter) -> None:
-        """Answer one client until it hangs up."""
+        """Serve one client until it disconnects."""
         while True:
             try:
                 frame = await read_frame(reader)
@@ -93,11 +93,11 @@ class FileTracking:
         try:
             async with self._asked:
                 return result_frame(frame.get("id"), await handler())
-        except Exception as error:  # Whoever asked is told, and may ask again.
+        except Exception as error:  # The error is returned, and the client may retry.
             return error_frame(frame.get("id"), ChannelError.of(error))
 
     async def _setup(self) -> dict[str, Any]:
-        """Return the changes of the task's setup; the present files are where the agent begins."""
+        """Return the changes of the task's setup; the present files become the agent's initial state."""
         changed = await self._diff()
         self._begun = {file["path"]: file["content_hash"] for file in self._files()}
         return changed
@@ -114,7 +114,7 @@ class FileTracking:
         return {"diff": await self._diff(), "capture": await self._capture()}
 
     async def _diff(self) -> dict[str, Any]:
-        """Return the changes since the last call, in all files that are followed."""
+        """Return the changes since the last call, in all tracked files."""
         told: dict[str, Any] = {
             "snapshot_timestamp": time.time(),
             "scan_duration_ms": 0.0,
@@ -143,7 +143,7 @@ class FileTracking:
         return path if len(self._followers) == 1 else f"{name}/{path}"
 
     async def _capture(self) -> dict[str, Any]:
-        """The documents and pictures that the agent made or changed."""
+        """Return the documents and images that the agent created or changed."""
         told: dict[str, Any] = {
             "snapshot_timestamp": time.time(),
             "scan_duration_ms": 0.0,

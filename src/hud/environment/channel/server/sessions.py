@@ -1,4 +1,4 @@
-"""Control sessions: one run of the environment each, connected to or parked."""
+"""Control sessions: each holds a run of the environment, and is connected or parked."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from hud.environment.run import EnvironmentRun
 from hud.errors import EnvironmentFault
 
 PARKED_SECONDS = 3600.0
-"""Limit for a parked task, in seconds; its run holds its resources (a browser, a shell) meanwhile."""
+"""Lifetime of a parked task, in seconds; its run keeps its resources (a browser, a shell) meanwhile."""
 
 
 class Session:
-    """One run of the environment, and whether somebody is connected to it."""
+    """A run of the environment, with its connection state."""
 
     def __init__(self, run: EnvironmentRun, caller: Session | None = None) -> None:
         self.id = f"sess-{secrets.token_hex(4)}"
         self.token = secrets.token_hex(16)
-        """Token of a client for the server of this session's tools."""
+        """Bearer token of clients of this session's tools server."""
         self.run = run
         self.caller = caller
-        """The session whose run calls this one's as its subagent; None where nobody does."""
+        """The session that called this one as a subagent; None for a top-level session."""
         self.started = False
         self.live = True
         self.parks = True
-        """False for our own client's: it repeats a run that was interrupted, and never comes back to one."""
+        """False for OpenHUD's client: it repeats interrupted runs and never resumes one."""
         self.expiry: asyncio.TimerHandle | None = None
-        """Ends it, where it is parked."""
+        """Timer that ends the session while it is parked."""
         self.announced: dict[str, str] = {}
-        """Its own capabilities by the names under which they were announced to a client that names no session."""
+        """Capabilities by the names announced to a client that names no session."""
         self.tracking: FileTracking | None = None
-        """Its files, for clients of other makers."""
+        """File tracking, for third-party clients."""
         self._opening: asyncio.Task[EnvironmentRun] | None = None
 
     @property
     def is_open(self) -> bool:
-        """True once the run is up."""
+        """True once the run is open."""
         if self._opening is None:
             return self.caller is not None
         task = self._opening
         return task.done() and not task.cancelled() and task.exception() is None
 
     async def open(self) -> EnvironmentRun:
-        """Return the run, brought up once; where that failed, it fails again.
+        """Return the run, opened at the first call; a failure to open is raised at every call.
 
-        A call that is cancelled meanwhile leaves it to come up for the next one.
+        Cancelling a call does not cancel the opening.
         """
         if self.is_open:
             return self.run
@@ -60,7 +60,7 @@ class Session:
         return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
-        """Bring the run down, also where it was still coming up."""
+        """Close the run, also while it is opening."""
         self.started = False
         self.live = False
         if self.expiry is not None:
@@ -69,7 +69,7 @@ class Session:
             self._opening.cancel()
             await asyncio.wait({self._opening})
             if not self._opening.cancelled():
-                self._opening.exception()  # Whoever was there to hear of it has heard.
+                self._opening.exception()  # The error was raised to the callers already.
         await self.run.close()
 
 
@@ -100,15 +100,15 @@ class Sessions:
         return session
 
     def within(self, session: Session) -> list[Session]:
-        """Return `session`, and those of the subagents that were called in it, by whomever."""
+        """Return `session` and all sessions nested in it."""
         found = [session]
-        for other in self:  # Callers come before those whom they call.
+        for other in self:  # Callers precede their subagents.
             if other.caller in found:
                 found.append(other)
         return found
 
     def resume(self, session_id: str) -> Session:
-        """Return a parked session, live again. Raises `ChannelError` for one that is unknown or has a connection."""
+        """Return a parked session as connected. Raises `ChannelError` for one that is unknown or connected."""
         session = self._sessions.get(session_id)
         if session is None:
             raise ChannelError(BAD_STATE, f"hello: unknown session {session_id}")
@@ -117,7 +117,7 @@ class Sessions:
         return _back(session)
 
     def adopt(self) -> Session:
-        """Return the only parked session with a started task, live again. Raises `ChannelError` for none or several."""
+        """Return the only parked session with a started task as connected. Raises `ChannelError` for none or several."""
         parked = [one for one in self._sessions.values() if one.started and not one.live]
         if not parked:
             raise ChannelError(BAD_STATE, "no task in progress")
@@ -127,7 +127,7 @@ class Sessions:
         return _back(parked[0])
 
     async def leave(self, session: Session) -> None:
-        """The connection is gone: a started task stays parked for a while, anything else ends."""
+        """Handle a lost connection: a started task is parked for `parked_seconds`, everything else ends."""
         session.live = False
         if session.started and session.parks:
             await self._drop_nested(session)
@@ -139,7 +139,7 @@ class Sessions:
             await self._drop_quietly(session)
 
     async def drop(self, session: Session) -> None:
-        """End a session, its run and the runs nested in it; whoever is cancelled meanwhile does not stop it."""
+        """End a session, its run and the nested runs; cancelling the caller does not stop it."""
         if self._sessions.pop(session.id, None) is not None:
             await asyncio.shield(self._apart(self._end(session)))
 
@@ -148,7 +148,7 @@ class Sessions:
         await session.close()
 
     def _apart(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Run what ends a session in a task of its own, which `close` waits for."""
+        """Run the end of a session in a separate task, which `close` waits for."""
         task = asyncio.create_task(ending)
         self._ending.add(task)
         task.add_done_callback(self._ended)
@@ -157,7 +157,7 @@ class Sessions:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._ending.discard(task)
         if not task.cancelled():
-            task.exception()  # It was for whoever waited; nobody may be left.
+            task.exception()  # The error belongs to the callers that waited; there may be none.
 
     async def _drop_nested(self, session: Session) -> None:
         for other in self:
@@ -165,7 +165,7 @@ class Sessions:
                 await self._drop_quietly(other)
 
     async def _drop_quietly(self, session: Session) -> None:
-        with contextlib.suppress(EnvironmentFault):  # Nobody is left to hear of it.
+        with contextlib.suppress(EnvironmentFault):  # No caller is left to receive it.
             await self.drop(session)
 
     async def close(self) -> None:
@@ -177,7 +177,7 @@ class Sessions:
 
 
 def _back(session: Session) -> Session:
-    """Have somebody connected to a parked session again."""
+    """Mark a parked session as connected again."""
     session.live = True
     if session.expiry is not None:
         session.expiry.cancel()

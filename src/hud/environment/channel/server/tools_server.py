@@ -1,7 +1,7 @@
-"""The environment's tools as a capability: an MCP server for clients that know no `tools.call`.
+"""The environment's tools as a capability: an MCP server for clients without `tools.call`.
 
-One port serves every session of the process, each under a path of its own. It listens from the first `hello` that
-announces it, and first does something, loading what serves it included, when somebody connects.
+One port serves every session of the process, each under its own path. It listens from the first `hello` that announces it;
+the server's libraries are imported at the first connection.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 NAME = "environment-tools"
-"""Name of the capability: one that no environment gives to anything of its own."""
+"""Name of the capability, reserved: no environment uses it."""
 _BACKLOG = 128
 _CLOSE_SECONDS = 2.0
 _logger = logging.getLogger("hud.environment")
 
 
 class ToolsServer:
-    """The tools of every session of one environment, on a port of this machine."""
+    """The tools of all sessions of an environment, on a local port."""
 
     def __init__(self, sessions: Sessions) -> None:
         self.sessions = sessions
@@ -43,7 +43,7 @@ class ToolsServer:
 
     @cached_property
     def available(self) -> bool:
-        """False where the libraries that serve it are not installed, which is said once."""
+        """False if its libraries are not installed, which is logged once."""
         missing = [name for name in ("mcp", "uvicorn") if find_spec(name) is None]
         if missing:
             _logger.warning(
@@ -54,7 +54,7 @@ class ToolsServer:
         return not missing
 
     def capability(self, session: Session) -> Capability:
-        """Return how a session's tools are reached."""
+        """Return the capability of a session's tools."""
         if self._socket is None:
             self._socket = self._listen()
         port = self._socket.getsockname()[1]
@@ -85,7 +85,7 @@ class ToolsServer:
         self._serving = asyncio.create_task(self._serve(listening))
 
     async def _serve(self, listening: socket.socket) -> None:
-        # In a thread: other sessions and their heartbeats are not to wait for what is loaded.
+        # In a thread: importing must not block other sessions and their heartbeats.
         await asyncio.to_thread(importlib.import_module, "mcp.server.streamable_http_manager")
         manager = _manager(self.sessions)
         self._web = _web(_guarded(self.sessions, manager))
@@ -138,7 +138,7 @@ def _web(application: ASGIApp) -> uvicorn.Server:
         application, lifespan="off", log_level="warning", access_log=False, ws="none"
     )
     web = uvicorn.Server(config)
-    # Signals are for whoever runs the environment.
+    # The environment's process handles signals.
     web.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]
     return web
 

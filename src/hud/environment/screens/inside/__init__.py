@@ -1,1 +1,1 @@
-"""Programs of ours that run inside a box."""
+"""OpenHUD's programs inside the sandbox."""

@@ -1,9 +1,9 @@
-"""First program in a box whose network is its own: starts what the box is for, and listens on the box's loopback.
+"""First program in a sandbox with its own network: starts the sandbox's program, and listens on its loopback.
 
     python entry.py CONTROL PROGRAM [ARGUMENT...]
 
-A packet `{"address", "port"}` on the socket CONTROL asks for a listening socket, which is handed out: who accepts there is
-outside. It ends as the program does, and the box with it.
+A packet `{"address", "port"}` on the socket CONTROL requests a listening socket, whose descriptor is sent back:
+connections are accepted outside. It exits with the program's status, which ends the sandbox.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PACKET_BYTES = 1 << 12
 
 
 def listen(request: bytes) -> socket.socket:
-    """Return a socket that listens where a packet says."""
+    """Return a socket listening at the packet's address."""
     wanted = json.loads(request)
     listener = socket.socket()
     try:
@@ -33,7 +33,7 @@ def listen(request: bytes) -> socket.socket:
 
 
 def hear(control: socket.socket) -> bool:
-    """Answer one packet; False where nobody asks any more."""
+    """Answer one packet; False at the end of the socket."""
     request = control.recv(PACKET_BYTES)
     if not request:
         return False
@@ -46,7 +46,7 @@ def hear(control: socket.socket) -> bool:
 
 
 def main() -> int:
-    """Run, and return the program's exit status."""
+    """Serve requests, and return the program's exit status."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,7 +59,7 @@ def main() -> int:
         finally:
             os._exit(127)
     nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)  # The program's end is to be seen as the end of its pipes.
+    os.dup2(nothing, 0)  # The program's exit must close its pipes.
     os.dup2(nothing, 1)
     poller = select.poll()
     poller.register(control, select.POLLIN)

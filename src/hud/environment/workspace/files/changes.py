@@ -1,6 +1,6 @@
-"""Changes of a workspace's files in one step: paths, kinds and patches.
+"""Changes of a workspace's files in a step: paths, kinds and patches.
 
-The answer is what `filetracking/1` and the traces of HUD's own client have for it.
+The format is that of `filetracking/1` and of the traces of HUD's client.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ SKIPPED = (
     ".venv",
     "node_modules",
 )
-"""Names of folders that are large and say nothing of the work."""
+"""Names of large folders that are not part of the agent's work."""
 KEPT_BYTES = 16 << 20
 MOST_PATCHES = 200
 PATCH_CHARACTERS = 20_000
 ALL_PATCHES_CHARACTERS = 200_000
 _COMPARED_LINES = 250_000
-"""Lines of the one times lines of the other that are compared one by one; more are shown as replaced."""
+"""Largest product of both files' line counts for a line-by-line diff; beyond it the block is shown as replaced."""
 _CONTEXT = 3
 _WILD = frozenset("*?[")
 _NO_NEWLINE = "\n\\ No newline at end of file\n"
@@ -39,7 +39,7 @@ _Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, 
 
 
 class Changes:
-    """Follows the files of one workspace."""
+    """Tracker of a workspace's files."""
 
     def __init__(self, skipped: Sequence[str]) -> None:
         self._names = frozenset(name for name in skipped if not _WILD.intersection(name))
@@ -47,19 +47,19 @@ class Changes:
         self._last: Look | None = None
 
     def begin(self, folder: int) -> None:
-        """Take what is there now as nothing new."""
+        """Take the present files as the initial state."""
         self._last = self._look(folder)
 
     @property
     def files(self) -> dict[str, Seen]:
-        """The files as they were last seen, by their paths."""
+        """The files of the last snapshot, by path."""
         return {} if self._last is None else self._last.files
 
     def since_last(self, folder: int) -> dict[str, Any]:
-        """Return what changed since this was last asked; nothing where nothing did. It takes a while."""
+        """Return the changes since the last call, empty without any. Slow: it takes a snapshot."""
         before = self._last or Look({}, 0.0, False)
         after = self._last = self._look(folder)
-        # Where there was more than could be looked at, not to be seen is not to be gone.
+        # In an incomplete snapshot a missing file is not necessarily deleted.
         gone = set() if after.truncated else before.files.keys() - after.files.keys()
         other = [
             path
@@ -87,7 +87,7 @@ class Changes:
         before = self._last
         seen = look(folder, before, self._is_skipped, KEPT_BYTES)
         if seen.truncated and before is not None and len(seen.files) < MOST_FILES:
-            # There was no time for the others, which are as they were for all that is known.
+            # Files beyond the time limit are taken as unchanged.
             files = {**before.files, **seen.files}
             return replace(seen, files=files) if len(files) <= MOST_FILES else seen
         return seen
@@ -103,7 +103,7 @@ def _differ(old: Seen, new: Seen) -> bool:
 
 
 class _Patches:
-    """Patches, up to the room that there is for them."""
+    """Patches, up to a total size."""
 
     def __init__(self) -> None:
         self.made: list[dict[str, Any]] = []
@@ -138,7 +138,7 @@ class _Patches:
 
 
 def _lines(seen: Seen | None) -> list[str] | None:
-    """Return a file's lines; None where it is no text, or was not kept."""
+    """Return a file's lines; None for binary files and contents that were not kept."""
     if seen is None:
         return []
     if seen.content is None or b"\0" in seen.content:
@@ -151,7 +151,7 @@ def _lines(seen: Seen | None) -> list[str] | None:
 
 
 def unified(before: list[str], after: list[str], from_name: str, to_name: str) -> str:
-    """Return a unified diff; one that would take long is of one piece."""
+    """Return a unified diff; an expensive one is a single block."""
     matcher = _Between(before, after)
     lines = [f"--- {from_name}\n", f"+++ {to_name}\n"]
     for group in matcher.get_grouped_opcodes(_CONTEXT):
@@ -167,7 +167,7 @@ def unified(before: list[str], after: list[str], from_name: str, to_name: str) -
 
 
 class _Between(difflib.SequenceMatcher[str]):
-    """Compares only what lies between the first and the last difference: whole files can be made to take minutes."""
+    """Matcher of the lines between the first and the last difference: adversarial files could take minutes otherwise."""
 
     def __init__(self, before: list[str], after: list[str]) -> None:
         shorter = min(len(before), len(after))
@@ -194,5 +194,5 @@ class _Between(difflib.SequenceMatcher[str]):
 
 
 def _span(start: int, end: int) -> str:
-    """Return lines `start` to `end` as a hunk's head counts them: from 1, or, of none, from the line before."""
+    """Return lines `start` to `end` in the notation of a hunk header: from 1; an empty range by the line before it."""
     return f"{start + (end > start)},{end - start}"

@@ -1,4 +1,4 @@
-"""Follows a workspace's files: for what is recorded of each step, and for clients that ask from time to time."""
+"""File tracking of a workspace: for the record of each step, and for polling clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPENED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCT
 
 
 class Following:
-    """One follower of a sandbox's folder; what is there at `begin` is nothing new."""
+    """Tracker of a sandbox's folder; the files at `begin` are the initial state."""
 
     def __init__(self, sandbox: Sandbox, skipped: Sequence[str]) -> None:
         self._sandbox = sandbox
@@ -26,23 +26,23 @@ class Following:
         await asyncio.to_thread(self._changes.begin, self._sandbox.folder)
 
     async def changed(self) -> dict[str, Any]:
-        """Return what changed since this was last asked, as `filetracking/1` has it; {} where nothing did."""
+        """Return the changes since the last call, in `filetracking/1` format; {} without any."""
         return await asyncio.to_thread(self._changes.since_last, self._sandbox.folder)
 
     def files(self) -> list[dict[str, Any]]:
-        """Return the files as they were last seen: `{path, size, content_hash}`."""
+        """Return the files of the last snapshot: `{path, size, content_hash}`."""
         return [
             {"path": path, "size": seen.size, "content_hash": seen.digest}
             for path, seen in sorted(self._changes.files.items())
         ]
 
     async def read(self, path: str, most: int) -> bytes | None:
-        """Return what a file holds; None where it cannot be read, or holds more than `most` bytes."""
+        """Return the contents of a file; None if it cannot be read, or is larger than `most` bytes."""
         return await asyncio.to_thread(_read, self._sandbox.folder, path, most)
 
 
 def _read(folder: int, path: str, most: int) -> bytes | None:
-    """Read a plain file; what is on the way is the agent's, so no link is followed."""
+    """Read a regular file without following links, which the agent may have made."""
     *above, name = PurePosixPath(path).parts
     opened: list[int] = []
     try:
@@ -57,7 +57,7 @@ def _read(folder: int, path: str, most: int) -> bytes | None:
             content = file.read(most + 1)
         return content if len(content) <= most else None
     except OSError:
-        return None  # It went away.
+        return None  # It was deleted meanwhile.
     finally:
         for descriptor in opened:
             os.close(descriptor)

@@ -1,7 +1,7 @@
-"""Snapshot of a workspace's files, taken from outside without a step into it.
+"""Snapshot of a workspace's files, taken from outside the sandbox.
 
-What is in there is the agent's, and may be made to mislead: so no link is followed, nothing but plain files is
-opened, no other file system is entered, and there are bounds on everything, time among them.
+The files are untrusted: no link is followed, only regular files are opened, no other file system is entered, and sizes,
+counts and time are bounded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 MOST_FILES = 20_000
 MOST_DEPTH = 40
 TEXT_BYTES = 1 << 18
-"""Files up to this size are kept to be compared."""
+"""Largest file whose contents are kept for diffs, in bytes."""
 HASHED_BYTES = 1 << 24
 _SECONDS = 2.0
 _OPENED = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -26,34 +26,34 @@ _Mark = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class Seen:
-    """One file, as it was."""
+    """A file in a snapshot."""
 
     size: int
     mark: _Mark
-    """Inode, size and times: another mark is another content, for the time of the last change cannot be set."""
+    """Inode, size and times: equal marks imply equal contents, since ctime cannot be set."""
     digest: str | None
-    """SHA-256 of the content; None where it is too large to be read each time, or cannot be read."""
+    """SHA-256 of the contents; None for files that are too large or unreadable."""
     content: bytes | None
-    """Content, where it was small."""
+    """Contents of a small file, else None."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """All files at one time, by their paths in the folder."""
+    """All files at one time, by path in the folder."""
 
     files: dict[str, Seen]
     seconds: float
     truncated: bool
-    """True where there was more than there was time or room for."""
+    """True if a limit of time or size was reached."""
 
 
 def look(folder: int, before: Look | None, skipped: Callable[[str], bool], kept_bytes: int) -> Look:
-    """Return the files below the folder of that descriptor, or `before` where it is gone; what did not change is taken from `before`.
+    """Return the files below the descriptor's folder, or `before` if it is gone.
 
-    `skipped` names of folders and files are left out. `kept_bytes` bounds the contents that are kept.
+    Unchanged files are reused from `before`. Names in `skipped` are omitted. `kept_bytes` limits the kept contents.
     """
     try:
-        # Its own descriptor: the workspace may come down meanwhile.
+        # A duplicated descriptor: the workspace may be closed meanwhile.
         top = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return before or Look({}, 0.0, False)
@@ -90,7 +90,7 @@ class _Walk:
                     return
                 if self._skipped(entry.name):
                     continue
-                with suppress(OSError):  # It went away, or cannot be looked at.
+                with suppress(OSError):  # It was deleted meanwhile, or is inaccessible.
                     found = entry.stat(follow_symlinks=False)
                     if found.st_dev != device:
                         continue
@@ -139,5 +139,5 @@ def _mark(found: os.stat_result) -> _Mark:
 
 
 def _shown(name: str) -> str:
-    """Return a name that text can hold."""
+    """Return a name as valid Unicode."""
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

@@ -1,6 +1,7 @@
-"""Files into a workspace, and out of it: always packed, and unpacked by the agent's own user inside.
+"""File transfer into and out of a workspace, as archives that the agent's user unpacks and packs inside.
 
-So a file that comes in can land nowhere else, and one that goes out is nothing but what the agent can read.
+An incoming file can therefore be written only where the agent can write, and only files that the agent can read are sent
+out.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from hud.errors import EnvironmentFault, UsageError
 
 COPY_SECONDS = 300.0
 READ_BYTES = 64 << 20
-"""Largest part of one file that is read, in bytes."""
+"""Largest file to read, in bytes."""
 _NAMES_KEPT = 2000
 _UNPACK = ["/bin/tar", "--extract", "--file=-", "--no-same-owner", "--warning=no-timestamp"]
 
 
 class Refused(EnvironmentFault):
-    """The workspace did not take a file: for want of room, or for what is there."""
+    """A file could not be written: no space left, or a conflicting path."""
 
 
 async def copy_in(sandbox: Sandbox, source: str, target: str) -> None:
-    """Copy what a folder holds, or one file, to `target`: a folder, which is made, or the file's new name."""
+    """Copy a folder's contents, or a file, to `target`: a folder, which is created, or the file's new name."""
     source, is_folder = _found(source)
     target = within(sandbox, target)
     if is_folder:
@@ -40,7 +41,7 @@ async def copy_in(sandbox: Sandbox, source: str, target: str) -> None:
 
 
 async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
-    """Write a file and its folders; links that the agent made are replaced. Raises `Refused` where it fails."""
+    """Write a file and its folders; links made by the agent are replaced. Raises `Refused` on failure."""
     descriptor = os.memfd_create("hud")
     try:
         os.write(descriptor, data) if data else None
@@ -61,7 +62,7 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
 
 
 async def read(sandbox: Sandbox, path: str) -> bytes:
-    """Return what a file holds; raises `FileNotFoundError` where it cannot be read, or is reached by a link."""
+    """Return the contents of a file; raises `FileNotFoundError` if it cannot be read, or its path has a link."""
     found, errors = bytearray(), bytearray()
     status = await execute(
         sandbox,
@@ -81,12 +82,12 @@ async def read(sandbox: Sandbox, path: str) -> bytes:
 
 
 def within(sandbox: Sandbox, path: str) -> str:
-    """Return a path inside, absolute; a relative one is one of the workspace's folder."""
+    """Return an absolute path in the sandbox; relative paths start at the workspace's folder."""
     return str(PurePosixPath(sandbox.plan.folder) / path)
 
 
 def _found(source: str) -> tuple[str, bool]:
-    """Return where it is on this machine, and whether it is a folder."""
+    """Return the path on this machine, and True for a folder."""
     path = os.path.expanduser(source)
     if not os.path.exists(path):
         raise UsageError(f"There is no {source!r} to copy into a workspace.")
@@ -113,7 +114,7 @@ async def _unpack(sandbox: Sandbox, source: str, name: str, folder: str) -> None
             COPY_SECONDS,
         )
     finally:
-        os.close(reading)  # The packing thread ends where nobody reads any more.
+        os.close(reading)  # The packing thread ends when the pipe's reader is closed.
         problem = await packing
     if problem is not None:
         raise EnvironmentFault(f"{source!r} cannot be copied into a workspace: {problem}.")
@@ -125,7 +126,7 @@ async def _unpack(sandbox: Sandbox, source: str, name: str, folder: str) -> None
 
 
 def _pack(source: str, name: str, writing: int) -> str | None:
-    """Write an archive to a pipe, which is closed; returns what is wrong with the source."""
+    """Write an archive to a pipe and close it; returns the source's error, if any."""
     with os.fdopen(writing, "wb", 0) as pipe, suppress(BrokenPipeError):
         try:
             with tarfile.open(fileobj=pipe, mode="w|", format=tarfile.GNU_FORMAT) as archive:
@@ -138,7 +139,7 @@ def _pack(source: str, name: str, writing: int) -> str | None:
 
 
 def _as_the_agents(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    """Files, folders and links, for the agent to read and write; devices, pipes and sockets stay behind."""
+    """Filter of archive members: files, folders and links, writable by the agent; no devices, pipes, sockets."""
     if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         return None
     member.mode = (member.mode & 0o777) | (0o700 if member.isdir() else 0o600)

@@ -1,4 +1,4 @@
 """Scripts that run inside a workspace's sandbox: for the system's Python, standard library only.
 
-Nothing here may import from the rest of the package: the sandbox does not see it.
+No imports from the rest of the package, which is not mounted in the sandbox.
 """

@@ -1,9 +1,9 @@
-"""Reads and writes single files of a workspace for its environment, and follows no link that the agent could make.
+"""Read and write single files of a workspace for its environment, without following links that the agent could have made.
 
     python files.py write PATH < DATA        python files.py read PATH BYTES        python files.py folder PATH
 
-A link on the way lies in a file system that can be written, or it is the system's own and is followed. Written over,
-a link makes room for a file or a folder; read, it is refused: it could lead to what came in after the agent was done.
+Links in read-only file systems are the system's own and are followed. A link in a writable file system is replaced by a
+write and refused by a read: it could point to files that were added after the agent's end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def opened(path: str, *, make: bool) -> int:
-    """Return a descriptor of the folder at `path`; with `make`, folders that are missing are made."""
+    """Return a descriptor of the folder at `path`; `make` creates missing folders."""
     at = os.open("/", FOLDER)
     for name in path.split("/"):
         if name:
@@ -30,7 +30,7 @@ def opened(path: str, *, make: bool) -> int:
 
 
 def step(at: int, name: str, *, make: bool) -> int:
-    """Return a descriptor of folder `name` in folder `at`. Raises `OSError` at a run's own link, unless `make`."""
+    """Return a descriptor of folder `name` in folder `at`. Raises `OSError` for a run's link, unless `make`."""
     if is_link(at, name):
         if is_the_systems(at):
             return os.open(name, FOLDER, dir_fd=at)
@@ -51,12 +51,12 @@ def is_link(at: int, name: str) -> bool:
 
 
 def is_the_systems(at: int) -> bool:
-    """True where nobody in here can have made the link."""
+    """Return True for a link in a read-only file system."""
     return bool(os.fstatvfs(at).f_flag & os.ST_RDONLY)
 
 
 def write(path: str) -> None:
-    """Write a file from standard input over what is there; its mode stays. Raises `IsADirectoryError` for a folder."""
+    """Write standard input to a file, keeping its mode. Raises `IsADirectoryError` for a folder."""
     folder, _, name = path.rpartition("/")
     at = opened(folder, make=True)
     mode = 0o644
@@ -76,12 +76,12 @@ def write(path: str) -> None:
 
 
 def read(path: str, most: int) -> None:
-    """Write at most `most` bytes of a file to standard output. Raises `OSError` for a link and for no regular file."""
+    """Write at most `most` bytes of a file to standard output. Raises `OSError` for a link or a special file."""
     folder, _, name = path.rpartition("/")
     at = opened(folder, make=False)
     if is_link(at, name) and not is_the_systems(at):
         raise OSError(errno.ELOOP, "it is a link")
-    # Whoever opens a pipe would wait for ever.
+    # Opening a pipe could block forever.
     file = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=at)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         raise OSError(errno.EINVAL, "it is no file")

@@ -1,7 +1,6 @@
 """Files of a workspace over SFTP, version 3, on standard input and output.
 
-It runs as the agent, inside: whatever path it is asked for, it reaches what the agent's own shell reaches, and
-nothing outside. So it needs no rules of its own about paths and links.
+It runs as the agent's user in the sandbox, with the access of the agent's shell; paths and links need no further checks.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ EXTENSIONS = {
 
 
 class Message:
-    """Rest of a packet."""
+    """Reader of a packet's fields."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -53,7 +52,7 @@ class Message:
         return value
 
     def attributes(self) -> dict[str, Any]:
-        """Take what is to be set: `size`, `mode`, `times`; owners are all the same here."""
+        """Read the attributes to set: `size`, `mode`, `times`; all files have the same owner."""
         flags = self.number()
         found: dict[str, Any] = {}
         if flags & SIZE:
@@ -68,7 +67,7 @@ class Message:
 
 
 class Server:
-    """The open files of one client, and what can be asked of them."""
+    """The open files of a client, and the operations on them."""
 
     def __init__(self, *, link_last: bool) -> None:
         """`link_last`: this client sends a symlink's target first (OpenSSH's order)."""
@@ -92,7 +91,7 @@ class Server:
             (EXCLUSIVE, os.O_EXCL),
         ):
             flags |= flag if wanted & asked else 0
-        # A pipe without another side would block everything else that the client asks for.
+        # Opening a pipe without a writer would block all later requests.
         descriptor = os.open(path, flags | os.O_NONBLOCK, mode)
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
             os.close(descriptor)
@@ -208,7 +207,7 @@ class Server:
         return status(OK)
 
     def answer(self, kind: int, message: Message) -> bytes:
-        """Return the answer, without the request's number."""
+        """Return the response, without the request's number."""
         method = METHODS.get(kind)
         if method is None:
             return status(UNSUPPORTED, "not supported")
@@ -261,7 +260,7 @@ def status(code: int, words: str = "") -> bytes:
 
 
 def shape(found: os.stat_result) -> bytes:
-    """Return attributes without the kind of the answer."""
+    """Return encoded attributes, without the response's type."""
     seconds = [max(0, min(int(value), 0xFFFFFFFF)) for value in (found.st_atime, found.st_mtime)]
     return struct.pack(
         ">IQIIIII",
@@ -279,10 +278,10 @@ def attributes(found: os.stat_result) -> bytes:
 
 
 def named(name: bytes, path: bytes) -> bytes:
-    """Return an entry of a listing: the name, a line as `ls -l` has it, and the attributes."""
+    """Return an entry of a listing: the name, a line in `ls -l` format, and the attributes."""
     try:
         found = os.lstat(path)
-    except OSError:  # It went away, or cannot be looked at.
+    except OSError:  # It was deleted meanwhile, or is inaccessible.
         return string(name) * 2 + struct.pack(">I", 0)
     recent = abs(time.time() - found.st_mtime) < SIX_MONTHS
     when = time.strftime("%b %e %H:%M" if recent else "%b %e  %Y", time.gmtime(found.st_mtime))

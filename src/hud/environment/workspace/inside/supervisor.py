@@ -1,7 +1,7 @@
-"""Process 1 of a workspace: starts what the server asks for, reaps, and is the way to end it all.
+"""Process 1 of a workspace: starts processes for the server, reaps them, and ends the sandbox.
 
-It talks over one socket with the server outside, in JSON packets that carry descriptors. As process 1 it cannot
-be killed or stopped from inside; not being dumpable, it cannot be looked into either. It trusts nobody inside.
+It communicates with the server outside over a socket, in JSON packets with descriptors. As process 1 it cannot be killed
+or stopped from inside; as it is not dumpable, its memory cannot be read either. Processes inside are untrusted.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 4
 LANDLOCK_VERSION, FIRST_WITH_REFER = 1, 2
 PATH_BENEATH = 1
 WRITING = 1 << 1 | 1 << 13
-"""The rights to write a file and to move one to another folder, which any ruleset of Landlock takes away."""
+"""Landlock rights: writing a file, and moving one to another folder, which every ruleset restricts."""
 O_PATH = 0o10000000
 PACKET_BYTES = 1 << 18
 SIGNALS_THAT_PYTHON_IGNORES = (signal.SIGPIPE, signal.SIGXFSZ)
 LONGEST_SIDE = 65_535
-"""Most rows or columns of a terminal: the kernel counts them in 16 bits."""
+"""Maximum rows or columns of a terminal: 16 bits in the kernel."""
 LONGEST_REASON = 1_000
 PREFERRED_VICTIM = b"800"
-"""Memory that runs out is taken from those who took it, not from process 1."""
+"""Lowest OOM score: the kernel kills other processes than process 1."""
 
 
 class Supervisor:
-    """The processes that the server asked for, by the server's numbers."""
+    """Processes started for the server, by the server's numbers."""
 
     def __init__(self, control: socket.socket, limits: dict[str, int]) -> None:
         self.control = control
         self.limits = limits
         self.numbers: dict[int, int] = {}
         self.leaders: set[int] = set()
-        """Processes whose groups end with them."""
+        """Processes whose groups are killed at their end."""
         self.own_victim_score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
 
     def serve(self) -> None:
-        """Work until the server is gone."""
+        """Serve until the server closes the socket."""
         wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        # The way that Python hears Ctrl-C would be a way to end process 1 from inside.
+        # Python's handler of SIGINT would let processes inside end process 1.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         poller = select.poll()
         poller.register(self.control, select.POLLIN)
@@ -68,7 +68,7 @@ class Supervisor:
             self.reap()
 
     def hear(self) -> bool:
-        """Do what one packet asks for; False where nobody asks any more."""
+        """Handle one packet; returns False at the end of the socket."""
         packet, descriptors = receive(self.control)
         if not packet:
             return False
@@ -79,7 +79,7 @@ class Supervisor:
         except OSError as error:
             answer, passed = {"refused": error.strerror or str(error)}, []
         except Exception as error:
-            # Process 1 must not end, whatever it is asked for: what an agent sends reaches it through the server.
+            # Process 1 must survive any request: agents' input reaches it through the server.
             answer, passed = {"refused": f"{type(error).__name__}: {error}"[:LONGEST_REASON]}, []
         finally:
             for descriptor in descriptors:
@@ -96,7 +96,7 @@ class Supervisor:
         self.control.sendmsg([json.dumps(message).encode()], attached)
 
     def do_spawn(self, request: dict[str, Any], descriptors: list[int]) -> Any:
-        """Start a process in a session of its own, on three descriptors or on a new terminal."""
+        """Start a process in a new session, on three descriptors or on a new terminal."""
         if request["terminal"] is None:
             pid = self.start(request, descriptors, terminal=False)
             passed = []
@@ -118,14 +118,14 @@ class Supervisor:
         return {}, passed
 
     def do_signal(self, request: dict[str, Any], _: list[int]) -> Any:
-        """Signal a process that was asked for, and its group."""
+        """Signal a started process and its group."""
         for pid, number in self.numbers.items():
             if number == request["process"]:
                 os.killpg(pid, request["signal"])
         return {}, []
 
     def do_kill_all(self, *_: Any) -> Any:
-        """End every process but this one."""
+        """Kill every process but this one."""
         while True:
             try:
                 os.kill(-1, signal.SIGKILL)
@@ -134,7 +134,7 @@ class Supervisor:
             self.reap()
 
     def do_listen(self, request: dict[str, Any], _: list[int]) -> Any:
-        """Listen at an address of the workspace's own loopback; the server outside accepts."""
+        """Listen at an address of the workspace's loopback; the server outside accepts."""
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((request["address"], request["port"]))
@@ -142,14 +142,14 @@ class Supervisor:
             return {}, [os.dup(listener.fileno())]
 
     def do_dial(self, request: dict[str, Any], _: list[int]) -> Any:
-        """Begin to connect to a port of the workspace's own loopback; the server outside waits for it."""
+        """Start a connection to a port of the workspace's loopback; the server outside waits for it."""
         with socket.socket() as dialled:
-            dialled.setblocking(False)  # Who listens there may let it wait for ever.
+            dialled.setblocking(False)  # The listener may never accept.
             dialled.connect_ex(("127.0.0.1", request["port"]))
             return {}, [os.dup(dialled.fileno())]
 
     def start(self, request: dict[str, Any], descriptors: list[int], *, terminal: bool) -> int:
-        """Fork and execute; raises `OSError` for what went wrong in the child."""
+        """Fork and execute; raises `OSError` for an error in the child."""
         problem, problem_write = os.pipe2(os.O_CLOEXEC)
         os.pwrite(self.own_victim_score, PREFERRED_VICTIM, 0)
         try:
@@ -159,7 +159,7 @@ class Supervisor:
                     self.become(request, descriptors, terminal=terminal)
                 except OSError as error:
                     os.write(problem_write, str(error.errno).encode())
-                except ValueError:  # A zero byte among the words.
+                except ValueError:  # A zero byte in an argument.
                     os.write(problem_write, str(errno.EINVAL).encode())
                 finally:
                     os._exit(127)
@@ -173,7 +173,7 @@ class Supervisor:
         return pid
 
     def become(self, request: dict[str, Any], descriptors: list[int], *, terminal: bool) -> None:
-        """Turn this forked process into what was asked for."""
+        """Execute the requested program in this forked process."""
         os.setsid()
         for target, descriptor in enumerate(descriptors):
             os.dup2(descriptor, target)
@@ -188,7 +188,7 @@ class Supervisor:
         os.execve(request["argv"][0], request["argv"], request["env"])
 
     def reap(self) -> None:
-        """Take leave of those that ended, and tell of those that were asked for."""
+        """Reap processes, and report the exit of those started for the server."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -207,7 +207,7 @@ class Supervisor:
 
 
 def receive(control: socket.socket) -> Any:
-    """Return a packet and its descriptors, which nothing that is executed inherits."""
+    """Return a packet and its descriptors, which are close-on-exec."""
     packet, attached, _, _ = control.recvmsg(
         PACKET_BYTES, socket.CMSG_SPACE(3 * 4), socket.MSG_CMSG_CLOEXEC
     )
@@ -219,10 +219,10 @@ def receive(control: socket.socket) -> Any:
 
 
 def confine(folders: Sequence[str]) -> bool:
-    """Let this process, and all that it starts, write files below `folders` alone; False where there is no Landlock.
+    """Restrict writes of this process and its descendants to `folders`, by Landlock; False if it is unavailable.
 
-    All in here are one user's: by the kernel's usual rules each could write another's memory, a grader's too, through
-    `/proc/PID/mem`. Raises `OSError` where Landlock refuses.
+    All processes in the sandbox have the same user: by default each could write another's memory, also a grader's, through
+    `/proc/PID/mem`. Raises `OSError` if Landlock fails.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(LANDLOCK_CREATE_RULESET, None, 0, LANDLOCK_VERSION) < FIRST_WITH_REFER:
@@ -249,7 +249,7 @@ def confine(folders: Sequence[str]) -> bool:
 
 
 def main() -> None:
-    """Take the socket, the limits and the folders that may be written from the command line, hand the workspace's folder out, and serve."""
+    """Read socket, limits and writable folders from the command line, send the folder's descriptor, and serve."""
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     supervisor = Supervisor(control, json.loads(sys.argv[2]))

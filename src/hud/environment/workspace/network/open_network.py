@@ -1,4 +1,4 @@
-"""The ways out of one workspace, and into it: connections that end here, and go on from here."""
+"""Connections out of and into a workspace, relayed by this process."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _Handle = Callable[[Stream], Awaitable[None]]
 
 
 class Listens(Protocol):
-    """A sandbox with a loopback of its own."""
+    """A sandbox with its own loopback."""
 
     async def listen(self, address: str, port: int) -> socket.socket:
-        """Listen at an address of the loopback inside, and accept out here; raises `OSError`."""
+        """Listen at an address of the sandbox's loopback, accepting in this process; raises `OSError`."""
         ...
 
 
 class OpenNetwork:
-    """The ways out of one sandbox and, where it can be dialled, into it."""
+    """Connections out of a sandbox and, if it can be dialled, into it."""
 
     def __init__(
         self, sandbox: Listens, dial: Callable[[int], Awaitable[socket.socket]] | None = None
@@ -50,12 +50,12 @@ class OpenNetwork:
             await self.connect(peer.port, *peer.address, inside=hosts[peer.name])
 
     async def connect(self, port: int, host: str, target: int, inside: str = LOOPBACK) -> None:
-        """Have `port` in there lead to a service."""
+        """Forward the sandbox's `port` to a service."""
 
         await self.serve(inside, port, _relays(lambda: asyncio.open_connection(host, target)))
 
     async def reach(self, port: int) -> int:
-        """Return a port of this machine's loopback that leads to `port` in there."""
+        """Return a local port that is forwarded to the sandbox's `port`."""
         dial = self._dial
         assert dial is not None
 
@@ -68,7 +68,7 @@ class OpenNetwork:
         return found
 
     async def close(self) -> None:
-        """Let nothing out or in any more."""
+        """Close all connections and listeners."""
         for server in self._servers:
             server.close()
         for task in self._tasks:
@@ -76,7 +76,7 @@ class OpenNetwork:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def serve(self, address: str, port: int, handle: _Handle) -> None:
-        """Have connections to an address inside handled out here. Raises `EnvironmentFault` where it cannot listen."""
+        """Handle connections to an address in the sandbox. Raises `EnvironmentFault` if it cannot listen."""
         try:
             listener = await self._sandbox.listen(address, port)
         except OSError as error:
@@ -107,7 +107,7 @@ class OpenNetwork:
 
 
 def _relays(connect: Callable[[], Awaitable[Stream]]) -> _Handle:
-    """Return a handler that relays a connection to one that `connect` opens; where it cannot, both end."""
+    """Return a handler that relays a connection to one of `connect`; if that fails, the connection is closed."""
 
     async def pass_on(stream: Stream) -> None:
         try:

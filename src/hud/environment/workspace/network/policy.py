@@ -1,7 +1,7 @@
-"""Network policy of a workspace: no access, except to named services and, where it is allowed, to the web by a proxy.
+"""Network policy of a workspace: no access, except to named services and, if allowed, to the web through a proxy.
 
-Its network is its own and has a loopback alone. What it may reach, we listen for on that loopback and connect out
-here, so that no packet of its own ever leaves; and names are looked up here, too.
+The network namespace has a loopback only. For allowed destinations this process listens on that loopback and connects from
+outside, so that the workspace sends no packets itself; names are resolved outside, too.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from hud.errors import UsageError
 LOOPBACK = "127.0.0.1"
 PROXY_PORT = 3128
 IDLE_SECONDS = 600.0
-"""Limit of a connection in which one side sends nothing."""
+"""Idle time-out of a connection, in seconds."""
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]*[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A service of this machine, or one that it reaches, that a workspace reaches as `name:port`."""
+    """A service reachable from this machine, available in a workspace as `name:port`."""
 
     name: str
     port: int
     target: str | None = None
-    """Address on this side, as `host:port`; None is that port of this machine's loopback."""
+    """Address outside, as `host:port`; None: the same port of this machine's loopback."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name) or self.name == "localhost":
@@ -57,7 +57,7 @@ class Network:
 
     web: bool = False
     allowed_hosts: tuple[str, ...] | None = None
-    """Of the web: names, patterns (`*.example.org`), each with a port or for 80 and 443; None: all that is public."""
+    """Web hosts: names or patterns (`*.example.org`), with a port or for 80 and 443; None: all public hosts."""
     peers: tuple[Peer, ...] = ()
 
     def __post_init__(self) -> None:
@@ -70,7 +70,7 @@ class Network:
             raise UsageError("The peers of a workspace must have names of their own.")
 
     def variables(self) -> dict[str, str]:
-        """Return the variables that tell programs of the proxy."""
+        """Return the proxy's environment variables."""
         if not self.web:
             return {}
         proxy = f"http://{LOOPBACK}:{PROXY_PORT}"
@@ -79,5 +79,5 @@ class Network:
         return {**found, **{name.upper(): value for name, value in found.items()}}
 
     def hosts(self) -> dict[str, str]:
-        """Return the peers' addresses inside, by name: one each, so that two may have the same port."""
+        """Return the peers' addresses inside, by name: one each, so that two peers can have the same port."""
         return {peer.name: f"127.0.1.{number}" for number, peer in enumerate(self.peers, 1)}

@@ -1,6 +1,6 @@
-"""An HTTP proxy that a workspace's programs go to the web by: it decides where they may go, and connects for them.
+"""The HTTP proxy of a workspace's programs, which enforces the allowed hosts.
 
-It looks names up itself, and connects to nothing but the public Internet, unless a host is named in so many words.
+It resolves names itself, and connects to public addresses only, unless a host is allowed literally.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WEB_PORTS = (80, 443)
 _HEAD_SECONDS = 30.0
 _CONNECT_SECONDS = 30.0
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
-"""Addresses of version 4 behind a translator."""
+"""IPv6 prefix of translated IPv4 addresses (NAT64)."""
 _OUR_OWN = ("proxy-", "connection:", "host:", "keep-alive:")
 
 
@@ -36,18 +36,18 @@ class _Request:
     host: str
     port: int
     head: bytes
-    """Bytes for the server; empty for a tunnel."""
+    """Bytes to send to the server; empty for a tunnel."""
 
 
 class Proxy:
-    """Decides by the hosts that are allowed; None: all that are public, on the web's ports."""
+    """A proxy with allowed hosts; None: all public hosts, on ports 80 and 443."""
 
     def __init__(self, allowed_hosts: Sequence[str] | None) -> None:
         self._rules = None if allowed_hosts is None else [_rule(text) for text in allowed_hosts]
         self._named: set[tuple[str, int]] = set()
 
     def allow(self, host: str, port: int) -> None:
-        """Let this very host and port be reached, too, be they public or not."""
+        """Allow this exact host and port, public or not."""
         self._named.add((host.lower(), port))
 
     async def serve(self, stream: Stream) -> None:
@@ -81,7 +81,7 @@ class Proxy:
                 usable = [one for one in addresses if exact or _is_public(one)]
                 if not usable:
                     raise _Refused("403 Forbidden", f"{host} is not on the public Internet.")
-                # The address that was judged, and no second look-up, which could say something else.
+                # Connect to the checked address: a second look-up could return another.
                 return await asyncio.open_connection(usable[0], port)
         except (OSError, TimeoutError, UnicodeError) as error:
             raise _Refused(
@@ -89,7 +89,7 @@ class Proxy:
             ) from error
 
     def _allows(self, host: str, port: int) -> bool:
-        """Return whether a rule names this very host; raises where it may not be reached."""
+        """Return True if a rule names exactly this host; raises if it is not allowed."""
         if (host, port) in self._named:
             return True
         if self._rules is None:
@@ -132,7 +132,7 @@ def _request(head: bytes) -> _Request:
         return _Request(method, host, port, b"")
     path = (at.path or "/") + (f"?{at.query}" if at.query else "")
     kept = [line for line in lines[1:] if line and not line.lower().startswith(_OUR_OWN)]
-    # The host that was judged; one request for each connection.
+    # The checked host; one request per connection.
     ours = [
         f"{method} {path} HTTP/1.1",
         f"Host: {at.netloc.rpartition('@')[2]}",

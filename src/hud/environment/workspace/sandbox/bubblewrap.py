@@ -1,4 +1,4 @@
-"""The command line that makes a workspace's sandbox out of nothing but namespaces, read-only mounts and bounds."""
+"""The bubblewrap command line of a workspace's sandbox: namespaces, read-only mounts and limits."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from hud.errors import EnvironmentFault
 
 _SCRIPTS = Path(__file__).parents[1] / "inside"
 _WRITABLE = ("/tmp", "/dev", HOME)
-"""Folders that a workspace writes, besides its own; `/proc` is not one."""
+"""Writable folders besides the workspace's; not `/proc`."""
 _FIRST_USER, _USERS = 2_000_000_000, 100_000_000
-"""Numbers that no account has: where we are root, each sandbox is a user of its own to the rest of the machine."""
+"""User ids without accounts: if this process is root, each sandbox has its own user id on the machine."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,9 @@ class Plan:
     limits: WorkspaceLimits
     mounts: Sequence[Mount] = ()
     hosts: Mapping[str, str] = field(default_factory=dict)
-    """Addresses inside of what else it reaches, by name."""
+    """Addresses of peers inside, by name."""
     variables: Mapping[str, str] = field(default_factory=dict)
-    """Of the environment of all that runs in it."""
+    """Environment variables of all its processes."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,9 @@ class Command:
 
 
 def sandbox_user() -> int | None:
-    """Return the user that a sandbox is to the machine, or None for this process's own.
+    """Return the sandbox's user id on the machine, or None for this process's.
 
-    Root's number must not be in there, whatever it may do: the kernel lets it write `/proc/sys`.
+    It must not be root's: the kernel lets root write `/proc/sys`.
     """
     return _FIRST_USER + random.SystemRandom().randrange(_USERS) if os.geteuid() == 0 else None
 
@@ -78,7 +78,7 @@ def memory_file(stack: ExitStack, content: bytes) -> int:
 
 
 def found(program: str, package: str) -> str:
-    """Return the path of a program; raises `EnvironmentFault` where it is not installed."""
+    """Return the path of a program; raises `EnvironmentFault` if it is not installed."""
     path = shutil.which(program)
     if path is None:
         raise EnvironmentFault(
@@ -89,12 +89,12 @@ def found(program: str, package: str) -> str:
 
 
 def as_user(user: int | None) -> dict[str, Any]:
-    """Return the options that start a process as a user; none of them for this process's own."""
+    """Return the options that start a process as a user; empty for this process's user."""
     return {} if user is None else {"user": user, "group": user, "extra_groups": []}
 
 
 def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Command:
-    """Return the command for `plan`; its supervisor talks over `control`. `stack` closes what it was given."""
+    """Return the command for `plan`, with `control` as the supervisor's socket. `stack` closes the descriptors."""
     program = found("bwrap", "bubblewrap")
     descriptors = [control]
 
@@ -123,7 +123,7 @@ def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Com
     arguments += ["--perms", "0755", "--size", _size(limits.disk_mb), "--tmpfs", plan.folder]
     for mount in plan.mounts:
         arguments += mount.arguments()
-    # What bubblewrap made to hold the mounts would otherwise be room for files without a bound.
+    # Read-only, since bubblewrap's root file system has no size limit.
     arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
     arguments += ["--seccomp", file(filter_program()), "--chdir", plan.folder]
     bounds = orjson.dumps(limits.of_each_process(grouped=grouped)).decode()

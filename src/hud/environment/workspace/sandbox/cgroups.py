@@ -1,7 +1,6 @@
-"""A control group for one workspace: the kernel's bound on the memory and processes of all in it together.
+"""The control group of a workspace: limits on the memory, processes and CPU of all its processes together.
 
-Knows both versions of the kernel's interface. Where neither can be used (an ordinary user to whom nothing was
-delegated), there is none, and limits of each process stand in.
+Supports cgroup v1 and v2. If neither is usable (an unprivileged user without delegation), limits per process apply.
 """
 
 from __future__ import annotations
@@ -15,17 +14,17 @@ from pathlib import Path
 MOUNTS = Path("/proc/self/mountinfo")
 MEMBERSHIP = Path("/proc/self/cgroup")
 _SPARE_PROCESSES = 16
-"""So that process 1 can still start something in a workspace whose processes took all that they may."""
+"""Processes beyond the limit, so that process 1 can still start one in a workspace that reached it."""
 _PERIOD, _LEAST_QUOTA = 100_000, 1_000
-"""Microseconds: of processor time, the kernel gives a quota for each period, and no less than a millisecond."""
+"""Period of CPU quotas, in microseconds; the kernel's smallest quota is a millisecond."""
 _LEAVE_SECONDS = 30.0
-"""Processes that took much memory take their time to give it back."""
+"""Time-out for killed processes to free their memory, in seconds."""
 _PREFIX = "hud-workspace"
 _numbers = count()
 
 
 class ControlGroup:
-    """The folders, one for each of the kernel's hierarchies, that bound one workspace."""
+    """A workspace's control group: its folder in each hierarchy."""
 
     def __init__(self, folders: list[Path]) -> None:
         self.folders = folders
@@ -34,9 +33,9 @@ class ControlGroup:
     def create(
         cls, memory_bytes: int, processes: int, processors: float | None = None
     ) -> ControlGroup | None:
-        """Return a new group with these limits, or None where this process may make none.
+        """Return a new group with these limits, or None without the permission.
 
-        Where processors are not among the controllers that it may use, nothing bounds them.
+        Without access to the CPU controller, CPU use is unlimited.
         """
         processes += _SPARE_PROCESSES
         quota = -1 if processors is None else max(_LEAST_QUOTA, round(processors * _PERIOD))
@@ -63,12 +62,12 @@ class ControlGroup:
         return group
 
     def add(self, pid: int) -> None:
-        """Put a process in; what it starts from then on is in, too."""
+        """Add a process; its later children belong to the group, too."""
         for folder in self.folders:
             (folder / "cgroup.procs").write_text(str(pid), encoding="ascii")
 
     def memory_ran_out(self) -> bool:
-        """Tell whether the kernel killed something in it because its memory was used up."""
+        """Return True if the kernel killed one of its processes for lack of memory."""
         for folder in self.folders:
             for file in ("memory.oom_control", "memory.events"):
                 for line in _lines(folder / file):
@@ -78,7 +77,7 @@ class ControlGroup:
         return False
 
     def remove(self) -> None:
-        """Remove the group, whose processes are ending or have ended."""
+        """Remove the group, whose processes are being killed or have ended."""
         deadline = time.monotonic() + _LEAVE_SECONDS
         pause = 0.001
         for folder in self.folders:
@@ -92,14 +91,14 @@ class ControlGroup:
         folder.mkdir()
         self.folders.append(folder)
         for name, value in limits.items():
-            if name == "memory.swap.max":  # Kernels without swap have no limit of it.
+            if name == "memory.swap.max":  # Kernels without swap have no such file.
                 _write_if_there(folder / name, str(value))
             else:
                 (folder / name).write_text(str(value), encoding="ascii")
 
 
 def _hierarchies() -> tuple[Path | None, dict[str, Path]]:
-    """Return where groups can be made: in the unified hierarchy, and in those of single controllers."""
+    """Return the parent folders of groups: in the unified hierarchy, and in those of single controllers."""
     own: dict[str, str] = {}
     for line in _lines(MEMBERSHIP):
         _, controllers, path = line.split(":", 2)
@@ -120,13 +119,13 @@ def _hierarchies() -> tuple[Path | None, dict[str, Path]]:
 
 
 def _below(mounted: str, root: str, path: str) -> Path:
-    """Return the folder of group `path` where a hierarchy is mounted from its group `root` on."""
+    """Return the folder of group `path` in a hierarchy that is mounted from its group `root`."""
     inner = path.removeprefix(root.rstrip("/")) if path.startswith(root) else ""
     return Path(mounted) / inner.lstrip("/")
 
 
 def _delegated(own: Path, top: Path) -> Path | None:
-    """Return the nearest group that can hold others (it has no processes of its own) with both controllers."""
+    """Return the nearest ancestor that can contain groups (without processes) and has both controllers."""
     for folder in [own.parent, *own.parent.parents] if own != top else [top]:
         if not folder.is_relative_to(top):
             return None
@@ -159,7 +158,7 @@ def _removed(folder: Path) -> bool:
 
 
 def _sweep(parent: Path) -> None:
-    """Remove the groups of processes that were killed before they could."""
+    """Remove the groups of killed owner processes."""
     for folder in list(parent.glob(f"{_PREFIX}-*-*-*")):
         _, _, pid, started, _ = folder.name.split("-")
         if _started(int(pid)) != started:
@@ -168,6 +167,6 @@ def _sweep(parent: Path) -> None:
 
 
 def _started(pid: int) -> str:
-    """Return when a process started: with its number, its name for good."""
+    """Return the start time of a process: with its id, it identifies the process uniquely."""
     told = _lines(Path(f"/proc/{pid}/stat"))
     return told[0].rpartition(")")[2].split()[19] if told else ""

@@ -1,6 +1,6 @@
-"""Commands that the environment itself runs in a sandbox: its setup, its questions, its graders.
+"""Commands of the environment in a sandbox: setup, checks, graders.
 
-They get nothing of the agent's but its files: a search path and a home of their own, and no start-up files.
+They use the agent's files only: their own `PATH` and home folder, and no start-up files.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _OWN = {
     "PATH": SYSTEM_PATH,
     "HOME": "/nonexistent",
     "PYTHONNOUSERSITE": "1",
-    # Compiled files that lie beside sources may be others than those that the sources would give.
+    # Compiled files of the agent may differ from their sources.
     "PYTHONPYCACHEPREFIX": "/nonexistent",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 _GONE = 137
-"""Exit status of what was killed, for a command in a workspace that its agent brought down."""
+"""Exit status of a killed command, for commands in a workspace that its agent ended."""
 
 
 class _Kept:
-    """The last bytes that were written."""
+    """Buffer of the last bytes written."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -51,14 +51,14 @@ async def run_inside(
     kept_bytes: int,
     variables: Mapping[str, str] | None = None,
 ) -> CommandOutcome:
-    """Run `argv` to its end or for `seconds`; of its output the last `kept_bytes` of each kind are kept."""
+    """Run `argv` to its end or for `seconds`; the last `kept_bytes` of stdout and of stderr are kept."""
     out, err = _Kept(kept_bytes), _Kept(kept_bytes)
     exit_code = await execute(sandbox, argv, None, out.take, err.take, seconds, variables)
     return CommandOutcome(exit_code, out.text(), err.text())
 
 
 def _own(sandbox: Sandbox, variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of our own commands; a declared `PYTHONPATH` stays, behind our guard."""
+    """Return the variables of the environment's commands; a declared `PYTHONPATH` follows the guard."""
     found = {**_OWN, **variables}
     declared = variables.get("PYTHONPATH") or sandbox.plan.variables.get("PYTHONPATH")
     found["PYTHONPATH"] = f"{GUARD}:{declared}" if declared else GUARD
@@ -74,7 +74,7 @@ async def execute(
     seconds: float,
     variables: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Run `argv` with standard input from `reading`; returns its exit status, None where it was stopped."""
+    """Run `argv` with standard input from `reading`; returns its exit status, None after a time-out."""
     outputs: list[Outgoing] = []
     with ExitStack() as theirs:
         if reading is None:

@@ -1,4 +1,4 @@
-"""Limits of one workspace."""
+"""Limits of a workspace."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from hud.errors import UsageError
 
 MB = 1 << 20
 OPEN_FILES = 4096
-"""Descriptors of each process, at most."""
+"""Maximum descriptors of each process."""
 
 
 @dataclass(frozen=True)
 class WorkspaceLimits:
-    """The limits of one run's workspace; a run that reaches one gets errors, and no other run notices."""
+    """The limits of a run's workspace; reaching one causes errors in this run only."""
 
     memory_mb: float = 2048
-    """Memory of all its processes and files together; of each process, where there are no control groups."""
+    """Memory of all processes and files together, in MB; without control groups, of each process."""
     processes: int = 256
-    """Processes and threads at a time."""
+    """Concurrent processes and threads."""
     disk_mb: float = 1024
-    """Size of the workspace's files; they live in memory, and count there too."""
+    """Size of the workspace's files, in MB; they are in memory, and count there, too."""
     scratch_mb: float = 256
-    """Size of the files of each of `/tmp`, `/dev/shm` and the home folder."""
+    """Size of the files in each of `/tmp`, `/dev/shm` and the home folder, in MB."""
     processors: float = 4
-    """Processors that all its processes together may keep busy; no bound where there are no control groups of them."""
+    """CPUs of all its processes together; unlimited without control groups."""
     seconds: float = 3600
-    """Lifetime from when it came up, in seconds; then all is killed, and nothing starts any more."""
+    """Lifetime from its start, in seconds; then all processes are killed, and none can be started."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -38,15 +38,15 @@ class WorkspaceLimits:
                 )
 
     def of_each_process(self, *, grouped: bool) -> dict[str, int]:
-        """Return resource limits by name; `grouped` where control groups bound the memory of all together."""
+        """Return resource limits by name; `grouped`: control groups limit the total memory."""
         each = {
             "RLIMIT_NPROC": int(self.processes),
-            # Above what any of its file systems holds, so that those say that they are full.
+            # Above any file system's size, so that writes fail with "no space left".
             "RLIMIT_FSIZE": int((self.disk_mb + self.scratch_mb) * MB),
             "RLIMIT_NOFILE": OPEN_FILES,
             "RLIMIT_CORE": 0,
         }
         if not grouped:
-            # Not the address space: runtimes reserve far more of it than they ever touch.
+            # Not the address space: runtimes reserve far more of it than they use.
             each["RLIMIT_DATA"] = int(self.memory_mb * MB)
         return each

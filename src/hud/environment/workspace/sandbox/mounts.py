@@ -1,7 +1,7 @@
-"""Mounts of a workspace, all read-only: this machine's programs, and what the environment mounts.
+"""Mounts of a workspace, all read-only: this machine's programs, and the environment's mounts.
 
-Nothing of the machine's homes, data, sockets, keys or configuration is among it: `/etc` holds what programs
-need to run, and the rest of it is made up.
+The machine's home folders, data, sockets, keys and configuration are not mounted: `/etc` has the files that programs need,
+and generated ones.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ USER_ID = 1000
 HOME = "/home/agent"
 HOST_NAME = "workspace"
 INSIDE = "/run/hud"
-"""Folder of our own scripts in the sandbox."""
+"""Folder of OpenHUD's scripts in the sandbox."""
 GUARD = f"{INSIDE}/guard"
-"""Folder of the module that keeps an agent's files from standing in for Python's library in our own commands."""
+"""Folder of the guard: agents' files cannot shadow Python's library in the environment's commands."""
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 SEARCH_PATH = f"{HOME}/.local/bin:{SYSTEM_PATH}"
 
@@ -46,14 +46,14 @@ _HIDDEN = (
     "acpi asound cmdline config.gz kallsyms kcore key-users keys latency_stats pressure sched_debug scsi sysrq-trigger "
     "timer_list timer_stats"
 )
-"""Files of `/proc` that describe the machine, or act on it, beyond the needs of programs."""
+"""Files of `/proc` that describe or control the machine, and that programs do not need."""
 _TAKEN = ("/", "/proc", "/dev", "/etc", "/run", "/tmp", HOME, INSIDE)
 _PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A file or folder of this machine that a workspace sees, read-only, at `target`."""
+    """A file or folder of this machine, mounted read-only at `target`."""
 
     source: str | Path
     target: str
@@ -68,12 +68,12 @@ class Mount:
             raise UsageError(f"There is no {str(self.source)!r} to mount in a workspace.")
 
     def arguments(self) -> list[str]:
-        """Return it as bubblewrap takes it."""
+        """Return the mount as bubblewrap arguments."""
         return ["--ro-bind", str(Path(self.source).expanduser().resolve()), self.target]
 
 
 def taken(path: str) -> bool:
-    """Tell whether something of the sandbox's own is at `path`, or would be below it."""
+    """Return True if `path` is, or contains, one of the sandbox's own mounts."""
     wanted = PurePosixPath(path)
     return any(PurePosixPath(own).is_relative_to(wanted) for own in (*_TAKEN, *_SYSTEM))
 
@@ -92,7 +92,7 @@ def system_mounts(configuration: str = _CONFIGURATION) -> list[str]:
 
 
 def hidden_files() -> list[str]:
-    """Return what covers files of `/proc`, as bubblewrap takes it."""
+    """Return bubblewrap arguments that cover files of `/proc`."""
     arguments: list[str] = []
     for path in (f"/proc/{name}" for name in _HIDDEN.split()):
         if os.path.isfile(path):
@@ -103,7 +103,7 @@ def hidden_files() -> list[str]:
 
 
 def made_up_files(hosts: Mapping[str, str]) -> dict[str, str]:
-    """Return the files that a workspace has in place of the machine's, by path; `hosts` are known by name."""
+    """Return the generated files of a workspace, by path; `hosts` are entries of `/etc/hosts`."""
     known = "".join(f"{address} {name}\n" for name, address in hosts.items())
     return {
         f"/etc/{name}": text + (known if name == "hosts" else "") for name, text in _MADE_UP.items()
@@ -111,21 +111,21 @@ def made_up_files(hosts: Mapping[str, str]) -> dict[str, str]:
 
 
 def script(name: str, *arguments: str) -> list[str]:
-    """Return the command that runs one of our scripts inside."""
+    """Return the command of an OpenHUD script inside."""
     python, _ = _interpreter()
     return [python, "-E", "-s", "-S", "-B", f"{INSIDE}/{name}.py", *arguments]
 
 
 def script_mounts() -> list[str]:
-    """Return what our scripts need besides the system's programs, as bubblewrap takes it."""
+    """Return bubblewrap arguments for the scripts' own needs besides the system's programs."""
     return _interpreter()[1]
 
 
 @cache
 def _interpreter() -> tuple[str, list[str]]:
-    """Return the Python that runs our scripts, by its path inside, and its mounts.
+    """Return the scripts' Python, by its path inside, and its mounts.
 
-    The machine's own, which a workspace also has as `python3`; else the one that runs this process.
+    It is the machine's, which a workspace also has as `python3`, else that of this process.
     """
     for path in _PYTHONS:
         if os.path.exists(path):

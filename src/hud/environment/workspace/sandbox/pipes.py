@@ -13,7 +13,7 @@ _LOOK_SECONDS = 0.1
 
 
 class Outgoing(asyncio.Protocol):
-    """Hands on what comes out of a pipe, until all its writers closed it."""
+    """Reader of a pipe until all its writers have closed it."""
 
     def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
         self._descriptor = descriptor
@@ -24,7 +24,7 @@ class Outgoing(asyncio.Protocol):
 
     @classmethod
     async def read(cls, descriptor: int, take: Callable[[bytes], None]) -> Outgoing:
-        """Read from `descriptor`, which is closed with this, and call `take` for each piece."""
+        """Read from `descriptor`, closed with this object, and call `take` for each chunk."""
         loop = asyncio.get_running_loop()
         outgoing = cls(descriptor, take)
         await loop.connect_read_pipe(lambda: outgoing, os.fdopen(descriptor, "rb", 0))
@@ -43,7 +43,7 @@ class Outgoing(asyncio.Protocol):
             self._closed.set_result(None)
 
     def pause(self) -> None:
-        """Take no more until `resume`; who writes into the pipe will wait."""
+        """Stop reading until `resume`; the pipe's writers block."""
         if not self._paused and self._transport is not None and not self._closed.done():
             self._paused = True
             self._transport.pause_reading()
@@ -54,9 +54,9 @@ class Outgoing(asyncio.Protocol):
             self._transport.resume_reading()
 
     async def drained(self) -> None:
-        """Wait until all that the process wrote, which has ended, was handed on.
+        """Wait until all output of the ended process was passed on.
 
-        Others that it left running may hold the pipe open for ever.
+        Its background processes may hold the pipe open forever.
         """
         while not self._closed.done():
             await asyncio.wait([self._closed], timeout=_LOOK_SECONDS)
@@ -69,7 +69,7 @@ class Outgoing(asyncio.Protocol):
 
 
 class Ingoing(asyncio.BaseProtocol):
-    """Writes into a pipe, and tells when it is full and when it is not any more."""
+    """Writer of a pipe, with callbacks for a full and a drained buffer."""
 
     def __init__(self, on_full: Callable[[], None], on_room: Callable[[], None]) -> None:
         self.pause_writing = on_full  # type: ignore[method-assign]
@@ -80,7 +80,7 @@ class Ingoing(asyncio.BaseProtocol):
     async def write(
         cls, descriptor: int, on_full: Callable[[], None], on_room: Callable[[], None]
     ) -> Ingoing:
-        """Write to `descriptor`, which is closed with this."""
+        """Write to `descriptor`, closed with this object."""
         loop = asyncio.get_running_loop()
         ingoing = cls(on_full, on_room)
         await loop.connect_write_pipe(lambda: ingoing, os.fdopen(descriptor, "wb", 0))
@@ -95,19 +95,19 @@ class Ingoing(asyncio.BaseProtocol):
             self._transport.write(data)
 
     def finish(self) -> None:
-        """Close it after what was put."""
+        """Close it after the pending data."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.close()
 
     def close(self) -> None:
         transport = self._transport
         if transport is None or (transport.is_closing() and not transport.get_write_buffer_size()):
-            return  # Closed already: asyncio would fail to do it twice.
+            return  # Closed already: asyncio would fail to close it twice.
         transport.abort()
 
 
 def _waiting(descriptor: int) -> int:
-    """Return how many bytes can be read now."""
+    """Return the number of bytes available to read."""
     found = array.array("i", [0])
     fcntl.ioctl(descriptor, termios.FIONREAD, found)
     return found[0]

@@ -1,7 +1,7 @@
-"""`Sandbox`: one workspace's processes and files, from outside.
+"""`Sandbox`: a workspace's processes and files, controlled from outside.
 
-It knows the supervisor inside and its packets. It knows nothing of SSH, of runs or of what is executed. All that
-runs in it ends with it, and it ends with this process, however that ends; its files were never on a disk.
+It exchanges packets with the supervisor inside; independent of SSH and runs. Its processes end with it, and it ends with
+this process, also after a crash; its files are in memory only.
 """
 
 from __future__ import annotations
@@ -43,41 +43,41 @@ _ENVIRONMENT = {
 
 
 def by_itself(status: int | None) -> bool:
-    """Return whether a program in bubblewrap ended without being killed from outside: SIGKILL, of it or of bubblewrap."""
+    """Return True if a program in bubblewrap exited without SIGKILL from outside, to it or to bubblewrap."""
     return status is not None and status >= 0 and status != 128 + signal.SIGKILL
 
 
 class Process:
-    """A process that was started in a sandbox."""
+    """A process in a sandbox."""
 
     def __init__(self, sandbox: Sandbox, number: int) -> None:
         self._sandbox = sandbox
         self.number = number
         self.ended: asyncio.Future[int] = sandbox.loop.create_future()
-        """Its exit status; negative, the signal that ended it."""
+        """Its exit status; negative: the signal that killed it."""
 
     async def wait(self) -> int:
-        """Wait for its end; who gives up waiting ends nothing."""
+        """Wait for its end; cancelling the wait does not end it."""
         return await asyncio.shield(self.ended)
 
     def signal(self, number: int) -> None:
-        """Signal it and its group; nothing where it ended."""
+        """Signal it and its group; no effect after its end."""
         if not self.ended.done():
             self._sandbox.tell({"do": "signal", "process": self.number, "signal": number})
 
 
 class Sandbox:
-    """A started sandbox; `close` it."""
+    """A started sandbox; to be closed with `close`."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.loop = asyncio.get_running_loop()
         self.folder = -1
-        """A descriptor of the workspace's folder. What is in there is the agent's: follow no link."""
+        """A descriptor of the workspace's folder. Its files are the agent's: follow no links."""
         self.user: int | None = None
-        """Owner of the sandbox's files; None: this process's own user."""
+        """Owner of the sandbox's files; None: this process's user."""
         self.problem: str | None = None
-        """Reason of the sandbox's end; None while it is up."""
+        """Reason of the sandbox's end; None while it runs."""
         self._control, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
         self._control.setsockopt(socket.SOL_SOCKET, _SO_PASSCRED, 1)
@@ -93,7 +93,7 @@ class Sandbox:
 
     @classmethod
     async def start(cls, plan: Plan) -> Sandbox:
-        """Bring one up; raises `EnvironmentFault` that says why it could not be."""
+        """Start a sandbox; raises `EnvironmentFault` with the reason of a failure."""
         sandbox = cls(plan)
         try:
             async with asyncio.timeout(START_SECONDS):
@@ -117,7 +117,7 @@ class Sandbox:
     ) -> Process:
         """Start a process on three descriptors, which the caller closes; raises `OSError`.
 
-        `group_ends`: what it left running in its group is killed at its end.
+        `group_ends`: kill its process group at its end.
         """
         process, _ = await self._spawn(argv, descriptors, None, environment, group_ends)
         return process
@@ -129,17 +129,17 @@ class Sandbox:
         *,
         environment: dict[str, str] | None = None,
     ) -> tuple[Process, int]:
-        """Start a process on a new terminal of (rows, columns); returns the terminal's other side, too."""
+        """Start a process on a new terminal of (rows, columns); returns the terminal's master descriptor, too."""
         process, passed = await self._spawn(argv, (), size, environment)
         return process, passed[0]
 
     async def listen(self, address: str, port: int) -> socket.socket:
-        """Listen at an address of the workspace's own loopback, and accept out here."""
+        """Listen at an address of the workspace's loopback, accepting in this process."""
         passed = await self._ask({"do": "listen", "address": address, "port": port})
         return socket.socket(fileno=passed[0])
 
     async def dial(self, port: int) -> socket.socket:
-        """Connect to a port of the workspace's own loopback; raises `OSError`."""
+        """Connect to a port of the workspace's loopback; raises `OSError`."""
         passed = await self._ask({"do": "dial", "port": port})
         dialled = socket.socket(fileno=passed[0])
         dialled.setblocking(False)
@@ -159,27 +159,27 @@ class Sandbox:
 
     @property
     def ended_by_itself(self) -> bool:
-        """True where its process 1 ended, and nobody outside killed it."""
+        """True if its process 1 exited and was not killed from outside."""
         return self._bubblewrap is not None and by_itself(self._bubblewrap.returncode)
 
     def memory_ran_out(self) -> bool:
-        """Tell whether the kernel killed something in it because its memory was used up."""
+        """Return True if the kernel killed one of its processes for lack of memory."""
         return self._group is not None and self._group.memory_ran_out()
 
     async def kill_all(self) -> None:
-        """End everything that runs in it; its files stay."""
+        """Kill all its processes; its files stay."""
         if self.problem is None:
             await self._ask({"do": "kill_all"})
 
     def tell(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send a packet that nobody waits for an answer to."""
+        """Send a packet without waiting for a response."""
         rights = array.array("i", descriptors)
         attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
         with suppress(ConnectionError):
             self._control.sendmsg([orjson.dumps(request)], attached)
 
     async def close(self) -> None:
-        """End everything that runs in it, and all that it held; whoever is cancelled meanwhile still waits for it."""
+        """Kill all its processes and free its resources; a cancelled caller still waits for it."""
         closing = asyncio.ensure_future(self._close())
         try:
             await asyncio.shield(closing)
@@ -194,7 +194,7 @@ class Sandbox:
         self._theirs.close()
         if self._bubblewrap is not None:
             with suppress(OSError):
-                # By its descriptor: asyncio's own way may take the exit status from under asyncio's own feet.
+                # By pidfd: asyncio's child watcher and its own kill may race for the exit status.
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
             await self._bubblewrap.wait()
             with suppress(OSError):
@@ -224,11 +224,11 @@ class Sandbox:
                 stderr=asyncio.subprocess.PIPE,
                 pass_fds=planned.descriptors,
                 cwd="/",
-                env={"PATH": SEARCH_PATH},  # Nothing of ours: it could hold keys.
+                env={"PATH": SEARCH_PATH},  # Not this process's variables: they may contain keys.
                 **as_user(planned.user),
             )
         self._theirs.close()
-        with suppress(ProcessLookupError):  # It may have ended; what it said tells why.
+        with suppress(ProcessLookupError):  # It may have exited; its output has the reason.
             self._handle = os.pidfd_open(self._bubblewrap.pid)
         self._listening = asyncio.ensure_future(self._listen(self._bubblewrap))
         self.loop.add_reader(self._control, self._hear)
@@ -247,7 +247,7 @@ class Sandbox:
         if self.user is not None:
             for descriptor in descriptors:
                 if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
-                    os.fchown(descriptor, self.user, self.user)  # To be opened as /dev/stdout, too.
+                    os.fchown(descriptor, self.user, self.user)  # For /dev/stdout.
         number = next(self._numbers)
         process = Process(self, number)
         self._processes[number] = process
@@ -268,7 +268,7 @@ class Sandbox:
     async def _ask(
         self, request: dict[str, Any], descriptors: Sequence[int] = (), number: int | None = None
     ) -> list[int]:
-        """Have the supervisor do something; returns the descriptors that it passes. Raises `OSError` where it refuses."""
+        """Send a request to the supervisor; returns the descriptors of its response. Raises `OSError` for a refusal."""
         if self.problem is not None:
             raise OSError(self.problem)
         number = next(self._numbers) if number is None else number
@@ -288,7 +288,7 @@ class Sandbox:
         return passed
 
     def _hear(self) -> None:
-        """Take the packets that came; what is inside is not trusted further than it must be."""
+        """Process received packets; the sandbox is untrusted, so they are validated."""
         while True:
             try:
                 packet, attached, _, _ = self._control.recvmsg(
@@ -298,7 +298,7 @@ class Sandbox:
                 return
             if not packet:
                 self.loop.remove_reader(self._control)
-                # Bubblewrap ends, too, and may tell why.
+                # Bubblewrap exits, too, and may print the reason.
                 self.loop.call_later(_LAST_WORDS_SECONDS, self._over, "Its process 1 ended.")
                 return
             sender, passed = 0, []
@@ -322,11 +322,11 @@ class Sandbox:
             if answer is not None and not answer.done():
                 answer.set_result((message, passed))
                 return
-        for descriptor in passed:  # Nobody waits for them any more.
+        for descriptor in passed:  # No caller waits for them.
             os.close(descriptor)
 
     async def _listen(self, bubblewrap: asyncio.subprocess.Process) -> None:
-        """Keep bubblewrap's last words, until its end."""
+        """Keep bubblewrap's last output, until its end."""
         assert bubblewrap.stderr is not None
         while chunk := await bubblewrap.stderr.read(4096):
             self._words = (self._words + chunk)[-_LAST_WORDS_BYTES:]
@@ -335,13 +335,13 @@ class Sandbox:
         self._over(f"The workspace's sandbox ended{': ' + said if said else ''}.")
 
     def _over(self, problem: str) -> None:
-        """Tell all that wait that it is over."""
+        """Fail all waiting callers: the sandbox has ended."""
         if self.problem is not None:
             return
         self.problem = problem
         if not self._up.done():
             self._up.set_exception(EnvironmentFault(f"A workspace could not be made. {problem}"))
-            self._up.exception()  # It may be that nobody waits.
+            self._up.exception()  # There may be no waiting caller.
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(OSError(problem))

@@ -1,7 +1,7 @@
-"""The system calls that nothing in a workspace may make, as a program for the kernel's filter.
+"""The forbidden system calls of a workspace, as a seccomp filter program.
 
-Namespaces already hide what these calls would reach; without them, far less of the kernel can be attacked, and
-no namespace can be made in which more would be allowed.
+Namespaces already restrict these calls; blocking them reduces the kernel's attack surface and prevents new namespaces with
+more privileges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 _NEW_NAMESPACES = 0x7E020080
 """CLONE_NEW* of clone: mount, cgroup, uts, ipc, user, pid, net, time."""
 _TERMINAL_INPUT = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX: typing into a terminal that somebody else reads."""
+"""TIOCSTI and TIOCLINUX: injecting input into a terminal."""
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 
 _REFUSED = (
@@ -38,7 +38,7 @@ _REFUSED = (
 
 @dataclass(frozen=True)
 class _Machine:
-    """An architecture, and the numbers that it gives the calls."""
+    """An architecture with its system-call numbers."""
 
     architecture: int
     numbers: dict[str, int]
@@ -98,14 +98,14 @@ def filter_program(machine: str | None = None) -> bytes:
     program = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_JUMP_EQUAL, known.architecture, otherwise=0, then=1),
-        _fail(errno.ENOSYS),  # Another architecture's calls, whose numbers mean other things.
+        _fail(errno.ENOSYS),  # Calls of another architecture, with other numbers.
         _step(_LOAD, _NUMBER),
     ]
     if machine == "x86_64":
         program += [_step(_JUMP_ANY_BIT, 0x40000000, otherwise=1), _fail(errno.ENOSYS)]
     for name in _REFUSED.split():
         program += _when(number[name], [_fail(errno.EPERM)])
-    # The C library then falls back on clone, whose flags can be seen.
+    # The C library then falls back to clone, whose flags can be filtered.
     program += _when(number["clone3"], [_fail(errno.ENOSYS)])
     refused_clone = [
         _step(_LOAD, _FIRST),
@@ -127,7 +127,7 @@ def filter_program(machine: str | None = None) -> bytes:
 
 
 def _step(code: int, value: int, *, then: int = 0, otherwise: int = 0) -> bytes:
-    """One instruction; `then` and `otherwise` are how many to skip."""
+    """One instruction; `then` and `otherwise` are numbers of instructions to skip."""
     return struct.pack("=HBBI", code, then, otherwise, value)
 
 
@@ -136,5 +136,5 @@ def _fail(error: int) -> bytes:
 
 
 def _when(value: int, steps: list[bytes]) -> list[bytes]:
-    """Do `steps`, which end in a return, where the loaded number is `value`."""
+    """Execute `steps`, which end in a return, if the loaded number is `value`."""
     return [_step(_JUMP_EQUAL, value, otherwise=len(steps)), *steps]

@@ -1,1 +1,1 @@
-"""Anthropic's messages."""
+"""Anthropic's Messages API."""

@@ -1,7 +1,7 @@
-"""Actions of Claude's computer tool as arguments of ours.
+"""Conversion of Claude's computer actions to arguments of `ComputerTool`.
 
 Claude names an action for each button and each number of clicks, gives points as `coordinate`, keys as one text and
-scrolling in clicks of the wheel. An action that is not known is passed on, and our tool says so.
+scrolling in clicks of the wheel. An unknown action is passed on, and rejected by the tool.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _SAME = {
 }
 _DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 LOOKS = frozenset({"screenshot", "zoom"})
-"""Actions whose answer is a picture."""
+"""Actions with a screenshot as result."""
 
 
 def our_actions(action: str, given: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the arguments of our computer tool, once for each time that it is to be called."""
+    """Return the arguments of each call of `ComputerTool`."""
     if action in _CLICKS:
         button, count = _CLICKS[action]
         return [
@@ -74,7 +74,7 @@ def _scroll(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _point(given: dict[str, Any]) -> dict[str, Any]:
-    """Return `x` and `y`, or nothing where the mouse is meant to stay."""
+    """Return `x` and `y`, or nothing if the mouse stays."""
     point = given.get("coordinate")
     if not isinstance(point, list) or len(point) != 2:
         return {}
@@ -82,6 +82,6 @@ def _point(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _held(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the keys to hold meanwhile."""
+    """Return the keys to hold during the action."""
     text = given.get("text")
     return {"keys": combination(text)} if isinstance(text, str) and text else {}

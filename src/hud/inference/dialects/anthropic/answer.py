@@ -1,6 +1,6 @@
-"""Messages that Claude answers with, read and written: content, stop reasons, refusals, citations, usage, errors.
+"""Claude's responses, read and written: content, stop reasons, refusals, citations, usage, errors.
 
-A turn may be several answers: while a tool that the provider runs takes long, the API pauses the turn.
+A turn may consist of several responses: the API pauses a turn during long calls of server tools.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FINISH_REASONS = {
     "max_tokens": "length",
     "model_context_window_exceeded": "context_full",
     "refusal": "refusal",
-    # A turn that is still paused after the last request.
+    # The turn is still paused after the last request.
     PAUSED: "length",
 }
 """`Completion.finish_reason` by `stop_reason`."""
@@ -49,26 +49,26 @@ _ERRORS = {
 
 
 def check_message(message: dict[str, Any]) -> None:
-    """Raise `BrokenAnswer` for an answer that is no complete message."""
+    """Raise `BrokenAnswer` for a response that is no complete message."""
     if not isinstance(message.get("content"), list) or not message.get("stop_reason"):
         raise BrokenAnswer(f"answered with something that is no message: {str(message)[:200]}")
 
 
 def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> Completion:
-    """Return the turn that one answer makes, or several with pauses between them."""
+    """Return the turn of one response, or of several with pauses between them."""
     last = answers[-1]
     reason = last["stop_reason"]
     blocks = [
         block
         for answer in answers
         for block in answer["content"]
-        if block["type"] != "text" or block["text"]  # The API refuses empty text in a request.
+        if block["type"] != "text" or block["text"]  # The API rejects empty text in a request.
     ]
     if reason == "refusal":
         # A call that was cut off by a refusal is not to be executed.
         blocks = [block for block in blocks if block["type"] != "tool_use"]
     elif reason in _CUT_OFF and blocks and blocks[-1]["type"] == "tool_use":
-        # Nor is one that was cut off in the middle, even where its arguments can be read.
+        # Nor is a truncated one, even if its arguments can be parsed.
         blocks.pop()
     completion = Completion(
         content=_text(blocks),
@@ -105,7 +105,7 @@ def token_counts(usage: dict[str, Any]) -> TokenCounts:
 
 
 def _signed(block: Block) -> bool:
-    """Say whether the API takes a block back: a thought that was cut off has no signature."""
+    """Return True if the API accepts the block in a later request: a truncated thought has no signature."""
     return block["type"] != "thinking" or bool(block.get("signature"))
 
 

@@ -44,35 +44,35 @@ from hud.trace import Completion, ReasoningEffort, SamplingParams
 
 _UNSUPPORTED = ("mcp_servers", "container", "context_management")
 DEFAULT_TOKENS = 4096
-"""`max_tokens` where the request sets none: the dialect demands a limit, and every model of it can write this many."""
+"""Default `max_tokens`: the dialect requires a limit, and all its models support this one."""
 LONGEST_WHOLE = 21_333
-"""`max_tokens` above which an answer is streamed: it may take over ten minutes, longer than proxies keep a silent
-connection open."""
+"""`max_tokens` above which the response is streamed: it may take over ten minutes, longer than proxies keep an idle
+connection."""
 MOST_PAUSES = 16
-"""Times that one turn may pause for tools that the provider runs."""
+"""Maximum pauses of a turn for the provider's own tools."""
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
 @dataclass(frozen=True)
 class AnthropicCodec:
-    """Anthropic's messages. The fields are settings of requests to the provider."""
+    """Codec of Anthropic's Messages API. The fields are settings of requests to the provider."""
 
     thinking: dict[str, Any] | None = None
     effort: str | None = None
     hosted_tools: Sequence[dict[str, Any]] = ()
-    """Tools that the provider runs, as it declares them."""
+    """Declarations of tools that the provider executes."""
     betas: Sequence[str] = ()
     citations: bool = False
-    """Results of functions are documents that Claude can cite."""
+    """Send results of functions as documents that Claude can cite."""
     resumed: bool = False
-    """Later requests extend the conversation with turns that came back: their prompts are marked for the cache, and
-    thoughts that no longer fit the prompt are dropped, not refused."""
+    """Later requests extend the conversation: prompts get cache marks, and thoughts that no longer match the prompt are
+    dropped instead of rejected."""
 
     family: ClassVar[Family] = "anthropic"
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
-        """Return the request in a body. Raises `UsageError` for a wrong or unsupported field, and for no message."""
+        """Return the request in a body. Raises `UsageError` for invalid or unsupported fields, and without messages."""
         body.refuse(_UNSUPPORTED, " for this model")
         tools = read_tools(body)
         choice = body.inner("tool_choice")
@@ -112,7 +112,7 @@ class AnthropicCodec:
         return MessageWriter(model, think=request.think is not False)
 
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
-        """Return a streamed request. Raises `UsageError` for a setting that the dialect cannot express."""
+        """Return a streamed request. Raises `UsageError` for a setting that the dialect lacks."""
         refuse_tokens(model, request)
         refuse_alternatives(model, request)
         sampling = request.sampling
@@ -177,13 +177,13 @@ class AnthropicCodec:
         )
 
     def _thinking(self, model: str, most: int, betas: list[str]) -> dict[str, Any] | None:
-        """Return how to think, adding the beta that it needs; a budget that the turn has no room for is left out."""
+        """Return the `thinking` parameter, and add its beta header; a budget above `max_tokens` is omitted."""
         thinking = self.thinking
         if thinking is not None and thinking.get("budget_tokens", 0) >= most:
             thinking = None
         if not self.resumed or not binds_thinking(model) or "block_binding" in (thinking or {}):
             return thinking
-        # These models think adaptively by default, so that naming it changes nothing else.
+        # Adaptive thinking is these models' default.
         thinking = thinking or {"type": "adaptive"}
         if thinking.get("type") not in ("adaptive", "enabled"):
             return thinking

@@ -1,6 +1,6 @@
-"""Conversations as Anthropic's messages, written and read: blocks of text, images, tool calls and results.
+"""Conversations as Messages API messages, written and read: blocks of text, images, tool calls and results.
 
-A turn of Claude's own goes back unchanged, its signed thoughts included.
+Claude's own turns are repeated unchanged, including signed thoughts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def write_conversation(
 ) -> list[dict[str, Any]]:
     """Return the conversation after its opening system messages, user and assistant in turn.
 
-    With `citations`, results of functions are documents that Claude can cite.
+    With `citations`, results of functions are documents for Claude to cite.
     """
 
     def written(message: ChatMessage) -> tuple[list[Block], dict[str, Block]]:
@@ -65,7 +65,7 @@ def write_conversation(
 
 
 def mark_cache(system: list[Block], turns: list[dict[str, Any]]) -> None:
-    """Mark where the prompt cache is written and read; thoughts take no mark, and are in no user turn."""
+    """Add the cache marks of the prompt; thoughts accept none, and do not occur in user turns."""
     if system:
         system[-1]["cache_control"] = _CACHED
     users = [turn for turn in turns if turn["role"] == "user"]
@@ -75,7 +75,7 @@ def mark_cache(system: list[Block], turns: list[dict[str, Any]]) -> None:
 
 
 def container_of(messages: list[ChatMessage]) -> str | None:
-    """Return the id of the container in which Claude last ran code, whose files a next turn may use."""
+    """Return the id of the container of Claude's last code execution, for access to its files."""
     for message in reversed(messages):
         verbatim = own_turn(message, DIALECT)
         if verbatim and verbatim.get("container"):
@@ -84,7 +84,7 @@ def container_of(messages: list[ChatMessage]) -> str | None:
 
 
 def content_blocks(content: Any) -> list[Block]:
-    """Return message content as blocks; the API refuses blank text."""
+    """Return message content as blocks, without blank text, which the API rejects."""
     return [
         {"type": "image", "source": _source(part["image_url"]["url"])}
         if part["type"] == "image_url"
@@ -95,7 +95,7 @@ def content_blocks(content: Any) -> list[Block]:
 
 
 def _written(message: ChatMessage, declared: Declared) -> list[Block]:
-    """Return an assistant turn's blocks: Claude's own, or the same content written anew."""
+    """Return an assistant turn's blocks: Claude's own, or newly written ones."""
     verbatim = own_turn(message, DIALECT)
     if verbatim is not None:
         own: list[Block] = verbatim["items"]
@@ -119,7 +119,7 @@ def _result(call: Block, answers: list[ChatMessage], citations: bool) -> Block:
     failed = [message for message in answers if message.get("is_error")]
     content = content_blocks((failed or answers)[-1]["content"])
     if failed and all(block["type"] == "text" for block in content):
-        # The API takes nothing but text in an error, and no error without text.
+        # The API accepts only text in an error, and requires it.
         result["is_error"] = True
         content = content or [{"type": "text", "text": "(no message)"}]
     elif citations and not call.get("toolset_name"):
@@ -173,7 +173,7 @@ def read_conversation(body: Fields) -> list[ChatMessage]:
 
 
 def _read_user(message: Fields) -> list[ChatMessage]:
-    """Return tool results as messages of their own, before the rest of the user's turn."""
+    """Return tool results as separate messages, before the rest of the user's turn."""
     if isinstance(message.get("content"), str):
         return [{"role": "user", "content": message.get("content")}]
     results: list[ChatMessage] = []

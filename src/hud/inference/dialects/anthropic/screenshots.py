@@ -1,7 +1,7 @@
 """Scaling of screenshots for Claude, and of its coordinates back to the screen.
 
-The API shrinks a picture that is too large before the model sees it, and the model's points are those of what it
-sees (https://platform.claude.com/docs/en/build-with-claude/vision-coordinates).
+The API scales large images down, and the model's coordinates refer to the scaled image
+(https://platform.claude.com/docs/en/build-with-claude/vision-coordinates).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PLACES = ("coordinate", "start_coordinate", "region")
 
 
 def seen_size(size: Size, *, sharp: bool) -> Size:
-    """Return the size in which a picture of `size` is seen; `sharp` are models since 4.7."""
+    """Return the scaled size of an image of `size`; `sharp` are models since 4.7."""
     edge, tokens = (2576, 4784) if sharp else (1568, 1568)
     width, height = size
     longest = max(size)
@@ -28,7 +28,7 @@ def seen_size(size: Size, *, sharp: bool) -> Size:
 
 
 def on_screen(given: dict[str, Any], seen: Size, size: Size) -> dict[str, Any]:
-    """Return an action's arguments with its points in screen pixels, not pixels of the picture."""
+    """Return an action's arguments with points in screen pixels instead of image pixels."""
     if seen == size:
         return given
     return {

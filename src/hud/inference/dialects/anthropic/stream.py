@@ -1,4 +1,4 @@
-"""Streamed messages: read into events, joined into one answer, and written from events."""
+"""Streamed messages: read into events, joined into one response, and written from events."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hud.trace import Usage
 
 
 def joined_message(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the message that a stream's events add up to. Raises `BrokenAnswer` for a stream that ended early."""
+    """Return the message of a stream's events. Raises `BrokenAnswer` for a stream that ended early."""
     message: dict[str, Any] = {}
     blocks: dict[int, dict[str, Any]] = {}
     over = False
@@ -78,7 +78,7 @@ def _extend(block: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 class MessageReader:
-    """Reads the events of a streamed message."""
+    """Reader of a streamed message's events."""
 
     def __init__(self, named: dict[str, str]) -> None:
         self.usage = Usage()
@@ -133,7 +133,7 @@ class MessageReader:
 
 
 class MessageWriter:
-    """Writes the events of a message: each content block starts, grows and stops before the next."""
+    """Writer of a message's events: each content block is started, extended and stopped before the next."""
 
     content_type = EVENTS
 

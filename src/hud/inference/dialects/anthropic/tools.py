@@ -1,7 +1,7 @@
-"""Tool declarations and tool choice, written and read, and the calls that a `tool_use` block stands for.
+"""Tool declarations and tool choice, written and read, and the calls of a `tool_use` block.
 
-A tool of one of Claude's own kinds is declared as such, in the version that the model knows; all others are functions
-with their schema. Names that the API refuses are changed on the wire, and back in the answer.
+Tools of Claude's native kinds are declared as such, in the model's version; all others are functions with their schema.
+Names that the API rejects are changed in the request, and changed back in the response.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHARP = (4, 7)
 
 
 def model_version(model: str) -> tuple[str | None, tuple[int, int]]:
-    """Return the family and version in a model's name; one that has none is taken for a new one."""
+    """Return the family and version in a model's name; without them it counts as new."""
     found = _VERSION.search(model.rpartition("/")[2])
     if found is None:
         return None, _UNKNOWN
@@ -42,7 +42,7 @@ def model_version(model: str) -> tuple[str | None, tuple[int, int]]:
 
 
 def computer_version(model: str) -> ComputerVersion:
-    """Return which computer tool a model knows."""
+    """Return a model's version of the computer tool."""
     family, version = model_version(model)
     if version >= (4, 8):
         return "computer_toolset_20260801"
@@ -52,22 +52,22 @@ def computer_version(model: str) -> ComputerVersion:
 
 
 def binds_thinking(model: str) -> bool:
-    """Say whether the model refuses its earlier thoughts after the prompt before them has changed."""
+    """Return True if the model rejects its earlier thoughts after a change of the prompt before them."""
     return (5, 1) <= model_version(model)[1] < _UNKNOWN
 
 
 @dataclass
 class Declared(DeclaredTools):
-    """The tools of one request, and the calls that a `tool_use` block in the answer stands for."""
+    """The tools of a request, and the calls of a `tool_use` block in the response."""
 
     betas: list[str] = field(default_factory=list)
     computer: ToolSpec | None = None
-    """The tool that is declared as Claude's own computer."""
+    """The tool that is declared as Claude's native computer."""
     seen: Size = (0, 0)
-    """Size of the screen as Claude sees it, in pixels."""
+    """Size of the screen scaled for Claude, in pixels."""
 
     def calls(self, block: dict[str, Any]) -> list[ToolCall]:
-        """Return the calls of our tools that a `tool_use` block stands for; it is one but for repeated keys."""
+        """Return the tool calls of a `tool_use` block: one, except for repeated keys."""
         name, given = block["name"], block.get("input")
         arguments = given if isinstance(given, dict) else {}
         if self.computer is not None and self._is_computer(block):
@@ -86,7 +86,7 @@ class Declared(DeclaredTools):
 def declare(
     specs: Sequence[ToolSpec], model: str, hosted_tools: Sequence[dict[str, Any]] = ()
 ) -> Declared:
-    """Return how `specs` are declared to `model`, and after them the tools that Anthropic runs itself."""
+    """Return the declarations of `specs` for `model`, followed by Anthropic's server tools."""
     declared = Declared()
     own: dict[str, ToolSpec] = {}
     for spec in specs:
@@ -109,7 +109,7 @@ def declare(
 
 
 def _declare_own(declared: Declared, kind: str, spec: ToolSpec, model: str) -> None:
-    """Declare a tool as Claude's own of its kind."""
+    """Declare a tool as Claude's native tool of its kind."""
     name = _OWN_NAMES[kind]
     declared.wire[spec.name] = name
     if kind != "computer":
@@ -159,7 +159,7 @@ def write_choice(request: GenerationRequest, declared: Declared) -> dict[str, An
 
 
 def read_tools(body: Fields) -> list[ToolSpec]:
-    """Return the functions of a request. Raises `UsageError` for tools of the provider's own."""
+    """Return the functions of a request. Raises `UsageError` for the provider's native tools."""
     tools = []
     for tool in body.objects("tools"):
         if tool.text("type") not in (None, "custom"):

@@ -1,1 +1,1 @@
-"""OpenAI's chat completions."""
+"""OpenAI's Chat Completions API."""

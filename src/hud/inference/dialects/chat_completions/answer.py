@@ -1,4 +1,4 @@
-"""Answers of chat completions, read and written: choices, token ids, logprobs, usage, errors."""
+"""Responses of chat completions, read and written: choices, token ids, logprobs, usage, errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_answer(
     continuation: Continuation | None,
     temperature: float | None = None,
 ) -> Completion:
-    """Return the completion that an answer holds. Raises `InfrastructureFault` for an answer without one.
+    """Return the completion in a response. Raises `InfrastructureFault` for a response without one.
 
     A sample's temperature is the server's, else the requested `temperature`, else the dialect's default of 1.
     """
@@ -72,7 +72,7 @@ def token_counts(usage: dict[str, Any]) -> TokenCounts:
 
 def _finish_reason(choice: dict[str, Any], calls: list[ToolCall]) -> str:
     reason: str = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
-    # No finish reason of the dialect says it; our gateway adds a stop reason.
+    # The dialect has no such finish reason; OpenHUD's gateway adds a stop reason.
     malformed = choice.get("stop_reason") == MALFORMED and reason != "length"
     return MALFORMED if malformed else reason
 
@@ -85,9 +85,9 @@ def _tool_call(call: dict[str, Any]) -> ToolCall:
         raise InfrastructureFault(
             f"The server answered with a tool call that is none: {str(call)[:200]}"
         ) from None
-    if isinstance(arguments, str):  # Some servers write the object itself.
+    if isinstance(arguments, str):  # Some servers send an object instead of JSON text.
         arguments = parsed_arguments(arguments)
-    # Some give no id; the tool's answer must still find its call.
+    # Some send no id; the tool's result needs one.
     return ToolCall(id=call.get("id") or f"call_{new_id()[:12]}", name=name, arguments=arguments)
 
 
@@ -118,7 +118,7 @@ def _number(given: Any, otherwise: float) -> float:
 
 
 def write_choice(place: int, turn: Turn, request: GenerationRequest) -> dict[str, Any]:
-    """Return one choice of a whole answer."""
+    """Return a choice of an unstreamed response."""
     message: dict[str, Any] = {
         "role": "assistant",
         "content": turn.text or None,

@@ -1,4 +1,4 @@
-"""`ChatCodec`: OpenAI's chat completions, with the fields by which policies are trained, as a server and as a client.
+"""`ChatCodec`: OpenAI's chat completions, with extensions for training, as a server and as a client.
 
 `return_token_ids` puts `prompt_token_ids` and `token_ids` into each choice, streamed or not; `prompt_token_ids` with
 `continuation_from` continues exact ids, in which `continuation_from` messages, system messages not counted, are
@@ -54,13 +54,13 @@ _UNSUPPORTED = (
 
 @dataclass(frozen=True)
 class ChatCodec:
-    """Chat completions. The fields are settings of requests to a server."""
+    """Codec of chat completions. The fields are settings of requests to a server."""
 
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that go into the body unchanged. `return_token_ids`: the server is ours, and reads conversations as we
-    write them; for others, they are written as the dialect's documentation has them."""
+    """Fields added to the body unchanged. With `return_token_ids` the server is OpenHUD's, and conversations are sent in
+    `hud.trace` form; for others they follow the dialect's documentation."""
     limit: str = "max_tokens"
-    """Field of the token limit: OpenAI's newer models refuse `max_tokens`, other servers know nothing else."""
+    """Field of the token limit: OpenAI's newer models reject `max_tokens`, other servers accept only that."""
 
     family: ClassVar[Family] = "openai"
     error = staticmethod(write_error)
@@ -71,7 +71,7 @@ class ChatCodec:
         return bool(self.extra.get("return_token_ids"))
 
     def read(self, body: Fields) -> GenerationRequest:
-        """Return the request in a body. Raises `UsageError` for a wrong or unsupported field, and for no message."""
+        """Return the request in a body. Raises `UsageError` for invalid or unsupported fields, and without messages."""
         body.refuse(_UNSUPPORTED, " for this model")
         if body.get("modalities") not in (None, ["text"]):
             raise body.wrong("modalities", "['text'] for this model")
@@ -113,7 +113,7 @@ class ChatCodec:
 
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
         if self.with_tokens:
-            # A server of ours renders the names that were trained with.
+            # OpenHUD's server renders the original names, as in training.
             names: dict[str, str] = {}
             messages = wire_messages(request.messages)
         else:
@@ -137,7 +137,7 @@ class ChatCodec:
             "stream_options": {"include_usage": True} if request.stream else None,
         }
         body: dict[str, Any] = {"model": model, "messages": messages, **write_tools(request, names)}
-        # Only what was set: a server's own defaults, and its refusals, stay its own.
+        # Only set parameters: a server's defaults and refusals apply to the rest.
         body |= {name: value for name, value in wishes.items() if value is not None}
         body |= self.extra
         if self.with_tokens and request.continuation is not None:
@@ -180,7 +180,7 @@ def read_sampling(body: Fields) -> SamplingParams:
 
 
 def includes_usage(body: Fields) -> bool:
-    """Say whether a stream is to end with the token counts."""
+    """Return True if a stream shall end with the token counts."""
     options = body.inner("stream_options")
     return bool(options is not None and options.flag("include_usage"))
 

@@ -33,17 +33,17 @@ from hud.trace import new_id
 _UNSUPPORTED = ("logit_bias", "presence_penalty", "frequency_penalty", "suffix", "echo")
 _MOST_LOGPROBS = 5
 _DEFAULT_TOKENS = 16
-"""`max_tokens` where the request sets none."""
+"""Default `max_tokens`."""
 
 
 class CompletionsCodec:
-    """`POST /completions`."""
+    """Codec of `POST /completions`."""
 
     family: Family = "openai"
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
-        """Return a body's request. Raises `UsageError` for a wrong or unsupported field, and too many completions."""
+        """Return a body's request. Raises `UsageError` for an invalid or unsupported field, and too many completions."""
         body.refuse(_UNSUPPORTED, " for this model")
         prompts = _prompts(body)
         count = body.integer("n", least=1, most=MOST_CHOICES) or 1
@@ -89,7 +89,7 @@ class CompletionsCodec:
 
 
 class CompletionsWriter:
-    """Writes the chunks of a completion."""
+    """Writer of a completion's chunks."""
 
     content_type = EVENTS
 

@@ -1,7 +1,7 @@
-"""Messages of chat completions, read, and written as the dialect's documentation has them.
+"""Messages of chat completions, read, and written by the dialect's documentation.
 
-The common conversation has the shape of chat completions. Servers that are not ours differ in two things: a tool
-message may hold text alone, so that images follow in a user message, and function names have few characters.
+The common conversation has the form of chat completions. Third-party servers differ in two ways: a tool message contains
+text only, so that images follow in a user message, and function names have a limited character set.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _ROLES = {
 
 
 def documented_messages(messages: list[ChatMessage], names: Mapping[str, str]) -> list[ChatMessage]:
-    """Return the messages to send; `names` maps our function names to those on the wire."""
+    """Return the messages to send; `names` maps function names to those of the request."""
     written: list[ChatMessage] = []
     pictures: list[dict[str, Any]] = []
     called: dict[str, str] = {}
     for message in wire_messages(messages):
         if message["role"] != "tool" and pictures:
-            # After the last answer: nothing may come between the answers to one turn's calls.
+            # After the last result: no message may be between the results of a turn's calls.
             written.append({"role": "user", "content": pictures})
             pictures = []
         if message.get("tool_calls"):
@@ -56,7 +56,7 @@ def _renamed(call: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def read_message(message: Fields) -> ChatMessage:
-    """Return a message, checked, without the fields that only a provider knows. Raises `UsageError` for a wrong one."""
+    """Return a validated message, without provider-specific fields. Raises `UsageError` for an invalid one."""
     role = _ROLES.get(message.needed_text("role"))
     if role is None:
         raise message.wrong("role", f"one of {', '.join(_ROLES)}")

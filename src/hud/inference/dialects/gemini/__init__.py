@@ -1,1 +1,1 @@
-"""Gemini's generateContent."""
+"""Gemini's generateContent API."""

@@ -1,7 +1,7 @@
-"""Actions of Gemini's computer tool as arguments of ours.
+"""Conversion of Gemini's computer actions to arguments of `ComputerTool`.
 
-Gemini calls a function for each action, and gives points on a grid of a thousand by a thousand. There are two sets
-of functions, of the models before 3.5 and of those since; both are read by their names.
+Gemini has a function for each action, and points on a grid of 1000 by 1000. There are two sets of functions, before and
+since version 3.5, distinguished by names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SAME = {
     "go_back": "back",
     "go_forward": "forward",
     "take_screenshot": "screenshot",
-    # It is open already.
+    # The browser is already open.
     "open_web_browser": "screenshot",
 }
 _DIRECTIONS = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
@@ -53,14 +53,14 @@ ACTIONS = frozenset(
 """Functions that are actions of the computer."""
 
 LEGACY_EXCLUDED = ("search",)
-"""It goes to a search engine on the internet, which an environment need not have."""
+"""Unsupported: it opens a search engine, and environments may have no internet access."""
 LEGACY_BROWSER_ONLY = ("open_web_browser", "go_back", "go_forward", "navigate")
 EXCLUDED = ("key_down", "key_up")
-"""Keys are pressed together, or held for a time; one that stays down has no place among our actions."""
+"""Unsupported: `ComputerTool` presses keys together or holds them for a time, but has no action to leave a key down."""
 
 
 def our_actions(name: str, given: dict[str, Any], size: tuple[int, int]) -> list[dict[str, Any]]:
-    """Return the arguments of our computer tool, once for each time that it is to be called.
+    """Return the arguments of each call of `ComputerTool`.
 
     `size` is the screen's width and height.
     """
@@ -140,7 +140,7 @@ def _drag(given: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
 
 
 def _point(given: dict[str, Any], x: str, y: str, size: tuple[int, int]) -> dict[str, int]:
-    """Return a point of the grid in pixels, or nothing where none is given."""
+    """Return a point of the grid in pixels, or nothing without one."""
     across, along = given.get(x), given.get(y)
     if not isinstance(across, int | float) or not isinstance(along, int | float):
         return {}

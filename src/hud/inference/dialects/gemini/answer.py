@@ -1,4 +1,4 @@
-"""Answers of generateContent, read and written: parts, finish reasons, refusals, citations, usage, errors."""
+"""Responses of generateContent, read and written: parts, finish reasons, refusals, citations, usage, errors."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _ERRORS = {
 def read_answer(
     answer: dict[str, Any], model: str, declared: Declared, safety: SafetyPolicy = "acknowledge"
 ) -> Completion:
-    """Return the turn that an answer holds. Raises `BrokenAnswer` for an answer without an end."""
+    """Return the turn of a response. Raises `BrokenAnswer` without a finish reason."""
     blocked = (answer.get("promptFeedback") or {}).get("blockReason")
     candidate: dict[str, Any] = next(iter(answer.get("candidates") or []), {})
     reason = candidate.get("finishReason") or blocked
@@ -64,10 +64,10 @@ def read_answer(
     if stopped:
         refusal = "; ".join(str(check.get("explanation") or "(no reason)") for check in checks)
     if refusal is not None:
-        # A call that is not executed must not be repeated either: the API demands its response.
+        # A call that is not executed must not be repeated either: the API requires its response.
         parts = [part for part in parts if "functionCall" not in part]
     functions = [part["functionCall"] for part in parts if "functionCall" in part]
-    # Not all models give their calls ids.
+    # Not all models send ids of calls.
     ids = [function.get("id") or f"call_{new_id()[:16]}" for function in functions]
     calls = [
         call
@@ -110,7 +110,7 @@ def _texts(parts: list[Part], *, thought: bool) -> Iterable[str]:
 
 
 def _safety_checks(parts: list[Part]) -> list[dict[str, Any]]:
-    """Return the actions that the provider wants a person to confirm."""
+    """Return the actions that require a person's confirmation by the provider's policy."""
     found = []
     for part in parts:
         function = part.get("functionCall") or {}
@@ -167,7 +167,7 @@ def _source(chunk: dict[str, Any]) -> dict[str, Any]:
 
 
 def _span(spoken: bytes, place: dict[str, Any]) -> dict[str, Any]:
-    """Return the place of a span in the text, in characters: the API counts bytes."""
+    """Return a span's position in the text, in characters; the API counts bytes."""
 
     def characters(index: int) -> int:
         return len(spoken[:index].decode(errors="ignore"))
@@ -207,7 +207,7 @@ def call_part(call: Call) -> dict[str, Any]:
 def write_candidate(
     place: int, parts: list[dict[str, Any]], finished: Finished | None
 ) -> dict[str, Any]:
-    """Return a candidate; `finished` None: more follows."""
+    """Return a candidate; `finished` None: it is incomplete."""
     candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": place}
     if finished is not None:
         candidate["finishReason"] = (

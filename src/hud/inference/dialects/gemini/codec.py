@@ -55,21 +55,21 @@ MOST_CANDIDATES = 8
 
 @dataclass(frozen=True)
 class GeminiCodec:
-    """Gemini's generateContent. The fields are settings of requests to the provider."""
+    """Codec of Gemini's generateContent. The fields are settings of requests to the provider."""
 
     thinking: Mapping[str, Any] = field(default_factory=dict)
     """`thinkingConfig`."""
     hosted_tools: Sequence[dict[str, Any]] = ()
-    """Tools that the provider runs, as it declares them."""
+    """Declarations of tools that the provider executes."""
     computer: bool = False
-    """A computer is declared as Gemini's own tool."""
+    """Declare a computer as Gemini's native tool."""
     safety: SafetyPolicy = "acknowledge"
 
     family: ClassVar[Family] = "gemini"
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
-        """Return the request in a body. Raises `UsageError` for a wrong or unsupported field, and for no content."""
+        """Return the request in a body. Raises `UsageError` for an invalid or unsupported field, and for empty contents."""
         body = CamelFields(body.values)
         body.refuse(_UNSUPPORTED, " for this model")
         config = body.inner("generationConfig") or CamelFields({})

@@ -1,6 +1,6 @@
 """Conversations as Gemini's contents, written and read: parts of text, images, function calls and responses.
 
-A turn of Gemini's own goes back part by part unchanged, with its thought signatures. Requests may name their fields in
+Gemini's own turns are repeated unchanged, with their thought signatures. Requests may name their fields in
 camel or in snake case.
 """
 
@@ -46,7 +46,7 @@ def write_contents(
 ) -> list[dict[str, Any]]:
     """Return the conversation after its opening system messages, user and model in turn.
 
-    With `images_inside`, images of results are parts of the function's response; else they follow the responses.
+    With `images_inside`, images of results are parts of the function's response; otherwise they follow it.
     """
 
     def results(answered: Answered) -> list[Part]:
@@ -90,7 +90,7 @@ def _response(
     text = "\n".join(part["text"] for part in parts if "text" in part)
     result: dict[str, Any] = {"error" if failed else "output": text}
     if declared.is_action(call["name"]):
-        # The API demands the browser's address after each action.
+        # The API requires the browser's URL after each action.
         url = _URL.search(text)
         result["url"] = url[0] if url else _NO_URL
         if "safety_decision" in (call.get("args") or {}):
@@ -102,7 +102,7 @@ def _response(
 
 
 def _written(message: ChatMessage, declared: Declared) -> tuple[list[Part], dict[str, Part]]:
-    """Return an assistant turn's parts, Gemini's own or the same content written anew, and its calls by our ids."""
+    """Return an assistant turn's parts, Gemini's own or newly written ones, and its calls by id."""
     verbatim = own_turn(message, DIALECT)
     if verbatim is not None:
         parts = verbatim["items"]
@@ -217,7 +217,7 @@ def _read_user(content: CamelFields, open_calls: list[tuple[str, str]]) -> list[
 
 
 def _result_text(value: dict[str, Any]) -> str:
-    """Return a function's response as text; clients wrap plain text into an object of one field."""
+    """Return a function's response as text; clients wrap plain text in an object with one field."""
     if len(value) == 1:
         (key, only) = next(iter(value.items()))
         if key in ("result", "output") and isinstance(only, str):

@@ -1,4 +1,4 @@
-"""Streamed contents: read into events, joined into one answer, and written from events."""
+"""Streamed contents: read into events, joined into one response, and written from events."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from hud.trace import Usage, new_id
 
 
 def joined_content(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the answer that a stream's chunks add up to.
+    """Return the joined response of a stream's chunks.
 
-    Pieces of one text become one part; a part with a signature stays as it is.
+    Chunks of a text become one part; a part with a signature stays unchanged.
     """
     whole: dict[str, Any] = {}
     candidate: dict[str, Any] = {}
@@ -57,7 +57,7 @@ def joined_content(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _append(parts: list[Part], part: Part) -> None:
     if part.keys() <= {"text", "thought"} and not part.get("text"):
-        return  # An empty end of the stream.
+        return  # The stream ends with an empty part.
     last = parts[-1] if parts else {}
     plain = part.keys() <= {"text", "thought"} and last.keys() <= {"text", "thought"}
     if plain and "text" in last and last.get("thought") == part.get("thought"):
@@ -67,7 +67,7 @@ def _append(parts: list[Part], part: Part) -> None:
 
 
 class ContentReader:
-    """Reads the chunks of a streamed answer; `named` maps function names on the wire to ours."""
+    """Reader of a streamed response's chunks; `named` maps the request's function names to the original ones."""
 
     def __init__(self, named: Mapping[str, str]) -> None:
         self.usage = Usage()
@@ -120,7 +120,7 @@ class ContentReader:
 
 
 class ContentWriter:
-    """Writes partial answers, as server-sent events or as the items of one JSON array."""
+    """Writer of partial responses, as server-sent events or as items of a JSON array."""
 
     def __init__(self, model: str, *, think: bool, events: bool) -> None:
         self.content_type = EVENTS if events else JSON
@@ -143,7 +143,7 @@ class ContentWriter:
             case CallArguments(choice, position, text):
                 self._calls[choice, position].arguments += text
             case CallEnded(choice, position):
-                # A call comes whole in this dialect.
+                # Calls are not streamed in this dialect.
                 return self._candidate(choice, [call_part(self._calls.pop((choice, position)))])
             case TokensDrawn(choice, tokens):
                 self._tokens.setdefault(choice, []).extend(tokens)

@@ -1,4 +1,4 @@
-"""Tool declarations, tool choice and schemas, written and read, and the calls that a function call stands for."""
+"""Tool declarations, tool choice and schemas, written and read, and the tool calls of a function call."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ LONGEST_NAME = 64
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 _VERSION = re.compile(r"gemini-(\d+)(?:\.(\d+))?")
 _STREAMLINED = (3, 5)
-"""From here on models have the newer actions, and desktops as well as browsers."""
+"""First version with the newer actions, and with desktops in addition to browsers."""
 
 
 def model_version(model: str) -> tuple[int, int]:
-    """Return the version in a model's name; one that has none is taken for a new one."""
+    """Return the version in a model's name; without one it counts as new."""
     found = _VERSION.search(model)
     return (99, 0) if found is None else (int(found[1]), int(found[2] or 0))
 
 
 def knows_computers(model: str) -> bool:
-    """Say whether a model has a computer tool of its own."""
+    """Return True if a model has a native computer tool."""
     version = model_version(model)
     return "computer-use" in model or _STREAMLINED <= version < (99, 0) or "gemini-3-flash" in model
 
 
 def takes_images_inside(model: str) -> bool:
-    """Say whether images may be part of a function's response; for other models they follow it."""
+    """Return True if images may be part of a function's response; for other models they follow it."""
     return "computer-use" in model or model_version(model) >= (3, 0)
 
 
 @dataclass
 class Declared(DeclaredTools):
-    """The tools of one request, and the calls that a function call in the answer stands for."""
+    """The tools of a request, and the tool calls of a function call in the response."""
 
     computer: ToolSpec | None = None
-    """The tool that is declared as Gemini's own computer."""
+    """The tool that is declared as Gemini's native computer."""
     mixed: bool = False
-    """True where functions are declared along with tools that the provider runs, whose calls it must then return."""
+    """True if functions are declared together with the provider's server tools, whose calls must then be returned."""
 
     def is_action(self, name: str) -> bool:
-        """Say whether a function is an action of the computer."""
+        """Return True if a function is an action of the computer."""
         return self.computer is not None and name in ACTIONS and name not in self.named
 
     def calls(self, call_id: str, name: str, given: dict[str, Any]) -> list[ToolCall]:
-        """Return the calls of our tools that a function call stands for: typing may be several."""
+        """Return the tool calls of a function call: several for typing."""
         if self.computer is None or not self.is_action(name):
             return [ToolCall(id=call_id, name=self.named.get(name, name), arguments=given)]
         options = self.computer.options
@@ -77,7 +77,7 @@ def declare(
     *,
     computer: bool = False,
 ) -> Declared:
-    """Return how `specs` are declared; with `computer`, a computer is Gemini's own."""
+    """Return the declarations of `specs`; with `computer`, a computer is Gemini's native tool."""
     declared = Declared()
     functions = []
     for spec in specs:
@@ -103,7 +103,7 @@ def declare(
 
 
 def _function(spec: ToolSpec, name: str) -> dict[str, Any]:
-    # The API wants a description; the schema goes as it is, not in the older dialect of OpenAPI.
+    # The API requires a description; the schema is sent as JSON schema, not in the older OpenAPI form.
     return {
         "name": name,
         "description": spec.description or spec.name,
@@ -116,7 +116,7 @@ def _computer_use(spec: ToolSpec, model: str) -> dict[str, Any]:
     if model_version(model) >= _STREAMLINED:
         kind = "ENVIRONMENT_BROWSER" if browser else "ENVIRONMENT_DESKTOP"
         return {"environment": kind, "excludedPredefinedFunctions": list(EXCLUDED)}
-    # Older models know browsers alone; on a desktop they do without what is a browser's.
+    # Older models support browsers only; on a desktop their browser actions are excluded.
     excluded = [*LEGACY_EXCLUDED, *(() if browser else LEGACY_BROWSER_ONLY)]
     return {"environment": "ENVIRONMENT_BROWSER", "excludedPredefinedFunctions": excluded}
 
@@ -176,7 +176,7 @@ def json_schema(schema: Any) -> Any:
 
 
 def read_choice(body: Fields, tools: list[ToolSpec]) -> ToolChoice:
-    """Return whether and which functions are called."""
+    """Return the tool choice."""
     config = body.inner("toolConfig")
     calling = None
     if config is not None:

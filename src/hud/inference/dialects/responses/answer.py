@@ -25,9 +25,9 @@ def read_response(
     *,
     safety: SafetyPolicy = "acknowledge",
 ) -> Completion:
-    """Return the turn that a response holds.
+    """Return the turn of a response.
 
-    Raises `AnsweredError` for one that failed and `BrokenAnswer` for one that is not over.
+    Raises `AnsweredError` for a failed response and `BrokenAnswer` for an incomplete one.
     """
     status = response.get("status") or "completed"
     if status == "failed" or response.get("error"):
@@ -44,13 +44,13 @@ def read_response(
     checks = _safety_checks(items)
     stopped = bool(checks) and safety == "stop"
     if stopped:
-        # What is not executed must not be repeated either: a call without its output is refused.
+        # A call that is not executed must not be repeated either: the API rejects calls without outputs.
         items = _repeatable([item for item in items if item["type"] not in _CALLS])
         calls = []
         refusal = "; ".join(
             check.get("message") or check.get("code") or check["id"] for check in checks
         )
-    # A turn may hold remarks beside its answer; the answer alone is graded.
+    # A turn may contain commentary in addition to its answer; only the answer is graded.
     final = [item for item in items if item.get("phase") == "final_answer"]
     usage = response.get("usage") or {}
     counts = token_counts(usage)
@@ -76,18 +76,18 @@ def read_response(
 
 
 def _whole(item: dict[str, Any]) -> bool:
-    """Say whether an item is complete: a call that was cut off can be neither executed nor repeated."""
+    """Return True for a complete item: a truncated call can be neither executed nor repeated."""
     return not (item.get("type") in _CALLS and item.get("status") == "incomplete")
 
 
 def _repeatable(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the items without reasoning that nothing follows: the wire refuses to have it back."""
+    """Return the items without trailing reasoning, which the API rejects in later requests."""
     last = max((n for n, item in enumerate(items) if item["type"] != "reasoning"), default=-1)
     return items[: last + 1]
 
 
 def _plain(value: Any) -> Any:
-    """Return an item as it may be sent back: the wire refuses fields that are null."""
+    """Return an item for a later request, without null fields, which the API rejects."""
     if isinstance(value, list):
         return [_plain(entry) for entry in value]
     if not isinstance(value, dict):
@@ -184,7 +184,7 @@ def token_counts(usage: dict[str, Any]) -> TokenCounts:
 
 
 INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
-"""`incomplete_details.reason` by the reason for which an answer ended early."""
+"""`incomplete_details.reason` by finish reason."""
 
 
 def item_id(prefix: str) -> str:

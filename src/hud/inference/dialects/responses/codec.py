@@ -35,26 +35,26 @@ from hud.trace import SamplingParams
 _UNSUPPORTED = ("background", "conversation", "prompt")
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
 _LEAST_OUTPUT = 16
-"""Fewest tokens that the provider takes as a limit."""
+"""The provider's minimum token limit."""
 
 
 @dataclass(frozen=True)
 class ResponsesCodec:
-    """Responses. The fields are settings of requests to the provider."""
+    """Codec of the Responses API. The fields are settings of requests to the provider."""
 
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Fields that go into the body unchanged."""
+    """Fields added to the body unchanged."""
     computer: ComputerTool | None = None
-    """The provider's tool that a computer is declared as; None: a function."""
+    """The native tool as which a computer is declared; None: a function."""
     hosted_tools: Sequence[dict[str, Any]] = ()
-    """Tools that the provider runs, as it declares them."""
+    """Declarations of tools that the provider executes."""
     safety: SafetyPolicy = "acknowledge"
 
     family: ClassVar[Family] = "openai"
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
-        """Return the request in a body. Raises `UsageError` for a wrong or unsupported field, and for no item."""
+        """Return the request in a body. Raises `UsageError` for an invalid or unsupported field, and for empty input."""
         body.refuse(_UNSUPPORTED, " for this model")
         if body.text("truncation") not in (None, "disabled"):
             raise body.wrong("truncation", "'disabled' for this model")
@@ -111,7 +111,7 @@ class ResponsesCodec:
         body: dict[str, Any] = {
             "model": model,
             "input": input_items(request.messages, declared.wire),
-            # Nothing of a task stays with the provider.
+            # The provider stores nothing.
             "store": False,
             **self.settings,
         }

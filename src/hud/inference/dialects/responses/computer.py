@@ -1,6 +1,6 @@
 """OpenAI's computer tool, to and from the common vocabulary of computer actions.
 
-The provider's tool knows the screen, the mouse and the keyboard.
+The provider's tool has the screen, the mouse and the keyboard.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ BLANK = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA6fptVAAAACklEQVR42mNg"
     "AAAAAgAB5Sfe/AAAAABJRU5ErkJggg=="
 )
-"""Stands for a screen that there is no picture of: the wire wants one."""
+"""Placeholder for a missing screenshot, which the API requires."""
 
 
 def tool_for(model: str) -> ComputerTool:
-    """Return which computer tool a model was made for."""
+    """Return a model's kind of computer tool."""
     return "computer_use_preview" if "computer-use-preview" in model else "computer"
 
 
 def known_tool(model: str) -> ComputerTool | None:
-    """Return the computer tool that a model's name says it knows, None for a name that says nothing of it."""
+    """Return the computer tool by a model's name, None for unknown names."""
     version = _VERSION.match(model.rpartition("/")[2])
     knows = version is not None and (int(version[1]), int(version[2] or 0)) >= _FIRST_WITH_COMPUTER
     return tool_for(model) if knows or "computer-use" in model else None
@@ -63,7 +63,7 @@ def declaration(spec: ToolSpec, kind: ComputerTool) -> dict[str, Any]:
 
 
 def actions_of(item: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the arguments of the computer calls that a `computer_call` asks for, in order."""
+    """Return the arguments of a `computer_call`'s actions, in order."""
     given = item.get("actions") or [item.get("action") or {"type": "screenshot"}]
     return [arguments_of(action) for action in given]
 

@@ -1,7 +1,7 @@
 """Conversations as the items of responses, written and read.
 
-A turn of the provider's own goes back unchanged, so that its encrypted reasoning stays valid; other turns are written
-anew. Nothing is stored at the provider: each request holds the whole conversation.
+The provider's own turns are repeated unchanged, so that their encrypted reasoning stays valid; other turns are newly
+written. Nothing is stored at the provider: each request contains the whole conversation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def instructions_of(messages: list[ChatMessage]) -> str | None:
 def input_items(
     messages: list[ChatMessage], wire: Mapping[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the conversation after its opening system messages; `wire` has names of tools as they are sent."""
+    """Return the conversation after its opening system messages; `wire` maps tool names to those of the request."""
     items: list[dict[str, Any]] = []
     screens = _Screens(items)
     _, spoken = split_opening(messages)
@@ -74,11 +74,11 @@ class _Screens:
         self.known: list[str] = []
 
     def expect(self, written: list[dict[str, Any]]) -> None:
-        """Keep the computer calls of a turn."""
+        """Store the computer calls of a turn."""
         self.calls = {item["call_id"]: item for item in written if item["type"] == "computer_call"}
 
     def take(self, message: ChatMessage) -> bool:
-        """Take a tool message if it answers a computer call; of a batch of actions the last screen counts."""
+        """Process a tool message that answers a computer call; of a batch of actions the last screenshot counts."""
         call_id = message["tool_call_id"].partition("#")[0]
         if call_id not in self.calls:
             return False
@@ -108,7 +108,7 @@ class _Screens:
             if checks:
                 output["acknowledged_safety_checks"] = checks
             self.items.append(output)
-        # A screenshot holds no text: what it does not show, such as an address, follows when it changes.
+        # A screenshot has no text part: further information, such as the URL, follows when it changes.
         if self.refused:
             self._tell("The computer refused an action: " + "\n".join(self.refused))
         news = [line for line in self.words if line not in self.known]
@@ -124,7 +124,7 @@ class _Screens:
 
 
 def _written(message: ChatMessage, wire: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return an assistant turn's items: the provider's own, or the same content written anew."""
+    """Return an assistant turn's items: the provider's own, or newly written ones."""
     verbatim = own_turn(message, DIALECT)
     if verbatim is not None:
         own: list[dict[str, Any]] = verbatim["items"]
@@ -208,13 +208,13 @@ def _add_message(messages: list[ChatMessage], item: Fields) -> None:
     content = _read_content(item, "content")
     last = messages[-1] if messages else {}
     if role == "assistant" and last.get("role") == "assistant" and last["content"] is None:
-        last["content"] = content  # It holds the reasoning before this text.
+        last["content"] = content  # It contains the reasoning before this text.
         return
     messages.append({"role": role, "content": content})
 
 
 def _assistant(messages: list[ChatMessage]) -> ChatMessage:
-    """Return the assistant's message that calls belong to."""
+    """Return the assistant's message of the calls."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": None})
     return messages[-1]

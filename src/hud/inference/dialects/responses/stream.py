@@ -1,4 +1,4 @@
-"""Streamed responses: joined into one answer, and written from events."""
+"""Streamed responses: joined into one, and written from events."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _OVER = ("response.completed", "response.incomplete", "response.failed")
 
 
 def joined_response(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the response that a stream ends with.
+    """Return the response in a stream's last event.
 
-    Raises `BrokenAnswer` for a stream that ended early and `AnsweredError` for one that holds an error.
+    Raises `BrokenAnswer` for an incomplete stream and `AnsweredError` for an error event.
     """
     items: dict[int, dict[str, Any]] = {}
     for event in events:
@@ -48,14 +48,14 @@ def joined_response(events: list[dict[str, Any]]) -> dict[str, Any]:
             items[event["output_index"]] = event["item"]
         if kind in _OVER:
             response: dict[str, Any] = event["response"]
-            # The items' own events hold the reasoning as it is to be sent back.
+            # The items' own events have the reasoning in the form for later requests.
             output = [items[index] for index in sorted(items)] or response.get("output") or []
             return {**response, "output": output}
     raise BrokenAnswer("broke its stream off before the response was complete")
 
 
 class ResponseWriter:
-    """Writes the events of a response: created, in progress, items added, grown and done, completed."""
+    """Writer of a response's events: created, in progress, items added, extended and done, completed."""
 
     content_type = EVENTS
 

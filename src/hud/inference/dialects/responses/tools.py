@@ -1,7 +1,7 @@
 """Tool declarations, written and read.
 
-A computer is declared as the provider's own tool where the model knows one; all others are functions with their
-schema. Names that the API refuses are changed on the wire, and back in the answer.
+A computer is declared as the provider's native tool if the model has one; all others are functions with their schema.
+Names that the API rejects are changed in the request, and changed back in the response.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Declared(DeclaredTools):
     """The tools of one request."""
 
     computer: str = "computer"
-    """Name of our tool that is declared as the provider's own computer."""
+    """Name of the tool that is declared as the provider's native computer."""
 
 
 def declare(
@@ -31,7 +31,7 @@ def declare(
     computer: ComputerTool | None = None,
     hosted_tools: Sequence[dict[str, Any]] = (),
 ) -> Declared:
-    """Return how `specs` are declared; with `computer`, a computer is the provider's own tool."""
+    """Return the declarations of `specs`; with `computer`, a computer is the provider's native tool."""
     declared = Declared()
     own = next((spec for spec in specs if computer and spec.native == "computer"), None)
     functions = [spec for spec in specs if spec is not own]
@@ -43,7 +43,7 @@ def declare(
             go = declared.navigator(own.name)
             declared.tools.append({"type": "function", **go.function(), "strict": False})
     for spec in functions:
-        # Schemas of environments have optional arguments, which the strict mode refuses.
+        # Schemas of environments have optional arguments, which strict mode rejects.
         function = {**spec.function(), "name": declared.wire[spec.name]}
         declared.tools.append({"type": "function", **function, "strict": False})
     declared.tools.extend(hosted_tools)
@@ -51,7 +51,7 @@ def declare(
 
 
 def read_tools(body: Fields) -> list[ToolSpec]:
-    """Return the functions of a request. Raises `UsageError` for tools of the provider's own."""
+    """Return the functions of a request. Raises `UsageError` for the provider's native tools."""
     tools = []
     for tool in body.objects("tools"):
         if tool.needed_text("type") != "function":

@@ -7,6 +7,7 @@ from hud.platform.dashboard.pages import (
     comparison,
     environments,
     evaluation,
+    fleet,
     job,
     jobs,
     models,
@@ -26,11 +27,12 @@ from hud.platform.dashboard.pages import (
 ROUTERS: tuple[APIRouter, ...] = (
     signin.router,
     jobs.router,
-    comparison.router,  # Before jobs: "compare" and "new" are no ids of one.
+    comparison.router,  # Before jobs, whose ids would match "compare" and "new".
     evaluation.router,
     job.router,
     baseline.router,
     environments.router,
+    fleet.router,
     people.router,
     tasksets_editing.router,
     tasksets.router,
@@ -38,7 +40,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     playground.router,
     search.router,
-    train_launch.router,  # Before train: "new" is no id of a run.
+    train_launch.router,  # Before train, whose run ids would match "new".
     train_steps.router,
     train.router,
     trace.router,

@@ -1,7 +1,6 @@
-"""Human baselines: choosing a task, sitting at it, and its score.
-
-How a tool is shown depends on its kind (`FRONTS`): a shell and a screen have parts of their own, every other tool is
-a form from its schema. A kind that deserves better, such as a spreadsheet, gets a part of its own there.
+"""Pages of human baselines: choosing a task, playing it, and its score.
+The template of a tool depends on its kind (`FRONTS`): a shell and a screen have their own, every other tool is a form
+generated from its schema. A spreadsheet is also shown as a grid.
 """
 
 from __future__ import annotations
@@ -15,10 +14,19 @@ from fastapi import Depends, Form, Request, Response
 from hud.agents.human_moves import HUMAN_SECONDS
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.access import Identity
+from hud.platform.baseline.grid import MOST_CELLS, as_page, edits, last_grid
 from hud.platform.baseline.jobs import scores
 from hud.platform.baseline.screen import screen_arguments
-from hud.platform.baseline.sitting import Move, Order, Sitting, pictures
-from hud.platform.baseline.sittings import Sittings
+from hud.platform.baseline.session import (
+    READ,
+    WRITE,
+    BaselineSession,
+    Move,
+    Order,
+    is_spreadsheet,
+    pictures,
+)
+from hud.platform.baseline.session_registry import SessionRegistry
 from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud.platform.dashboard.rendering import page
@@ -34,53 +42,53 @@ from hud.trace import TextContent, ToolSpec, plain
 router = Pages()
 PER_PAGE = 50
 MOST_SHOWN = 100
-"""Moves on the page of a sitting, the newest."""
+"""Maximum number of moves shown on a session's page, newest first."""
 MOST_CHARACTERS = 200_000
-"""Of an answer, and of a field."""
+"""Maximum length of an answer."""
 MOST_FIELD_BYTES = 4 * MOST_CHARACTERS
 FRONTS = {"bash": "parts/baseline_shell.html", "computer": "parts/baseline_screen.html"}
-"""By a tool's `native` kind, what a person uses it with."""
+"""Template by a tool's `native` kind."""
 FORM = "parts/baseline_form.html"
 _PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-SittingsPart = Annotated[Sittings, part(lambda parts: parts.sittings)]
+SessionsPart = Annotated[SessionRegistry, part(lambda parts: parts.baseline_sessions)]
 
 
-async def _open(sittings: SittingsPart, who: Who, sitting_id: str) -> Sitting | None:
-    return next((one for one in _mine(sittings, who) if one.id == plain(sitting_id)), None)
+async def _open(sessions: SessionsPart, who: Who, sitting_id: str) -> BaselineSession | None:
+    return next((one for one in _mine(sessions, who) if one.id == plain(sitting_id)), None)
 
 
-async def _own(sittings: SittingsPart, who: Who, sitting_id: str) -> Sitting:
-    return sittings.find(who.team_id, _user(who), sitting_id)
+async def _own(sessions: SessionsPart, who: Who, sitting_id: str) -> BaselineSession:
+    return sessions.find(who.team_id, _user(who), sitting_id)
 
 
-Open = Annotated[Sitting | None, Depends(_open)]
-"""The caller's own sitting; None where it is over."""
-Own = Annotated[Sitting, Depends(_own)]
-"""The caller's own sitting; an error where it is over."""
+Open = Annotated[BaselineSession | None, Depends(_open)]
+"""The caller's own session; None if it is over."""
+Own = Annotated[BaselineSession, Depends(_own)]
+"""The caller's own session; an error if it is over."""
 
 
 @router.page("/baseline", "baseline.html")
-def baseline(store: StorePart, sittings: SittingsPart, who: Who, offset: Offset = 0) -> Data:
-    """The tasksets to choose from, and what the caller sits at."""
+def baseline(store: StorePart, sessions: SessionsPart, who: Who, offset: Offset = 0) -> Data:
+    """The tasksets to choose from, and the caller's open sessions."""
     items, total = Tasksets(store, who.team_id).page(None, PER_PAGE, offset)
     for item in items:
         item.update(_summary(scores(store, who.team_id, item["id"])))
     return {
         "items": items,
-        "sittings": [_short(sitting) for sitting in _mine(sittings, who)],
+        "sittings": [_short(session) for session in _mine(sessions, who)],
         **paged(total, PER_PAGE, offset),
     }
 
 
 @router.page("/baseline/{taskset_id}", "baseline_tasks.html")
 def tasks(
-    store: StorePart, sittings: SittingsPart, who: Who, rows: Rows, offset: Offset = 0
+    store: StorePart, sessions: SessionsPart, who: Who, rows: Rows, offset: Offset = 0
 ) -> Data:
-    """The tasks of a taskset, with how people did."""
+    """The tasks of a taskset, with people's results."""
     slugs = rows.slugs()
     known = scores(store, who.team_id, rows.taskset["id"])
     open_here = {
-        one.slug: one.id for one in _mine(sittings, who) if one.taskset["id"] == rows.taskset["id"]
+        one.slug: one.id for one in _mine(sessions, who) if one.taskset["id"] == rows.taskset["id"]
     }
     items = [
         {
@@ -102,18 +110,18 @@ def tasks(
 
 @router.action("/baseline/{taskset_id}/begin", "run")
 async def begin(
-    sittings: SittingsPart, who: Who, rows: Rows, slug: Annotated[str, Form()]
+    sessions: SessionsPart, who: Who, rows: Rows, slug: Annotated[str, Form()]
 ) -> Response:
-    """Sit down at a task."""
-    sitting = await sittings.begin(who.team_id, _user(who), rows.taskset, rows.get(slug))
-    return see(f"/baseline/sitting/{sitting.id}")
+    """Start a session for a task."""
+    session = await sessions.begin(who.team_id, _user(who), rows.taskset, rows.get(slug))
+    return see(f"/baseline/sitting/{session.id}")
 
 
 @router.page("/baseline/sitting/{sitting_id}", "baseline_sitting.html")
-def sitting(
+def session_page(
     request: Request, store: StorePart, who: Who, found: Open, sitting_id: str
 ) -> Response | Data:
-    """A task as the caller sits at it; once it is over, its score."""
+    """The page of a session; after its end, the score."""
     if found is None:
         return page(request, "baseline_over.html", _over(store, who, sitting_id))
     found.touch()
@@ -127,14 +135,15 @@ def sitting(
         "prompt": found.run.prompt_text if found.ready_at else "",
         "ready_at": None if found.ready_at is None else found.ready_at.isoformat(),
         "tools": _tools(found) if found.ready_at else [],
+        "grid": _grid(found) if found.ready_at else None,
         "moves": [_move(move) for move in reversed(found.moves[-MOST_SHOWN:])],
         "moves_total": len(found.moves),
     }
 
 
 @router.events("/events/baseline/{sitting_id}")
-def sitting_events(found: Open, sitting_id: str) -> Following:
-    """Tell when a sitting goes from one state to the next; who listens is there."""
+def session_events(found: Open, sitting_id: str) -> Following:
+    """Event stream of a session's states and moves; an open stream counts as an open page."""
 
     def read() -> Revision:
         if found is None or found.state == "over":
@@ -147,7 +156,7 @@ def sitting_events(found: Open, sitting_id: str) -> Following:
 
 @router.get("/baseline/sitting/{sitting_id}/here")
 def here(found: Open) -> Response:
-    """An open page says that somebody is there."""
+    """Keep-alive of an open page."""
     if found is not None:
         found.touch()
     return Response(status_code=204)
@@ -155,7 +164,7 @@ def here(found: Open) -> Response:
 
 @router.get("/baseline/sitting/{sitting_id}/pictures/{move}/{number}")
 def picture(found: Open, move: int, number: int) -> Response:
-    """A picture of a move's result."""
+    """An image in a move's result."""
     if found is None or not 1 <= move <= len(found.moves):
         raise NotFoundError("There is no such picture.")
     shown = pictures(found.moves[move - 1])
@@ -168,7 +177,7 @@ def picture(found: Open, move: int, number: int) -> Response:
 
 @router.action("/baseline/sitting/{sitting_id}/call", "run")
 async def call(request: Request, found: Own) -> Response:
-    """Call a tool with what its form was filled in with."""
+    """Call a tool with the arguments in its form."""
     form = await request.form(max_part_size=MOST_FIELD_BYTES)
     try:
         tool = _named(found, str(form.get("tool") or ""))
@@ -182,9 +191,30 @@ async def call(request: Request, found: Own) -> Response:
     return see(f"/baseline/sitting/{found.id}")
 
 
+@router.action("/baseline/sitting/{sitting_id}/grid", "run")
+async def write_grid(request: Request, found: Own) -> Response:
+    """Write the cells of a spreadsheet that were changed, and read the sheet again; or open a sheet."""
+    form = await request.form(max_fields=MOST_CELLS + 10, max_part_size=MOST_FIELD_BYTES)
+    grid = last_grid(found.moves)
+    try:
+        if grid is None:
+            raise UsageError("Open a sheet first.")
+        opened = form.get("open")
+        calls = [] if opened else edits(grid, form)
+        if not (opened or calls):
+            raise UsageError("No cell was changed.")
+        for arguments in calls:
+            await found.give(Order("call", WRITE, arguments))
+        look = {"sheet": str(opened or grid.sheet), "show": str(form.get("show") or grid.show)}
+        await found.give(Order("call", READ, look))
+    except (UsageError, ConflictError) as error:
+        found.said = str(error)
+    return see(f"/baseline/sitting/{found.id}")
+
+
 @router.action("/baseline/sitting/{sitting_id}/answer", "run")
 async def answer(request: Request, found: Own) -> Response:
-    """Give the answer, which ends the sitting; or none, with the button that gives up."""
+    """Submit an answer, or give up; both end the session."""
     form = await request.form(max_part_size=MOST_FIELD_BYTES)
     text = str(form.get("answer") or "").replace("\r\n", "\n")
     given_up = form.get("give_up") is not None
@@ -200,9 +230,9 @@ async def answer(request: Request, found: Own) -> Response:
 
 
 @router.action("/baseline/sitting/{sitting_id}/leave", "run")
-async def leave(sittings: SittingsPart, found: Own) -> Response:
-    """Leave without an answer: nothing is measured."""
-    await sittings.leave(found)
+async def leave(sessions: SessionsPart, found: Own) -> Response:
+    """Leave without an answer: no score is recorded."""
+    await sessions.leave(found)
     return see(f"/baseline/{found.taskset['id']}")
 
 
@@ -210,7 +240,7 @@ def _over(store: Store, who: Identity, sitting_id: str) -> Data:
     run = records.find_run(store, who.team_id, sitting_id)
     extra = run["extra"] or {}
     if extra.get("user_id") != _user(who):
-        raise NotFoundError(f"You have no sitting {sitting_id!r}; it is over, or not yours.")
+        raise NotFoundError(f"You have no session {sitting_id!r}: it is over, or another user's.")
     job = records.find_job(store, who.team_id, run["job_id"])
     taskset = Tasksets(store, who.team_id).find(job["taskset_id"])
     following = TasksetRows(store, who.team_id, taskset["id"]).slugs()
@@ -238,14 +268,14 @@ def _subscores(grade: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _tools(found: Sitting) -> list[dict[str, Any]]:
-    """The tools as they stand on the page: a screen first, the environment's own, then the shell and the editor."""
+def _tools(found: BaselineSession) -> list[dict[str, Any]]:
+    """Return the tools in the order of the page: a screen, the environment's own tools, the shell, the editor."""
     places = {"computer": 0, "bash": 2, "editor": 3}
     ordered = sorted(found.tools, key=lambda tool: places.get(tool.native or "", 1))
     return [_tool(found, tool) for tool in ordered]
 
 
-def _tool(found: Sitting, tool: ToolSpec) -> dict[str, Any]:
+def _tool(found: BaselineSession, tool: ToolSpec) -> dict[str, Any]:
     screen = next(
         (move for move in reversed(found.moves) if move.tool == tool.name and pictures(move)), None
     )
@@ -264,6 +294,11 @@ def _tool(found: Sitting, tool: ToolSpec) -> dict[str, Any]:
     }
 
 
+def _grid(found: BaselineSession) -> dict[str, Any] | None:
+    grid = last_grid(found.moves) if is_spreadsheet(found.tools) else None
+    return None if grid is None else as_page(grid)
+
+
 def _move(move: Move) -> dict[str, Any]:
     texts = [block.text for block in move.result.content if isinstance(block, TextContent)]
     if not texts and not pictures(move) and move.result.structured_content is not None:
@@ -280,7 +315,7 @@ def _move(move: Move) -> dict[str, Any]:
 
 
 def _summary(known: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Sum up the runs of people: each task counts once, by the mean of its scores."""
+    """Summarize people's runs: each task counts once, with its mean score."""
     means, times, count = [], [], 0
     for runs in known.values():
         rewards = [run["reward"] for run in runs if run["reward"] is not None]
@@ -296,7 +331,7 @@ def _summary(known: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
-def _short(found: Sitting) -> dict[str, Any]:
+def _short(found: BaselineSession) -> dict[str, Any]:
     return {
         "id": found.id,
         "slug": found.slug,
@@ -306,11 +341,11 @@ def _short(found: Sitting) -> dict[str, Any]:
     }
 
 
-def _mine(sittings: Sittings, who: Identity) -> list[Sitting]:
-    return sittings.of_person(who.team_id, _user(who))
+def _mine(sessions: SessionRegistry, who: Identity) -> list[BaselineSession]:
+    return sessions.of_person(who.team_id, _user(who))
 
 
-def _named(found: Sitting, name: str) -> ToolSpec:
+def _named(found: BaselineSession, name: str) -> ToolSpec:
     for tool in found.tools:
         if tool.name == name:
             return tool

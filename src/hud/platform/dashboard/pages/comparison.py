@@ -1,4 +1,4 @@
-"""Jobs side by side, paired by task."""
+"""Page that compares jobs, paired by task."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def compare(
     sort: str = "difference",
     base: str | None = None,
 ) -> Data:
-    """Two jobs or more: each is compared with the first."""
+    """Compare two or more jobs with the first of them."""
     wanted = list(dict.fromkeys(job))
     if not 2 <= len(wanted) <= MOST_JOBS:
         raise UsageError(f"Choose between two and {MOST_JOBS} jobs to compare.")
     if sort not in _ORDERS:
         raise UsageError(f"Tasks cannot be sorted by {sort!r}; there are {', '.join(_ORDERS)}.")
     found = [records.find_job(store, team, one) for one in wanted]
-    # The earliest checkpoint, or else the oldest job, is the base of the comparison, unless `base` names another.
+    # Base of the comparison: `base`, or else the earliest checkpoint, or else the oldest job.
     steps = checkpoint_steps(store, team, [one["id"] for one in found]) or {}
     found.sort(key=lambda one: (one["id"] != base, steps.get(one["id"], 0), one["created_at"]))
     runs = [job_runs(store, team, one) for one in found]
@@ -86,9 +86,8 @@ def _transcripts(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 def _tasks(
     pairings: list[Pairing], traces: list[dict[str, str]], sort: str
 ) -> list[dict[str, Any]]:
-    """One row for each task of the first job that another has, too: its changes, in the order of the jobs.
-
-    `traces`: of each job, a transcript of each task.
+    """Return one row for each task of the first job that another job shares, with the changes in the order of the jobs.
+    `traces`: for each job, the trace id of a transcript by task.
     """
     found: dict[str, dict[str, Any]] = {}
     for number, pairing in enumerate(pairings):
@@ -118,7 +117,7 @@ def _tasks(
 
 
 def _last_difference(row: dict[str, Any]) -> float:
-    """Of the last job that has the task: the one that one wants to know about."""
+    """Return the difference of the last job with the task, which is usually the newest."""
     return next(
         (float(change["difference"]) for change in reversed(row["changes"]) if change is not None),
         0.0,

@@ -1,4 +1,4 @@
-"""Environments: what they offer, their builds with their logs, and what of them runs."""
+"""Pages of environments: templates and tools, builds with logs, running sessions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hud.trace import plain
 router = Pages()
 PER_PAGE = 50
 SHOWN_LINES = 500
-"""Of a build's log, its last; the whole is behind a link."""
+"""Number of last lines shown of a build's log; a link shows all."""
 
 
 @router.page("/environments", "environments.html")
 def environments(store: StorePart, team: Team, search: str = "", offset: Offset = 0) -> Data:
-    """The team's environments, the newest first."""
+    """The team's environments, newest first."""
     items, total = Environments(store, team).page(search or None, PER_PAGE, offset)
     pending = reports.builds_under_way(store, team)
     for item in items:
@@ -31,7 +31,7 @@ def environments(store: StorePart, team: Team, search: str = "", offset: Offset 
 
 @router.page("/environments/builds/{build_id}", "build.html")
 def build(store: StorePart, team: Team, build_id: str, lines: str = "") -> Data:
-    """One build and its log, live while it goes on."""
+    """One build and its log, live during the build."""
     found = reports.find_build(store, team, build_id)
     shown, total = reports.last_lines(store, found["id"], None if lines == "all" else SHOWN_LINES)
     environment = None
@@ -49,7 +49,7 @@ def build(store: StorePart, team: Team, build_id: str, lines: str = "") -> Data:
 
 @router.events("/events/builds/{build_id}")
 def build_events(store: StorePart, team: Team, build_id: str) -> Following:
-    """Tell when a build's log or state changes, until it is over."""
+    """Event stream of a build's log and state, until its end."""
     found = reports.find_build(store, team, build_id)
 
     def read() -> Revision:
@@ -75,7 +75,7 @@ def environment(store: StorePart, team: Team, environment_id: str) -> Data:
 
 @router.page("/environments/{environment_id}/builds", "environment_builds.html")
 def builds(store: StorePart, team: Team, environment_id: str, offset: Offset = 0) -> Data:
-    """The builds of an environment; those that succeeded are its versions."""
+    """The builds of an environment; successful ones are its versions."""
     found = Environments(store, team).find(environment_id)
     items, total = reports.builds_page(store, team, plain(found["id"]), PER_PAGE, offset)
     for item in items:
@@ -90,7 +90,7 @@ def running(
     """Show the running sessions of an environment, and their resources."""
     found = Environments(store, team).find(environment_id)
     now = reports.running(store, sessions, team, found)
-    # In units of 8 MiB: what breathes is no change.
+    # In units of 8 MiB: small fluctuations are not a change.
     taken = [(one["pid"], one["memory_bytes"] >> 23) for one in now["processes"]]
     tunnels = [(one["id"], one["tunnels"]) for one in now["sessions"]]
     revision = f"{hash((tuple(taken), tuple(tunnels), tuple(sorted(now['rollouts'].items())))):x}"
@@ -101,7 +101,7 @@ def running(
 def running_events(
     store: StorePart, sessions: RuntimeSessionsPart, team: Team, environment_id: str
 ) -> Following:
-    """Tell when something of an environment begins, ends, or takes more memory."""
+    """Event stream of an environment's sessions, rollouts, processes and memory."""
     identifier = running(store, sessions, team, environment_id)["environment"]["id"]
 
     def read() -> Revision:
@@ -127,7 +127,7 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(schema: Any) -> list[dict[str, Any]]:
-    """Return what a schema of an object takes, in short."""
+    """Return the arguments of an object's schema, as short records."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return []

@@ -1,4 +1,4 @@
-"""The form that launches an evaluation: a model's checkpoints play tasks, each in a job of its own."""
+"""Form that launches an evaluation: checkpoints of a model play tasks, one job for each checkpoint."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from hud.train.config import TrainConfig, make_config
 
 router = Pages()
 MOST_CHECKPOINTS = 200
-"""To choose from, the newest."""
+"""Maximum number of checkpoints in the selection, newest first."""
 SETTINGS = {
     "eval_group": ("Runs of each task", "At least 2 show which tasks have signal."),
     "max_turns": ("Turns in a run, at most", ""),
     "max_tokens": ("Tokens in a turn, at most", ""),
     "eval_temperature": ("Temperature", ""),
-    "seed": ("Seed", "Of the sampling: the same weights draw the same rollouts again."),
+    "seed": ("Seed", "Seed of sampling: the same weights sample the same rollouts."),
 }
-"""Fields of the form by their names in `TrainConfig`: label and hint."""
+"""Label and hint of the form's fields, by name in `TrainConfig`."""
 _PLAYED_AS = (*SETTINGS, "system_prompt", "reasoning_effort")
 
 
 @router.page("/jobs/new", "evaluation.html")
 def new(request: Request, launching: LaunchingPart) -> Data:
-    """The form, with what the address says filled in: model, checkpoint, taskset, settings."""
+    """The form, prefilled from the query: model, checkpoint, taskset, settings."""
     launching.who.require("run")
     return _form(launching, dict(request.query_params), "")
 
 
 @router.action("/jobs", "run")
 async def evaluate(request: Request, launching: LaunchingPart, given: Sent) -> Response:
-    """Launch what the form says, or show it again with what is wrong."""
+    """Launch the evaluation, or show the form again with the error."""
     try:
         if not given.get("model"):
             raise UsageError("Choose a model to evaluate.")
@@ -55,7 +55,7 @@ async def evaluate(request: Request, launching: LaunchingPart, given: Sent) -> R
 async def begun(
     launching: Launching, model_id: str, checkpoints: Sequence[str], given: Mapping[str, str]
 ) -> Response:
-    """Launch the evaluation of a model's checkpoints that a form describes, and lead to it."""
+    """Launch the evaluation described by a form, and redirect to it."""
 
     def look() -> tuple[ModelRecord, Source, TrainConfig]:
         registry = launching.registry
@@ -76,7 +76,7 @@ async def begun(
 
 
 def settings_of(runs: TrainingRuns, model: ModelRecord) -> dict[str, Any]:
-    """Return how evaluations of a model are played: as its last training run was scored."""
+    """Return the default settings of a model's evaluations: those of its last training run."""
     recent, _ = runs.page(model.id, 1, 0)
     config = recent[0]["config"] if recent else {}
     known = {name: config[name] for name in _PLAYED_AS if config.get(name) is not None}

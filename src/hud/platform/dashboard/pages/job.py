@@ -1,4 +1,4 @@
-"""One job: its numbers, its tasks as a heat-map, its failures, and what can be done with it."""
+"""Page of one job: numbers, heat map of tasks, failures, and actions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hud.trace.trajectory_export import trajectory_line
 router = Pages()
 TASKS_PER_PAGE = 100
 RUNS_AT_ONCE = 100
-"""Of an export, which is written run by run."""
+"""Number of runs read at a time by an export."""
 
 
 @router.page("/jobs/{job_id}", "job.html")
@@ -35,7 +35,7 @@ def job(
     task: str | None = None,
     offset: Offset = 0,
 ) -> Data:
-    """One job; a unique start of its id will do."""
+    """One job, by id or a unique start of it."""
     found = records.find_job(store, team, job_id)
     runs = job_runs(store, team, found)
     every = job_report.tasks(runs)
@@ -67,7 +67,7 @@ def job(
 
 @router.get("/jobs/{job_id}/trajectories.jsonl")
 def export(store: StorePart, team: Team, job_id: str) -> Response:
-    """The job's runs as `hud export` writes them: a run a line, with messages, token ids, logprobs and reward."""
+    """The job's runs in the format of `hud export`: one run a line, with messages, token ids, logprobs and reward."""
     found = records.find_job(store, team, job_id)
 
     def lines() -> Iterator[bytes]:
@@ -85,7 +85,7 @@ def export(store: StorePart, team: Team, job_id: str) -> Response:
 
 @router.events("/events/jobs/{job_id}")
 def job_events(store: StorePart, team: Team, job_id: str) -> Following:
-    """Tell when the job goes on; ends when it is over."""
+    """Event stream of a job's changes, until its end."""
     found = records.find_job(store, team, job_id)["id"]
 
     def read() -> Revision:
@@ -97,18 +97,18 @@ def job_events(store: StorePart, team: Team, job_id: str) -> Following:
 
 @router.action("/jobs/{job_id}/cancel", "run")
 def cancel(store: StorePart, team: Team, job_id: str) -> Response:
-    """Cancel what is open of a job that the platform plays."""
+    """Cancel the open rollouts of a job that the platform plays."""
     found = records.find_job(store, team, job_id)
     if not Rollouts(store).cancel(team, job_id=found["id"]):
         raise UsageError(
-            "Nothing of this job is left to cancel here; what another process plays ends there, with Ctrl-C."
+            "This job has no rollout to cancel here; stop rollouts of another process there, with Ctrl-C."
         )
     return see(f"/jobs/{found['id']}")
 
 
 @router.action("/jobs/{job_id}/resume", "run")
 def resume(store: StorePart, team: Team, job_id: str) -> Response:
-    """Play again what of a job was not measured."""
+    """Play the rollouts of a job again that were not measured."""
     found = records.find_job(store, team, job_id)
     if not HostedJobs(store, team).resume(found["id"]):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The list of jobs, and what is done with jobs."""
+"""List of jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PER_PAGE = 25
 
 @router.get("/")
 def first_page() -> Response:
-    """The first page is that of the jobs."""
+    """Redirect to the list of jobs."""
     return see("/jobs")
 
 
@@ -36,7 +36,7 @@ def jobs(
     sort: str = "-started",
     offset: Offset = 0,
 ) -> Data:
-    """The jobs, newest first unless said otherwise."""
+    """The jobs; default order: newest first."""
     which = JobFilter(
         taskset=taskset or None,
         model=model or None,
@@ -60,7 +60,7 @@ def jobs(
 
 @router.events("/events/jobs")
 def jobs_events(store: StorePart, team: Team, ids: str = "") -> Following:
-    """Tell when a job is added, or one of those that are looked at goes on."""
+    """Event stream of new jobs and of changes in the listed ones."""
     shown = sorted(ids.split(",")[:PER_PAGE])
 
     def read() -> Revision:
@@ -70,7 +70,7 @@ def jobs_events(store: StorePart, team: Team, ids: str = "") -> Following:
 
 
 def _day(text: str | None, after: int = 0) -> datetime | None:
-    """The beginning of a day in UTC, or of one `after` it; what is no day filters nothing."""
+    """Return the start of a day in UTC, plus `after` days; None for an invalid date."""
     try:
         return datetime.combine(
             date.fromisoformat(text or "") + timedelta(days=after), time(), tzinfo=UTC

@@ -1,4 +1,4 @@
-"""Models: the list, one model with the tree of its checkpoints, forks, and which checkpoint is the head."""
+"""Pages of models: the list, one model with its checkpoint tree, forks, and moving the head."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hud.train.monitoring.plots import loss_per_token
 
 router = Pages()
 ROWS_PER_PAGE = 100
-"""Of a tree."""
+"""Number of the tree's rows on a page."""
 RECENT_RUNS = 8
 
 
@@ -51,7 +51,7 @@ def model(
     everything: Annotated[bool, Query(alias="all")] = False,
     offset: Offset = 0,
 ) -> Data:
-    """One model. `checkpoint` (an id, a name, `head` or `base`) is shown beside the tree; `all` folds nothing."""
+    """One model. Details of `checkpoint` (an id, a name, `head` or `base`) are shown next to the tree; `all`: no folds."""
     registry = launching.registry
     found = registry.model(model_id)
     slugs = {one.id: one.slug for one in registry.models()}
@@ -102,7 +102,7 @@ def model(
 def fork(
     registry: Models, audit: Audit, model_id: str, name: Annotated[str, Form(max_length=200)] = ""
 ) -> Response:
-    """Begin a model at this one's head."""
+    """Fork the model at its head."""
     made = registry.fork(registry.model(model_id).id, name)
     audit.note("model forked", made.slug, model_id=made.id, source=model_id)
     return see(f"/models/{made.slug}")
@@ -115,7 +115,7 @@ def name_checkpoint(
     checkpoint_id: str,
     name: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Name a checkpoint, so that its files stay."""
+    """Name a checkpoint, so that its files are never pruned."""
     found = registry.model(model_id)
     node = registry.tree.rename(found, checkpoint_id, name.strip())
     return see(f"/models/{found.slug}?checkpoint={node.id}")
@@ -129,7 +129,7 @@ async def set_head(
     model_id: str,
     checkpoint: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
-    """Make a checkpoint what serves: promote it, or roll back to it. What is recorded of both is noted with it."""
+    """Make a checkpoint the head, by promotion or roll back. A promotion records the gate's decision with the checkpoint."""
 
     def look() -> tuple[ModelRecord, str | None, dict[str, Any] | None]:
         registry = launching.registry
@@ -151,7 +151,7 @@ async def set_head(
 
 
 def _promotion(registry: Registry, model: ModelRecord, target: str | None) -> dict[str, Any] | None:
-    """Return the record of a promotion; None for a roll back, and where nothing is recorded that could be judged."""
+    """Return the record of a promotion; None for a roll back, and without recorded runs to compare."""
     head = model.head_checkpoint_id
     if target is None or target == head or is_behind(registry.tree.nodes(model), target, head):
         return None
@@ -181,7 +181,7 @@ def model_shown(model: ModelRecord, slugs: Mapping[str, str]) -> dict[str, Any]:
 
 
 def node_shown(node: CheckpointRecord, scores: Mapping[str | None, Any]) -> dict[str, Any]:
-    """Return a checkpoint as plain data, with its held-out score where it has one."""
+    """Return a checkpoint as plain data, with its held-out score if it has one."""
     return {
         "id": node.id,
         "name": node.name,
@@ -206,7 +206,7 @@ def node_shown(node: CheckpointRecord, scores: Mapping[str | None, Any]) -> dict
 
 
 def scores_of(runs: list[dict[str, Any]]) -> dict[str | None, dict[str, Any]]:
-    """Return the newest held-out score of each checkpoint (None: the base), of runs that come newest first."""
+    """Return the newest held-out score of each checkpoint (None: the base); `runs` are sorted newest first."""
     found: dict[str | None, dict[str, Any]] = {}
     for run in runs:
         for score in reversed(run["state"].get("scores") or []):
@@ -215,7 +215,7 @@ def scores_of(runs: list[dict[str, Any]]) -> dict[str | None, dict[str, Any]]:
 
 
 def is_behind(nodes: list[CheckpointRecord], target: str | None, head: str | None) -> bool:
-    """True where `target` lies on the way from the beginning to `head`: going there is a roll back."""
+    """Return True if `target` is an ancestor of `head`: moving the head there is a roll back."""
     parents = {node.id: node.parent_id for node in nodes}
     place = head
     while place is not None and place in parents:
@@ -232,7 +232,7 @@ def _selected(
     selected: str | None,
     scores: Mapping[str | None, Any],
 ) -> dict[str, Any]:
-    """Return what is shown of one checkpoint beside the tree, and the gate's verdict on making it the head."""
+    """Return the details of one checkpoint, and the gate's verdict on making it the head."""
     node = next((one for one in nodes if one.id == selected), None)
     head = model.head_checkpoint_id
     is_head = selected == head

@@ -1,4 +1,4 @@
-"""Two checkpoints of a model on the same tasks: from what is recorded, or from an evaluation that is launched here."""
+"""Page that compares two checkpoints of a model on the same tasks, from recorded runs or a new evaluation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from hud.train.monitoring.scoring import Comparison, compared
 
 router = Pages()
 MOST_TASKS = 40
-"""Shown of those that got better, and of those that got worse."""
+"""Maximum number of tasks shown as better, and as worse."""
 MOST_NAMED = 400
-"""Checkpoints to choose from, the newest."""
+"""Maximum number of checkpoints in the selection, newest first."""
 _Text = Annotated[str, Query(max_length=200)]
 _Runs = dict[str, list[MeasuredRun]]
 """Measured runs by task."""
@@ -38,9 +38,8 @@ def compare(
     second: _Text = "",
     taskset: _Text = "",
 ) -> Data:
-    """Compare two checkpoints (ids, names, `head` or `base`) task by task, on a taskset or on all that is recorded.
-
-    Default: from the base to the head; from the head's parent where base and head share no measured task.
+    """Compare two checkpoints (ids, names, `head` or `base`) task by task, on a taskset or on all recorded tasks.
+    Default: the base with the head, or the head's parent with the head if base and head share no measured task.
     """
     registry = launching.registry
     store, team = registry.store, launching.who.team_id
@@ -102,7 +101,7 @@ def compare(
 async def evaluate(
     request: Request, launching: LaunchingPart, model_id: str, given: Sent
 ) -> Response:
-    """Play a taskset with the checkpoints that the form names."""
+    """Play a taskset with the checkpoints in the form."""
     form = await request.form()
     checkpoints = list(dict.fromkeys(str(one) for one in form.getlist("checkpoint") if one))
     return await begun(launching, model_id, checkpoints, given)
@@ -124,7 +123,7 @@ def _compared(
 
 
 def _newest(model: ModelRecord, nodes: list[CheckpointRecord]) -> str | None:
-    """Return the head; where the head is the base, the newest checkpoint."""
+    """Return the head; if the head is the base, the newest checkpoint."""
     if model.head_checkpoint_id in (None, model.config.origin_checkpoint) and nodes:
         return nodes[-1].id
     return model.head_checkpoint_id
@@ -136,7 +135,7 @@ def _before(
     origin: str | None,
     runs_of: Callable[[str | None], _Runs],
 ) -> str | None:
-    """Return the base, or the parent of `after` where only the parent was measured on tasks of `after`."""
+    """Return the base, or the parent of `after` if only the parent was measured on tasks of `after`."""
     if runs_of(origin).keys() & runs_of(after).keys():
         return origin
     parent = next((node.parent_id for node in nodes if node.id == after), None)
@@ -144,7 +143,7 @@ def _before(
 
 
 def _gate(sides: Mapping[str, Any], rewards: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Return the side that may become the head, and the gate's verdict on it; None where neither side is the head."""
+    """Return the side that may become the head, and the gate's verdict on it; None if neither side is the head."""
     head = next((side for side in ("first", "second") if sides[side]["is_head"]), None)
     if head is None:
         return None, None
@@ -157,7 +156,7 @@ def _rewards(runs: _Runs) -> dict[str, list[float]]:
 
 
 def _by_task(first: _Runs, second: _Runs) -> dict[str, Any]:
-    """Return the tasks that got better and worse from the first to the second, the largest change first."""
+    """Return the tasks with higher and with lower rewards in the second, largest change first."""
     before, after = _rewards(first), _rewards(second)
     rows: list[dict[str, Any]] = [
         {

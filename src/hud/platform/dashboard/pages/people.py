@@ -1,4 +1,4 @@
-"""People: keys, teams with what they use, and the audit log."""
+"""Pages of access: keys, teams with their usage, and the audit log."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ router = Pages()
 PER_PAGE = 50
 DAY = 86_400.0
 LIFETIMES = {"": None, "1": DAY, "7": 7 * DAY, "30": 30 * DAY, "90": 90 * DAY, "365": 365 * DAY}
-"""Of a new key, in seconds, by the days that the form says; None: it never expires."""
+"""Lifetimes of a new key in seconds, by the form's days; None: unlimited."""
 MEANINGS: dict[Scope, str] = {
-    "read": "look at everything of the team",
+    "read": "read all data of the team",
     "run": "and inference, rollouts, tasksets, human baselines",
     "train": "and training, forks, heads, deploys",
     "admin": "and keys, people, models of this server's disk",
@@ -41,7 +41,7 @@ _MOST = 2**31 - 1
 
 @router.get("/settings")
 def settings() -> Response:
-    """Redirect from the path at which HUD's clients say that keys are made."""
+    """Redirect from the path that HUD's clients print for creating keys."""
     return see("/people")
 
 
@@ -49,7 +49,7 @@ def settings() -> Response:
 def people(
     store: StorePart, keys: KeysPart, config: ConfigPart, who: Who, state: str = "live"
 ) -> Data:
-    """The team's keys, to an admin; to anybody else, his own."""
+    """The team's keys for admins; the caller's own key for others."""
     known = [key for key in keys.list(who.team_id) if _sees(who, key)]
     shown = [key for key in known if state == "all" or key.valid]
     used = use_by_key(store, who.team_id)
@@ -79,12 +79,12 @@ def make_key(
     log: Audit,
     sent: Sent,
 ) -> Response | Data:
-    """Make a key, and show its secret: in this answer, and never again."""
+    """Create a key and show its secret, which is only in this response."""
     given = {field: sent.get(field, "") for field in FIELDS}
     name, scope, lifetime = given["name"], given["scope"], given["lifetime"]
     try:
         if not name.strip():
-            raise UsageError("A key needs a name that says what it is for.")
+            raise UsageError("A key needs a name that describes its purpose.")
         if scope not in SCOPES:
             raise UsageError(f"There is no scope {scope!r}; there are {', '.join(SCOPES)}.")
         if lifetime not in LIFETIMES:
@@ -113,7 +113,7 @@ def make_key(
 
 @router.action("/people/keys/{key_id}/revoke", "admin")
 def revoke_key(keys: KeysPart, who: Who, log: Audit, key_id: str) -> Response:
-    """Make a key open nothing any more, this session included where it is the session's own."""
+    """Revoke a key, including the one of this session."""
     revoked = keys.revoke(who.team_id, key_id)
     log.note("key revoked", revoked.name, **revoked.noted())
     return see("/people")
@@ -121,7 +121,7 @@ def revoke_key(keys: KeysPart, who: Who, log: Audit, key_id: str) -> Response:
 
 @router.page("/people/teams", "people_teams.html")
 def teams(store: StorePart, keys: KeysPart, sessions: RuntimeSessionsPart, who: Who) -> Data:
-    """The teams that the caller may know of, each with its quotas and what is used of them."""
+    """The teams visible to the caller, each with quotas and usage."""
     known = Teams(store).all()
     every = who.may("admin") and who.team_id == known[0].id
     shown = [team for team in known if every or team.id == who.team_id]
@@ -176,7 +176,7 @@ def _form(store: Store, who: Identity, given: dict[str, str], problem: str | Non
 
 
 def _limit(what: str, text: str) -> int | None:
-    """Return a limit from a form; raises `UsageError` for what is none."""
+    """Return a limit from a form. Raises `UsageError` for an invalid number."""
     plain = text.replace(",", "").replace("_", "").strip()
     if not plain:
         return None
@@ -186,7 +186,7 @@ def _limit(what: str, text: str) -> int | None:
 
 
 def _place(entry: dict[str, Any]) -> str | None:
-    """Return where one sees what an entry of the audit log was about."""
+    """Return the page of the subject of an entry in the audit log."""
     details = entry["details"]
     if "taskset_id" in details:
         return f"/tasksets/{details['taskset_id']}"

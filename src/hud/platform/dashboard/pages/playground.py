@@ -1,7 +1,6 @@
-"""The playground: a person talks to a model or a pinned checkpoint, which may use an environment's tools.
-
-Turns go through the gateway's own code, streamed, as any client's do. The conversation is the page's; nothing of it is
-kept here.
+"""Playground: chat with a model or a pinned checkpoint, which may use an environment's tools.
+Turns go through the gateway's code, streamed, like those of any client. The conversation is held by the page, not
+by the server.
 """
 
 from __future__ import annotations
@@ -38,20 +37,19 @@ if TYPE_CHECKING:
 router = Pages()
 MOST_ENVIRONMENTS = 200
 MOST_TASKS = 1_000
-"""Of a taskset, offered to choose from."""
+"""Maximum number of a taskset's tasks in the selection."""
 LONGEST_RESULT = 20_000
-"""Characters of a tool's answer that are given to the model and shown."""
+"""Maximum length of a tool's result for the model and the page."""
 _RUN = [Depends(needs("run"))]
-# Any: `hud view` shows this page where the gateway's packages are not installed.
+# Any: `hud view` serves this page also without the gateway's packages.
 GatewayPart = Annotated[Any, part(lambda parts: parts.gateway)]
 WorldsPart = Annotated[Worlds, part(lambda parts: parts.worlds)]
 _Text = Annotated[str, Query(max_length=200)]
 
 
 class WorldRequest(BaseModel, extra="forbid"):
-    """Open an environment: one that is deployed or, on one's own machine, one of a file.
-
-    With `taskset` and `task`, the environment of that task, in which it is started.
+    """Request to open an environment: a deployed one or, on the user's own machine, one from a file.
+    With `taskset` and `task`: that task's environment, in which the task is started.
     """
 
     environment: str = ""
@@ -61,20 +59,20 @@ class WorldRequest(BaseModel, extra="forbid"):
 
 
 class TaskRequest(BaseModel, extra="forbid"):
-    """Start a task of an open environment."""
+    """Request to start a task in an open environment."""
 
     template: str
     arguments: dict[str, Any] = {}
 
 
 class Answer(BaseModel, extra="forbid"):
-    """Have an answer graded."""
+    """Answer to be graded."""
 
     answer: str
 
 
 class ToolCall(BaseModel, extra="forbid"):
-    """Call a tool of an open environment."""
+    """Request to call a tool of an open environment."""
 
     name: str
     arguments: dict[str, Any] | str = ""
@@ -93,7 +91,7 @@ def playground(
     taskset: _Text = "",
     task: Annotated[str, Query(max_length=1_000)] = "",
 ) -> Data:
-    """The playground, with a model, a checkpoint, an environment and a task chosen."""
+    """The playground, with model, checkpoint, environment and task preselected from the query."""
     who.require("run")
     own = registry.models()
     slugs = [one.slug for one in own]
@@ -128,7 +126,7 @@ async def turn(
     limits: Annotated[Limits, part(lambda parts: parts.limits)],
     who: Who,
 ) -> Response:
-    """Ask a model for its next turn: a chat completion, whose stream the gateway writes."""
+    """Request the next turn of a model: a chat completion, streamed by the gateway."""
     limits.admit(who)
     return _Completion(gateway)
 
@@ -137,7 +135,7 @@ async def turn(
 async def open_world(
     store: StorePart, worlds: WorldsPart, who: Who, body: WorldRequest
 ) -> Response:
-    """Bring up an environment; returns its tools as chat completions declare them, its templates, and a task's prompt."""
+    """Start an environment; returns its tools as in chat completions, its templates, and a task's prompt."""
     task, environment = None, body.environment
     if body.taskset or body.task:
         rows = await asyncio.to_thread(TasksetRows, store, who.team_id, body.taskset)
@@ -173,17 +171,17 @@ async def start(worlds: WorldsPart, who: Who, world_id: str, body: TaskRequest) 
 
 @router.post("/playground/worlds/{world_id}/grade", dependencies=_RUN)
 async def grade(worlds: WorldsPart, who: Who, world_id: str, body: Answer) -> Response:
-    """Have the answer to the task that was started graded: its reward, and the parts of it. Nothing is recorded."""
+    """Grade the answer to the started task; returns the reward and its parts. Nothing is recorded."""
     frame = await worlds.grade(worlds.find(who, world_id), body.answer)
     found = grade_of(frame) or {}
     if found.get("is_error"):
-        raise UsageError(found["content"] or "The grader says that it failed.")
+        raise UsageError(found["content"] or "The grader failed.")
     return _json({name: found.get(name) for name in ("reward", "content", "parts")})
 
 
 @router.post("/playground/worlds/{world_id}/call", dependencies=_RUN)
 async def call(worlds: WorldsPart, who: Who, world_id: str, body: ToolCall) -> Response:
-    """Call a tool; its answer as text, and how many pictures it holds."""
+    """Call a tool; returns its result as text, and the number of images in it."""
     world = worlds.find(who, world_id)
     result = await worlds.call(world, body.name, body.arguments)
     text = result.text
@@ -195,7 +193,7 @@ async def call(worlds: WorldsPart, who: Who, world_id: str, body: ToolCall) -> R
 
 @router.post("/playground/worlds/{world_id}/close", dependencies=_RUN)
 async def close(worlds: WorldsPart, who: Who, world_id: str) -> Response:
-    """Close an environment; one that is closed already is no error."""
+    """Close an environment. Idempotent."""
     try:
         world = worlds.find(who, world_id)
     except NotFoundError:
@@ -205,7 +203,7 @@ async def close(worlds: WorldsPart, who: Who, world_id: str) -> Response:
 
 
 class _Completion(Response):
-    """An answer that the gateway gives itself, byte by byte."""
+    """Response that the gateway writes itself."""
 
     def __init__(self, gateway: Gateway) -> None:
         super().__init__()
@@ -217,7 +215,7 @@ class _Completion(Response):
 
 
 def _prompt(messages: list[Message]) -> list[dict[str, str]]:
-    """Return a task's prompt as the page's conversation holds it: texts."""
+    """Return a task's prompt as text messages for the page."""
     return [{"role": message.role, "content": message.text} for message in messages]
 
 

@@ -1,4 +1,4 @@
-"""Full-text search over what runs were told and answered."""
+"""Full-text search over the prompts and answers of runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def find(
     text: Annotated[str, Query(max_length=1_000)] = "",
     offset: Offset = 0,
 ) -> Data:
-    """Runs whose prompts and answers hold the words of `text`, the newest first."""
+    """Runs whose prompts and answers contain the words of `text`, newest first."""
     found = search(store, team, text, PER_PAGE, offset)
     return {
         "text": text,

@@ -1,4 +1,4 @@
-"""Signing in and out: a key becomes the session of a browser."""
+"""Signing in with a key, which starts a browser session, and signing out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WebSessionsPart = Annotated[WebSessions, part(lambda parts: parts.web_sessions)]
 
 @router.get("/signin")
 def signin_page(request: Request, config: ConfigPart, next: str = "/") -> Response:
-    """Ask for a key; whoever needs none is sent on."""
+    """The sign-in form; a redirect if no key is needed."""
     if not config.keys:
         return see(inner(next))
     return page(request, "signin.html", {"next": inner(next), "problem": None})
@@ -34,9 +34,9 @@ def signin(
     key: Annotated[str, Form()] = "",
     next: Annotated[str, Form()] = "/",
 ) -> Response:
-    """Begin a session."""
+    """Start a session."""
     found = keys.find(key.strip())
-    if found is None:
+    if found is None or found.is_pass:
         data = {"next": inner(next), "problem": "This key is unknown, expired or revoked."}
         return page(request, "signin.html", data, status=403)
     AuditLog(store, found.identity).note("signed in", found.name, by="a browser")
@@ -54,7 +54,7 @@ def signin(
 
 @router.post("/signout")
 def signout(request: Request, web_sessions: WebSessionsPart) -> Response:
-    """End the session; its cookie opens nothing any more, wherever it was copied to."""
+    """End the session; its cookie becomes invalid, including copies."""
     web_sessions.end(request.cookies.get(COOKIE, ""))
     answer = see("/signin")
     answer.delete_cookie(COOKIE)
@@ -62,7 +62,7 @@ def signout(request: Request, web_sessions: WebSessionsPart) -> Response:
 
 
 def inner(place: str) -> str:
-    """Return a place of ours to go on to; another site's becomes our first page."""
+    """Return a path of the dashboard to redirect to; an address of another site becomes the first page."""
     parts = urlsplit(place)
     outer = parts.scheme or parts.netloc or not place.startswith("/") or "\\" in place
     return "/" if outer or place.startswith("//") or not place.isprintable() else place

@@ -1,4 +1,4 @@
-"""Tasksets: their rows with what models made of them, one row, and where rows come from."""
+"""Pages of tasksets: rows with the results of models, one row, versions and imports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hud.trace import plain
 router = Pages()
 PER_PAGE = 50
 MOST_MODELS = 6
-"""Columns of models beside the rows: those with the most runs."""
+"""Maximum number of columns for models: those with the most runs."""
 RECENT_RUNS = 20
 ORDERS = ("", "mean", "-mean", "spread", "-spread", "runs", "-runs", "name", "-name")
 TeamTasksets = Annotated[Tasksets, of_team(Tasksets)]
@@ -29,7 +29,7 @@ Version = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 @router.page("/tasksets", "tasksets.html")
 def tasksets(sets: TeamTasksets, search: str = "", offset: Offset = 0) -> Data:
-    """The team's tasksets, the one changed last first."""
+    """The team's tasksets, most recently changed first."""
     items, total = sets.page(search or None, PER_PAGE, offset)
     counts = sets.row_counts([plain(item["id"]) for item in items])
     for item in items:
@@ -48,7 +48,7 @@ def new_taskset(who: Who) -> Data:
 def make_taskset(
     sets: TeamTasksets, audit: Audit, name: Annotated[str, Form()] = ""
 ) -> Response | Data:
-    """Make an empty taskset."""
+    """Create an empty taskset."""
     try:
         made = sets.create(name, None)
     except (UsageError, ConflictError) as error:
@@ -67,7 +67,7 @@ def taskset(
     version: Version = None,
     offset: Offset = 0,
 ) -> Data:
-    """The rows of a taskset, each with how hard it is and for whom."""
+    """The rows of a taskset, each with its difficulty for models."""
     identifier = plain(rows.taskset["id"])
     slugs = rows.slugs(search, version)
     scores = difficulties(store, team, identifier)
@@ -93,7 +93,7 @@ def taskset(
 
 @router.page("/tasksets/{taskset_id}/row", "taskset_row.html")
 def row(store: StorePart, team: Team, rows: Rows, slug: str) -> Data:
-    """One row: what it is, what it was, and what models made of it."""
+    """One row: its content, its history, and the results of models."""
     history = rows.history(slug)
     current = history[0]["row"] if history else rows.get(slug)
     identifier = plain(rows.taskset["id"])
@@ -110,13 +110,13 @@ def row(store: StorePart, team: Team, rows: Rows, slug: str) -> Data:
 
 @router.page("/tasksets/{taskset_id}/imports", "taskset_imports.html")
 def imports(rows: Rows, offset: Offset = 0) -> Data:
-    """Versions of a taskset with the origin of their rows, and the form that adds rows."""
+    """Versions of a taskset with their changes, and the form that adds rows."""
     return _imports(rows, offset, "", "")
 
 
 @router.action("/tasksets/{taskset_id}/imports", "run", "taskset_imports.html")
 def bring_in(rows: Rows, audit: Audit, text: Annotated[str, Form()] = "") -> Response | Data:
-    """Add rows from JSON or JSON lines, and replace those of the same names, as syncing does."""
+    """Add rows from JSON or JSON lines, and replace rows with the same names, like `hud sync`."""
     try:
         done = rows.bring_in(tasks_in(text))
     except UsageError as error:
@@ -128,9 +128,9 @@ def bring_in(rows: Rows, audit: Audit, text: Annotated[str, Form()] = "") -> Res
 
 @router.get("/tasksets/{taskset_id}/rows.jsonl")
 def download(sets: TeamTasksets, taskset_id: str, version: Version = None) -> Response:
-    """The rows as JSON lines, as they are exported."""
+    """The rows as JSON lines, in the format of exports."""
     exported = sets.export(taskset_id, version)
-    # Not by orjson: it knows no integers beyond 64 bits.
+    # Not by orjson, which has no integers beyond 64 bits.
     lines = "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in exported["tasks"])
     name = f"{plain(exported['id'])[:8]}-v{exported['version']}.jsonl"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
@@ -138,7 +138,7 @@ def download(sets: TeamTasksets, taskset_id: str, version: Version = None) -> Re
 
 
 def sync_command(taskset: dict[str, Any]) -> str:
-    """Return the command that brings the tasks of a file into a taskset; a name of other characters is left out."""
+    """Return the command that uploads the tasks of a file to a taskset; a name with unsafe characters is omitted."""
     name = taskset["name"] if re.fullmatch(r"[\w .-]+", taskset["name"]) else "NAME"
     return f"hud sync tasks {shlex.quote(name)} tasks.py"
 
@@ -155,7 +155,7 @@ def tasks_in(text: str) -> list[dict[str, Any]]:
         found = json.loads(plain_text)
     except ValueError as error:
         if plain_text.startswith("["):
-            raise UsageError(f"This is no JSON: {error}.") from None
+            raise UsageError(f"This is not JSON: {error}.") from None
         found = [
             _task_in(line, number)
             for number, line in enumerate(plain_text.splitlines(), 1)
@@ -172,7 +172,7 @@ def _task_in(line: str, number: int) -> Any:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise UsageError(f"Line {number} is no JSON: {error}.") from None
+        raise UsageError(f"Line {number} is not JSON: {error}.") from None
 
 
 def _imports(rows: TasksetRows, offset: int, problem: str, text: str) -> Data:
@@ -188,7 +188,7 @@ def _imports(rows: TasksetRows, offset: int, problem: str, text: str) -> Data:
 
 
 def _sorted(slugs: list[str], scores: dict[str, Difficulty], sort: str) -> list[str]:
-    """Order names by a measure; those without it come last either way."""
+    """Sort names by a measure; names without it are last in both directions."""
     name = sort.removeprefix("-")
     values = {slug: getattr(scores.get(slug, Difficulty()), name) for slug in slugs}
     known = [slug for slug in slugs if values[slug] is not None]
@@ -197,7 +197,7 @@ def _sorted(slugs: list[str], scores: dict[str, Difficulty], sort: str) -> list[
 
 
 def _models(scores: list[Difficulty]) -> list[str]:
-    """The models with the most runs of these tasks; people, where they played, come first."""
+    """Return the models with the most runs of these tasks; people, if they played, are first."""
     runs: dict[str, int] = {}
     for one in scores:
         for model, score in one.models.items():

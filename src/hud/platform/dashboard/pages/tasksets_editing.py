@@ -1,4 +1,4 @@
-"""Editing a taskset row by row: each change is checked as syncing checks it, and makes a version."""
+"""Editing single rows of a taskset: each change is validated like an upload and makes a new version."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ router = Pages()
 MOST_ENVIRONMENTS = 200
 TeamEnvironments = Annotated[Environments, of_team(Environments)]
 _EMPTY = {"name": "", "env": "", "task": "", "args": "{}", "rest": "", "seen": ""}
-"""The form of a new row."""
+"""Fields of an empty form."""
 _REST = tuple(name for name in FIELDS if name != "args")
 
 
 @router.page("/tasksets/{taskset_id}/edit", "taskset_edit.html")
 def edit(rows: Rows, environments: TeamEnvironments, who: Who, slug: str = "") -> Data:
-    """The form of a row; without a name, of a new one."""
+    """The form of a row; without `slug`, of a new row."""
     who.require("run")
     given = _EMPTY
     if slug:
@@ -51,7 +51,7 @@ def save(
     audit: Audit,
     sent: Sent,
 ) -> Response | Data:
-    """Add a row, or change the one that the form was made from."""
+    """Add a row, or change the row of the form."""
     given = {field: sent.get(field, "") for field in _EMPTY}
     name, env, task = (given[field].strip() for field in ("name", "env", "task"))
     replaces = sent.get("replaces", "")
@@ -110,7 +110,7 @@ def _form(
 
 
 def _templates(environments: Environments, env: str) -> list[dict[str, Any]]:
-    """Return the templates of an environment with the schemas of their arguments, as far as they are known."""
+    """Return the known templates of an environment with the schemas of their arguments."""
     manifest = environments.manifests([env]).get(env) if env else None
     return [
         {"id": task["id"], "args": exact_json(task.get("args") or {})}
@@ -119,20 +119,20 @@ def _templates(environments: Environments, env: str) -> list[dict[str, Any]]:
 
 
 def _object(what: str, text: str) -> dict[str, Any]:
-    """Return a JSON object of a form; raises `UsageError` for what is none."""
+    """Return a JSON object from a form. Raises `UsageError` for invalid JSON."""
     if not text.strip():
         return {}
     try:
         found = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        raise UsageError(f"{what} are no JSON: {error}.") from None
+        raise UsageError(f"{what} are not JSON: {error}.") from None
     if not isinstance(found, dict):
-        raise UsageError(f'{what} are a JSON object, such as {{"n": 3}}.')
+        raise UsageError(f'{what} must be a JSON object, such as {{"n": 3}}.')
     return found
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON value")
+    raise ValueError(f"{constant} is not a JSON value")
 
 
 def _number(text: str) -> int | None:

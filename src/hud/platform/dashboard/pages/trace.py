@@ -1,4 +1,4 @@
-"""One run, step by step, and what belongs to it: its timeline, images, tokens, spans, and another run beside it."""
+"""Pages of one run: steps, timeline, images, tokens, spans, and the comparison with another run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.image_headers import raster
 from hud.platform.dashboard.page import Data, Pages, paged, see
 from hud.platform.dashboard.rendering import page
-from hud.platform.dashboard.trace_beside import (
+from hud.platform.dashboard.trace_changes import changed_files
+from hud.platform.dashboard.trace_comparison import (
     ROWS,
-    beside_rows,
+    common_prefix,
+    comparison_rows,
     measures,
-    same_beginning,
     subscores,
 )
-from hud.platform.dashboard.trace_changes import changed_files
 from hud.platform.dashboard.trace_images import image_bytes
 from hud.platform.dashboard.trace_page import (
     COLOURS,
@@ -59,19 +59,19 @@ Run = Annotated[dict[str, Any], Depends(_run)]
 @router.get("/traces")
 @router.get("/trace")
 def all_traces() -> Response:
-    """Runs are listed with their jobs."""
+    """Redirect to the jobs, which list their runs."""
     return see("/jobs")
 
 
 @router.get("/traces/{trace_id}")
 def other_address(trace_id: str) -> Response:
-    """The address that some clients print."""
+    """Redirect from the address that some clients print."""
     return see(f"/trace/{quote(trace_id, safe='')}")
 
 
 @router.page("/trace/{trace_id}", "trace.html")
 def trace(registry: Models, run: Run, step: Number | None = None, tokens: Colour = None) -> Data:
-    """The run as a conversation: a window of it, and places for the other windows."""
+    """The run as a conversation: one window of steps, and placeholders for the other windows."""
     windows = trace_windows.windows(registry.store, run["trace_id"])
     wanted = _window_of(windows, step)
     parts = [
@@ -102,7 +102,7 @@ def steps(
     last: Number = _LAST,
     tokens: Colour = None,
 ) -> Response:
-    """Steps for a page that shows others already: those of a window, or the new ones of a run that goes on."""
+    """Steps for an open page: those of a window, or new ones of a live run."""
     shown = shown_window(registry, run, Window(first, last, 0), tokens)
     data = {"steps": shown, "run": run, "colour": tokens or None}
     return page(request, "trace_window.html", data)
@@ -110,7 +110,7 @@ def steps(
 
 @router.get("/trace/{trace_id}/head")
 def head(request: Request, store: StorePart, run: Run) -> Response:
-    """The part of a run's page above its steps, for a page that follows a live run."""
+    """The head of a run's page, for an open page of a live run."""
     data = head_of(store, run)
     return page(request, "trace_head.html", data)
 
@@ -124,7 +124,7 @@ def trace_timeline(store: StorePart, run: Run) -> Data:
 
 @router.get("/trace/{trace_id}/steps/{number}.json")
 def raw_step(store: StorePart, run: Run, number: str) -> Response:
-    """A step as it is stored, with its tokens."""
+    """The stored payload of a step, with its tokens."""
     payload = find_numbered(store, run, number)
     if number.isdecimal():
         payload = _with_tokens(store, run["trace_id"], int(number), payload)
@@ -133,7 +133,7 @@ def raw_step(store: StorePart, run: Run, number: str) -> Response:
 
 @router.get("/trace/{trace_id}/raw.json")
 def raw_trace(store: StorePart, run: Run) -> Response:
-    """The run and all its steps as they are stored; attachments that are kept apart are named."""
+    """The run and the stored payloads of all its steps; large attachments are names of blobs."""
 
     def parts() -> Iterator[bytes]:
         yield b'{"run":' + whole_json(plain_run(run)) + b',"steps":['
@@ -151,7 +151,7 @@ def raw_trace(store: StorePart, run: Run) -> Response:
 def nested(
     request: Request, store: StorePart, run: Run, number: str, offset: Number = 0
 ) -> Response:
-    """The run that is nested in a step, to be opened in its place."""
+    """The run nested in a step, as a part of the page."""
     shown, total = shown_nested(run, find_numbered(store, run, number), number, offset)
     data = {"steps": shown, "run": run, "number": number, "total": total}
     more = offset + len(shown)
@@ -160,7 +160,7 @@ def nested(
 
 @router.get("/trace/{trace_id}/steps/{number}/image/{name}")
 def image(request: Request, store: StorePart, run: Run, number: int, name: Hash) -> Response:
-    """An image of a step, if it is one that may be looked at; never an SVG, and nothing that only says it is an image."""
+    """An image of a step, if a browser may show it: never an SVG, and only with a valid header."""
     if request.headers.get("if-none-match") == f'"{name}"':
         return Response(status_code=304, headers={"cache-control": KEPT})
     payload = trace_windows.find_step(store, run["trace_id"], number)
@@ -170,7 +170,7 @@ def image(request: Request, store: StorePart, run: Run, number: int, name: Hash)
         "cache-control": KEPT,
         "etag": f'"{name}"',
         "content-disposition": f'inline; filename="step-{number}-{name[:8]}.{found.extension}"',
-        # It is compressed as it is; to pack it again costs time and gains nothing.
+        # Images are compressed already.
         "content-encoding": "identity",
     }
     return Response(data, media_type=found.media_type, headers=headers)
@@ -182,14 +182,14 @@ def choose_beside(trace_id: str, other: str) -> Response:
     return see(f"/trace/{quote(trace_id, safe='')}/beside/{quote(other, safe='')}")
 
 
-@router.page("/trace/{trace_id}/beside/{other_id}", "trace_beside.html")
+@router.page("/trace/{trace_id}/beside/{other_id}", "trace_comparison.html")
 def beside(
     request: Request, store: StorePart, run: Run, team: Team, other_id: str, offset: Number = 0
 ) -> Response | Data:
-    """Two runs of one task: what each of them got, and their steps from where they part."""
+    """Compare two runs of one task: their results, and their steps from the first difference."""
     one, other = run, records.find_run(store, team, other_id)
-    same = same_beginning(store, one, other)
-    rows, more = beside_rows(store, one, other, same, offset)
+    same = common_prefix(store, one, other)
+    rows, more = comparison_rows(store, one, other, same, offset)
     data = {
         "one": plain_run(one),
         "other": plain_run(other),
@@ -199,12 +199,12 @@ def beside(
         "measures": measures(one, other),
         "subscores": subscores(one, other),
     }
-    return page(request, "trace_beside_rows.html", data) if offset else data
+    return page(request, "trace_comparison_rows.html", data) if offset else data
 
 
 @router.page("/trace/{trace_id}/spans", "trace_spans.html")
 def spans(store: StorePart, run: Run, offset: Number = 0) -> Data:
-    """Spans of clients that are no steps: robots, changed files, timed functions."""
+    """Spans of clients that are not steps: robots, changed files, timed functions."""
     team = run["team_id"]
     items, total = records.trace_spans(store, team, run["trace_id"], SPANS_PER_PAGE, offset)
     shown = [_span(item) for item in items]
@@ -214,7 +214,7 @@ def spans(store: StorePart, run: Run, offset: Number = 0) -> Data:
 
 @router.events("/events/trace/{trace_id}")
 def events(store: StorePart, run: Run) -> Following:
-    """Tell a page whenever its run has gone on."""
+    """Event stream of a run's changes."""
     team, found = run["team_id"], run["trace_id"]
 
     def read() -> Revision:
@@ -263,7 +263,7 @@ def _span(span: dict[str, Any]) -> dict[str, Any]:
 
 
 def _payload(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return what a span tells, which some clients send as JSON within JSON."""
+    """Return the payload of a span, which some clients send as JSON within JSON."""
     told = attributes.get("hud.payload")
     if isinstance(told, str):
         try:

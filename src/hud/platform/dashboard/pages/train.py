@@ -1,4 +1,4 @@
-"""Training: the runs, one run with its curves, and stopping and resuming it. `train_launch` begins one."""
+"""Pages of training: the runs, one run with its curves, stopping and resuming. `train_launch` starts one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OVER = ("finished", "stopped", "paused", "interrupted", "failed")
 
 @router.page("/train", "train.html")
 def training(launching: LaunchingPart, offset: Offset = 0) -> Data:
-    """The training runs, newest first, and what was launched and has not opened a run yet."""
+    """The training runs, newest first, and launches without a run so far."""
     found, total = launching.runs.page(None, PER_PAGE, offset)
     slugs = {model.id: model.slug for model in launching.registry.models()}
     items = [_row(launching, run, slugs) for run in found]
@@ -57,17 +57,17 @@ def training(launching: LaunchingPart, offset: Offset = 0) -> Data:
 
 @router.events("/events/train")
 def training_events(launching: LaunchingPart) -> Following:
-    """Tell when a run or a launch of the team has changed."""
+    """Event stream of the team's runs and launches."""
     return ("train", launching.who.team_id), lambda: _all_revision(launching)
 
 
 @router.page("/train/launches/{launch_id}", "train_launch.html")
 def launch(request: Request, launching: LaunchingPart, launch_id: str) -> Response | Data:
-    """A launch, until its run is open; then the browser goes on to that."""
+    """A launch; once its run is open, a redirect to the run."""
     found = launching.launches.find(launching.who.team_id, launch_id)
     if found.kind == "training" and found.run_id is not None:
         place = f"/train/{found.run_id}"
-        # Within a page, the browser would follow a redirect and put the run's page where a part of this one was.
+        # For a fragment of a page, the browser would follow a redirect and insert the run's page into this one.
         if request.headers.get("hx-request"):
             return Response(headers={"hx-redirect": place})
         return see(place)
@@ -76,7 +76,7 @@ def launch(request: Request, launching: LaunchingPart, launch_id: str) -> Respon
 
 @router.events("/events/train/launches/{launch_id}")
 def launch_events(launching: LaunchingPart, launch_id: str) -> Following:
-    """Tell when a launch has changed."""
+    """Event stream of a launch."""
     found = launching.launches.find(launching.who.team_id, launch_id)
 
     def read() -> Revision:
@@ -87,7 +87,7 @@ def launch_events(launching: LaunchingPart, launch_id: str) -> Following:
 
 @router.post("/train/launches/{launch_id}/stop")
 async def stop_launch(launching: LaunchingPart, launch_id: str) -> Response:
-    """Stop a launch, with the scope that launching it took."""
+    """Stop a launch; needs the same scope as launching it."""
     launching.who.require("run")
     found = launching.launches.find(launching.who.team_id, launch_id)
     if found.kind == "training":
@@ -98,7 +98,7 @@ async def stop_launch(launching: LaunchingPart, launch_id: str) -> Response:
 
 @router.page("/train/{run_id}", "train_run.html")
 def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
-    """One training run; its charts show other runs `with` it."""
+    """One training run; its charts overlay the runs in `with`."""
     runs = launching.runs
     found = runs.get(run_id)
     history = runs.steps(found["id"])
@@ -137,7 +137,7 @@ def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
 
 @router.get("/train/{run_id}/curves/{name}.json")
 def curves(launching: LaunchingPart, run_id: str, name: str, beside: _Runs = ()) -> Response:
-    """The data of one of a run's charts, with other runs in it."""
+    """The data of one chart of a run, with overlaid runs."""
     if name not in CAPTIONS:
         raise NotFoundError(f"There is no curve {name!r}; there are {', '.join(CAPTIONS)}.")
     runs = launching.runs
@@ -156,25 +156,27 @@ def curves(launching: LaunchingPart, run_id: str, name: str, beside: _Runs = ())
 
 @router.events("/events/train/{run_id}")
 def run_events(launching: LaunchingPart, run_id: str) -> Following:
-    """Tell when a run has changed."""
+    """Event stream of a run."""
     found = launching.runs.get(run_id)["id"]
     return ("train", launching.who.team_id, found), lambda: _revision(launching, found)
 
 
 @router.action("/train/{run_id}/stop", "train")
 async def stop(launching: LaunchingPart, run_id: str) -> Response:
-    """Stop a run that this server runs: after what is in flight; asked again, at once."""
+    """Stop a run of this server after its work in flight; a second call stops it immediately."""
     found = await asyncio.to_thread(launching.runs.get, run_id)
     mine = launching.of_run(found["id"])
     if mine is None or mine.over:
-        raise NotFoundError("This server does not run it: stop it where it was started.")
+        raise NotFoundError(
+            "This run is not a process of this server: stop it where it was started."
+        )
     launching.launches.stop(mine)
     return see(f"/train/{found['id']}")
 
 
 @router.action("/train/{run_id}/resume", "train")
 async def resume(launching: LaunchingPart, run_id: str, given: Sent) -> Response:
-    """Go on with a run; the form of one that the guard paused holds `override_guard`."""
+    """Resume a run; for one that the guard paused, the form has `override_guard`."""
     found = await asyncio.to_thread(launching.runs.get, run_id)
     await launching.resume_training(found, override_guard=given.get("override_guard") == "on")
     return see(f"/train/{found['id']}")
@@ -200,7 +202,7 @@ def launch_shown(launch: Launch) -> dict[str, Any]:
 
 
 def _apart(launch: Launch) -> bool:
-    """True for a launch that stands for itself: no run shows how it is doing."""
+    """Return True for a launch without a run that shows its state."""
     if launch.kind == "training":
         return launch.run_id is None
     return not launch.over or launch.status == "failed"
@@ -226,13 +228,13 @@ def _row(launching: Launching, run: dict[str, Any], slugs: dict[str, str]) -> di
 
 
 def _held_out(config: dict[str, Any]) -> list[str]:
-    """Return the held-out sets of a recorded configuration; those of earlier releases have one text."""
+    """Return the held-out sets of a recorded configuration, which is a single string in earlier releases."""
     given = config.get("held_out") or []
     return [given] if isinstance(given, str) else [str(one) for one in given]
 
 
 def _others(launching: Launching, run: dict[str, Any]) -> list[dict[str, str]]:
-    """Return the newest other runs, those of the same model first, by what a chart calls them."""
+    """Return the newest other runs with their names in charts, those of the same model first."""
     found, _ = launching.runs.page(None, MOST_OTHERS, 0)
     slugs = {model.id: model.slug for model in launching.registry.models()}
     found.sort(key=lambda one: one["model_id"] != run["model_id"])
@@ -247,7 +249,7 @@ def _others(launching: Launching, run: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def _status(launching: Launching, run: dict[str, Any]) -> str:
-    """Return how a run is doing: its launch knows best; else, a run that nobody holds the model for is not running."""
+    """Return a run's status: that of its launch; else `interrupted` for a running one whose model has no lease."""
     mine = launching.of_run(run["id"])
     if mine is not None and not mine.over:
         return mine.status

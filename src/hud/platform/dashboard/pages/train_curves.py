@@ -1,4 +1,4 @@
-"""Curves of a training run as the charts want them."""
+"""Curves of a training run as data for charts."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ CAPTIONS = {
 }
 MOST_POINTS = 2_000
 MOST_OVERLAID = 4
-"""Other runs in one chart."""
+"""Maximum number of overlaid runs in one chart."""
 
 
 def charts(history: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[str, str]]]:
-    """Return the names of the charts to draw, and those that say nothing: `{name, caption, why}`.
-
-    A chart says nothing where it has no value, one value at every step, or what rounding makes. What was never
-    measured is in neither.
+    """Return the names of the charts to draw, and the uninformative ones: `{name, caption, why}`.
+    A chart is uninformative if it has no values, a constant value, or only rounding errors. Metrics that were never
+    measured are in neither.
     """
     drawn, quiet = ["reward"], []
     for name, caption in CAPTIONS.items():
@@ -70,7 +69,7 @@ def _nothing_said(name: str, columns: list[list[float]], steps: int) -> str | No
 def curve(
     name: str, history: Sequence[Mapping[str, Any]], scores: Sequence[Score]
 ) -> dict[str, Any]:
-    """Return one chart's data: steps that were done, and a value of each series for each of them."""
+    """Return one chart's data: the finished steps, and a value of each series for each step."""
     every = max(1, -(-len(history) // MOST_POINTS))
     rows = [row for place, row in enumerate(history) if place % every == 0 or row is history[-1]]
     if name == "reward":
@@ -88,7 +87,7 @@ def curve(
 
 
 def overlaid(mine: dict[str, Any], others: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return a chart with the first series of other runs, by what these are called, and their held-out scores."""
+    """Return a chart with the first series and the held-out scores of other runs, by their names."""
     steps = sorted({step for one in (mine, *others.values()) for step in one["x"]})
     shown = [_at(steps, mine["x"], series) for series in mine["series"]]
     for called, other in others.items():
@@ -118,7 +117,7 @@ def _reward(rows: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> dict[
     means = dict(zip(trained, smoothed(list(trained.values())), strict=True))
     held_out: dict[str, dict[int, Score | SetScore]] = {}
     for score in scores:
-        # One set alone is all that is held out.
+        # A single set equals the total.
         for one in score.sets if len(score.sets) > 1 else (score,):
             name = f"held-out {one.name}" if isinstance(one, SetScore) else "held-out"
             held_out.setdefault(name, {})[score.step] = one
@@ -153,7 +152,7 @@ def _of(key: str) -> Value:
 
 
 def _left(metrics: Metrics) -> float | None:
-    """Groups that were learned from."""
+    """Number of groups in the gradient."""
     drawn = metrics.get("groups_drawn:sum")
     return None if drawn is None else drawn - metrics.get("groups_without_spread:sum", 0.0)
 

@@ -1,4 +1,4 @@
-"""The form that launches training: its fields are the settings of `TrainConfig`, which also says what is wrong with them."""
+"""Form that launches training: its fields are the settings of `TrainConfig`, which also validates them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GROUPS = {
         "loss_config", "reward_scale", "baseline", "divide_by_std", "failed_runs", "dynamic_sampling", "zero_advantages",
     ),
     "Sampling": (
-        "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "curriculum",
+        "runtime", "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "spare_groups", "curriculum",
         "seed",
     ),
     "Guard": (
@@ -42,12 +42,14 @@ GROUPS = {
 }  # fmt: skip
 GATE = ("promote", "min_gain", "max_regression", "critical")
 ELSEWHERE = (
-    *("model", "tasks", "held_out", "subagents", "joined", "runtime", "metrics_file", "plot"),
+    *("model", "tasks", "held_out", "subagents", "joined", "metrics_file", "plot", "track"),
     *GATE,
 )
-"""Chosen otherwise, said by a recipe only, or naming files and places of the server's machine."""
+"""Settings without a field: chosen elsewhere in the form, set only by a recipe, or paths and addresses of the server."""
+RUNTIMES = ("local", "hosted")
+"""Runtimes of a training that the server launches: its own machine, or the fleet."""
 OTHERWISE_AHEAD = ("loss", "max_concurrent")
-"""Settings whose default depends on `max_lag`: the form shows no default for them."""
+"""Settings with a default that depends on `max_lag`: the form shows none for them."""
 LONGEST = 20_000
 Kind = Literal["number", "text", "choice", "flag", "lines"]
 _KINDS: dict[str, Kind] = {"keep": "text", "loss_config": "lines", "system_prompt": "lines"}
@@ -62,7 +64,7 @@ _LABELS = {
     "eval_group": "Runs of each held-out task",
     "eval_temperature": "Temperature of held-out scores",
     "keep": "Newest checkpoints to keep, or all",
-    "keep_every": "Steps between checkpoints kept for good",
+    "keep_every": "Steps between checkpoints that are never deleted",
     "eps": "Epsilon",
     "loss_config": "Keys of the loss, one NAME=NUMBER a line",
 }
@@ -70,7 +72,7 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Field:
-    """One field of the form."""
+    """Field of the form."""
 
     name: str
     label: str
@@ -82,7 +84,7 @@ class Field:
 
 
 def fields(given: Mapping[str, str], problems: Mapping[str, str]) -> dict[str, list[Field]]:
-    """Return the fields, in groups ("" are the main ones), with what was given or else the defaults."""
+    """Return the fields by group ("": the main ones), with the given values or the defaults."""
     groups = {"": MAIN, **GROUPS}
     return {
         title: [_field(name, given.get(name), problems.get(name)) for name in names]
@@ -93,7 +95,7 @@ def fields(given: Mapping[str, str], problems: Mapping[str, str]) -> dict[str, l
 def config_of(
     given: Mapping[str, str], model: str, tasks: str, held_out: Sequence[str]
 ) -> tuple[TrainConfig | None, dict[str, str]]:
-    """Return the configuration that was given, or what is wrong with it: a sentence for each field ("": for them all)."""
+    """Return the configuration, or its problems: a sentence for each field ("": for all of them)."""
     values: dict[str, Any] = {"model": model, "tasks": tasks, "held_out": list(held_out)}
     problems: dict[str, str] = {}
     for name in (*MAIN, *(one for names in GROUPS.values() for one in names)):
@@ -104,6 +106,8 @@ def config_of(
             values[name], wrong = _numbers(text)
             if wrong:
                 problems[name] = f"Each line is NAME=NUMBER, not {wrong[:80]!r}."
+        elif name == "runtime" and text not in ("", *RUNTIMES):
+            problems[name] = f"{label(name)} is one of {', '.join(RUNTIMES)}."
         elif text:
             values[name] = text
     try:
@@ -116,7 +120,7 @@ def config_of(
 
 
 def label(name: str) -> str:
-    """Label of a setting."""
+    """Return the label of a setting."""
     return _LABELS.get(name) or name.replace("_", " ").capitalize()
 
 
@@ -133,7 +137,7 @@ def changed(config: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
 
 
 def _shown(value: Any) -> str:
-    """A setting as it is written in a form or a file: `on`, `0.0001`, `token_mean=1`; a dash for none."""
+    """Return a setting in the notation of forms and files: `on`, `0.0001`, `token_mean=1`; a dash for None."""
     if value in (None, {}, []):
         return "–"
     if isinstance(value, bool):
@@ -155,14 +159,14 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
     shown = "" if default is None or default == {} else str(default)
     if isinstance(default, float):
         shown = f"{default:g}"
-    # The descriptions are Python's, too.
+    # Descriptions are shared with Python's documentation.
     hint = (
         " ".join((described.description or "").split())
         .replace("None:", "Left empty:")
         .replace("where None", "left empty")
     )
     if name in OTHERWISE_AHEAD:
-        hint, shown = f"{hint} Where not given otherwise: {default}.", ""
+        hint, shown = f"{hint} Default: {default}.", ""
     if kind == "flag":
         shown = "on" if default else ""
     value = shown if given is None else given
@@ -170,6 +174,8 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
 
 
 def _options(name: str, annotation: Any) -> tuple[str, ...]:
+    if name == "runtime":
+        return RUNTIMES
     if name == "loss":
         return ("", *(loss for loss in available_losses() if loss != "cross_entropy"))
     if get_origin(annotation) is Literal:
@@ -180,7 +186,7 @@ def _options(name: str, annotation: Any) -> tuple[str, ...]:
 
 
 def _numbers(text: str) -> tuple[dict[str, float], str | None]:
-    """Return the numbers of NAME=NUMBER lines, and the first line that is none."""
+    """Return the numbers of NAME=NUMBER lines, and the first invalid line."""
     found: dict[str, float] = {}
     for line in filter(str.strip, text.splitlines()):
         name, _, number = line.partition("=")

@@ -1,4 +1,4 @@
-"""The form that launches a training run, and the launch itself."""
+"""Form that launches a training run, and its submission."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ router = Pages()
 
 @router.page("/train/new", "train_new.html")
 def new(request: Request, launching: LaunchingPart) -> Data:
-    """The form, with what the address says filled in: model, start, taskset, and settings by their names."""
+    """The form, prefilled from the query: model, start, taskset, and settings by name."""
     launching.who.require("train")
     given = {name: value for name, value in request.query_params.items() if name != "held_out"}
     chosen = request.query_params.getlist("held_out")
@@ -31,7 +31,7 @@ def new(request: Request, launching: LaunchingPart) -> Data:
 
 @router.action("/train", "train", "train_new.html")
 async def launch(request: Request, launching: LaunchingPart, given: Sent) -> Response | Data:
-    """Launch what the form says, or show it again with what is wrong."""
+    """Launch the run, or show the form again with its problems."""
     chosen = [str(one) for one in (await request.form()).getlist("held_out")]
     try:
         place, problems = await _launch(launching, given, chosen)
@@ -106,14 +106,14 @@ def _form(
 
 
 def _starts(registry: Registry, model: ModelRecord | None) -> list[dict[str, Any]]:
-    """Return what a run may begin from: the head, the base, and checkpoints whose files are there."""
+    """Return the possible starts of a run: the head, the base, and checkpoints with files."""
     if model is None:
         return [{"value": "head", "label": "the head"}]
     nodes = [node for node in registry.tree.nodes(model) if node.folder]
     head = next((node.name for node in nodes if node.id == model.head_checkpoint_id), "its base")
     found = [
         {"value": "head", "label": f"the head ({head})"},
-        {"value": "base", "label": "its base, as it began"},
+        {"value": "base", "label": "the base"},
     ]
     for node in reversed(nodes):
         if node.id != model.head_checkpoint_id:
@@ -127,5 +127,5 @@ def _trainable(registry: Registry, slug: str) -> ModelRecord:
         raise UsageError("Choose a model.")
     model = registry.model(slug)
     if model.config.provider is not None:
-        raise UsageError(f"{model.slug!r} lives with its provider and cannot be trained here.")
+        raise UsageError(f"{model.slug!r} is a provider's model and cannot be trained here.")
     return model

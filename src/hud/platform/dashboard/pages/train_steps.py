@@ -1,4 +1,4 @@
-"""The steps of a training run, and one step with samples of its rollouts."""
+"""Pages of a training run's steps, and of one step with samples of its rollouts."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ router = Pages()
 STEPS_PER_PAGE = 100
 GROUPS_PER_PAGE = 12
 LONGEST_SAMPLE = 600
-"""Characters of a prompt or an answer; the transcript has all of it."""
+"""Maximum length of a prompt or an answer; the transcript has the full text."""
 
 
 @router.page("/train/{run_id}/steps", "train_steps.html")
 def steps(registry: Models, store: StorePart, team: Team, run_id: str, offset: Offset = 0) -> Data:
-    """The steps that are done, the newest first."""
+    """The finished steps, newest first."""
     found = TrainingRuns(store, team).get(run_id)
     history = TrainingRuns(store, team).steps(found["id"])[::-1]
     return {
@@ -42,13 +42,15 @@ def step(
     number: int,
     offset: Offset = 0,
 ) -> Data:
-    """One step, counted from 1: its groups, the best and the worst rollout of each, and what was measured."""
+    """One step, counted from 1: its groups, the best and the worst rollout of each, and its metrics."""
     runs = TrainingRuns(store, team)
     found = runs.get(run_id)
     shown = _run(registry, found)
     history = {row["step"] + 1: row["metrics"] for row in runs.steps(found["id"])}
     if number not in history:
-        raise NotFoundError(f"Step {number} of this run is not done; it has done {len(history)}.")
+        raise NotFoundError(
+            f"Step {number} of this run has not finished; finished steps: {len(history)}."
+        )
     rollouts = TrainingJobs(store, team).of_step(found, shown["model"], number - 1)
     groups = _groups(rollouts)
     _add_samples(store, groups[offset : offset + GROUPS_PER_PAGE])

@@ -1,5 +1,5 @@
-// What every page has: the theme switch, copying, keyboard shortcuts, and charts.
-// Everything listens on the document, so that parts which htmx brings later need nothing.
+// Common script of all pages: theme switch, copying, keyboard shortcuts, and charts.
+// All listeners are on the document, so that parts loaded later by htmx need no setup.
 
 import { drawCharts } from "./chart.js";
 import { startLive } from "./live.js";
@@ -14,7 +14,7 @@ function isDark() {
 function switchTheme() {
   root.dataset.theme = isDark() ? "light" : "dark";
   localStorage.setItem("theme", root.dataset.theme);
-  drawCharts(document, true); // Their colours are read when they are drawn.
+  drawCharts(document, true); // Charts read the colours when they are drawn.
 }
 
 function say(text) {
@@ -30,7 +30,7 @@ async function copy(button) {
     await navigator.clipboard.writeText(button.dataset.copy);
     say(`Copied ${button.dataset.copy.length > 60 ? "" : button.dataset.copy}`);
   } catch {
-    say("The browser refused to copy.");
+    say("The browser does not allow copying.");
   }
 }
 
@@ -48,7 +48,7 @@ document.addEventListener("submit", (event) => {
   if (question && !confirm(question)) event.preventDefault();
 }, true);
 
-// A filter form sends only what was filled in, so that addresses stay short.
+// A filter form sends only fields with a value, for short addresses.
 document.addEventListener("formdata", (event) => {
   if (!event.target.classList.contains("filters")) return;
   for (const [name, value] of [...event.formData.entries()]) {
@@ -65,8 +65,8 @@ function isTyping(element) {
   return element.closest?.("input, textarea, select, [contenteditable]") !== null;
 }
 
-// A page names its keys in data-key ("n", "Shift+f", "g j"): on a link it is followed, on a button pressed, on a
-// field focused. A macro of the layout lists them in the help.
+// Keyboard shortcuts are in data-key ("n", "Shift+f", "g j"): a link is followed, a button pressed, a field focused.
+// A macro of the layout lists them in the help.
 let before = "";
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
@@ -88,7 +88,7 @@ function find(keys) {
   return document.querySelector(`[data-key="${CSS.escape(keys)}"]`);
 }
 
-// Relative times go on by themselves.
+// Relative times are updated periodically.
 const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 function tick() {
   for (const time of document.querySelectorAll("time[data-relative]")) {
@@ -102,9 +102,9 @@ function tick() {
 setInterval(tick, 1000);
 
 document.addEventListener("htmx:afterSettle", (event) => drawCharts(event.target));
-document.addEventListener("htmx:responseError", (event) => say(`The server answered ${event.detail.xhr.status}.`));
+document.addEventListener("htmx:responseError", (event) => say(`The server responded with status ${event.detail.xhr.status}.`));
 document.addEventListener("htmx:sendError", () => say("The server cannot be reached."));
 drawCharts(document);
 startLive();
-// On a phone the places scroll sideways.
+// On narrow screens the navigation scrolls horizontally.
 document.querySelector("nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });

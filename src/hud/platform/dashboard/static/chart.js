@@ -1,7 +1,7 @@
 // Curves: <figure class="chart" data-chart="ADDRESS"> is drawn from JSON at ADDRESS:
 //   {"x": [numbers], "x_label": "step", "series": [{"name": "...", "values": [number or null], "axis": "right"}]}
 // A series may have "low" and "high" (a whisker at each value), "points" (each value is marked), "thin" (in the back).
-// Whoever sees no charts finds the same numbers in the page's JSON twin, which the figure's caption links to.
+// The same numbers are in the JSON twin of the page, linked from the figure's caption, for users without charts.
 
 const colours = ["--series-1", "--series-2", "--series-3", "--series-4", "--series-5", "--series-6"];
 const drawn = new WeakMap();
@@ -20,14 +20,14 @@ function uplot() {
   return library;
 }
 
-// Draw the charts inside an element that are not drawn yet; with `again`, all of them.
+// Draw the charts inside an element that are not drawn yet; with `again`, all charts.
 export function drawCharts(within, again = false) {
   for (const figure of (within.querySelectorAll ? within : document).querySelectorAll("[data-chart]")) {
     if (again || !drawn.has(figure)) draw(figure);
   }
 }
 
-// Ask for the data of the charts inside an element again, and show it where they stand.
+// Reload the data of the charts inside an element, in place.
 export function refreshCharts(within) {
   for (const figure of within.querySelectorAll("[data-chart]")) {
     const plot = drawn.get(figure);
@@ -61,7 +61,7 @@ async function draw(figure, known) {
   plot.whiskers = data.series;
   plot.redraw(false);
   drawn.set(figure, plot);
-  // Where an element round the charts names a place for each step, a click on a step goes there.
+  // If an enclosing element has an address for steps, a click on a step opens it.
   const steps = figure.closest("[data-steps]")?.dataset.steps;
   if (steps) {
     plot.over.addEventListener("click", () => {
@@ -106,7 +106,7 @@ function options(data, place) {
   };
 }
 
-// A number in a few characters, however small or large it is.
+// Format a number with few characters.
 function brief(value) {
   if (value === null || value === undefined) return "";
   const size = Math.abs(value);
@@ -114,7 +114,7 @@ function brief(value) {
   return String(Math.round(value * 1e4) / 1e4);
 }
 
-// The y axis holds what is drawn, whiskers included, with some air.
+// Range of the y axis: all values and whiskers, with a margin.
 function spread(series, low, high) {
   const ends = series.flatMap((one) => [...(one.low ?? []), ...(one.high ?? [])]).filter((one) => one !== null);
   const least = Math.min(low ?? 0, ...ends), most = Math.max(high ?? 1, ...ends);
@@ -141,7 +141,7 @@ function whiskers(plot) {
   });
 }
 
-// A canvas does not know light-dark(): let the browser say which colour a value is now.
+// A canvas does not support light-dark(): let the browser resolve a colour.
 function resolved(value) {
   const probe = document.createElement("span");
   probe.style.color = value;

@@ -1,6 +1,5 @@
-// Live parts: an element with data-live="ADDRESS" is asked for again, by its own hx-get, whenever the stream of events at
-// ADDRESS says `changed`; `over` ends it. Tabs that nobody looks at hold no stream: a browser has six connections for
-// all tabs of one server.
+// Live parts: an element with data-live="ADDRESS" is reloaded by its own hx-get at every `changed` event of the stream at
+// ADDRESS; `over` ends it. Hidden tabs hold no stream: a browser has six connections for all tabs of one server.
 
 const open = new Map();
 
@@ -24,7 +23,7 @@ function begin(element) {
   return source;
 }
 
-// What a person did to a part stays when it is drawn again: boxes ticked, text typed, folds opened.
+// The user's changes to a part survive a reload: ticked boxes, typed text, opened folds.
 function keepWhatWasDone() {
   const kept = { INPUT: ["checked", "value"], SELECT: ["value"], TEXTAREA: ["value"], OPTION: ["selected"], DETAILS: ["open"], DIALOG: ["open"] };
   window.Idiomorph.defaults.callbacks.beforeAttributeUpdated = (name, element) => !kept[element.tagName]?.includes(name);

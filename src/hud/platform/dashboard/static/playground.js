@@ -1,15 +1,15 @@
-// The playground: a conversation that lives in this page. Turns are streamed from the gateway; calls of tools are
-// answered by the environment that is open, and the model goes on, for a bounded number of rounds.
+// Playground: the conversation is held by this page. Turns are streamed from the gateway; tool calls are executed in the
+// open environment, and the model continues, for a bounded number of rounds.
 
 const MOST_ROUNDS = 12;
 const $ = (id) => document.getElementById(id);
-// Escapes of characters that show nothing or turn the direction of writing round; tabs and line ends stay.
+// Escape invisible characters and those that change the direction of text, except tabs and line ends.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g;
 let messages = [];
 let world = null;
 let wanted = "";
 let asking = null;
-let task = null; // {graded}: the task that was started in the environment.
+let task = null; // {graded}: the task started in the environment.
 
 function visible(text) {
   return text.replace(HIDDEN, (one) => `U+${one.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}`);
@@ -25,7 +25,7 @@ function element(tag, className, text) {
 async function post(place, body) {
   const answer = await fetch(place, { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body) });
   const data = await answer.json();
-  if (!answer.ok) throw new Error(data.detail ?? `The server answered ${answer.status}.`);
+  if (!answer.ok) throw new Error(data.detail ?? `The server responded with status ${answer.status}.`);
   return data;
 }
 
@@ -39,7 +39,7 @@ async function openWorld() {
   wanted = now;
   if (!path && !environment) return null;
   $("world").className = "hint";
-  $("world").textContent = "It comes up…";
+  $("world").textContent = "Starting the environment…";
   try {
     world = await post("/playground/worlds", { environment, path });
     showWorld();
@@ -72,11 +72,11 @@ function closeWorld() {
 
 // -- the task --------------------------------------------------------------------------------------------------------
 
-// Bring up the environment of a taskset's task and start it there.
+// Start the environment of a taskset's task, and the task in it.
 async function loadTask() {
   forget();
   const chosen = { taskset: $("taskset").value, task: $("task").value };
-  await tell("It comes up…", async () => {
+  await tell("Starting the environment…", async () => {
     world = await post("/playground/worlds", chosen);
     if ($("world-path")) $("world-path").value = "";
     $("environment").value = world.name;
@@ -86,10 +86,10 @@ async function loadTask() {
   });
 }
 
-// Start a template of the environment that is open, with the arguments that were written.
+// Start a template of the open environment, with the entered arguments.
 async function startTask() {
   const open = world;
-  await tell("It starts…", async () => {
+  await tell("Starting the task…", async () => {
     const started = await post(`/playground/worlds/${open.id}/task`, { template: $("template").value, arguments: JSON.parse($("arguments").value || "{}") });
     messages = [];
     $("turns").replaceChildren();
@@ -101,13 +101,13 @@ function showTask(prompt, verified) {
   task = { graded: false };
   messages = prompt.map(({ role, content }) => ({ role, content }));
   for (const { role, content } of prompt) show(role === "user" ? "Task" : role, content).classList.add("user");
-  $("task-said").textContent = verified ? "Its verifier is left out here: the reward is its environment's alone." : "Let the model answer, or write to it first.";
+  $("task-said").textContent = verified ? "The task's verifier is not used here: the reward is from its environment only." : "Let the model answer, or send a message first.";
   offer();
 }
 
 async function gradeAnswer() {
   const last = messages.at(-1);
-  await tell("It is graded…", async () => {
+  await tell("Grading…", async () => {
     const grade = await post(`/playground/worlds/${world.id}/grade`, { answer: last.content ?? "" });
     task.graded = true;
     const turn = show("Grade", grade.content ?? "");
@@ -120,7 +120,7 @@ async function gradeAnswer() {
   });
 }
 
-// Do something with the task; what goes wrong is said beside it.
+// Run an action of the task; errors are shown next to it.
 async function tell(meanwhile, work) {
   $("task-said").className = "hint muted";
   $("task-said").textContent = meanwhile;
@@ -136,7 +136,7 @@ async function tell(meanwhile, work) {
   }
 }
 
-// The buttons that the conversation allows now.
+// Enable the buttons that are available in the current state.
 function offer() {
   const last = messages.at(-1), waits = Boolean(task) && last?.role !== "assistant";
   $("text").required = !waits;
@@ -222,7 +222,7 @@ async function ask(turn, tools) {
   });
   if (!answer.ok) {
     const said = await answer.json().catch(() => ({}));
-    throw new Error(said.error?.message ?? said.detail ?? `The server answered ${answer.status}.`);
+    throw new Error(said.error?.message ?? said.detail ?? `The server responded with status ${answer.status}.`);
   }
   const said = turn.querySelector(".said:last-child") ?? turn.querySelector(".said");
   const message = { role: "assistant", content: "" };
@@ -259,7 +259,7 @@ async function answerCalls(turn, calls) {
     const shown = showCall(turn, call);
     let result;
     try {
-      if (!world) throw new Error("No environment is open to answer this call.");
+      if (!world) throw new Error("No environment is open to execute this call.");
       result = await post(`/playground/worlds/${world.id}/call`, { name: call.function.name, arguments: call.function.arguments });
     } catch (error) {
       result = { text: error.message, is_error: true, pictures: 0 };

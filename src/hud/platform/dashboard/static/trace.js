@@ -1,15 +1,15 @@
-// A trace: windows of steps are fetched when they come near, steps are walked by keyboard, the timeline and the
-// screenshots follow, and a run that goes on grows.
+// Trace: windows of steps are loaded when they come near the viewport; keyboard navigation, timeline and screenshots
+// follow the current step; new steps of a live run are appended.
 
 const root = document.getElementById("trace");
 const steps = document.getElementById("steps");
 const instruments = root.querySelector(".instruments");
-const places = new Map(); // Step number to its place on the timeline, in thousandths.
+const places = new Map(); // Step number to its position on the timeline, in thousandths.
 let failed = [];
 let shots = [];
 let current = null;
-let held = false; // The current step was chosen: it stays until the reader scrolls.
-let sought = null; // The id of a step that is on its way.
+let held = false; // The current step was selected: it stays current until the user scrolls.
+let sought = null; // Id of a step that is being loaded.
 
 // -- windows of steps --------------------------------------------------------------------------------------
 
@@ -23,7 +23,7 @@ function fetchWindow(section) {
   htmx.trigger(section, "wanted");
 }
 
-// Windows that wait are given about the height that they will have, so that the scroll bar means something.
+// Unloaded windows get an estimated height, so that the scroll bar is meaningful.
 function size() {
   const shown = [...steps.querySelectorAll(".step")].slice(0, 100);
   if (!shown.length) return;
@@ -41,7 +41,7 @@ function sectionOf(number) {
   return null;
 }
 
-// What stays in sight takes room above the step that is gone to.
+// Sticky elements cover space above the target step.
 new ResizeObserver(() => {
   const stuck = getComputedStyle(instruments).position === "sticky" ? instruments.offsetHeight : 0;
   const top = document.querySelector(".top").offsetHeight;
@@ -73,7 +73,7 @@ function choose(step, focus) {
   held = true;
   mark(step);
   step.scrollIntoView({ block: "start" });
-  // Steps off screen have only about their height until they are drawn, which moves what follows.
+  // Steps off screen have an estimated height until they are rendered, which moves later elements.
   requestAnimationFrame(() => step.scrollIntoView({ block: "start" }));
   if (focus) step.focus({ preventScroll: true });
 }
@@ -101,7 +101,7 @@ function lookedAt() {
 }
 
 let asked = false;
-let atEnd = false; // Who went to the end of a run that goes on stays there.
+let atEnd = false; // At the end of a live run, the view stays at the end.
 document.addEventListener("scroll", () => {
   if (innerHeight + scrollY > document.documentElement.scrollHeight - 160) atEnd = true;
   if (asked || held) return;
@@ -135,7 +135,7 @@ function walk(way) {
     const next = way.startsWith("previous")
       ? failed.filter((number) => number < here).at(-1)
       : failed.find((number) => number > here);
-    if (next === undefined) say("No more failed steps that way.");
+    if (next === undefined) say("No more failed steps in this direction.");
     else visit(`step-${next}`);
     return;
   }
@@ -166,7 +166,7 @@ document.addEventListener("click", (event) => {
     event.preventDefault();
     visit(link.getAttribute("href").slice(1));
   }
-  // Another colour of the tokens is another address, which stays at the step.
+  // Changing the colour of tokens changes the address and keeps the current step.
   const colour = event.target.closest(".colours a");
   if (colour && current) colour.hash = current.id;
   const drawing = event.target.closest(".drawing svg");
@@ -240,7 +240,7 @@ function showShot(place) {
 function followShots(number) {
   const slider = document.getElementById("scrub");
   if (!slider || document.activeElement === slider) return;
-  // What the screen showed at a step is what was seen last, up to it.
+  // The screen at a step is the latest screenshot up to it.
   let place = shots.findLastIndex(([at]) => Number(at) <= number);
   if (place < 0) place = 0;
   slider.value = place;
@@ -254,19 +254,19 @@ document.addEventListener("input", (event) => {
   if (event.target.id === "scrub") showShot(Number(event.target.value));
 });
 
-// An image that was refused says so where it would have been.
+// Replace a refused image by a notice.
 function refuse(picture) {
   if (picture.hidden) return;
   picture.hidden = true;
   const note = document.createElement("span");
   note.className = "image-refused";
-  note.textContent = "This image is not shown: it is damaged, too large, or of a kind that may hold scripts.";
+  note.textContent = "This image is not shown: it is damaged, too large, or of a type that may contain scripts.";
   picture.after(note);
 }
 document.addEventListener("error", (event) => {
   if (event.target instanceof HTMLImageElement) refuse(event.target);
 }, true);
-// Those that were refused before this script ran.
+// Images that were refused before this script ran.
 for (const picture of document.images) if (picture.complete && !picture.naturalWidth) refuse(picture);
 
 // -- a run that goes on --------------------------------------------------------------------------------------------
@@ -298,7 +298,7 @@ async function grow() {
   }
 }
 
-// The timeline is of the whole run: it is drawn anew less often than steps come.
+// The timeline covers the whole run: it is redrawn less often than steps arrive.
 let redrawing = null;
 function redrawSoon() {
   redrawing ??= setTimeout(() => {
@@ -312,7 +312,7 @@ async function growOnce() {
   const head = await (await fetch(`${place}/head`)).text();
   htmx.swap("#run", head, { swapStyle: "outerHTML" });
   const last = Number(root.dataset.last);
-  // While windows wait, the new steps are theirs to show.
+  // While windows are unloaded, new steps belong to the last of them.
   const query = new URLSearchParams({ first: last + 1 });
   if (root.dataset.colour) query.set("tokens", root.dataset.colour);
   const answer = await fetch(`${place}/steps?${query}`);
@@ -340,7 +340,7 @@ async function growOnce() {
 if (root.dataset.events) {
   const events = new EventSource(root.dataset.events);
   events.addEventListener("changed", (event) => {
-    // A rollout that is repeated begins again: what is shown is not what will stand.
+    // A repeated rollout starts again: the steps shown so far are discarded.
     if (Number(event.data.split(".")[0]) < Number(root.dataset.last)) location.reload();
     else grow();
   });
@@ -364,7 +364,7 @@ document.addEventListener("htmx:afterSwap", (event) => {
 document.addEventListener("htmx:afterSettle", () => {
   if (sought) goTo(sought);
 });
-// htmx hears nothing before it has looked over the page, which it does at this event, too.
+// htmx handles events only after processing the page, which happens in this event as well.
 document.addEventListener("DOMContentLoaded", () => setTimeout(() => {
   size();
   const asked = new URLSearchParams(location.search).get("step");

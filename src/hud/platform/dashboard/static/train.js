@@ -1,5 +1,5 @@
-// A run that is under way: when a step or a score was added, its curves are drawn again in place, and its scores, too.
-// What changes with every rollout is only the part of the page that says so.
+// Live run: its curves and scores are redrawn in place when a step or a score was added. With every rollout, only the
+// part of the page with the progress changes.
 
 import { refreshCharts } from "./chart.js";
 

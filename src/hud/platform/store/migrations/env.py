@@ -1,4 +1,4 @@
-"""Alembic's way in: it works on the connection that `Store` hands it."""
+"""Alembic's entry point: runs migrations on the connection passed by `Store`."""
 
 from alembic import context
 

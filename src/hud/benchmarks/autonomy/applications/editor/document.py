@@ -11,7 +11,7 @@ from hud.graders import EvaluationResult
 
 @dataclass(frozen=True)
 class Edit:
-    """What is asked for, the document before and after it, and other files that are open."""
+    """An edit to be made: the request, the document before and after it, and other open files."""
 
     request: str
     before: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hud.benchmarks.autonomy.applications.editor import prose, structured
 from hud.benchmarks.autonomy.applications.editor.document import Edit
 from hud.benchmarks.autonomy.category import Category
-from hud.benchmarks.autonomy.desktop import NEEDS, Keyboard
+from hud.benchmarks.autonomy.desktop import NEEDS, Computer
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -34,22 +34,22 @@ def edit(kind: str, seed: int) -> Edit:
 async def _play(run: Any) -> None:
     """Go to each line that differs, from the last to the first, and type what it is to be."""
     asked = edit(**run.task.args)
-    keyboard = Keyboard(run, await run.open("rfb"))
+    computer = Computer(run, await run.open("rfb"))
     before, wanted = asked.before.splitlines(), asked.wanted.splitlines()
     changes = SequenceMatcher(None, before, wanted, autojunk=False).get_opcodes()
     for what, first, last, start, end in reversed(changes):
         if what == "equal":
             continue
-        await keyboard.press("ctrl", "l")
-        await keyboard.type(str(first + 1))
-        await keyboard.press("Return")
+        await computer.press("ctrl", "l")
+        await computer.type(str(first + 1))
+        await computer.press("Return")
         for _ in range(last - first):
-            await keyboard.press("shift", "Down")
+            await computer.press("shift", "Down")
         if start == end:
-            await keyboard.press("Delete")
+            await computer.press("Delete")
         else:
-            await keyboard.type("".join(f"{line}\n" for line in wanted[start:end]))
-    await keyboard.press("ctrl", "s")
+            await computer.type("".join(f"{line}\n" for line in wanted[start:end]))
+    await computer.press("ctrl", "s")
 
 
 def category() -> Category:

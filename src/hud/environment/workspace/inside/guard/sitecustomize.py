@@ -1,7 +1,7 @@
-"""For the environment's own commands: modules of Python's library, and pytest, come from where they are installed.
+"""For the environment's own commands: import the standard library and pytest from their installed paths only.
 
-`python3 -m unittest` searches the current folder first, which is the agent's: its `unittest.py` would be executed in
-place of the library's, and so would any module of a name that a check imports.
+`python3 -m unittest` searches the current folder first, which the agent wrote: its `unittest.py` would be executed instead
+of the library's, and so would any module with the name of a check's import.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from types import ModuleType
 GUARDED = frozenset({*sys.stdlib_module_names, "pytest", "_pytest", "pluggy", "iniconfig"})
 DECLARED = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 INSTALLED = tuple(folder for folder in sys.path if folder and folder not in DECLARED)
-"""The search path before the current folder, or that of a script, is put on it, and without what a variable adds."""
+"""The search path without the current folder, a script's folder and `PYTHONPATH`."""
 
 
 class Installed:
-    """Finds guarded modules."""
+    """Finder of guarded modules."""
 
     @staticmethod
     def find_spec(

@@ -1,0 +1,1 @@
+"""Derivation: figures that follow from tables."""

@@ -1,0 +1,35 @@
+"""Environment `sheetbench`: a workbook of the run's own, and the tools of a spreadsheet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from hud.benchmarks.sheetbench.grading.exercise import SCRATCH
+from hud.benchmarks.sheetbench.grading.grade import grade
+from hud.benchmarks.sheetbench.kinds import exercise
+from hud.benchmarks.sheetbench.tools import tools
+from hud.benchmarks.sheetbench.workbook.book import Book
+from hud.benchmarks.sheetbench.workbook.part import BookPart
+from hud.environment import Environment
+
+INSTRUCTION = (
+    "The workbook is open; work on it with the tools. Only the workbook that you leave counts, not what you answer. Write the "
+    "cells that are asked for, and no others: anything else that was changed or added costs the whole reward. Dates are "
+    f"dates, numbers are numbers, not texts. A sheet named {SCRATCH}, if you add one, is yours and is not looked at."
+)
+
+env = Environment("sheetbench")
+workbook = env.add(BookPart())
+for function in tools(workbook):
+    env.tool(function)
+
+
+@env.template()
+async def book(kind: str, seed: int) -> AsyncGenerator[Any, Any]:
+    """Do what is asked for in a workbook."""
+    workbook.opened.book = Book(exercise(kind, seed).workbook)
+    yield f"{exercise(kind, seed).request}\n\n{INSTRUCTION}"
+    left = workbook.book.workbook
+    yield await asyncio.to_thread(grade, exercise(kind, seed), left)

@@ -1,0 +1,1 @@
+"""Modelling: figures that follow from assumptions."""

@@ -1,0 +1,1 @@
+"""Data preparation: what is messy is made a table."""

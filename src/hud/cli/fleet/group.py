@@ -1,0 +1,18 @@
+"""`hud fleet`: machines that play the rollouts of a platform."""
+
+from __future__ import annotations
+
+import click
+
+from hud.cli.fleet import join, nodes, passes
+
+
+@click.group("fleet")
+def command() -> None:
+    """Join a platform's fleet with this machine; list, cordon and drain its nodes."""
+
+
+command.add_command(join.command)
+command.add_command(passes.command)
+for _one in (nodes.list_nodes, *nodes.ACTIONS):
+    command.add_command(_one)

@@ -1,0 +1,68 @@
+"""`hud fleet nodes`, `cordon`, `open`, `drain`: the machines of the fleet."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import click
+
+from hud.cli.output import console, print_json, table, tell
+from hud.cli.platform_requests import ask
+
+_DONE = {
+    "cordon": "takes nothing more, and stays; hud fleet open {name} lets it take again.",
+    "open": "takes rollouts again.",
+    "drain": "takes nothing more, and leaves when it holds nothing.",
+}
+
+
+@click.command("nodes")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_nodes(as_json: bool) -> None:
+    """List the fleet's nodes: state, load, labels, capacity."""
+    answer = ask("get", "/v2/fleet-nodes")
+    if as_json:
+        print_json(answer)
+        return
+    if not answer["items"]:
+        click.echo("No machine has joined. Join one: HUD_API_KEY=PASS hud fleet join URL")
+        return
+    shown = table(
+        "id", "name", "state", "running", "per min", "finished", "preempted", "labels", "has"
+    )
+    for node in answer["items"]:
+        shown.add_row(
+            node["id"][:8],
+            node["name"],
+            node["status"] + (" !" if node["alarm"] else ""),
+            f"{node['running']}/{node['room']}",
+            f"{node['per_minute']:g}",
+            str(node["finished"]),
+            str(node["preemptions"]),
+            " ".join(f"{name}={value}" for name, value in node["labels"].items()),
+            node["has"],
+        )
+    console().print(shown)
+    if answer["notice"]:
+        click.echo(answer["notice"])
+    for node in answer["items"]:
+        if node["alarm"]:
+            click.echo(f"{node['name']}: {node['alarm']}")
+
+
+def _action(name: str, help: str) -> click.Command:
+    @click.command(name, help=help)
+    @click.argument("node")
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    def act(node: str, as_json: bool) -> None:
+        found = ask("post", f"/v2/fleet-nodes/{quote(node, safe='')}/{name}")
+        tell(as_json, found, f"{found['name']} {_DONE[name].format(name=found['name'])}")
+
+    return act
+
+
+ACTIONS = (
+    _action("cordon", "Let a node, named by id or name, take nothing more."),
+    _action("open", "Let a node that was cordoned take rollouts again."),
+    _action("drain", "Let a node take nothing more, and leave when it holds nothing."),
+)

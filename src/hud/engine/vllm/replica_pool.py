@@ -1,0 +1,362 @@
+"""Several vLLM servers of one model: their health, the weights that each has, and the routing of turns.
+
+A server samples only while it has the newest weights; one that was unreachable loads them, and is probed, before it samples
+again. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from hud.engine.sample.prefix_index import PrefixIndex, block_hashes
+from hud.engine.sample.request import Request
+from hud.engine.vllm.publication import Publication
+from hud.engine.vllm.replica import Replica, send
+from hud.engine.vllm.server import Server, ServerBusy, ServerRefused
+from hud.errors import HudError, InfrastructureFault, UsageError
+from hud.outbound import Reach, guarded_session
+
+log = logging.getLogger(__name__)
+
+OLDEST = (0, 16)
+"""The first version that reloads weights from another folder and pauses active requests meanwhile."""
+SLACK = 16
+"""Allowed excess of active sequences over the least loaded server's, in addition to a quarter of those."""
+REST_SECONDS = 5.0
+"""Time without new requests for a server that refused one, in seconds."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Time-outs and intervals, in seconds."""
+
+    look: float = 5.0
+    """Interval of health checks of each server."""
+    health: float = 10.0
+    """Time-out of a health check."""
+    server: float = 120.0
+    """Time-out of a sequence without a server."""
+    silence: float = 900.0
+    """Time without tokens after which a server with active sequences counts as lost."""
+    drain: float = 1800.0
+    """Time-out of turns with old weights, before new weights are loaded."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """Addresses and credentials of a model's vLLM servers."""
+
+    urls: tuple[str, ...]
+    key: str | None = None
+    """Their `Authorization: Bearer` token."""
+    patience: Patience = field(default_factory=Patience)
+    reach: Reach = field(default_factory=lambda: Reach(private=True))
+    """Allowed addresses."""
+
+
+class ReplicaPool:
+    """The vLLM servers of a model."""
+
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self.patience = servers.patience
+        self.replicas: list[Replica] = []
+        self.current: Publication | None = None
+        """The newest weights."""
+        self._prefixes = PrefixIndex()
+        self._session: aiohttp.ClientSession | None = None
+        self._changed = asyncio.Event()
+        self._publishing = 0
+        self._looking: set[asyncio.Task[None]] = set()
+
+    async def open(self, publication: Publication) -> None:
+        """Load the weights on every server, and begin health checks.
+
+        Raises `UsageError` for an unusable server (its version, its model), `InfrastructureFault` if none answers.
+        """
+        self._session = guarded_session(self._servers.reach, read_bufsize=1 << 18)
+        self.replicas = [
+            Replica(Server(url, self._session, self._servers.key)) for url in self._servers.urls
+        ]
+        self.current = publication
+        problems = await asyncio.gather(*(self._check(replica) for replica in self.replicas))
+        sound = [one for one, why in zip(self.replicas, problems, strict=True) if why is None]
+        problems += await self._first(sound, publication)
+        for problem in problems:
+            if isinstance(problem, UsageError):
+                raise problem
+        if all(replica.problem is not None for replica in self.replicas):
+            raise InfrastructureFault(self._unavailable())
+        for replica in self.replicas:
+            if replica.problem is not None:
+                log.warning("%s It is asked again every %g s.", replica.problem, self.patience.look)
+        self._looking = {asyncio.create_task(self._look(replica)) for replica in self.replicas}
+
+    async def close(self) -> None:
+        """End the health checks and close all connections."""
+        for task in self._looking:
+            task.cancel()
+        for task in self._looking:
+            with suppress(asyncio.CancelledError):
+                await task
+        if self._session is not None:
+            await self._session.close()
+
+    # -- choosing -----------------------------------------------------------------------------------
+
+    @property
+    def max_context(self) -> int | None:
+        """Context length that all servers support, in tokens."""
+        told = [one.max_context for one in self.replicas if one.max_context is not None]
+        return min(told, default=None)
+
+    async def choose(self, tokens: Sequence[int]) -> Replica:
+        """Return the server to continue `tokens` on; waits until one is available.
+
+        Raises `InfrastructureFault` after a time-out.
+        """
+        late = time.monotonic() + self.patience.server
+        while True:
+            now = time.monotonic()
+            loads = {
+                replica: len(replica.active)
+                for replica in self.replicas
+                if replica.problem is None
+                and replica.has is self.current
+                and replica.resting_until <= now
+            }
+            if loads:
+                return self._warmest(tokens, loads)
+            if self._publishing:
+                late = now + self.patience.server  # Loading has time-outs of its own.
+            elif now > late:
+                raise InfrastructureFault(self._unavailable())
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), min(1.0, self.patience.look))
+
+    def _warmest(self, tokens: Sequence[int], loads: Mapping[Replica, int]) -> Replica:
+        """Return the server with the longest cached prefix of `tokens`, except overloaded ones."""
+        least = min(loads.values())
+        allowed = [one for one, load in loads.items() if load <= least + least // 4 + SLACK]
+        hashes = block_hashes(tokens)
+        # On a tie, the server with fewer sequences.
+        chosen = max(allowed, key=lambda one: (self._prefixes.length(one, hashes), -loads[one]))
+        self._prefixes.remember(chosen, hashes)
+        return chosen
+
+    def drew(self, replica: Replica, tokens: Sequence[int]) -> None:
+        """Record that a server has sampled to the end of `tokens`: its cache holds them."""
+        self._prefixes.remember(replica, block_hashes(tokens))
+
+    async def failed(self, replica: Replica, error: HudError) -> None:
+        """Record that a sequence failed on a server, and check whether the server is lost."""
+        if isinstance(error, ServerBusy):
+            replica.resting_until = time.monotonic() + REST_SECONDS
+        elif isinstance(error, ServerRefused):
+            # The adapter is missing: another process unloaded it, or the server was restarted.
+            self._lose(replica, str(error))
+        elif replica.problem is None:
+            await self._alive(replica)
+
+    # -- weights ------------------------------------------------------------------------------------
+
+    async def publish(self, publication: Publication, *, in_flight: bool) -> None:
+        """Load new weights on every reachable server; on others when they are reachable.
+
+        With `in_flight`, active sequences continue with them; otherwise they are finished with the old ones.
+        """
+        self._publishing += 1
+        try:
+            replicas = [replica for replica in self.replicas if replica.problem is None]
+            if publication.adapter is not None:
+                await self._give(replicas, publication)
+                self.current = publication
+                if in_flight:
+                    for replica in replicas:
+                        replica.break_off()
+            else:
+                self.current = publication  # From here on no turn starts with the old weights.
+                if not in_flight:
+                    await self._drained(replicas)
+                await self._give(replicas, publication)
+            for replica in replicas:
+                await replica.tidy(publication)
+        finally:
+            self._publishing -= 1
+            self._changed.set()
+
+    async def _drained(self, replicas: Iterable[Replica]) -> None:
+        late = time.monotonic() + self.patience.drain
+        while any(replica.active for replica in replicas) and time.monotonic() < late:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), 1.0)
+
+    def began(self, replica: Replica, request: Request) -> None:
+        """Count a sequence as active on a server."""
+        if not replica.active:
+            replica.server.heard = time.monotonic()
+        replica.active.add(request)
+
+    def ended(self, replica: Replica, request: Request) -> None:
+        """Remove a sequence from a server."""
+        replica.active.discard(request)
+        if not replica.active:
+            self._changed.set()
+
+    async def _give(
+        self, replicas: Sequence[Replica], publication: Publication
+    ) -> list[HudError | None]:
+        """Load weights on servers; return each one's error. A failed server does not sample until it is readmitted."""
+        if publication.transfer is None:
+            found = await asyncio.gather(*(self._given(one, publication) for one in replicas))
+        else:
+            found = await self._sent(replicas, publication)
+        for replica in replicas:
+            self._prefixes.forget(replica)  # Its cache holds keys of other weights.
+        return list(found)
+
+    async def _sent(
+        self, replicas: Sequence[Replica], publication: Publication
+    ) -> list[HudError | None]:
+        """Send tensors to the servers that answer: all of them receive the weights, or none."""
+        found = await asyncio.gather(*(self._alive(replica) for replica in replicas))
+        sound = [one for one, why in zip(replicas, found, strict=True) if why is None]
+        try:
+            if sound:
+                await send(sound, publication)
+        except HudError as error:
+            for replica in sound:
+                await self._failed_to_take(replica, error)
+            found = [why or error for why in found]
+        return list(found)
+
+    async def _alive(self, replica: Replica) -> HudError | None:
+        try:
+            await replica.server.health(self.patience.health)
+        except HudError as error:
+            self._lose(replica, str(error))
+            return error
+        return None
+
+    async def _given(self, replica: Replica, publication: Publication) -> HudError | None:
+        """Load weights on one server; return its error."""
+        try:
+            await replica.give(publication)
+        except HudError as error:
+            await self._failed_to_take(replica, error)
+            return error
+        return None
+
+    async def _failed_to_take(self, replica: Replica, error: HudError) -> None:
+        self._lose(replica, str(error))  # Its weights are unknown.
+        with suppress(HudError):
+            await replica.server.resume()
+
+    # -- servers that come and go -------------------------------------------------------------------
+
+    async def _look(self, replica: Replica) -> None:
+        """Check a server's health and weights, until cancelled."""
+        while True:
+            await asyncio.sleep(self.patience.look)
+            if replica.problem is not None:
+                await self._join(replica)
+                continue
+            if replica.has is not self.current and not self._publishing:
+                # It joined during the publication of the newest weights.
+                self._lose(replica, f"{replica.server.url} has older weights.")
+                continue
+            silent = time.monotonic() - replica.server.heard
+            waited_for = replica.active and not replica.changing.locked()
+            if waited_for and silent > self.patience.silence:
+                self._lose(
+                    replica,
+                    f"The vLLM server {replica.server.url} has drawn nothing for {silent:.0f} s.",
+                )
+                continue
+            try:
+                await replica.server.health(self.patience.health)
+                await replica.tidy(self.current)
+            except HudError as error:
+                self._lose(replica, str(error))
+
+    async def _first(
+        self, replicas: Sequence[Replica], publication: Publication
+    ) -> list[HudError | None]:
+        """Load the weights on servers that do not sample yet, and admit them; return each one's error."""
+        problems = await self._give(replicas, publication)
+        for replica, problem in zip(replicas, problems, strict=True):
+            if problem is None:
+                replica.problem = None
+        self._changed.set()
+        return problems
+
+    async def _join(self, replica: Replica) -> None:
+        """Admit a server, if it is usable."""
+        if await self._check(replica) is not None:
+            return
+        publication = self.current
+        assert publication is not None
+        if publication.transfer is None:
+            await self._first([replica], publication)
+            return
+
+        async def send_alone() -> None:
+            if publication is self.current:
+                await self._first([replica], publication)
+
+        await publication.transfer.still(send_alone)
+
+    async def _check(self, replica: Replica) -> HudError | None:
+        """Read a server's version and model; return what makes it unusable."""
+        replica.has = None  # It may have been restarted.
+        try:
+            await self._ask(replica)
+        except HudError as error:
+            replica.problem = str(error)
+            return error
+        return None
+
+    async def _ask(self, replica: Replica) -> None:
+        server = replica.server
+        try:
+            version = await server.version()
+            cards = await server.models()
+        except ServerRefused as error:
+            raise UsageError(
+                f"{server.url} does not answer as a vLLM server does: {error}"
+            ) from error
+        number = re.match(r"(\d+)\.(\d+)", version)
+        if number is not None and (int(number[1]), int(number[2])) < OLDEST:
+            raise UsageError(
+                f"The vLLM server {server.url} is of version {version}; {'.'.join(map(str, OLDEST))} is the oldest that "
+                "does what training needs. Upgrade it: pip install -U vllm"
+            )
+        bases = [card for card in cards if card.parent is None]
+        if not bases:
+            raise UsageError(f"The vLLM server {server.url} serves no model.")
+        replica.model, replica.max_context = bases[0].name, bases[0].max_context
+
+    def _lose(self, replica: Replica, problem: str) -> None:
+        if replica.problem is None:
+            log.error("%s It is asked again every %g s.", problem, self.patience.look)
+        replica.problem = problem
+        replica.has = None
+        self._prefixes.forget(replica)
+        replica.break_off()
+        self._changed.set()
+
+    def _unavailable(self) -> str:
+        told = " ".join(
+            replica.problem or f"{replica.server.url} is busy." for replica in self.replicas
+        )
+        return f"No vLLM server can draw now. {told}"

@@ -1,0 +1,152 @@
+"""Cache of builds that a worker fetched: one folder for each, named by the digest of its archive.
+
+A folder that is there is whole: an archive is fetched, verified, unpacked and installed beside it, and moved into place in
+one step. Several workers may share a cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import hashlib
+import shutil
+import sys
+import tempfile
+import venv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from hud.client import Client
+from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
+from hud.fleet.archives import unpack
+from hud.fleet.capacity import platform_tag
+from hud.fleet.shared_packages import share_ours
+
+DESCRIPTION, SOURCE, PACKAGES = "build.json", "source", "packages"
+"""Members of a packed build."""
+PLACE = "{{the build's folder}}"
+"""Stands in a packed build for the folder that it is unpacked into."""
+MOST_FILES = 500_000
+MOST_BYTES = 64 << 30
+_CHUNK = 1 << 20
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class InstalledBuild:
+    """A build on this machine: the file that makes its environment, and the interpreter that runs it."""
+
+    source: Path
+    python: Path
+
+
+class BuildCache:
+    """The builds below one folder, fetched through `client`."""
+
+    def __init__(self, folder: Path, client: Client, say: Say) -> None:
+        self.folder = folder
+        self.client = client
+        self.say = say
+        self._known: dict[str, InstalledBuild] = {}
+        self._fetching: dict[str, asyncio.Lock] = {}
+
+    async def get(self, name: str, build_id: str) -> InstalledBuild:
+        """Return a build, fetched and installed if it is not here yet; `name` is its environment's.
+
+        Raises `InfrastructureFault` where it cannot be fetched, `EnvironmentFault` where it cannot run here.
+        """
+        async with self._fetching.setdefault(build_id, asyncio.Lock()):
+            if build_id not in self._known:
+                about = await self.client.get(f"/v2/fleet/builds/{build_id}")
+                self._known[build_id] = await self._install(name, about)
+            return self._known[build_id]
+
+    async def _install(self, name: str, about: dict[str, Any]) -> InstalledBuild:
+        digest = str(about["digest"])
+        place = self.folder / digest
+        if not place.exists():
+            try:
+                await self._fetch(name, digest, int(about["size"]), place)
+            except OSError as error:
+                raise InfrastructureFault(f"{self.folder}: {error.strerror or error}.") from error
+        about = orjson.loads((place / DESCRIPTION).read_bytes())
+        own = place / "venv" / "bin" / "python"
+        python = own if own.exists() else Path(sys.executable)
+        return InstalledBuild(place / SOURCE / about["entry"], python)
+
+    async def _fetch(self, name: str, digest: str, size: int, place: Path) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetching-") as scratch:
+            archive = Path(scratch) / "archive"
+            await self._download(name, digest, size, archive)
+            self.say(f"{name}: installing")
+            await asyncio.to_thread(self._unpack, name, archive, Path(scratch) / "build", place)
+        self.say(f"{name}: ready")
+
+    async def _download(self, name: str, digest: str, size: int, archive: Path) -> None:
+        told, received, hasher = 0, 0, hashlib.sha256()
+        self.say(f"{name}: fetching {size / 2**20:.1f} MiB, sha256 {digest[:12]}")
+        with archive.open("wb") as file:
+            async for piece in self.client.download(f"/v2/fleet/packages/{digest}"):
+                received += len(piece)
+                if received > size:
+                    break
+                hasher.update(piece)
+                file.write(piece)
+                share = received * 10 // max(size, 1)
+                if share > told:
+                    told = share
+                    self.say(f"{name}: {10 * share}%")
+        if received != size or hasher.hexdigest() != digest:
+            raise InfrastructureFault(
+                f"The build of {name!r} arrived damaged: {received:,} of {size:,} bytes, not of the digest {digest[:12]}."
+            )
+
+    def _unpack(self, name: str, archive: Path, scratch: Path, place: Path) -> None:
+        try:
+            unpack(archive, scratch, most_files=MOST_FILES, most_bytes=MOST_BYTES)
+            about = orjson.loads((scratch / DESCRIPTION).read_bytes())
+        except (UsageError, FileNotFoundError, orjson.JSONDecodeError) as error:
+            raise EnvironmentFault(f"The build of {name!r} cannot be unpacked: {error}") from error
+        if about["platform"] not in (None, platform_tag()):
+            raise EnvironmentFault(
+                f"The build of {name!r} holds packages for {about['platform']}, and this worker is {platform_tag()}."
+            )
+        with _locked(self.folder / f".{place.name}.lock"):
+            if place.exists():
+                return
+            if about["platform"] is not None:
+                _make_venv(scratch, place)
+            # The last step: a folder of this name is whole.
+            scratch.rename(place)
+
+
+def site_packages(venv: Path) -> Path:
+    """Return the folder of a virtual environment's packages."""
+    return next((venv / "lib").glob("python*")) / "site-packages"
+
+
+def _make_venv(scratch: Path, place: Path) -> None:
+    """Make the virtual environment of a build around the packages that came with it."""
+    venv.create(scratch / "venv", with_pip=False, symlinks=True)
+    packages = site_packages(scratch / "venv")
+    shutil.rmtree(packages)
+    (scratch / PACKAGES).rename(packages)
+    share_ours(scratch / "venv")
+    for path in (*packages.glob("*.pth"), *packages.glob("__editable__*.py")):
+        text = path.read_text(encoding="utf-8")
+        if PLACE in text:
+            path.write_text(text.replace(PLACE, str(place)), encoding="utf-8")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,84 @@
+"""Handover of rollouts to workers: each with its environments, and with a pass for its agent's turns alone."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import orjson
+
+from hud.environment.templates.runtime_config import run_seconds_of
+from hud.errors import NotFoundError
+from hud.platform.access import Identity, Scope
+from hud.platform.access.keys import Keys
+from hud.platform.access.passes import Passes
+from hud.platform.environments.registry import Environments, RunnableEnvironment
+from hud.platform.models.registry import Registry
+from hud.platform.rollouts.rollout_queue import Taken
+from hud.platform.tasksets.playable import environments_of
+
+LONGEST_SECONDS = 24 * 3600.0
+"""Most that a rollout may take, whatever it asks for."""
+PASS_MARGIN_SECONDS = 600.0
+"""Seconds for which a rollout's own pass outlives the rollout's time limit."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Rollouts as a worker gets them."""
+
+    keys: Keys
+    passes: Passes
+    registry: Registry
+
+    def all(self, taken: list[Taken], *, here: bool) -> list[dict[str, Any]]:
+        """Return rollouts, each with a pass of its own; what several need is looked up once.
+
+        `here`: the worker shares the server's disk, and runs builds where they lie.
+        """
+
+        @cache
+        def runnable(team: str, env: str) -> RunnableEnvironment:
+            return Environments(self.registry.store, team).runnable(env)
+
+        @cache
+        def samples(team: str, model: str) -> bool:
+            # A provider's model that is in no registry is the gateway's to find.
+            with contextlib.suppress(NotFoundError):
+                return self.registry.of(team).model(model).kind != "provider"
+            return False
+
+        @cache
+        def identity(team: str, key_id: str | None) -> Identity:
+            run = frozenset[Scope]({"run"})
+            key = self.keys.by_id(key_id) if key_id else None
+            if key is not None:  # Its rollouts use up its limits.
+                return replace(key.identity, scopes=run, inference_only=True)
+            return Identity(team_id=team, scopes=run, key_id=key_id, inference_only=True)
+
+        items = []
+        for one in taken:
+            limit = min(run_seconds_of(one.spec.get("runtime_config")), LONGEST_SECONDS)
+            who = identity(one.team_id, one.key_id)
+            given: dict[str, Any] = {
+                "trace_id": one.trace_id,
+                "attempt": one.attempt,
+                "job_id": one.job_id,
+                "spec": one.spec,
+                "needs": {} if one.needs is None else orjson.loads(one.needs),
+                "pass": self.passes.make(who, limit + PASS_MARGIN_SECONDS),
+                "limit_seconds": limit,
+                "problem": None,
+                "environments": {},
+                "samples": samples(one.team_id, one.spec["agent"]["config"]["model"]),
+            }
+            try:
+                for env in environments_of([one.spec]):
+                    build = runnable(one.team_id, env)
+                    given["environments"][env] = build.shown() if here else build.fetched()
+            except NotFoundError as error:
+                given["problem"] = str(error)
+            items.append(given)
+        return items

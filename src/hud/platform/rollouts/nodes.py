@@ -1,0 +1,222 @@
+"""Nodes of the fleet: workers that joined, with their labels, capacity and load."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from hud.errors import NotFoundError, PlatformError
+from hud.platform.access import Identity
+from hud.platform.access.audit import Action
+from hud.platform.rollouts.matching import Offer
+from hud.platform.store import Store, tables
+from hud.platform.store.queries import Row
+from hud.trace import dashed, new_id
+
+State = Literal["open", "cordoned", "draining"]
+"""`open`: takes rollouts. `cordoned`: takes none, and stays. `draining`: takes none, and leaves when it holds none."""
+STATES: dict[str, tuple[State, Action]] = {
+    "cordon": ("cordoned", "node cordoned"),
+    "open": ("open", "node opened"),
+    "drain": ("draining", "node drained"),
+}
+"""State and entry of the audit log, by action."""
+SILENT_SECONDS = 30.0
+"""Seconds without a sign of life after which a node counts as lost."""
+KEPT = timedelta(days=7)
+"""Time for which a node that is gone is remembered."""
+SQLITE_ROOM = 4096
+"""Rollouts in flight from which on PostgreSQL is advised: see docs/fleet.md."""
+ALARM_FAILURES = 5
+"""Rollouts in a row that infrastructure or the environment broke after which a node raises an alarm."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node, as the routes of workers know it."""
+
+    worker: str
+    """The name under which it holds leases."""
+    team_id: str | None
+    """The team whose rollouts it takes; None: of every team."""
+    state: State
+    labels: dict[str, str]
+    capacity: dict[str, Any]
+
+    def offer(self, free: dict[str, float]) -> Offer:
+        """Return what it has to give now."""
+        whole = Offer.whole(self.labels, self.capacity)
+        left = {name: min(most, free.get(name, most)) for name, most in whole.free.items()}
+        return Offer(self.labels, self.capacity, left)
+
+
+def holder(who: Identity, name: str) -> str:
+    """Return the name under which a worker's leases are held.
+
+    For a worker with a pass: a digest of its own name, which nobody else is given, and of the pass; pages and traces show
+    the digest alone. Raises `PlatformError` 403 for a caller that is no worker.
+    """
+    if not who.worker:
+        raise PlatformError("Workers of the fleet alone take rollouts; a pass lets one join.", 403)
+    if who.key_id is None:
+        return name
+    return "node/" + hashlib.sha256(f"{who.key_id}:{name}".encode()).hexdigest()[:32]
+
+
+class Nodes:
+    """The nodes of one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def join(
+        self,
+        who: Identity,
+        name: str,
+        *,
+        shown: str,
+        labels: dict[str, str],
+        capacity: dict[str, Any],
+        version: str,
+    ) -> str:
+        """Register a worker, or that it came back; returns the node's id."""
+        nodes, now, worker = tables.fleet_nodes, datetime.now(UTC), holder(who, name)
+        told = {"name": shown, "labels": labels, "capacity": capacity, "version": version}
+        with self.store.begin() as connection:
+            connection.execute(sa.delete(nodes).where(nodes.c.seen_at < now - KEPT))
+            query = sa.select(nodes.c.id).where(nodes.c.worker == worker).with_for_update()
+            known = connection.execute(query).scalar()
+            if known is not None:
+                again = sa.update(nodes).where(nodes.c.worker == worker)
+                connection.execute(again.values(**told, seen_at=now, left_at=None))
+                return str(known)
+            row = {
+                **told,
+                "worker": worker,
+                "id": new_id(),
+                "team_id": who.team_id,
+                "key_id": who.key_id,
+                "state": "open",
+                "load": {},
+                "preemptions": 0,
+                "joined_at": now,
+                "seen_at": now,
+            }
+            connection.execute(sa.insert(nodes).values(**row))
+            return str(row["id"])
+
+    def of(self, who: Identity, name: str) -> Node:
+        """Return the node that a request comes from. Raises `NotFoundError` for one that did not join."""
+        nodes = tables.fleet_nodes
+        row = self.store.row(sa.select(nodes).where(nodes.c.worker == holder(who, name)))
+        if row is None:
+            raise NotFoundError(
+                "This worker has not joined the fleet, or is forgotten: join again."
+            )
+        team = None if row.key_id is None else row.team_id
+        return Node(row.worker, team, row.state, row.labels, row.capacity)
+
+    def heard(self, node: Node, load: dict[str, Any]) -> None:
+        """Note a sign of life, and what the worker says of its load."""
+        nodes = tables.fleet_nodes
+        mine = sa.update(nodes).where(nodes.c.worker == node.worker)
+        self.store.write(mine.values(load=load, seen_at=datetime.now(UTC)))
+
+    def leave(self, node: Node) -> None:
+        """Note that a worker ended in order."""
+        nodes = tables.fleet_nodes
+        mine = sa.update(nodes).where(nodes.c.worker == node.worker)
+        self.store.write(mine.values(left_at=datetime.now(UTC)))
+
+    def set_state(self, team: str, reference: str, state: State) -> dict[str, Any]:
+        """Cordon, drain or open a node of a team; returns it. Raises `NotFoundError` unless exactly one matches."""
+        found = [
+            one
+            for one in self.all(team)
+            if reference in (one["id"], one["id"].replace("-", ""), one["name"])
+        ] or [
+            one for one in self.all(team) if len(reference) >= 4 and one["id"].startswith(reference)
+        ]
+        if len(found) != 1:
+            raise NotFoundError(
+                f"There is no node {reference!r}; hud fleet nodes lists them."
+                if not found
+                else f"Several nodes are called {reference!r}; give the id."
+            )
+        nodes = tables.fleet_nodes
+        mine = sa.update(nodes).where(nodes.c.id == found[0]["id"].replace("-", ""))
+        self.store.write(mine.values(state=state))
+        return {**found[0], "state": state}
+
+    def all(self, team: str) -> list[dict[str, Any]]:
+        """Return the nodes of a team, those that live first; of the first team with the server's own."""
+        nodes = tables.fleet_nodes
+        query = sa.select(nodes).where(nodes.c.team_id == team)
+        rows = self.store.rows(query.order_by(nodes.c.joined_at.desc(), nodes.c.id))
+        return sorted(map(_shown, rows), key=lambda one: one["status"] in ("left", "lost"))
+
+    def notice(self, items: list[dict[str, Any]]) -> str | None:
+        """Return a sentence where these nodes have room for more rollouts than SQLite's one writer serves well."""
+        live = [one for one in items if one["status"] not in ("left", "lost")]
+        room = sum(one["room"] for one in live)
+        if self.store.engine.dialect.name != "sqlite" or room < SQLITE_ROOM:
+            return None
+        return (
+            f"The fleet has room for {room:,} rollouts, and the store is SQLite, whose one writer will be the limit: "
+            "serve with hud up --database postgresql://..."
+        )
+
+    def offers(self, team: str) -> list[Offer]:
+        """Return what the nodes that play a team's rollouts have when they are idle; the lost ones of the last hour, too."""
+        nodes = tables.fleet_nodes
+        recent = nodes.c.seen_at > datetime.now(UTC) - timedelta(hours=1)
+        mine = sa.or_(nodes.c.team_id == team, nodes.c.key_id.is_(None))
+        rows = self.store.rows(sa.select(nodes.c.labels, nodes.c.capacity).where(recent, mine))
+        return [Offer.whole(row.labels, row.capacity) for row in rows]
+
+
+def _has(capacity: dict[str, Any]) -> str:
+    """Return a capacity in words: 4 cores, 8 GiB, 1 GPU, linux-x86_64-cp311."""
+    gpus = int(capacity.get("gpus") or 0)
+    parts = [
+        f"{float(capacity.get('cpus') or 0):g} cores",
+        f"{float(capacity.get('memory_mb') or 0) / 1024:.0f} GiB",
+        f"{gpus} GPU" if gpus else "",
+        "images" if capacity.get("images") else "",
+        str(capacity.get("platform") or ""),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def _shown(row: Row) -> dict[str, Any]:
+    silent = (datetime.now(UTC) - row.seen_at).total_seconds()
+    gone = "left" if row.left_at is not None else "lost" if silent > SILENT_SECONDS else None
+    load = row.load or {}
+    failures = int(load.get("failures_in_a_row", 0))
+    return {
+        "id": dashed(row.id),
+        "name": row.name,
+        "own": row.key_id is None,
+        "status": gone or row.state,
+        "state": row.state,
+        "labels": row.labels,
+        "capacity": row.capacity,
+        "has": _has(row.capacity),
+        "room": int(row.capacity.get("rollouts", 0)),
+        "version": row.version,
+        "running": 0 if gone else int(load.get("running", 0)),
+        "finished": int(load.get("finished", 0)),
+        "broken": int(load.get("broken", 0)),
+        "per_minute": 0.0 if gone else float(load.get("per_minute", 0.0)),
+        "preemptions": row.preemptions,
+        "alarm": (
+            f"Its last {failures} rollouts all broke." if failures >= ALARM_FAILURES else None
+        ),
+        "joined_at": row.joined_at.isoformat(),
+        "seen_at": row.seen_at.isoformat(),
+        "left_at": None if row.left_at is None else row.left_at.isoformat(),
+    }

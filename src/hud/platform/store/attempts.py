@@ -1,0 +1,143 @@
+"""Journal lines of attempts at rollouts, as workers bring them: bound to the rollout that the worker holds.
+
+A worker says what happened in its rollout, and in the runs of the subagents which that called. Its lines change no other
+run and no other job, and do not say which job or group the rollout belongs to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from hud.errors import UsageError
+from hud.platform.store import Store, tables
+from hud.platform.store.ingest import NOT_OURS, Batch, problem_of
+from hud.platform.store.queries import in_parts
+from hud.trace import derived_id
+from hud.trace.recording.journal import Event, decode_events, named
+
+_logger = logging.getLogger("hud.platform.store")
+_CALLED = ", called in job "
+"""In the name of a subagent's job, between the tool and the job that called it."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """The rollout that an attempt is at."""
+
+    team_id: str
+    trace_id: str
+    job_id: str | None = None
+    group_id: str | None = None
+    number: int = 0
+    """Index of the run in its group."""
+
+
+def ingest_attempt(
+    store: Store,
+    attempt: Attempt,
+    events: bytes,
+    held: Callable[[sa.Connection], bool],
+    *,
+    again: bool = True,
+) -> bool:
+    """Write journal lines of an attempt in one transaction; with `again` in place of what earlier attempts wrote.
+
+    `held` is called in that transaction; where it returns False, nothing is written, and False is returned.
+    Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
+    Raises `UsageError` for damaged lines, where a run itself cannot be stored, and for lines of what is not the attempt's.
+    """
+    whole = []
+    for event in decode_events(events):
+        if event is None:
+            raise UsageError("The events of this attempt are damaged.")
+        whole.append(event)
+    team = attempt.team_id
+    try:
+        batch = Batch.of(store, team, whole)
+    except NOT_OURS:
+        batch = Batch.of(
+            store, team, [event for event in whole if _is_storable(store, team, event)]
+        )
+    _bind(batch, attempt)
+    others = _other_runs(batch, attempt)
+    with store.begin() as connection:
+        if not held(connection):
+            return False
+        _refuse_known(connection, others)
+        if again:
+            forget_steps(connection, [attempt.trace_id])
+        batch.write(connection)
+    return True
+
+
+def _is_storable(store: Store, team: str, event: Event) -> bool:
+    """Return False, with a warning, for a step that cannot be stored; raises `UsageError` if it is a run."""
+    problem = problem_of(store, team, event)
+    if problem is None:
+        return True
+    if event.kind in (b"R", b"E"):
+        raise UsageError(f"{named(event)} cannot be stored: {problem}.") from problem
+    _logger.warning("Left out, for it cannot be stored: %s (%s).", named(event), problem)
+    return False
+
+
+def forget_steps(connection: sa.Connection, traces: Sequence[str]) -> None:
+    """Delete what was recorded of these runs' steps."""
+    for some in in_parts(traces):
+        for table in (tables.steps, tables.samples, tables.trainer_logprobs):
+            connection.execute(sa.delete(table).where(table.c.trace_id.in_(some)))
+
+
+def _bind(batch: Batch, attempt: Attempt) -> None:
+    """Put the attempt's run where it belongs; refuse jobs that none of its subagents opened."""
+    own = {"job_id": attempt.job_id, "group_id": attempt.group_id, "attempt": attempt.number}
+    for rows in (batch.opened, batch.ended):
+        if attempt.trace_id in rows:
+            rows[attempt.trace_id] |= own
+    mine = {attempt.job_id} - {None}
+    waiting = {one: _tool(row) for one, row in batch.jobs.items()}
+    while derived := {
+        one
+        for one, tool in waiting.items()
+        if any(one == derived_id(parent, tool) for parent in mine if parent is not None)
+    }:
+        mine |= derived
+        waiting = {one: tool for one, tool in waiting.items() if one not in derived}
+    subagents = mine - {attempt.job_id}
+    ended = {str(end["job"]) for end in batch.job_ends}
+    if waiting or ended - subagents:
+        raise UsageError(
+            "These events open or end a job that is none of this rollout's subagents'."
+        )
+    for rows in (batch.opened, batch.ended):
+        for trace_id, row in rows.items():
+            if trace_id != attempt.trace_id and row["job_id"] not in (None, *subagents):
+                raise UsageError(
+                    "These events put a run into a job that is none of this rollout's."
+                )
+
+
+def _tool(job: dict[str, object]) -> str:
+    """Return the tool that a subagent's job is named after."""
+    return str(job["name"]).rpartition(_CALLED)[0]
+
+
+def _other_runs(batch: Batch, attempt: Attempt) -> list[str]:
+    """Return the runs besides the attempt's own. Each must be opened here: steps alone belong to nobody."""
+    opened = {*batch.opened, *batch.ended}
+    written = {str(row["trace_id"]) for row in (*batch.steps, *batch.samples)}
+    if written - opened - {attempt.trace_id}:
+        raise UsageError("These events hold steps of a run that is none of this rollout's.")
+    return sorted(opened - {attempt.trace_id})
+
+
+def _refuse_known(connection: sa.Connection, others: list[str]) -> None:
+    """Refuse lines of runs that are in the store already: subagents' runs are new with each attempt."""
+    for some in in_parts(others):
+        known = sa.select(tables.runs.c.trace_id).where(tables.runs.c.trace_id.in_(some)).limit(1)
+        if connection.execute(known).first() is not None:
+            raise UsageError("These events hold a run that is none of this rollout's.")

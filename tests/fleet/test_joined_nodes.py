@@ -1,0 +1,187 @@
+"""Machines that join the fleet with a pass: they fetch what they play, and come and go."""
+
+import time
+
+import pytest
+from tests.fleet.joined_node import JoinedNode
+from tests.fleet.live_server import LiveServer
+from tests.fleet.test_remote_rollouts import ENV, deploy, job_of, submit, wait
+
+from hud.trace import dashed, new_id
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    root = tmp_path_factory.mktemp("nodes")
+    made = LiveServer(root / "home", "--workers", "0")
+    made.start()
+    source = root / "source"
+    source.mkdir()
+    (source / "env.py").write_text(ENV)
+    with made.client() as api:
+        texts = ["Say hello.", "Say a word."] * 5
+        api.post("/v2/models/create", json={"name": "m", "texts": texts}).raise_for_status()
+        deploy(api, source)
+        # The engine starts before the first machine joins.
+        body = {
+            "model": "m",
+            "max_tokens": 1,
+            "messages": [{"role": "user", "content": "Say a word."}],
+        }
+        api.post("/v1/chat/completions", json=body, timeout=300).raise_for_status()
+    yield made
+    made.stop()
+
+
+@pytest.fixture
+def key(server):
+    with server.client() as api:
+        made = api.post("/v2/fleet-passes", json={"name": f"spot {new_id()[:6]}"})
+        made.raise_for_status()
+        return made.json()["key"]
+
+
+@pytest.fixture
+def join(server, key, tmp_path):
+    nodes = []
+
+    def joined(*arguments, home="node"):
+        node = JoinedNode(server.url, key, tmp_path / home, *arguments)
+        nodes.append(node)
+        return node
+
+    yield joined
+    for node in nodes:
+        if node.process.poll() is None:
+            node.kill()
+
+
+def record(api, trace):
+    return api.get(f"/v2/rollouts/{dashed(trace)}").json()
+
+
+def state(api, trace):
+    return api.get(f"/v2/trace/{dashed(trace)}").json()
+
+
+def test_a_machine_with_an_empty_folder_joins_fetches_and_plays(server, join, tmp_path):
+    with server.client() as api:
+        job = new_id()
+        trace = submit(api, job, word="pear")
+        node = join("--rollouts", "4", "--label", "market=spot", "--name", "one")
+        wait(lambda: state(api, trace)["status"] == "completed")
+        whole = api.get(f"/v2/trace/{trace}/full").json()
+        assert whole["run"]["reward"] == 1.0
+        turn = next(step for step in whole["trace"]["steps"] if step["source"] == "agent")
+        assert len(turn["sample"]["output_token_ids"]) > 0
+        assert "echo: fetching" in node.said()
+        assert "echo: ready" in node.said()
+        (shown,) = [n for n in api.get("/v2/fleet-nodes").json()["items"] if n["name"] == "one"]
+        assert (shown["status"], shown["labels"]) == ("open", {"market": "spot"})
+        assert shown["capacity"]["cpus"] >= 1
+        assert shown["capacity"]["rollouts"] == 4
+        (attempt,) = record(api, trace)["attempts"]
+        assert (attempt["attempt"], attempt["node"], attempt["outcome"]) == (1, "one", "ended")
+        assert node.stop() == 0
+        (shown,) = [n for n in api.get("/v2/fleet-nodes").json()["items"] if n["name"] == "one"]
+        assert shown["status"] == "left"
+        # The build is kept: a second worker on this cache fetches nothing.
+        other = join("--cache", str(tmp_path / "node" / "fleet"), home="other")
+        again = submit(api, job, word="plum")
+        wait(lambda: state(api, again)["status"] == "completed")
+        assert "fetching" not in other.said()
+
+
+def played_steps(api, trace):
+    return api.get(f"/v2/trace/{trace}/full").json()["trace"]["steps"]
+
+
+@pytest.mark.slow
+def test_a_notice_lets_what_is_nearly_over_end_and_hands_back_the_rest(server, join):
+    with server.client() as api:
+        job = new_id()
+        node = join("--rollouts", "4", "--notice", "6", "--name", "leaving")
+        short = submit(api, job, seconds=5.0)
+        long = submit(api, job, seconds=40.0)
+        wait(lambda: "echo: ready" in node.said())
+        running = lambda: [record(api, one)["status"] for one in (short, long)]  # noqa: E731
+        wait(lambda: running() == ["running", "running"])
+        waiting = submit(api, job, seconds=0.0)
+        wait(lambda: state(api, waiting)["status"] == "completed")
+        began = time.monotonic()
+        assert node.stop() == 0
+        assert time.monotonic() - began < 20
+        # Handed back in order: it waits at once, and not until a lease runs out.
+        found = record(api, long)
+        assert (found["status"], found["faults"], found["preemptions"]) == ("queued", 0, 1)
+        assert [one["outcome"] for one in found["attempts"]] == ["handed back"]
+        assert record(api, short)["attempts"][-1]["outcome"] == "ended"
+        assert state(api, short)["reward"] == 1.0
+        api.post("/v2/rollouts/cancel_job", json={"job_id": dashed(job)}).raise_for_status()
+
+
+@pytest.mark.slow
+def test_steps_are_seen_while_they_happen_and_a_lost_machine_leaves_none(server, join):
+    with server.client() as api:
+        job = new_id()
+        node = join("--rollouts", "2", "--name", "lost")
+        trace = submit(api, job, seconds=0.0, after=60.0)
+        wait(lambda: any(step["source"] == "agent" for step in played_steps(api, trace)))
+        assert state(api, trace)["status"] == "running"
+        node.kill()
+        join("--rollouts", "2", "--name", "next", home="next")
+        wait(
+            lambda: (
+                [one["outcome"] for one in record(api, trace)["attempts"]] == ["lost", "running"]
+            )
+        )
+        (first, second) = record(api, trace)["attempts"]
+        assert (first["node"], second["node"]) == ("lost", "next")
+        (shown,) = [n for n in api.get("/v2/fleet-nodes").json()["items"] if n["name"] == "lost"]
+        assert (shown["status"], shown["preemptions"]) == ("lost", 1)
+        wait(lambda: any(step["source"] == "agent" for step in played_steps(api, trace)))
+        numbers = [step["step_id"] for step in played_steps(api, trace)]
+        assert numbers == sorted(set(numbers))
+        api.post("/v2/rollouts/cancel_job", json={"job_id": dashed(job)}).raise_for_status()
+
+
+@pytest.mark.slow
+def test_machines_that_are_killed_again_and_again_lose_no_rollout_and_count_none_twice(
+    server, join
+):
+    with server.client() as api:
+        job = new_id()
+        traces = [submit(api, job, seconds=0.5) for _ in range(60)]
+        for number in range(3):
+            node = join("--rollouts", "8", "--name", f"spot-{number}", home=f"spot-{number}")
+            target = job_of(api, job)["graded"] + 8
+            wait(lambda: job_of(api, job)["graded"] >= target)  # noqa: B023
+            node.kill()
+        join("--rollouts", "8", "--name", "steady", home="steady")
+        wait(lambda: job_of(api, job)["status"] == "completed", 180)
+        found = job_of(api, job)
+        assert (found["runs"], found["graded"], found["reward"]) == (60, 60, 1.0)
+        for trace in traces:
+            steps = played_steps(api, trace)
+            assert [step["step_id"] for step in steps] == list(range(1, len(steps) + 1))
+            assert sum(step["source"] == "agent" for step in steps) == 1
+            assert record(api, trace)["faults"] == 0
+
+
+@pytest.mark.slow
+def test_a_revoked_pass_ends_its_workers_and_a_drained_node_leaves(server, join):
+    with server.client() as api:
+        node = join("--name", "drained")
+        named = lambda name: [  # noqa: E731
+            one for one in api.get("/v2/fleet-nodes").json()["items"] if one["name"] == name
+        ]
+        wait(lambda: named("drained"))
+        api.post(f"/v2/fleet-nodes/{named('drained')[0]['id']}/drain").raise_for_status()
+        assert node.process.wait(30) == 0
+        assert named("drained")[0]["status"] == "left"
+        refused = join("--name", "refused", home="refused")
+        wait(lambda: named("refused"))
+        passes = api.get("/v2/fleet-passes").json()["items"]
+        api.delete(f"/v2/fleet-passes/{passes[0]['id']}").raise_for_status()
+        assert refused.process.wait(30) == 2
+        assert "refuses this worker" in refused.said()

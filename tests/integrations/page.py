@@ -1,0 +1,19 @@
+"""Runs a page of docs/integrations in the environment of its package."""
+
+import sys
+from pathlib import Path
+
+from tests.docs.blocks import INTEGRATIONS, blocks_of, name_of
+from tests.docs.stage import Scene, Stage
+
+
+async def run_page(name, tmp_path):
+    """Run every block of a page, in order, as it is written."""
+    page = INTEGRATIONS / f"{name}.md"
+    variables = {"HUD_HOME": str(tmp_path / "home"), "TRL_EXPERIMENTAL_SILENCE": "1"}
+    stage = Stage(tmp_path, Scene(), Path(sys.prefix) / "bin" / "hud", variables)
+    try:
+        for block in blocks_of(page.read_text(), name_of(page)):
+            await stage.run(block)
+    finally:
+        stage.closing.close()

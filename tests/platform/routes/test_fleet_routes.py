@@ -1,0 +1,303 @@
+"""Routes of the fleet, asked by workers that are what they say, and by workers that are not."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from tests.fleet.test_rollout_queue import played, step
+
+from hud.platform.access import bodies
+from hud.platform.application import PlatformConfig, create_app
+from hud.platform.store import tables
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.trace import new_id
+
+AGENT = {"type": "openai_compatible", "config": {"model": "m"}}
+WORKER = "a worker's secret name"
+
+
+def bearer(secret):
+    return {"authorization": f"Bearer {secret}"}
+
+
+def deployed(platform, folder, name="echo", team=LOCAL_TEAM):
+    """An environment as a build leaves it; returns the build's id."""
+    environment, build, now = new_id(), new_id(), datetime.now(UTC)
+    (folder / "source").mkdir(parents=True)
+    (folder / "source" / "env.py").write_text(
+        "from hud import Environment\nenv = Environment('echo')\n"
+    )
+    with platform.store.begin() as connection:
+        row = {"id": environment, "team_id": team, "name": name, "created_at": now}
+        connection.execute(sa.insert(tables.environments).values(**row))
+        row = {
+            "id": build,
+            "team_id": team,
+            "environment_id": environment,
+            "status": "SUCCEEDED",
+            "version": 1,
+            "folder": str(folder),
+            "manifest": {"name": name, "entry": "env.py", "tasks": []},
+            "created_at": now,
+        }
+        connection.execute(sa.insert(tables.builds).values(**row))
+    return build
+
+
+class Fleet:
+    """A platform, its admin, and workers with passes."""
+
+    def __init__(self, api, platform):
+        self.api, self.platform = api, platform
+        self.admin = bearer(platform.keys.mint("admin", LOCAL_TEAM, scopes=("admin",))[1])
+
+    async def new_pass(self, name="spot", admin=None):
+        made = await self.api.post(
+            "/v2/fleet-passes", json={"name": name}, headers=admin or self.admin
+        )
+        assert made.status_code == 200, made.text
+        return bearer(made.json()["key"])
+
+    async def join(self, key, worker=WORKER, **more):
+        body = {"worker": worker, "name": "node", "rollouts": 8, **more}
+        return await self.api.post("/v2/fleet/join", json=body, headers=key)
+
+    async def take(self, key, worker=WORKER, most=8, **more):
+        body = {"worker": worker, "most": most, **more}
+        answer = await self.api.post("/v2/fleet/take", json=body, headers=key)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["items"]
+
+    async def submit(self, admin=None, **more):
+        trace = new_id()
+        body = {"trace_id": trace, "env": "echo", "task": "say", "agent": AGENT, **more}
+        answer = await self.api.post("/v2/rollouts/submit", json=body, headers=admin or self.admin)
+        assert answer.status_code == 200, answer.text
+        return trace
+
+    async def bring(self, key, trace, events, route="finish", worker=WORKER, attempt=1):
+        params = {"worker": worker, "attempt": attempt, "first": True}
+        return await self.api.post(
+            f"/v2/fleet/{route}/{trace}", params=params, content=events, headers=key
+        )
+
+    async def reward(self, trace):
+        return (await self.api.get(f"/v2/trace/{trace}", headers=self.admin)).json()["reward"]
+
+    async def nodes(self):
+        answer = await self.api.get("/v2/fleet-nodes", headers=self.admin)
+        return answer.json()["items"]
+
+
+@pytest.fixture
+async def fleet(tmp_path, monkeypatch):
+    monkeypatch.setattr("hud.platform.routes.fleet.WAIT_SECONDS", 0.0)
+    app = create_app(PlatformConfig(tmp_path / "home", keys=True))
+    platform = app.state.parts
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://platform") as api:
+        yield Fleet(api, platform)
+    platform.close()
+
+
+@pytest.fixture
+def build(fleet, tmp_path):
+    return deployed(fleet.platform, tmp_path / "build")
+
+
+async def test_a_pass_is_made_listed_and_revoked_and_no_key_is_one(fleet):
+    key = await fleet.new_pass("spot")
+    assert (await fleet.join(key)).status_code == 200
+    listed = (await fleet.api.get("/v2/fleet-passes", headers=fleet.admin)).json()["items"]
+    assert [one["name"] for one in listed] == ["spot"]
+    assert (await fleet.join(fleet.admin)).status_code == 403
+    refused = await fleet.api.delete("/v2/fleet-passes/admin", headers=fleet.admin)
+    assert refused.status_code == 404
+    revoked = await fleet.api.delete("/v2/fleet-passes/spot", headers=fleet.admin)
+    assert revoked.status_code == 200
+    assert (await fleet.join(key)).status_code == 401
+    log = sa.select(tables.audit.c.action).order_by(tables.audit.c.created_at)
+    assert fleet.platform.store.values(log) == ["pass made", "pass revoked"]
+
+
+@pytest.mark.parametrize("secret", ["hud_nonsense", "hudpass_e30.0"])
+async def test_a_wrong_pass_joins_nothing(fleet, secret):
+    assert (await fleet.join(bearer(secret))).status_code == 401
+
+
+async def test_a_worker_joins_before_it_takes(fleet, build):
+    key = await fleet.new_pass()
+    asked = {"worker": WORKER, "most": 1}
+    answer = await fleet.api.post("/v2/fleet/take", json=asked, headers=key)
+    assert (answer.status_code, "join again" in answer.json()["detail"]) == (404, True)
+
+
+async def test_the_lease_of_another_worker_cannot_be_used(fleet, build):
+    key, other = await fleet.new_pass("one"), await fleet.new_pass("two")
+    await fleet.join(key)
+    await fleet.join(other, worker="another secret name")
+    trace = await fleet.submit()
+    (given,) = await fleet.take(key)
+    assert given["trace_id"] == trace
+    shown = fleet.platform.store.value(sa.select(tables.rollouts.c.worker))
+    # Another name, another pass with the right name, and the name that the store and pages know.
+    for forger, name in (
+        (key, "another secret name"),
+        (other, WORKER),
+        (other, shown),
+        (key, shown),
+    ):
+        for route, events in (
+            ("finish", played(trace, reward=0.9)),
+            ("steps", step(trace, 1, "x")),
+        ):
+            answer = await fleet.bring(forger, trace, events, route, worker=name)
+            assert (answer.status_code, "never held" in answer.text) == (403, True)
+        held = {"worker": name, "traces": [trace]}
+        if name == "another secret name":
+            continue
+        renewed = await fleet.api.post("/v2/fleet/renew", json=held, headers=forger)
+        assert renewed.status_code == 404
+        await fleet.api.post("/v2/fleet/release", json=held, headers=forger)
+    assert await fleet.reward(trace) is None
+    answer = await fleet.bring(key, trace, played(trace, reward=0.5))
+    assert answer.json() == {"taken": True}
+    assert await fleet.reward(trace) == 0.5
+
+
+async def test_a_worker_says_nothing_of_rollouts_that_it_does_not_hold(fleet, build):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    mine, victim = await fleet.submit(), await fleet.submit()
+    (given,) = await fleet.take(key, most=1)
+    assert given["trace_id"] == mine
+    answer = await fleet.bring(key, mine, played(mine) + played(victim, reward=0.9))
+    assert (answer.status_code, "none of this rollout's" in answer.text) == (400, True)
+    assert await fleet.reward(victim) is None
+    report = {"status": "completed", "reward": 1.0, "evaluation_result": {"score": 1.0}}
+    for secret in (given["pass"], key["authorization"][7:]):
+        answer = await fleet.api.post(
+            f"/v2/trace/{victim}/exit", json=report, headers=bearer(secret)
+        )
+        assert answer.status_code == 403
+    assert await fleet.reward(victim) is None
+
+
+async def test_an_oversized_result_is_refused_before_it_is_read(fleet, build, monkeypatch):
+    monkeypatch.setattr(bodies, "FLEET", 1000)
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    trace = await fleet.submit()
+    await fleet.take(key)
+    answer = await fleet.bring(key, trace, played(trace, *["word" * 20] * 50))
+    assert answer.status_code == 413
+    assert await fleet.reward(trace) is None
+
+
+async def test_a_team_s_pass_reaches_nothing_of_another_team(fleet, build, tmp_path):
+    made = await fleet.api.post(
+        "/v2/keys",
+        json={"name": "o", "team": "others", "scopes": ["admin"]},
+        headers=fleet.admin,
+    )
+    theirs = await fleet.new_pass("theirs", bearer(made.json()["key"]))
+    ours = await fleet.new_pass("ours")
+    await fleet.join(theirs)
+    await fleet.join(ours)
+    trace = await fleet.submit()
+    assert await fleet.take(theirs) == []
+    about = await fleet.api.get(f"/v2/fleet/builds/{build}", headers=ours)
+    digest = about.json()["digest"]
+    for path in (f"builds/{build}", f"packages/{digest}"):
+        assert (await fleet.api.get(f"/v2/fleet/{path}", headers=theirs)).status_code == 404
+        assert (await fleet.api.get(f"/v2/fleet/{path}", headers=ours)).status_code == 200
+    assert [one["trace_id"] for one in await fleet.take(ours)] == [trace]
+    answer = await fleet.bring(theirs, trace, played(trace))
+    assert answer.status_code == 403
+    assert [one["name"] for one in await fleet.nodes()] == ["node"]
+
+
+async def test_the_paths_of_the_server_are_not_told_to_other_machines(fleet, build):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    await fleet.submit()
+    (given,) = await fleet.take(key)
+    environment = given["environments"]["echo"]
+    assert (environment["source"], environment["python"]) == (None, None)
+
+
+async def test_rollouts_go_to_nodes_that_meet_what_they_require(fleet, build):
+    key = await fleet.new_pass()
+    small = {"cpus": 2.0, "memory_mb": 4096, "gpus": 0}
+    large = {"cpus": 16.0, "memory_mb": 65536, "gpus": 2, "gpu_types": ["NVIDIA H100 80GB HBM3"]}
+    await fleet.join(key, labels={"market": "spot"}, capacity=small)
+    await fleet.join(key, "a large one's secret", labels={"market": "on-demand"}, capacity=large)
+    steady = await fleet.submit(runtime_config={"labels": {"market": "on-demand"}})
+    gpu = [
+        await fleet.submit(runtime_config={"resources": {"gpu": {"type": "H100", "count": 1}}})
+        for _ in range(3)
+    ]
+    cores = await fleet.submit(runtime_config={"resources": {"cpu": 2, "memory_mb": 1024}})
+    plain = await fleet.submit()
+    assert {one["trace_id"] for one in await fleet.take(key)} == {cores, plain}
+    took = await fleet.take(key, "a large one's secret")
+    assert {one["trace_id"] for one in took} == {steady, *gpu[:2]}
+    assert await fleet.take(key, "a large one's secret", free={"gpus": 0}) == []
+    again = await fleet.take(key, "a large one's secret", free={"gpus": 1})
+    assert [one["trace_id"] for one in again] == [gpu[2]]
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"resources": {"gpu": {"type": "B200"}}}, "lacks gpus=1"),
+        ({"resources": {"cpu": 64}}, "lacks cpus=64"),
+        ({"labels": {"zone": "b"}}, "lacks label zone=b"),
+        ({"resources": {"storage_mb": 5}}, "storage_mb"),
+    ],
+)
+async def test_what_no_node_has_is_refused_when_it_is_submitted(fleet, build, config, told):
+    await fleet.join(await fleet.new_pass(), labels={"zone": "a"}, capacity={"cpus": 4.0})
+    body = {"env": "echo", "task": "say", "agent": AGENT, "trace_id": new_id()}
+    answer = await fleet.api.post(
+        "/v2/rollouts/submit", json={**body, "runtime_config": config}, headers=fleet.admin
+    )
+    assert (answer.status_code, told in answer.json()["detail"]) == (400, True), answer.text
+
+
+async def test_a_cordoned_node_takes_nothing_and_a_draining_one_is_told(fleet, build):
+    key = await fleet.new_pass()
+    node = (await fleet.join(key)).json()["node"]
+    trace = await fleet.submit()
+
+    async def act(action):
+        answer = await fleet.api.post(f"/v2/fleet-nodes/{node}/{action}", headers=fleet.admin)
+        assert answer.status_code == 200, answer.text
+
+    await act("cordon")
+    assert await fleet.take(key) == []
+    assert [one["status"] for one in await fleet.nodes()] == ["cordoned"]
+    await act("open")
+    assert [one["trace_id"] for one in await fleet.take(key)] == [trace]
+    await act("drain")
+    held = {"worker": WORKER, "traces": [trace], "load": {"failures_in_a_row": 7, "running": 1}}
+    renewed = await fleet.api.post("/v2/fleet/renew", json=held, headers=key)
+    assert renewed.json() == {"cancel": [], "lost": [], "state": "draining"}
+    (shown,) = await fleet.nodes()
+    assert (shown["alarm"], shown["running"]) == ("Its last 7 rollouts all broke.", 1)
+    answer = await fleet.api.post(f"/v2/fleet-nodes/{node}/cordon", headers=key)
+    assert answer.status_code == 403
+
+
+@pytest.mark.parametrize("labels", [{"a b": "c"}, {"a": ""}, {"a": "<script>"}])
+async def test_labels_that_are_none_are_refused(fleet, labels):
+    assert (await fleet.join(await fleet.new_pass(), labels=labels)).status_code == 400
+
+
+async def test_a_pass_signs_nobody_in(fleet):
+    key = (await fleet.new_pass())["authorization"][7:]
+    answer = await fleet.api.post("/signin", data={"key": key, "next": "/jobs"})
+    assert answer.status_code == 403
