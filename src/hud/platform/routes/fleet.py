@@ -19,7 +19,7 @@ from starlette.background import BackgroundTask
 from hud.errors import UsageError
 from hud.platform.dependencies import StoppingPart, StorePart, Who, of_team, part
 from hud.platform.environments.packed_builds import PackedBuilds
-from hud.platform.leases.queue_lease import Lease
+from hud.platform.leases.leased_queue import Lease
 from hud.platform.rollouts.handover import Handover
 from hud.platform.rollouts.nodes import Node, Nodes, holder
 from hud.platform.rollouts.rollout_queue import Rollouts
