@@ -59,7 +59,7 @@ class Joining(BaseModel):
     """A worker that joins."""
 
     worker: str = Field(min_length=16, max_length=200)
-    """Its own name, a secret: whoever knows it, and the pass, holds its leases."""
+    """Secret name of the worker: together with the pass, it identifies the holder of its leases."""
     name: str = Field(min_length=1, max_length=200)
     """Name that people see."""
     rollouts: int = Field(ge=1, le=65_536)
