@@ -23,7 +23,7 @@ from hud.benchmarks.autonomy import applications
 from hud.benchmarks.autonomy.benchmarks import CATEGORIES, SEEDS
 from hud.benchmarks.autonomy.category import Category
 from hud.benchmarks.autonomy.web.application import credentials
-from hud.benchmarks.autonomy.web.hands import Hands
+from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 from hud.eval import NullRecorder, Taskset
 from hud.trace import ToolCall
 
@@ -81,7 +81,7 @@ async def taken(category: Category) -> Image.Image:
 
 async def _in_browser(category: Category, run: Any) -> Image.Image:
     application = applications.WEB[category.name]
-    hands = Hands(await run.open("cdp"))
+    hands = BrowserActions(await run.open("cdp"))
     if application.user is not None:
         login, password = credentials(application, application.database(SEED))
         await hands.fill("Login", login)

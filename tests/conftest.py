@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -47,6 +48,15 @@ def pytest_collection_modifyitems(items):
         for item in items:
             if item.get_closest_marker("sqlite"):
                 item.add_marker(skip)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closing_office():
+    """End the LibreOffice that tests of a file started: other files look for processes that were left behind."""
+    yield
+    office = sys.modules.get("hud.benchmarks.sheetbench.calculation.office")
+    if office is not None and office.office.cache_info().currsize:
+        office.office().close()
 
 
 @pytest.fixture(scope="session", autouse=DATABASE is None)

@@ -21,7 +21,7 @@ from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.eval.grade import Grade
 from hud.eval.run import Run
-from hud.platform.leases.queue_lease import Lease
+from hud.platform.leases.leased_queue import Lease
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM

@@ -5,6 +5,7 @@ from tests.dashboard.conftest import sign_in
 from tests.dashboard.recorded import line, record, run_lines
 
 from hud.platform.access.teams import Teams
+from hud.platform.leases.leased_queue import Lease
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store.ingest import ingest
 from hud.trace import dashed, new_id
@@ -169,7 +170,8 @@ async def test_what_was_measured_is_not_played_again_by_resuming(keyed):
     first, *_ = rollouts.take("worker", 3)
     known = {"job_id": job, "group_id": new_id(), "slug": "s", "attempt": 0, "started_at": 1}
     events = b"".join(run_lines(first.trace_id, known, 1.0))
-    assert rollouts.finish("worker", first.trace_id, first.attempt, events, again=False)
+    lease = Lease(first.trace_id, "worker", first.attempt)
+    assert rollouts.finish(lease, events, again=False)
     rollouts.cancel(team, job_id=job)
     rollouts.release("worker", traces[1:])
     async with sign_in(keyed, "run") as web:

@@ -168,6 +168,12 @@ async def test_a_bounded_search_says_how_many_runs_it_did_not_see(platform):
     assert index_missing(platform.store, LOCAL_TEAM, seconds=-1) == 0
 
 
+NEWER_COLUMNS = [
+    ("builds", "digest"),
+    *(("rollouts", name) for name in ("needs", "faults", "preemptions")),
+]
+
+
 def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
     """As it was before: without the index, and with a run."""
     if Store.open(tmp_path / "probe").engine.dialect.name != "sqlite":
@@ -182,6 +188,11 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
         connection.exec_driver_sql("DROP TABLE run_texts")
         connection.exec_driver_sql("DROP TABLE runs_to_index")
         connection.exec_driver_sql("ALTER TABLE builds DROP COLUMN attempt")
+        connection.exec_driver_sql("DROP INDEX rollouts_needs")
+        for table, column in NEWER_COLUMNS:
+            connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+        for table in ("lost_attempts", "fleet_nodes"):
+            connection.exec_driver_sql(f"DROP TABLE {table}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
     old.close()
 

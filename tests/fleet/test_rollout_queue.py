@@ -10,7 +10,7 @@ from hud.environment import Task
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
-from hud.platform.leases.queue_lease import Lease
+from hud.platform.leases.leased_queue import Lease
 from hud.platform.rollouts import rollout_queue
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records

@@ -10,7 +10,7 @@ from hud.client import connect, disconnect
 from hud.eval import ForkRuntime, LocalRuntime, SubprocessRuntime, Taskset, rollout
 from hud.eval.run import Run
 from hud.eval.runtimes.hosted import _submission
-from hud.fleet.rollout_worker import _run_of
+from hud.fleet.worker import _run_of
 from hud.graders import Fade, training_progress
 from hud.platform.routes.rollouts import Submission
 from hud.train.config import TrainConfig

@@ -163,3 +163,17 @@ def test_a_calculation_without_an_end_is_ended_and_the_next_one_works(run):
             calculator.recalculate(b"PK no workbook")
     finally:
         calculator.close()
+
+
+@with_office
+@pytest.mark.slow
+def test_an_idle_office_ends_and_the_next_calculation_starts_another(run):
+    calculator = Office(idle_seconds=0.5)
+    try:
+        for _ in range(2):
+            assert calculator.recalculate(saved(run.book.workbook))[0]["Data"][0][0] == "Item"
+            process = calculator._process
+            assert process is not None
+            process.wait(30)
+    finally:
+        calculator.close()

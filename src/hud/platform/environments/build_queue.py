@@ -21,7 +21,7 @@ from hud.platform.environments.registry import (
     find_build,
     newest_build,
 )
-from hud.platform.leases.queue_lease import Lease, LeasedQueue, Which
+from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
 from hud.platform.store import Store, tables
 from hud.platform.store.tables import seconds_between
 from hud.trace import dashed, new_id, plain

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, PlatformError
-from hud.platform.leases.queue_lease import Lease, LeasedQueue, Which
+from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
 from hud.platform.rollouts.nodes import Node
 from hud.platform.store import tables
 from hud.platform.store.attempts import Attempt, forget_steps, ingest_attempt

@@ -19,7 +19,7 @@ from starlette.background import BackgroundTask
 from hud.errors import UsageError
 from hud.platform.dependencies import StoppingPart, StorePart, Who, of_team, part
 from hud.platform.environments.packed_builds import PackedBuilds
-from hud.platform.leases.queue_lease import Lease
+from hud.platform.leases.leased_queue import Lease
 from hud.platform.rollouts.handover import Handover
 from hud.platform.rollouts.nodes import Node, Nodes, holder
 from hud.platform.rollouts.rollout_queue import Rollouts
@@ -59,7 +59,7 @@ class Joining(BaseModel):
     """A worker that joins."""
 
     worker: str = Field(min_length=16, max_length=200)
-    """Its own name, a secret: whoever knows it, and the pass, holds its leases."""
+    """Secret name of the worker: together with the pass, it identifies the holder of its leases."""
     name: str = Field(min_length=1, max_length=200)
     """Name that people see."""
     rollouts: int = Field(ge=1, le=65_536)

@@ -127,7 +127,7 @@ def _tool(job: dict[str, object]) -> str:
 
 
 def _other_runs(batch: Batch, attempt: Attempt) -> list[str]:
-    """Return the runs besides the attempt's own. Each must be opened here: steps alone belong to nobody."""
+    """Return the runs besides the attempt's own. Each must be opened here: steps alone have no owner."""
     opened = {*batch.opened, *batch.ended}
     written = {str(row["trace_id"]) for row in (*batch.steps, *batch.samples)}
     if written - opened - {attempt.trace_id}:

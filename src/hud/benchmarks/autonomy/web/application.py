@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hud.benchmarks.autonomy.category import Category, Script
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
     from hud.benchmarks.autonomy.web.pages import Pages
     from hud.environment import Task
 
@@ -40,7 +40,7 @@ class Kind:
     name: str
     goal: Callable[[sqlite3.Connection, Random], Goal]
     """Draw a goal from a seeded database, which it leaves as it is."""
-    solve: Callable[[Hands, Any], Awaitable[None]] | None = None
+    solve: Callable[[BrowserActions, Any], Awaitable[None]] | None = None
     """Reach a goal from its plan, in the browser, signed in where the application has users."""
 
 
@@ -98,9 +98,9 @@ def web_category(application: WebApplication) -> Category:
 
 def _script(application: WebApplication, kind: Kind) -> Script:
     async def script(run: Any) -> None:
-        from hud.benchmarks.autonomy.web.hands import Hands
+        from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
-        hands = Hands(await run.open("cdp"))
+        hands = BrowserActions(await run.open("cdp"))
         seed = run.task.args["seed"]
         if application.user is not None:
             login, password = credentials(application, application.database(seed))

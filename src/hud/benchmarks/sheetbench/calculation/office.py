@@ -1,6 +1,7 @@
 """`Office`: a warm LibreOffice without a screen that recalculates workbooks, in a sandbox without a network.
 
-One process serves all runs of this process, one workbook after the other; it starts with the first one.
+One process serves all runs of this process, one workbook after the other. It starts with the first one, and ends when it was
+idle for a while.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from hud.errors import EnvironmentFault, UsageError
 
 START_SECONDS = 180.0
 CALCULATION_SECONDS = 60.0
+IDLE_SECONDS = 60.0
+"""Time without a recalculation after which LibreOffice ends; the next one starts it again."""
 PYTHON = "/usr/bin/python3"
 """The system's Python, for which the Debian package `python3-uno` installs LibreOffice's bindings."""
 _READ_ONLY = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/libreoffice", "/etc/fonts")
@@ -45,8 +48,12 @@ class Office:
     `seconds` is the limit of one recalculation, with all of its changes.
     """
 
-    def __init__(self, seconds: float = CALCULATION_SECONDS) -> None:
+    def __init__(
+        self, seconds: float = CALCULATION_SECONDS, idle_seconds: float = IDLE_SECONDS
+    ) -> None:
         self._seconds = seconds
+        self._idle_seconds = idle_seconds
+        self._idle: threading.Timer | None = None
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
@@ -58,8 +65,12 @@ class Office:
         does not start.
         """
         with self._lock:
+            self._stay()
             # Once more where it ended: that may be the machine's doing.
             answer = self._calculated(workbook, changes) or self._calculated(workbook, changes)
+            self._idle = threading.Timer(self._idle_seconds, self.close)
+            self._idle.daemon = True
+            self._idle.start()
         if answer is None:
             raise CalculationError("LibreOffice ended while it calculated the workbook.")
         if "error" in answer:
@@ -68,9 +79,15 @@ class Office:
         return values
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; the next recalculation starts another."""
         with self._lock:
+            self._stay()
             self._end()
+
+    def _stay(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
 
     def _calculated(
         self, workbook: bytes, changes: Sequence[Changes]

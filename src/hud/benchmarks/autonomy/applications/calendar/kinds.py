@@ -14,7 +14,7 @@ from hud.benchmarks.autonomy.web.people import PEOPLE
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 EVENTS = "SELECT e.*, c.name AS calendar FROM events e JOIN calendars c ON c.id = e.calendar_id"
 
@@ -41,7 +41,7 @@ def _postpone(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_postpone(hands: Hands, plan: Any) -> None:
+async def _do_postpone(hands: BrowserActions, plan: Any) -> None:
     later, note, titles = plan
     for title in titles:
         await _open(hands, title)
@@ -83,7 +83,7 @@ def _series(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_series(hands: Hands, plan: Any) -> None:
+async def _do_series(hands: BrowserActions, plan: Any) -> None:
     days, starts, ends, room, guest = plan
     for title, day in days.items():
         await hands.click("New event")
@@ -121,7 +121,7 @@ def _room(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_room(hands: Hands, plan: Any) -> None:
+async def _do_room(hands: BrowserActions, plan: Any) -> None:
     new, titles = plan
     for title in titles:
         await _open(hands, title)
@@ -172,7 +172,7 @@ def _leave(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_leave(hands: Hands, plan: Any) -> None:
+async def _do_leave(hands: BrowserActions, plan: Any) -> None:
     titles, days = plan
     for title in titles:
         await _open(hands, title)
@@ -215,7 +215,7 @@ def _substitute(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_substitute(hands: Hands, plan: Any) -> None:
+async def _do_substitute(hands: BrowserActions, plan: Any) -> None:
     absent, substitute, titles = plan
     for title in titles:
         await _open(hands, title)
@@ -224,7 +224,7 @@ async def _do_substitute(hands: Hands, plan: Any) -> None:
         await hands.click("Invite")
 
 
-async def _open(hands: Hands, title: str) -> None:
+async def _open(hands: BrowserActions, title: str) -> None:
     """Open an event by its title."""
     await hands.click("Search")
     await hands.fill("Title, place or guest", title)

@@ -11,7 +11,7 @@ from hud.benchmarks.autonomy.web.people import agent_id
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 TICKETS = """
     SELECT t.*, c.name AS component, p.name AS project, o.name AS owner, u.name AS assignee
@@ -50,7 +50,7 @@ def _triage(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_triage(hands: Hands, plan: Any) -> None:
+async def _do_triage(hands: BrowserActions, plan: Any) -> None:
     project, tickets = plan
     await hands.click("Projects")
     await hands.click(project)
@@ -97,7 +97,7 @@ def _duplicates(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_duplicates(hands: Hands, plan: Any) -> None:
+async def _do_duplicates(hands: BrowserActions, plan: Any) -> None:
     code, first, title, later = plan
     for duplicate in later:
         await _find(hands, duplicate)
@@ -163,7 +163,7 @@ def _release(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_release(hands: Hands, plan: Any) -> None:
+async def _do_release(hands: BrowserActions, plan: Any) -> None:
     moved, urgent, title, component, owner = plan
     for one in moved:
         await _find(hands, one)
@@ -220,7 +220,7 @@ def _handover(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_handover(hands: Hands, plan: Any) -> None:
+async def _do_handover(hands: BrowserActions, plan: Any) -> None:
     heir, remark, titles = plan
     for title in titles:
         await _find(hands, title)
@@ -271,7 +271,7 @@ def _incident(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_incident(hands: Hands, plan: Any) -> None:
+async def _do_incident(hands: BrowserActions, plan: Any) -> None:
     project, title, body, main, *others = plan
     await hands.click("New ticket")
     await hands.fill("Title", title)
@@ -297,7 +297,7 @@ def _project(db: sqlite3.Connection, random: Random) -> str:
     return random.choice(names)
 
 
-async def _find(hands: Hands, title: str) -> None:
+async def _find(hands: BrowserActions, title: str) -> None:
     """Open a ticket by its title."""
     await hands.click("Tickets")
     await hands.fill("Text", title)

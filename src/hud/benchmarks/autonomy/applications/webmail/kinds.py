@@ -11,7 +11,7 @@ from hud.benchmarks.autonomy.web.application import TODAY, Goal, Kind
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 
 # -- file -----------------------------------------------------------------------------------------
@@ -40,7 +40,7 @@ def _file(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_file(hands: Hands, plan: Any) -> None:
+async def _do_file(hands: BrowserActions, plan: Any) -> None:
     sender, folder, subjects = plan
     await hands.click("Folders")
     await hands.fill("New folder", folder)
@@ -91,7 +91,7 @@ def _answer(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_answer(hands: Hands, plan: Any) -> None:
+async def _do_answer(hands: BrowserActions, plan: Any) -> None:
     for subject, text in plan.items():
         await _open(hands, subject)
         await hands.choose("Folder", "Archive")
@@ -128,7 +128,7 @@ def _contacts(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_contacts(hands: Hands, plan: Any) -> None:
+async def _do_contacts(hands: BrowserActions, plan: Any) -> None:
     people, subject = plan
     for person in people:
         await hands.click("Contacts")
@@ -170,7 +170,7 @@ def _forward(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_forward(hands: Hands, plan: Any) -> None:
+async def _do_forward(hands: BrowserActions, plan: Any) -> None:
     sender, recipient, texts = plan
     for subject, text in texts.items():
         await _open(hands, subject, sender)
@@ -205,7 +205,7 @@ def _advertisements(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_advertisements(hands: Hands, plan: Any) -> None:
+async def _do_advertisements(hands: BrowserActions, plan: Any) -> None:
     folder, messages = plan
     await hands.click("Folders")
     await hands.fill("New folder", folder)
@@ -223,7 +223,7 @@ async def _do_advertisements(hands: Hands, plan: Any) -> None:
         await hands.click("Move")
 
 
-async def _open(hands: Hands, subject: str, sender: str | None = None) -> None:
+async def _open(hands: BrowserActions, subject: str, sender: str | None = None) -> None:
     """Open a message by its subject."""
     await hands.click("Search")
     await hands.fill("Text", sender or subject)

@@ -11,7 +11,7 @@ from hud.benchmarks.autonomy.web.application import Goal, Kind
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 PAGES = "SELECT p.*, s.name AS space FROM pages p JOIN spaces s ON s.id = p.space_id"
 
@@ -40,7 +40,7 @@ def _rename(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_rename(hands: Hands, plan: Any) -> None:
+async def _do_rename(hands: BrowserActions, plan: Any) -> None:
     for title, body in plan.items():
         await _open(hands, title)
         await hands.click("Edit")
@@ -76,7 +76,7 @@ def _archive(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_archive(hands: Hands, plan: Any) -> None:
+async def _do_archive(hands: BrowserActions, plan: Any) -> None:
     for title in plan:
         await _open(hands, title)
         await hands.click("Remove", within="outdated")
@@ -115,7 +115,7 @@ def _restore(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_restore(hands: Hands, plan: Any) -> None:
+async def _do_restore(hands: BrowserActions, plan: Any) -> None:
     for title, revision in plan.items():
         await _open(hands, title)
         await hands.click("History")
@@ -154,7 +154,7 @@ def _merge(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_merge(hands: Hands, plan: Any) -> None:
+async def _do_merge(hands: BrowserActions, plan: Any) -> None:
     kept, body, titles = plan
     await _open(hands, kept)
     await hands.click("Edit")
@@ -197,7 +197,7 @@ def _minutes(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_minutes(hands: Hands, plan: Any) -> None:
+async def _do_minutes(hands: BrowserActions, plan: Any) -> None:
     space, written = plan
     for title, body in written.items():
         await hands.click("New page")
@@ -209,7 +209,7 @@ async def _do_minutes(hands: Hands, plan: Any) -> None:
         await hands.click("Add tag")
 
 
-async def _open(hands: Hands, title: str) -> None:
+async def _open(hands: BrowserActions, title: str) -> None:
     """Open a page by its title."""
     await hands.click("All pages")
     await hands.fill("Text", title)

@@ -22,7 +22,7 @@ from hud.benchmarks.autonomy.web.people import agent_id
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 LABELS = dict(zip(MERGED, ("Name", "Address", "Phone", "Role"), strict=True))
 
@@ -75,7 +75,7 @@ def _duplicated(db: sqlite3.Connection) -> list[list[sqlite3.Row]]:
     return found
 
 
-async def _do_merge(hands: Hands, plan: Any) -> None:
+async def _do_merge(hands: BrowserActions, plan: Any) -> None:
     for account, numbers, values in plan:
         await hands.click("Contacts")
         await hands.fill("Name, address or account", account)
@@ -144,7 +144,7 @@ def _leavers(db: sqlite3.Connection) -> list[tuple[str, str]]:
     return found
 
 
-async def _do_handover(hands: Hands, plan: Any) -> None:
+async def _do_handover(hands: BrowserActions, plan: Any) -> None:
     first, second = plan["owners"]
     await _reassign(hands, plan, plan["moved"], first, industry=plan["industry"], deals=True)
     await _reassign(hands, plan, plan["rest"], second, industry="any", deals=False)
@@ -158,7 +158,7 @@ async def _do_handover(hands: Hands, plan: Any) -> None:
 
 
 async def _reassign(
-    hands: Hands, plan: Any, accounts: list[str], owner: str, *, industry: str, deals: bool
+    hands: BrowserActions, plan: Any, accounts: list[str], owner: str, *, industry: str, deals: bool
 ) -> None:
     await hands.click("Accounts")
     await hands.choose("Industry", industry)
@@ -237,7 +237,7 @@ def _visit(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_visit(hands: Hands, plan: Any) -> None:
+async def _do_visit(hands: BrowserActions, plan: Any) -> None:
     people, deal = plan["people"], plan["deal"]
     await hands.click("Accounts")
     await hands.fill("Name", plan["account"])

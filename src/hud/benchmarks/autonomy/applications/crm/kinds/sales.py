@@ -14,7 +14,7 @@ from hud.benchmarks.autonomy.web.people import AGENT, agent_id
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 
 # -- conversion -----------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def _conversion_of(db: sqlite3.Connection, lead: sqlite3.Row) -> dict[str, Any]:
     }
 
 
-async def _do_conversion(hands: Hands, plan: Any) -> None:
+async def _do_conversion(hands: BrowserActions, plan: Any) -> None:
     for name in plan["small"]:
         await hands.click("Leads")
         await hands.click(name)
@@ -135,7 +135,7 @@ def _overdue(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_overdue(hands: Hands, plan: Any) -> None:
+async def _do_overdue(hands: BrowserActions, plan: Any) -> None:
     for name in plan["lost"]:
         await hands.click("Deals")
         await hands.click(name)
@@ -204,7 +204,7 @@ def _quote(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_quote(hands: Hands, plan: Any) -> None:
+async def _do_quote(hands: BrowserActions, plan: Any) -> None:
     await hands.click("Deals")
     await hands.fill("Name", plan["deal"])
     await hands.click("Search")

@@ -12,7 +12,7 @@ from hud.benchmarks.autonomy.web.application import Goal, Kind
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 
 # -- rotation --------------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def _rotation(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_rotation(hands: Hands, plan: Any) -> None:
+async def _do_rotation(hands: BrowserActions, plan: Any) -> None:
     expires, keys = plan
     for key, scopes in keys:
         await hands.click("API keys")
@@ -115,7 +115,7 @@ def _integrations(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_integrations(hands: Hands, plan: Any) -> None:
+async def _do_integrations(hands: BrowserActions, plan: Any) -> None:
     made, channel, events, gone = plan
     for name, owner in made.items():
         await hands.click("Integrations")
@@ -136,7 +136,7 @@ async def _do_integrations(hands: Hands, plan: Any) -> None:
     await hands.click("Disconnect")
 
 
-async def revoke(hands: Hands, name: str) -> None:
+async def revoke(hands: BrowserActions, name: str) -> None:
     """Revoke the key that the page shows."""
     await hands.click("Revoke")
     await hands.fill("Name of the key", name)

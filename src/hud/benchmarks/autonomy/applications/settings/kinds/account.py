@@ -20,7 +20,7 @@ from hud.benchmarks.autonomy.applications.settings.seed import (
 from hud.benchmarks.autonomy.web.application import Goal, Kind
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 
 # -- account ---------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ def _account(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_account(hands: Hands, plan: Any) -> None:
+async def _do_account(hands: BrowserActions, plan: Any) -> None:
     wanted, name = plan
     await hands.click("Edit general settings")
     for label, value in wanted["general"].items():
@@ -131,7 +131,7 @@ def _notifications(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_notifications(hands: Hands, plan: Any) -> None:
+async def _do_notifications(hands: BrowserActions, plan: Any) -> None:
     for audience, cells in plan.items():
         await hands.click("Notifications")
         await hands.click(audience)
@@ -167,7 +167,7 @@ def _retention(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_retention(hands: Hands, plan: Any) -> None:
+async def _do_retention(hands: BrowserActions, plan: Any) -> None:
     for kind, (days, action, hold) in plan.items():
         await hands.click("Retention")
         await hands.click("Edit", within=kind)

@@ -9,7 +9,7 @@ from hud.benchmarks.autonomy.applications.settings.seed import email
 from hud.benchmarks.autonomy.web.rows import insert
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 NEW_PEOPLE = ("Petra Lang", "Rafael Costa", "Selma Aydin", "Theo Novak", "Uma Patel", "Viktor Hahn")
 
@@ -32,7 +32,7 @@ def invite(db: sqlite3.Connection, name: str, role: int, team: int) -> None:
     )  # fmt: skip
 
 
-async def do_invite(hands: Hands, name: str, role: str, team: str) -> None:
+async def do_invite(hands: BrowserActions, name: str, role: str, team: str) -> None:
     await hands.click("People")
     await hands.click("Invite a member")
     await hands.fill("Name", name)

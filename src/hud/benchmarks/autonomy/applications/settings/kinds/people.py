@@ -19,7 +19,7 @@ from hud.benchmarks.autonomy.web.application import Goal, Kind
 from hud.benchmarks.autonomy.web.rows import insert
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 
 # -- offboarding -----------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ def _offboarding(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_offboarding(hands: Hands, plan: Any) -> None:
+async def _do_offboarding(hands: BrowserActions, plan: Any) -> None:
     leaver, keys, lead, heir, new = plan
     for key in keys:
         await hands.click("API keys")
@@ -109,7 +109,7 @@ def _team(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_team(hands: Hands, plan: Any) -> None:
+async def _do_team(hands: BrowserActions, plan: Any) -> None:
     role, permissions, team, lead, people = plan
     await hands.click("People")
     await hands.click("Roles")

@@ -22,7 +22,7 @@ from hud.benchmarks.autonomy.web.people import PEOPLE
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 Wanted = tuple[int, int]
 """Variant and quantity."""
@@ -112,7 +112,7 @@ def _best_coupon(db: sqlite3.Connection) -> sqlite3.Row | None:
     return first if discount(lines, first) > discount(lines, second) else None
 
 
-async def _do_supplies(hands: Hands, plan: Any) -> None:
+async def _do_supplies(hands: BrowserActions, plan: Any) -> None:
     await hands.click("Cart")
     for article in plan["saved"]:
         await hands.click("Save for later", within=article)
@@ -173,7 +173,7 @@ def _reorder(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_reorder(hands: Hands, plan: Any) -> None:
+async def _do_reorder(hands: BrowserActions, plan: Any) -> None:
     await hands.click("Addresses")
     await hands.click("New address")
     for label, value in plan["address"].items():
@@ -243,7 +243,7 @@ def _wishes(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_wishes(hands: Hands, plan: Any) -> None:
+async def _do_wishes(hands: BrowserActions, plan: Any) -> None:
     await hands.click("Lists")
     await hands.fill("New list", plan["other"])
     await hands.click("Create list")
@@ -274,7 +274,7 @@ def _save_for_later(db: sqlite3.Connection, variant: int) -> None:
     db.execute("DELETE FROM cart_lines WHERE variant_id = ?", (variant,))
 
 
-async def _open(hands: Hands, product: str) -> None:
+async def _open(hands: BrowserActions, product: str) -> None:
     """Open the page of a product by its name."""
     await hands.click("Shop")
     await hands.fill("Text", product)
@@ -282,7 +282,9 @@ async def _open(hands: Hands, product: str) -> None:
     await hands.click(product)
 
 
-async def _check_out(hands: Hands, address: str, delivery: str, message: str, payment: str) -> None:
+async def _check_out(
+    hands: BrowserActions, address: str, delivery: str, message: str, payment: str
+) -> None:
     """Order what is in the cart, from the page of the cart."""
     await hands.click("Checkout")
     await hands.click(address)

@@ -14,7 +14,7 @@ from hud.benchmarks.autonomy.web.people import AGENT
 from hud.benchmarks.autonomy.web.rows import insert, update
 
 if TYPE_CHECKING:
-    from hud.benchmarks.autonomy.web.hands import Hands
+    from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
 
 # -- recall ---------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ def _recall(db: sqlite3.Connection, random: Random) -> Goal:
     )  # fmt: skip
 
 
-async def _do_recall(hands: Hands, plan: Any) -> None:
+async def _do_recall(hands: BrowserActions, plan: Any) -> None:
     for order, articles in plan["returned"].items():
         await _open_order(hands, order, plan["brand"])
         await hands.click("Return articles")
@@ -90,7 +90,7 @@ async def _do_recall(hands: Hands, plan: Any) -> None:
         await hands.click("Cancel this order")
 
 
-async def _open_order(hands: Hands, order: int, article: str) -> None:
+async def _open_order(hands: BrowserActions, order: int, article: str) -> None:
     await hands.click("Orders")
     await hands.fill("Article", article)
     await hands.click("Search")
@@ -136,7 +136,7 @@ def _moving(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_moving(hands: Hands, plan: Any) -> None:
+async def _do_moving(hands: BrowserActions, plan: Any) -> None:
     address, orders, subscriptions = plan
     await hands.click("Addresses")
     await hands.click("New address")
@@ -211,7 +211,7 @@ def _subscriptions(db: sqlite3.Connection, random: Random) -> Goal:
     )
 
 
-async def _do_subscriptions(hands: Hands, plan: Any) -> None:
+async def _do_subscriptions(hands: BrowserActions, plan: Any) -> None:
     for article in plan["paused"]:
         await hands.click("Subscriptions")
         await hands.click(article)

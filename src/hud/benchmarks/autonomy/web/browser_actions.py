@@ -1,4 +1,4 @@
-"""`Hands`: mouse and keyboard of a script, which finds things on a page by the texts that a reader sees."""
+"""`BrowserActions`: mouse and keyboard of a script, which finds things on a page by the texts that a reader sees."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ARRIVED = "document.readyState === 'complete' && !document.documentElement.data
 _CHOSEN = "document.activeElement.selectedOptions?.[0]?.text.trim()"
 
 
-class Hands:
+class BrowserActions:
     """A script's way through the pages. Raises `EnvironmentFault` where a page has no such thing, or several."""
 
     def __init__(self, screen: CDPClient) -> None:
