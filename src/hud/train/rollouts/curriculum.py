@@ -25,6 +25,8 @@ MEMORY = 5 * HALF_LIFE
 """Steps after which a group is dropped; its weight would be 3%."""
 PRIOR = 1.0
 """Weight of the prior, in groups: the mean over tasks of the same kind."""
+PRIOR_BELOW = 4.0
+"""Weight of a prior that lies below a task's own groups: the task with most signal was lucky, and was learned from since."""
 
 
 class PlayedGroup(NamedTuple):
@@ -67,8 +69,8 @@ class Curriculum:
     def estimates(self, step: int) -> list[float]:
         """Return the expected gradient weight of each task at a step; 1.0 for all before any group was played.
 
-        The decayed mean of its own groups and of `PRIOR` groups with the mean of its kind (tasks with equal columns),
-        which is shrunk towards the mean of all tasks likewise.
+        The decayed mean of its own groups and of `PRIOR` groups with the mean of its kind (tasks with equal columns), or
+        `PRIOR_BELOW` where that is lower. The mean of the kind is shrunk towards the mean of all tasks likewise.
         """
         if not self.played:
             return [1.0] * len(self.tasks)
@@ -87,7 +89,8 @@ class Curriculum:
         found = []
         for task in self.tasks:
             kind_mean = kinds.get(self._kinds[task.slug], _Mean()).toward(overall.toward(0.0))
-            found.append(own.get(task.slug, _Mean()).toward(kind_mean))
+            mean = own.get(task.slug, _Mean())
+            found.append(min(mean.toward(kind_mean), mean.toward(kind_mean, PRIOR_BELOW)))
         return found
 
     def _by_signal(self, step: int) -> Iterator[Task]:
@@ -113,9 +116,9 @@ class _Mean:
         self.total += weight * value
         self.weight += weight
 
-    def toward(self, prior: float) -> float:
-        """Return the mean with `PRIOR` observations of a prior value."""
-        return (self.total + PRIOR * prior) / (self.weight + PRIOR)
+    def toward(self, prior: float, weight: float = PRIOR) -> float:
+        """Return the mean with `weight` observations of a prior value."""
+        return (self.total + weight * prior) / (self.weight + weight)
 
 
 def _kind(task: Task) -> str:
