@@ -3,6 +3,7 @@
 import pytest
 
 from hud.train.monitoring.plots import draw_curves, is_rounding
+from hud.train.monitoring.progress import Score
 
 
 @pytest.mark.parametrize(
@@ -29,3 +30,12 @@ def test_a_kl_of_rounding_draws_the_same_picture_as_none_at_all(tmp_path):
 
     assert picture("rounding", 1e-13) == picture("zero", 0.0)
     assert picture("signal", 1e-2) != picture("zero", 0.0)
+
+
+def test_a_mean_that_rounding_puts_outside_its_interval_is_drawn(tmp_path):
+    mean = 0.4222222222222222
+    scores = [
+        Score(0, mean, low=mean + 6e-17, high=mean + 6e-17, runs=9),
+        Score(5, mean, low=mean - 6e-17, high=mean - 6e-17, runs=9),
+    ]
+    assert draw_curves([], scores, tmp_path / "curves.png").exists()

@@ -92,8 +92,15 @@ def _rewards(
             label="training reward, mean of 5 steps",
         )
     if scores:
-        low = [0.0 if score.low is None else score.mean - score.low for score in scores]
-        high = [0.0 if score.high is None else score.high - score.mean for score in scores]
+        # Rounding puts the mean of equal rewards outside its interval.
+        low = [
+            max(0.0, score.mean - (score.mean if score.low is None else score.low))
+            for score in scores
+        ]
+        high = [
+            max(0.0, (score.mean if score.high is None else score.high) - score.mean)
+            for score in scores
+        ]
         axes.errorbar(
             [score.step for score in scores],
             [score.mean for score in scores],
