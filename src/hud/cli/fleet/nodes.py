@@ -25,7 +25,9 @@ def list_nodes(as_json: bool) -> None:
         print_json(answer)
         return
     if not answer["items"]:
-        click.echo("No machine has joined. Join one: HUD_API_KEY=PASS hud fleet join URL")
+        click.echo(
+            "No machine has joined. Make a pass, and see how to join with it: hud fleet pass create NAME"
+        )
         return
     shown = table(
         "id", "name", "state", "running", "per min", "finished", "preempted", "labels", "has"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from hud import settings
 from hud.cli.output import console, print_json, table, tell
 from hud.cli.platform.keys import duration, key_state
 from hud.cli.platform_requests import ask
@@ -32,7 +33,13 @@ def create(name: str, expires: str | None, quiet: bool, as_json: bool) -> None:
     else:
         click.echo(f"Made the pass {made['name']}. It is shown only now:")
         click.echo(f"  {made['key']}")
-        click.echo("Use it, on a machine with openhud: HUD_API_KEY=PASS hud fleet join URL")
+        url = settings.load().api_url
+        if url is None:
+            click.echo("It is used with the address that hud up prints, on a machine with openhud:")
+            url = "http://HOST:8000"
+        else:
+            click.echo("Join with it, on a machine with openhud:")
+        click.echo(f"  HUD_API_KEY={made['key']} hud fleet join {url}")
 
 
 @command.command("list")
