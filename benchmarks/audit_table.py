@@ -45,8 +45,6 @@ SCREENS = ("autonomy-10", "miniwob", "sheetbench-50")
 SCREEN = ("--exploits", "nothing,calls,reach", "--max-concurrent", "3", "--rollout-timeout", "300")
 MOST = 20
 """Held-out tasks that are audited of a benchmark, evenly spaced; of a family's each member, half as many."""
-EVERY_OTHER = ("autonomy-10", "miniwob")
-"""Benchmarks with two seeds of each kind of task: one of them is audited."""
 
 
 class Customer(BaseHTTPRequestHandler):
@@ -153,8 +151,7 @@ def _row(benchmark: Benchmark) -> str:
 
 
 def _options(benchmark: Benchmark, members: int) -> Sequence[str]:
-    size = benchmark.sizes["held-out"]
-    most = size // 2 if benchmark.name in EVERY_OTHER else MOST if members == 1 else MOST // 2
+    most = MOST if members == 1 else MOST // 2
     return ["--tasks", str(most), *(SCREEN if benchmark.name in SCREENS else ())]
 
 
