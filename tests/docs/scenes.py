@@ -88,10 +88,17 @@ hud deploy rooms
             " NODE ": ' "$(hostname)" ',
         },
         check="""
+import asyncio
+
 from hud.client import connect
 
-nodes = (await connect().get("/v2/fleet-nodes"))["items"]
-assert sum(node["finished"] for node in nodes) >= 2, nodes
+for _ in range(100):  # A node says how many it has finished when it next calls.
+    nodes = (await connect().get("/v2/fleet-nodes"))["items"]
+    if sum(node["finished"] for node in nodes) >= 2:
+        break
+    await asyncio.sleep(0.3)
+else:
+    raise AssertionError(nodes)
 """,
     ),
     "docs/hierarchies.md": Scene(

@@ -150,7 +150,7 @@ def test_every_file_of_a_page_is_used_by_a_later_block(block):
 
 def test_few_blocks_are_not_run_and_each_says_why():
     left_out = [block for block in BLOCKS if block.not_run is not None]
-    assert len(left_out) <= 3, [block.place for block in left_out]
+    assert len(left_out) <= 4, [block.place for block in left_out]
     assert len(BLOCKS) > 50
 
 

@@ -201,7 +201,7 @@ def test_a_verifier_of_another_environment_judges_the_grade(server):
         ({"agent": {"type": "codex_cli", "config": {"model": "m"}}}, "codex_cli"),
         ({"agent": {"type": "openai", "config": {}}}, "config.model"),
         ({"runtime_config": {"image": "ubuntu"}}, "image"),
-        ({"runtime_config": {"resources": {"gpu": {"count": 1}, "cpu": 2}}}, "resources.cpu"),
+        ({"runtime_config": {"resources": {"gpu": {"count": 1}, "cpu": 2}}}, "gpus=1"),
         ({"runtime_config": {"limits": {"run_timeout_s": -1}}}, "run_timeout_s"),
         ({"runtime_config": {"colour": "red"}}, "colour"),
     ],

@@ -161,7 +161,7 @@ def test_the_documentation_shows_the_record_and_the_record_keeps_what_it_promise
 
 @pytest.mark.slow
 async def test_a_gamed_reward_is_learned_caught_and_mended(home):
-    gamed = await trained(0, gamed=True)
+    gamed = await trained(4, gamed=True)
     rewards = [row["metrics"]["rollout_reward:mean"] for row in gamed.history]
     assert max(rewards) > 0.9 > 0.2 > rewards[0], "the policy learns what is paid for"
     assert gamed.paused.alarm == "reward diverges"
@@ -171,7 +171,7 @@ async def test_a_gamed_reward_is_learned_caught_and_mended(home):
     assert len(gamed.paused.trajectories) == 3
     assert all(one.reward > 0.9 for one in gamed.paused.trajectories)
 
-    mended = await trained(0, gamed=False)
+    mended = await trained(4, gamed=False)
     assert (mended.finished, mended.paused) == (True, None)
     assert mended.after.mean > mended.before.mean + 0.3
 
@@ -184,6 +184,8 @@ async def test_the_demo_s_policy_games_a_reward_is_paused_and_learns_from_the_me
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("HUD_API_URL", raising=False)
     monkeypatch.setattr(sys, "path", [str(ROOT / "benchmarks"), *sys.path])
+    for name in ("demo", "env", "world", "observations"):  # Other tests load files of these names.
+        monkeypatch.delitem(sys.modules, name, raising=False)
     before = set(sys.modules)
     import guard_on_demo
 

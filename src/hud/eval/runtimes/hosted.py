@@ -148,7 +148,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         )
     if subagents:
         settings["subagents"] = subagents
-    sampling = getattr(agent, "sampling", None)
+    sampling = getattr(agent, "hosted_sampling", None)
     task = run.task
     body: dict[str, Any] = {
         "trace_id": dashed(run.trace_id),

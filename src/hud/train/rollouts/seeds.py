@@ -79,7 +79,7 @@ class SeededAgent(Agent):
         return self.model.name
 
     @property
-    def sampling(self) -> dict[str, Any]:
+    def hosted_sampling(self) -> dict[str, Any]:
         """Plain data of which a worker of the fleet makes the same agent: see `seeded_agent`."""
         given = {
             name: value for name, value in asdict(self.params).items() if value not in (None, ())
