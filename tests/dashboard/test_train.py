@@ -347,7 +347,7 @@ async def test_a_launched_run_trains_and_a_stopped_one_is_resumed(platform, web,
     launch = platform.launches.of_team("0" * 32)[0]
     assert answer.headers["location"] == f"/train/launches/{launch.id}"
     again = await web.post("/train", data=sent)
-    assert "is being trained already" in again.text or "trains &#39;m&#39; now" in again.text
+    assert "is being trained already" in again.text or "A run is training &#39;m&#39;" in again.text
 
     runs = TrainingRuns(platform.store, "0" * 32)
     await until(lambda: launch.run_id and runs.get(launch.run_id)["next_step"])
