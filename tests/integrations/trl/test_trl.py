@@ -100,12 +100,13 @@ def test_trained_ids_are_sampled_ids_and_logprobs_are_those_of_the_trainer(folde
     trainer = trainer_of(folder, spec, tmp_path, rollout_func=spec.rollout_func)
     rows = spec.rollout_func(prompts_of(spec), trainer)
     assert len(rows["prompt_ids"]) == 2 * GROUP
+    turns = [len(recorded(trace_id)) for trace_id in rows["trace_id"]]
+    assert max(turns) == 3, "a turn that ends by itself ends the run"
     for prompt, completion, logprobs, mask, trace_id in zip(
         rows["prompt_ids"], rows["completion_ids"], rows["logprobs"], rows["env_mask"], rows["trace_id"],
         strict=True,
     ):  # fmt: skip
         samples = recorded(trace_id)
-        assert len(samples) == 3
         assert prompt == samples[0].prompt_token_ids
         assert prompt + completion == samples[-1].prompt_token_ids + samples[-1].output_token_ids
         drawn = [place for place, ours in enumerate(mask) if ours]
