@@ -44,7 +44,7 @@ class AgentSpec(BaseModel):
     type: str = "openai_compatible"
     config: dict[str, Any] = Field(default_factory=dict)
     sampling: Sampling | None = None
-    """Of a rollout that is played for a training."""
+    """Sampling of a training rollout; None for any other."""
 
 
 class Submission(BaseModel):
