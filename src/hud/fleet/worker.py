@@ -27,6 +27,7 @@ from hud.errors import FailureKind, HudError, InfrastructureFault, NotFoundError
 from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.eval.subagents import close_made
+from hud.fleet.attempt_recorder import AttemptRecorder
 from hud.fleet.build_cache import BuildCache
 from hud.fleet.environments import WarmEnvironments
 from hud.fleet.submitted_agents import player_of
@@ -51,31 +52,6 @@ class Place:
     name: str
     capacity: dict[str, Any]
     labels: dict[str, str] = field(default_factory=dict)
-
-
-class AttemptRecorder(MemoryRecorder):
-    """Keeps apart what may be brought before the end: the steps of the rollout's own run."""
-
-    def __init__(self, trace_id: str) -> None:
-        super().__init__()
-        self._mark = b"\t" + trace_id.encode() + b"\t"
-        self._steps: list[bytes] = []
-        self.waiting_since = math.inf
-
-    def take_steps(self) -> bytes:
-        """Return the steps that were recorded since the last call."""
-        steps, self._steps, self.waiting_since = self._steps, [], math.inf
-        return b"".join(steps)
-
-    def _add(self, line: bytes) -> None:
-        # CHECKSUM, KIND, ID, ...: see `hud.trace.recording.journal`.
-        checksum, kind, _ = line[:64].split(b"\t", 2)
-        own = line.startswith(self._mark, len(checksum) + 1 + len(kind))
-        if own and kind in (b"S", b"T"):
-            self._steps.append(line)
-            self.waiting_since = min(self.waiting_since, time.monotonic())
-        else:
-            super()._add(line)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
@@ -141,12 +142,8 @@ def all_teams(visit: Visit) -> Response:
 @pages.get("/teams/new")
 @pages.post("/teams/new")
 def new_team(visit: Visit) -> Response:
-    def unused(form: Any) -> str | None:
-        known = visit.rows("SELECT 1 FROM teams WHERE name = ?", form["name"])
-        return f"There is a team {form['name']} already." if known else None
-
     fields = [Field("Name", "name"), Field("Lead", "lead", members(visit))]
-    steps = [Step("New team", fields, button="Create team", check=unused)]
+    steps = [Step("New team", fields, button="Create team", check=_unused(visit, "team"))]
     page = follow(visit, steps, cancel="/teams")
     if page is not None:
         return page
@@ -180,13 +177,9 @@ def all_roles(visit: Visit) -> Response:
 @pages.get("/roles/new")
 @pages.post("/roles/new")
 def new_role(visit: Visit) -> Response:
-    def unused(form: Any) -> str | None:
-        known = visit.rows("SELECT 1 FROM roles WHERE name = ?", form["name"])
-        return f"There is a role {form['name']} already." if known else None
-
     given = visit.several("permissions")
     steps = [
-        Step("New role", [Field("Name", "name")], check=unused),
+        Step("New role", [Field("Name", "name")], check=_unused(visit, "role")),
         Step("Permissions", [Field("Permissions", "permissions", PERMISSIONS, several=True)]),
         Step(
             "Create the role?",
@@ -213,3 +206,13 @@ def _possessions(visit: Visit) -> dict[str, list[Any]]:
         table: visit.rows(f"SELECT * FROM {table} WHERE owner_id = ? ORDER BY id", visit.id)
         for table in ("keys", "integrations")
     }
+
+
+def _unused(visit: Visit, kind: str) -> Callable[[Any], str | None]:
+    """Return the check that no team, or no role, has the name that a form gives."""
+
+    def check(form: Any) -> str | None:
+        known = visit.rows(f"SELECT 1 FROM {kind}s WHERE name = ?", form["name"])
+        return f"There is a {kind} {form['name']} already." if known else None
+
+    return check
