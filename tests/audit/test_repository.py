@@ -41,8 +41,8 @@ def preset(name, folder, monkeypatch):
     return folder / name
 
 
-UNRECORDED = {"autonomy-10", "miniwob"}
-"""Benchmarks on a screen, whose audit takes long and has no record yet."""
+UNRECORDED = {"autonomy-10"}
+"""Benchmarks whose audit has no record yet."""
 BY_CHANCE = {"gsm_symbolic", "shortest_path"}
 """Generators of reasoning-gym of which docs/audit.md says why a task lies above its floor."""
 
