@@ -6,9 +6,10 @@ import pytest
 from tests.benchmarks.sheetbench.offices import fifty, with_office
 from tests.dashboard.test_baseline import begin, until
 
+from hud.environment.tools.spreadsheet import column_letters
 from hud.errors import UsageError
 from hud.platform.baseline.benchmarks import offer
-from hud.platform.baseline.grid import Grid, as_page, edits, letters, shown, typed
+from hud.platform.baseline.grid import Grid, as_page, edits, shown, typed
 
 SHEET = Grid(sheet="Data", sheets=["Data"], top=2, left=2, rows=[["a", 1], ["0123", None]])
 
@@ -29,7 +30,13 @@ def test_the_grid_begins_at_a1_and_has_room_around():
     page = as_page(SHEET)
     assert page["letters"][:4] == ["A", "B", "C", "D"]
     assert page["rows"][:3] == [[""] * 5, ["", "a", "1", "", ""], ["", "'0123", "", "", ""]]
-    assert [letters(column) for column in (1, 26, 27, 702, 703)] == ["A", "Z", "AA", "ZZ", "AAA"]
+    assert [column_letters(column) for column in (1, 26, 27, 702, 703)] == [
+        "A",
+        "Z",
+        "AA",
+        "ZZ",
+        "AAA",
+    ]
 
 
 def test_changed_cells_are_written_as_rectangles_and_others_are_not():

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from tests.fleet.test_remote_rollouts import deploy
+from tests.fleet.deployed_server import deploy
 
 ENV = """
 from hud import Environment

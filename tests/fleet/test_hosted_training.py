@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
+from tests.fleet.deployed_server import deploy
 from tests.fleet.live_server import LiveServer
-from tests.fleet.test_remote_rollouts import deploy
 
 ENV = """
 from hud import Environment

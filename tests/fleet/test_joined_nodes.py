@@ -3,34 +3,25 @@
 import time
 
 import pytest
+from tests.fleet.deployed_server import deployed_server, wait
 from tests.fleet.joined_node import JoinedNode
-from tests.fleet.live_server import LiveServer
-from tests.fleet.test_remote_rollouts import ENV, deploy, job_of, submit, wait
+from tests.fleet.test_remote_rollouts import ENV, job_of, submit
 
 from hud.trace import dashed, new_id
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    root = tmp_path_factory.mktemp("nodes")
-    made = LiveServer(root / "home", "--workers", "0")
-    made.start()
-    source = root / "source"
-    source.mkdir()
-    (source / "env.py").write_text(ENV)
-    with made.client() as api:
-        texts = ["Say hello.", "Say a word."] * 5
-        api.post("/v2/models/create", json={"name": "m", "texts": texts}).raise_for_status()
-        deploy(api, source)
-        # The engine starts before the first machine joins.
-        body = {
-            "model": "m",
-            "max_tokens": 1,
-            "messages": [{"role": "user", "content": "Say a word."}],
-        }
-        api.post("/v1/chat/completions", json=body, timeout=300).raise_for_status()
-    yield made
-    made.stop()
+    with deployed_server(tmp_path_factory.mktemp("nodes"), {"echo": ENV}, workers=0) as made:
+        with made.client() as api:
+            # The engine starts before the first machine joins.
+            body = {
+                "model": "m",
+                "max_tokens": 1,
+                "messages": [{"role": "user", "content": "Say a word."}],
+            }
+            api.post("/v1/chat/completions", json=body, timeout=300).raise_for_status()
+        yield made
 
 
 @pytest.fixture

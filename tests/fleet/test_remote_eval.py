@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from tests.fleet.live_server import LiveServer
-from tests.fleet.test_remote_rollouts import ENV, deploy, wait
+from tests.fleet.deployed_server import deployed_server, wait
+from tests.fleet.test_remote_rollouts import ENV
 
 from hud.trace import new_id
 
@@ -28,19 +28,9 @@ RUNS = 6
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    root = tmp_path_factory.mktemp("remote")
-    made = LiveServer(root / "home", "--workers", "1")
-    made.start()
-    with made.client() as api:
-        texts = ["Say hello.", "Say a word."] * 5
-        api.post("/v2/models/create", json={"name": "m", "texts": texts}).raise_for_status()
-        for name, source in (("echo", ENV), ("judge", JUDGE)):
-            folder = root / name
-            folder.mkdir()
-            (folder / "env.py").write_text(source)
-            deploy(api, folder, name)
-    yield made
-    made.stop()
+    environments = {"echo": ENV, "judge": JUDGE}
+    with deployed_server(tmp_path_factory.mktemp("remote"), environments, workers=1) as made:
+        yield made
 
 
 @pytest.fixture

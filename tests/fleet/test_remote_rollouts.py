@@ -1,16 +1,13 @@
 """Rollouts that the platform plays: each counted once, whoever dies meanwhile."""
 
-import io
 import os
 import signal
 import time
-from pathlib import Path
 
 import psutil
 import pytest
-from tests.fleet.live_server import LiveServer
+from tests.fleet.deployed_server import deployed_server, wait
 
-from hud.client.archives import pack
 from hud.trace import dashed, new_id
 
 ENV = """
@@ -39,28 +36,8 @@ AGENT = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    root = tmp_path_factory.mktemp("fleet")
-    made = LiveServer(root / "home", "--workers", "2")
-    made.start()
-    source = root / "source"
-    source.mkdir()
-    (source / "env.py").write_text(ENV)
-    with made.client() as api:
-        texts = ["Say hello.", "Say a word."] * 5
-        api.post("/v2/models/create", json={"name": "m", "texts": texts}).raise_for_status()
-        deploy(api, source)
-    yield made
-    made.stop()
-
-
-def deploy(api, source: Path, name: str = "echo") -> None:
-    begun = api.post("/v2/builds/upload-url").json()
-    archive = io.BytesIO()
-    pack(source, archive)
-    api.put(begun["upload_url"], content=archive.getvalue()).raise_for_status()
-    body = {"build_id": begun["build_id"], "name": name}
-    made = api.post("/v2/builds/trigger", json=body).json()
-    wait(lambda: api.get(f"/v2/builds/{made['id']}/status").json()["status"] == "SUCCEEDED")
+    with deployed_server(tmp_path_factory.mktemp("fleet"), {"echo": ENV}, workers=2) as made:
+        yield made
 
 
 def submit(api, job, **args):
@@ -77,13 +54,6 @@ def submit(api, job, **args):
     answer = api.post("/v2/rollouts/submit", json=body)
     assert answer.status_code == 200, answer.text
     return trace
-
-
-def wait(done, seconds=90.0):
-    until = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < until, "it takes too long"
-        time.sleep(0.1)
 
 
 def job_of(api, job):

@@ -5,8 +5,7 @@ import json
 
 import psutil
 import pytest
-from tests.fleet.live_server import LiveServer
-from tests.fleet.test_remote_rollouts import deploy
+from tests.fleet.deployed_server import deployed_server
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
@@ -55,15 +54,8 @@ async def say(word: str = "hello"):
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     root = tmp_path_factory.mktemp("tunnels")
-    made = LiveServer(root / "home", "--workers", "0")
-    made.start()
-    source = root / "source"
-    source.mkdir()
-    (source / "env.py").write_text(ENV)
-    with made.client() as api:
-        deploy(api, source)
-    yield made
-    made.stop()
+    with deployed_server(root, {"echo": ENV}, workers=0, model=None) as made:
+        yield made
 
 
 @pytest.fixture
@@ -228,16 +220,11 @@ async def test_an_environment_that_cannot_come_up_is_told_at_once(server, here):
 
 @pytest.mark.slow
 async def test_stopping_the_server_ends_its_environments(tmp_path):
-    made = LiveServer(tmp_path / "home", "--workers", "0")
-    made.start()
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "env.py").write_text(ENV)
-    with made.client() as api:
-        deploy(api, source)
-        for _ in range(2):
-            api.post("/runtime/sessions", json={"environment": "echo"}).raise_for_status()
-    await until(lambda: len(served(made)) == 2)
-    left = served(made)
-    assert await asyncio.to_thread(made.stop) == 0
+    with deployed_server(tmp_path, {"echo": ENV}, workers=0, model=None) as made:
+        with made.client() as api:
+            for _ in range(2):
+                api.post("/runtime/sessions", json={"environment": "echo"}).raise_for_status()
+        await until(lambda: len(served(made)) == 2)
+        left = served(made)
+        assert await asyncio.to_thread(made.stop) == 0
     await until(lambda: not any(process.is_running() for process in left))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from hud.agents import ScriptedAgent
 from hud.benchmarks.sheetbench.grading.exercise import Exercise
 from hud.benchmarks.sheetbench.kinds import exercise
-from hud.benchmarks.sheetbench.workbook.cells import Area, Content, address, shown
+from hud.benchmarks.sheetbench.workbook.cells import Area, Content, shown
+from hud.environment.tools.spreadsheet import WRITE, write_blocks
 from hud.trace import ToolCall
 
 
@@ -20,26 +20,11 @@ def solution(asked: Exercise) -> list[tuple[str, dict[str, Any]]]:
         content = wanted.formula if wanted.formula is not None else shown(wanted.value)
         contents.setdefault(sheet, {})[area.top, area.left] = content
     calls = [
-        ("write_cells", {"sheet": sheet, "start": start, "rows": rows})
+        (WRITE, {"sheet": sheet, "start": start, "rows": rows})
         for sheet, cells in contents.items()
-        for start, rows in _blocks(cells)
+        for start, rows in write_blocks(cells)
     ]
     return [*calls, *asked.steps]
-
-
-def _blocks(cells: dict[tuple[int, int], Content]) -> Iterator[tuple[str, list[list[Content]]]]:
-    """Yield rectangles of cells: first cell and rows."""
-    left = dict(cells)
-    while left:
-        top, first = min(left)
-        last = first
-        while (top, last + 1) in left:
-            last += 1
-        rows: list[list[Content]] = []
-        while all((top + len(rows), column) in left for column in range(first, last + 1)):
-            row = top + len(rows)
-            rows.append([left.pop((row, column)) for column in range(first, last + 1)])
-        yield address(top, first), rows
 
 
 async def _play(run: Any) -> None:

@@ -1,18 +1,18 @@
 """A spreadsheet as a person sees it on a page: a grid of cells from the last result, and edits of it as tool calls.
 
-A tool `read_range` whose results have a structured `grid`, and a tool `write_cells`, make up a spreadsheet; the cells that
-were changed on the page are written as rectangles.
+Cells that were changed on the page are written as rectangles.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
+from hud.environment.tools.spreadsheet import column_letters, write_blocks
 from hud.errors import UsageError
 from hud.platform.baseline.session import Move
 
@@ -72,7 +72,9 @@ def as_page(grid: Grid) -> dict[str, Any]:
         "sheets": grid.sheets,
         "show": grid.show,
         "too_large": too_large,
-        "letters": [] if too_large else [letters(column) for column in range(1, columns + 1)],
+        "letters": []
+        if too_large
+        else [column_letters(column) for column in range(1, columns + 1)],
         "rows": []
         if too_large
         else [
@@ -97,8 +99,8 @@ def edits(grid: Grid, form: Mapping[str, Any]) -> list[dict[str, Any]]:
             if isinstance(text, str) and text != grid.text(row, column):
                 changed[row, column] = typed(text)
     return [
-        {"sheet": grid.sheet, "start": f"{letters(column)}{row}", "rows": block}
-        for row, column, block in _rectangles(changed)
+        {"sheet": grid.sheet, "start": start, "rows": block}
+        for start, block in write_blocks(changed)
     ]
 
 
@@ -125,28 +127,3 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return value if isinstance(typed(value), str) else f"'{value}"
     return json.dumps(value)
-
-
-def letters(column: int) -> str:
-    """Return the letters of a column, from 1."""
-    found = ""
-    while column:
-        column, rest = divmod(column - 1, 26)
-        found = chr(ord("A") + rest) + found
-    return found
-
-
-def _rectangles(cells: dict[tuple[int, int], Any]) -> Iterator[tuple[int, int, list[list[Any]]]]:
-    """Yield row, column and contents of rectangles that make up the cells."""
-    left = dict(cells)
-    while left:
-        top, first = min(left)
-        last = first
-        while (top, last + 1) in left:
-            last += 1
-        span, row = range(first, last + 1), top
-        block = []
-        while all((row, column) in left for column in span):
-            block.append([left.pop((row, column)) for column in span])
-            row += 1
-        yield top, first, block

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hud.agents.agent import Agent, RunView
 from hud.agents.human_moves import HUMAN, HUMAN_SECONDS, Moves
 from hud.agents.native.attach import attach
+from hud.environment.tools.spreadsheet import READ, is_spreadsheet
 from hud.errors import ConflictError, HudError
 from hud.trace import ImageContent, ToolResult, ToolSpec, now
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 600.0
 """Time without an open page after which a session ends."""
 _LOOK_SECONDS = 1.0
-READ, WRITE = "read_range", "write_cells"
-"""Tools of a spreadsheet."""
 
 State = Literal["starting", "playing", "grading", "over"]
 
@@ -171,11 +169,6 @@ class BrowserPlayer(Agent):
         number = len(self.session.moves) + 1
         seconds = time.monotonic() - began
         self.session.moves.append(Move(number, tool, arguments, result, seconds))
-
-
-def is_spreadsheet(tools: Sequence[ToolSpec]) -> bool:
-    """Return whether tools include those of a spreadsheet, whose sheets are shown as grids."""
-    return {READ, WRITE} <= {tool.name for tool in tools}
 
 
 def pictures(move: Move) -> list[ImageContent]:

@@ -44,6 +44,13 @@ HandoverPart = Annotated[
 Packed = Annotated[PackedBuilds, of_team(PackedBuilds)]
 
 
+def _lease(who: Who, trace_id: str, worker: str, attempt: int) -> Lease:
+    return Lease(plain(trace_id), holder(who, worker), attempt)
+
+
+HeldLease = Annotated[Lease, Depends(_lease)]
+
+
 class Capacity(BaseModel):
     """Resources of a machine, see `hud.fleet.capacity`."""
 
@@ -173,14 +180,10 @@ def leave(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Leaving) -> 
 async def steps(
     request: Request,
     rollouts: RolloutsPart,
-    who: Who,
-    trace_id: str,
-    worker: str,
-    attempt: int,
+    lease: HeldLease,
     first: bool,
 ) -> dict[str, bool]:
     """Take over what an attempt recorded so far, as journal lines; `taken` is false where it lost its lease."""
-    lease = Lease(plain(trace_id), holder(who, worker), attempt)
     events = await request.body()
     return {"taken": await asyncio.to_thread(rollouts.stream, lease, events, first=first)}
 
@@ -189,15 +192,11 @@ async def steps(
 async def finish(
     request: Request,
     rollouts: RolloutsPart,
-    who: Who,
-    trace_id: str,
-    worker: str,
-    attempt: int,
+    lease: HeldLease,
     again: bool = False,
     first: bool = True,
 ) -> dict[str, bool]:
     """Take over the rest of what an attempt recorded, and end it; `taken` is false where it came too late."""
-    lease = Lease(plain(trace_id), holder(who, worker), attempt)
     events = await request.body()
     taken = await asyncio.to_thread(rollouts.finish, lease, events, again=again, first=first)
     return {"taken": taken}

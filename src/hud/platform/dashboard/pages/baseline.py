@@ -12,18 +12,16 @@ from typing import Annotated, Any
 from fastapi import Depends, Form, Request, Response
 
 from hud.agents.human_moves import HUMAN_SECONDS
+from hud.environment.tools.spreadsheet import READ, WRITE, is_spreadsheet
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.access import Identity
 from hud.platform.baseline.grid import MOST_CELLS, as_page, edits, last_grid
 from hud.platform.baseline.jobs import scores
 from hud.platform.baseline.screen import screen_arguments
 from hud.platform.baseline.session import (
-    READ,
-    WRITE,
     BaselineSession,
     Move,
     Order,
-    is_spreadsheet,
     pictures,
 )
 from hud.platform.baseline.session_registry import SessionRegistry
