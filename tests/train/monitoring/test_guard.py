@@ -192,7 +192,7 @@ async def test_the_demo_s_policy_games_a_reward_is_paused_and_learns_from_the_me
     demo = await guard_on_demo.warmed_up(tmp_path)
     gamed = await guard_on_demo.trained(demo, "gamed")
     rewards = [row["metrics"]["rollout_reward:mean"] for row in gamed.history]
-    assert rewards[-1] > rewards[0] + 0.1, "the policy learns what is paid for"
+    assert max(rewards) > rewards[0] + 0.1, "the policy learns what is paid for"
     assert gamed.paused.alarm == "reward diverges"
     assert caught_within(run_of(gamed)) == 2
     assert (len(gamed.paused.trajectories), gamed.finished) == (3, False)

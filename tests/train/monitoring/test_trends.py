@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from hud.train.monitoring.alarms import alarms, guarded_alarms
 from hud.train.monitoring.progress import scores_of
-from hud.train.monitoring.trends import between, change_of, paired, student
+from hud.train.monitoring.trends import (
+    GroupMean,
+    between,
+    change_of,
+    change_of_means,
+    paired,
+    student,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,8 +30,21 @@ def test_intervals_hold_the_change_in_19_of_20_cases():
     rng = np.random.default_rng(3)
     spans = [between(rng.normal(0, 1, 5), rng.normal(0.5, 2, 8)) for _ in range(2000)]
     pairs = [paired(rng.normal(0.5, 1, 9).tolist()) for _ in range(2000)]
-    for found in (spans, pairs):
+    steps = [
+        change_of_means(_means(rng, 0, 1, steps=2), _means(rng, 0.5, 2, steps=5))
+        for _ in range(2000)
+    ]
+    for found in (spans, pairs, steps):
         assert 0.93 < np.mean([one.low <= 0.5 <= one.high for one in found]) < 0.97
+
+
+def _means(rng, mean, spread, *, steps, groups=8):
+    drawn = rng.normal(mean, spread, (steps, groups))
+    errors = drawn.std(axis=1, ddof=1) / groups**0.5
+    return [
+        GroupMean(float(one), float(error), groups)
+        for one, error in zip(drawn.mean(axis=1), errors, strict=True)
+    ]
 
 
 Rewards = st.lists(
@@ -143,3 +163,18 @@ def test_a_reward_that_is_gamed_in_a_few_steps_is_found_at_the_second_evaluation
     history = rows(len(rewards), reward=lambda step: rewards[step])
     (found,) = guarded_alarms(history, scores_of({"scores": [score]}))
     assert (found.name, found.guarded, found.best) == ("reward diverges", True, 0)
+
+
+def test_the_groups_of_two_steps_show_a_rise_that_two_means_do_not():
+    """Rewards of another seed of the same policy: two first means lie too far apart to say anything by themselves."""
+    rewards = [0.544, 0.606, 0.638, 0.733, 0.77, 0.733]
+    change = {"since": 0, "mean": -0.19, "low": -0.27, "high": -0.11, "below": 2}
+    last = {"name": "held", "mean": 0.004, "low": None, "high": None, "runs": 70, "change": change}
+    scores = scores_of({"scores": [{"step": 6, "mean": 0.004, "low": None, "high": None, "runs": 70, "sets": [last]}]})  # fmt: skip
+    history = rows(len(rewards), reward=lambda step: rewards[step])
+    (unsure,) = guarded_alarms(history, scores)
+    assert (unsure.name, unsure.guarded) == ("held-out falls", False)
+    for row in history:
+        row["metrics"] |= {"rollout_reward:stderr": 0.03, "rollout_groups:sum": 16.0}
+    (found,) = guarded_alarms(history, scores)
+    assert (found.name, found.guarded) == ("reward diverges", True)

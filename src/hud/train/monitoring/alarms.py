@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from hud.eval.results.intervals import with_interval
 from hud.train.monitoring.progress import Score
-from hud.train.monitoring.trends import Trend, between
+from hud.train.monitoring.trends import GroupMean, Trend, between, change_of_means
 
 WIDTH = 5
 """Window in steps: rewards of a single step are noisy."""
@@ -147,12 +147,23 @@ def _held_out(steps: Steps, scores: Sequence[Score]) -> Iterator[Alarm]:
 def _rise_since(steps: Steps, since: int) -> Trend | None:
     """Return the change of the training reward from the steps before an evaluation (at least the first two) to the newest.
 
-    A reward with a hole in it is gamed within a few steps of the base: five of them would hold most of the rise.
+    A reward with a hole in it is gamed within a few steps of the base: five of them would hold most of the rise. Two means
+    alone give a wide interval, so that it comes from the groups of each step where every step has several.
     """
-    values = _series(steps, "rollout_reward:mean")
-    split = max(2, sum(step <= since for step, _ in values))
-    rewards = [value for _, value in values]
-    return between(rewards[:split][-WIDTH:], rewards[split:][-WIDTH:])
+    paid = [(step, metrics) for step, metrics in steps if "rollout_reward:mean" in metrics]
+    split = max(2, sum(step <= since for step, _ in paid))
+    spans = [[metrics for _, metrics in part[-WIDTH:]] for part in (paid[:split], paid[split:])]
+    if all("rollout_reward:stderr" in metrics for span in spans for metrics in span):
+        return change_of_means(*([_group_mean(metrics) for metrics in span] for span in spans))
+    return between(*([metrics["rollout_reward:mean"] for metrics in span] for span in spans))
+
+
+def _group_mean(metrics: Metrics) -> GroupMean:
+    return GroupMean(
+        metrics["rollout_reward:mean"],
+        metrics["rollout_reward:stderr"],
+        int(metrics["rollout_groups:sum"]),
+    )
 
 
 def _entropy(steps: Steps, bands: Bands) -> Iterator[Alarm]:

@@ -35,6 +35,16 @@ class Trend:
         return self.low > 0
 
 
+@dataclass(frozen=True)
+class GroupMean:
+    """Mean reward of a step with its standard error over groups."""
+
+    mean: float
+    error: float
+    groups: int
+    """At least 2."""
+
+
 def student(level: float, freedom: float) -> float:
     """Return the two-sided quantile of Student's t at `level`, after Wallace (1959): within 2% from 5 degrees of freedom."""
     normal = NormalDist().inv_cdf(1 - level / 2)
@@ -47,12 +57,32 @@ def between(before: Sequence[float], after: Sequence[float], level: float = LEVE
     if len(before) < 2 or len(after) < 2:
         return None
     change = fmean(after) - fmean(before)
-    parts = [variance(span) / len(span) for span in (before, after)]
-    total = sum(parts)
+    parts = [(variance(span) / len(span), len(span) - 1) for span in (before, after)]
+    return _welch(change, parts, level)
+
+
+def change_of_means(
+    before: Sequence[GroupMean], after: Sequence[GroupMean], level: float = LEVEL
+) -> Trend | None:
+    """Return the change from one span of steps to another, by the spread within steps; None for an empty span."""
+    if not before or not after:
+        return None
+    change = fmean(one.mean for one in after) - fmean(one.mean for one in before)
+    parts = [
+        ((one.error / len(span)) ** 2, one.groups - 1) for span in (before, after) for one in span
+    ]
+    return _welch(change, parts, level)
+
+
+def _welch(change: float, parts: Sequence[tuple[float, int]], level: float) -> Trend:
+    """Return a change with its interval, from the variances that add up to its own and their degrees of freedom.
+
+    The degrees of freedom of the sum are those of Satterthwaite (1946).
+    """
+    total = sum(part for part, _ in parts)
     if total == 0:
         return Trend(change, change, change)
-    sizes = (len(before), len(after))
-    freedom = total**2 / sum(p**2 / (n - 1) for p, n in zip(parts, sizes, strict=True))
+    freedom = total**2 / sum(part**2 / free for part, free in parts)
     reach = student(level, freedom) * sqrt(total)
     return Trend(change, change - reach, change + reach)
 

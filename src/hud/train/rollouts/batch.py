@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from statistics import fmean
+from math import sqrt
+from statistics import fmean, stdev
 
 from hud.eval.run import Run
 from hud.graders.shaping import FADE
@@ -114,6 +115,7 @@ class RolloutBatch:
         }
         if self.reward is not None:
             found["rollout_reward:mean"] = self.reward
+            found |= _spread(self.measured)
             usages = [run.trace.usage for run in self.measured]
             found["turns:mean"] = fmean(usage.llm_call_count for usage in usages)
             found["rollout_tokens:mean"] = fmean(usage.completion_tokens for usage in usages)
@@ -145,6 +147,21 @@ def _components(runs: Iterable[Run]) -> dict[str, float]:
             if name in values or len(values) < MOST_COMPONENTS:
                 values.setdefault(name, []).append(float(value))
     return {f"{COMPONENT}{name[:LONGEST_NAME]}:mean": fmean(one) for name, one in values.items()}
+
+
+def _spread(runs: Iterable[Run]) -> dict[str, float]:
+    """Return the standard error of the mean reward over groups, and their number; nothing for fewer than two."""
+    groups: dict[str | None, list[float]] = {}
+    for run in runs:
+        if run.reward is not None:
+            groups.setdefault(run.group_id, []).append(run.reward)
+    means = [fmean(rewards) for rewards in groups.values()]
+    if len(means) < 2:
+        return {}
+    return {
+        "rollout_reward:stderr": stdev(means) / sqrt(len(means)),
+        "rollout_groups:sum": float(len(means)),
+    }
 
 
 def _mean(runs: Iterable[Run]) -> float | None:
