@@ -1,6 +1,6 @@
 """False alarms and delay of the training guard, in training runs and in simulation: the tables of docs/training.md.
 
-python benchmarks/guard_false_alarms.py demo              the demo's policy, and a reward that it can game: a quarter of an hour
+python benchmarks/guard_false_alarms.py demo [SEEDS]      5 runs of the demo's policy on a reward that it can game, and 5 honest ones: about 5 minutes
 python benchmarks/guard_false_alarms.py train [SEEDS]     10 honest runs and 10 of a gamed reward: about 3 CPU-minutes
 python benchmarks/guard_false_alarms.py simulate [RUNS]   500 for each cell, about two minutes
 
@@ -198,7 +198,7 @@ def main(what: str = "simulate", count: str = "") -> None:
             if what == "demo":
                 from guard_on_demo import measured
 
-                found = asyncio.run(measured(Path(home)))
+                found = asyncio.run(measured(Path(home), int(count or 5)))
             else:
                 found = asyncio.run(trainings(int(count or 10)))
             disconnect(Path(home))

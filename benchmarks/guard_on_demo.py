@@ -6,9 +6,11 @@ Part `demo` of guard_false_alarms.py.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import closing
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -77,13 +79,12 @@ async def trained(made: demo.Demo, reward: str, seed: int = 0) -> TrainReport:
     )
 
 
-async def measured(folder: Path) -> dict[str, Any]:
-    """Return the record: the gamed reward, then the mended one from the same base."""
+async def measured(folder: Path, seeds: int) -> dict[str, Any]:
+    """Return the record: for each seed the gamed reward, then the mended one, from the same base."""
     made = await warmed_up(folder)
-    named = {"policy": "demo", "seed": 0}
-    return {
-        "runs": [
-            run_of(await trained(made, reward), reward_of=reward, **named)
-            for reward in ("gamed", "honest")
-        ]
-    }
+    runs = []
+    for seed, reward in product(range(seeds), ("gamed", "honest")):
+        report = await trained(made, reward, seed)
+        runs.append(run_of(report, policy="demo", reward_of=reward, seed=seed))
+        print(json.dumps(runs[-1]), flush=True)
+    return {"runs": runs}

@@ -10,6 +10,7 @@ import hud.client
 from hud import Environment
 from hud.cli.main import run
 from hud.eval import Taskset
+from hud.integrations.datasets import COLUMNS
 from hud.trace import AgentStep, Sample, ToolCall, ToolResult, ToolStep
 from hud.trace.content import ImageContent
 from hud.trace.trajectory_export import SCHEMA
@@ -142,6 +143,21 @@ def test_export_writes_pictures_beside_the_file(job, capsys, tmp_path):
     assert (tmp_path / "out" / shown["path"]).read_bytes() == b"hello"
 
 
+def test_export_to_hf_writes_a_folder_once(job, capsys, tmp_path):
+    assert "4 runs of" in said(capsys, "export", job.id[:8], "--to", "hf", "-o", "out/runs")
+    folder = tmp_path / "out" / "runs"
+    rows = [json.loads(line) for line in (folder / "data/train.jsonl").read_text().splitlines()]
+    assert [row["trace_id"] for row in rows] == [run.trace_id for run in job.runs]
+    assert {tuple(row) for row in rows} == {tuple(COLUMNS)}
+    assert json.loads(rows[0]["args"]) == {"item": "tea"}
+    card = (folder / "README.md").read_text()
+    assert "| runs | 4 |" in card
+    assert run(["export", job.id, "--to", "hf", "-o", "out/runs"]) == 2
+    assert "out/runs exists; name a new folder with -o" in capsys.readouterr().err
+    assert run(["export", "ffffffff", "--to", "hf"]) == 2
+    assert not list(tmp_path.rglob("*.partial"))
+
+
 def test_what_cannot_be_written_or_found_is_told_in_a_sentence(job, capsys, tmp_path):
     assert run(["export", job.id, "-o", "no/such/folder.jsonl"]) == 2
     assert "no/such/folder.jsonl cannot be written" in capsys.readouterr().err
@@ -149,6 +165,15 @@ def test_what_cannot_be_written_or_found_is_told_in_a_sentence(job, capsys, tmp_
     assert "There is no trace 'ffffffff'" in capsys.readouterr().err
     assert run(["export", "ffffffff"]) == 2
     assert not list(tmp_path.glob("*.partial"))
+
+
+def test_latest_is_the_newest_job(job, capsys, tmp_path, monkeypatch):
+    assert json.loads(said(capsys, "jobs", "latest", "--json"))["id"] == job.id
+    assert "4 runs of" in said(capsys, "export", "latest")
+    assert "buy" in said(capsys, "signal", "latest")
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "empty"))
+    assert run(["export", "latest"]) == 2
+    assert "No job is recorded yet" in capsys.readouterr().err
 
 
 def test_nothing_recorded_is_no_error(tmp_path, monkeypatch, capsys):

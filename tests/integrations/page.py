@@ -1,6 +1,7 @@
 """Runs a page of docs/integrations in the environment of its package."""
 
 import sys
+from contextlib import chdir
 from pathlib import Path
 
 from tests.docs.blocks import INTEGRATIONS, blocks_of, name_of
@@ -13,7 +14,8 @@ async def run_page(name, tmp_path):
     variables = {"HUD_HOME": str(tmp_path / "home"), "TRL_EXPERIMENTAL_SILENCE": "1"}
     stage = Stage(tmp_path, Scene(), Path(sys.prefix) / "bin" / "hud", variables)
     try:
-        for block in blocks_of(page.read_text(), name_of(page)):
-            await stage.run(block)
+        with chdir(stage.here):
+            for block in blocks_of(page.read_text(), name_of(page)):
+                await stage.run(block)
     finally:
         stage.closing.close()

@@ -46,6 +46,19 @@ def ask(method: str, path: str, body: Any = None) -> Any:
     return run(send())
 
 
+async def recorded_job(reference: str) -> dict[str, Any]:
+    """Return a job by its id, the start of one, or `latest`: the newest. Raises `UsageError` where nothing is recorded."""
+    from hud.client import connect
+
+    if reference == "latest":
+        newest = (await connect().get("/v2/jobs", params={"limit": 1}))["items"]
+        if not newest:
+            raise UsageError("No job is recorded yet; `hud eval TASKS AGENT` records one.")
+        reference = newest[0]["id"]
+    job: dict[str, Any] = await connect().get(f"/v2/jobs/{reference}")
+    return job
+
+
 async def pages(
     path: str, most: int | None = None, *, first: int = 0
 ) -> AsyncIterator[dict[str, Any]]:

@@ -1,7 +1,8 @@
 """Failed and timed-out runs: whether their reward counts, and their effect on their group.
 
-Every caller decides by these functions: the training loop, the training API and the store's windows. Works on failure kinds
-and group labels; groups are formed in `hud.learning.groups`.
+Every caller decides by these functions: the training loop, the training API and the store's windows. Options and defaults are
+`AdvantageOptions` (`hud.learning.wire_types`); groups are formed in `hud.learning.groups`. Works on failure kinds and group
+labels.
 """
 
 from __future__ import annotations

@@ -167,12 +167,12 @@ def _named(names: str | None) -> Any:
 async def _recorded(reference: str) -> tuple[list[RunSummary], dict[str, Solution]]:
     """Return the runs of a job, and a solution of each task that one of them solved."""
     from hud.audit import SOLVED, Solution
-    from hud.cli.platform_requests import pages
+    from hud.cli.platform_requests import pages, recorded_job
     from hud.client import connect
     from hud.eval.results.run_summary import RunSummary
     from hud.trace import parse_trace
 
-    job = (await connect().get(f"/v2/jobs/{reference}"))["id"]
+    job = (await recorded_job(reference))["id"]
     runs: list[RunSummary] = []
     solved: dict[str, str] = {}
     async for run in pages(f"/v2/jobs/{job}/traces"):

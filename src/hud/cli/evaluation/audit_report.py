@@ -78,10 +78,10 @@ def print_report(report: AuditReport, limit: int) -> None:
 async def show_top(reference: str, most: int, as_json: bool) -> None:
     """Print the runs of a job with the highest rewards: calls, answer, and the command for the whole trace."""
     from hud.cli.output import console, count, number, print_json
-    from hud.cli.platform_requests import pages
+    from hud.cli.platform_requests import pages, recorded_job
     from hud.client import connect
 
-    job = await connect().get(f"/v2/jobs/{reference}")
+    job = await recorded_job(reference)
     runs = [run async for run in pages(f"/v2/jobs/{job['id']}/traces") if run["reward"] is not None]
     best = sorted(runs, key=lambda run: (-run["reward"], run["completion_tokens"]))[:most]
     recorded = [await connect().get(f"/v2/trace/{run['id']}/full") for run in best]

@@ -56,12 +56,11 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
     from hud.cli.evaluation.report import failure_lines, percentile
     from hud.cli.evaluation.resuming import summary
     from hud.cli.output import console, count, print_json
-    from hud.cli.platform_requests import pages
-    from hud.client import connect
+    from hud.cli.platform_requests import pages, recorded_job
     from hud.eval.results.failures import FailedRun
     from hud.eval.results.intervals import with_interval
 
-    job = await connect().get(f"/v2/jobs/{reference}")
+    job = await recorded_job(reference)
     runs = [run async for run in pages(f"/v2/jobs/{job['id']}/traces", limit)]
     if as_json:
         print_json({**job, "traces": runs})

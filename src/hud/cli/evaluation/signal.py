@@ -108,11 +108,10 @@ async def _show(
 
 async def _played(reference: str) -> tuple[str, list[RunSummary], dict[str, dict[str, Any]]]:
     """Return a job's id, its runs, and the rows of its tasks by slug."""
-    from hud.cli.platform_requests import pages
-    from hud.client import connect
+    from hud.cli.platform_requests import pages, recorded_job
     from hud.eval.results.run_summary import RunSummary
 
-    job = (await connect().get(f"/v2/jobs/{reference}"))["id"]
+    job = (await recorded_job(reference))["id"]
     runs: list[RunSummary] = []
     tasks: dict[str, dict[str, Any]] = {}
     async for run in pages(f"/v2/jobs/{job}/traces"):
