@@ -221,6 +221,22 @@ def test_a_turn_that_is_plain_json_is_a_call_only_for_a_known_tool():
         assert whole(format_named(name), other)[0] == other
 
 
+def test_a_mark_in_an_argument_of_mistral_begins_no_call():
+    format = format_named("mistral")
+    first, second = (
+        '[TOOL_CALLS]look[ARGS]{"who": "[TOOL_CALLS]"}',
+        '[TOOL_CALLS]look[ARGS]{"at": 3}',
+    )
+    assert whole(format, first + second)[2:] == (
+        [("look", {"who": "[TOOL_CALLS]"}), ("look", {"at": 3})],
+        False,
+    )
+    assert whole(format, "[TOOL_CALLS]look[ARGS]{broken" + second)[2:] == (
+        [("look", {"at": 3})],
+        True,
+    )
+
+
 def test_ids_are_of_the_form_that_mistral_takes():
     format = format_named("mistral")
     calls = parse_output(

@@ -12,7 +12,7 @@ from hud.engine.chat.tool_calls.format import StrippedText, ToolFormat, TurnPars
 from hud.trace import ToolCall, ToolSpec
 
 _MOST_ENDS = 16
-"""Maximum number of closing marks tried for an unparsable call: a mark may be in a string of its arguments."""
+"""Maximum number of marks tried as the end of an unparsable call: a mark may be in a string of its arguments."""
 
 Read = Callable[[str, str, Sequence[ToolSpec]], list[ToolCall] | None]
 """Returns the calls between two marks, given the opening mark, the text behind it and the tools; None: unreadable."""
@@ -130,10 +130,7 @@ class MarkedTurn(TurnParser):
         """State: a call is returned when complete, so that no unparsable call is started."""
         begin, end = self._block
         if end is None:
-            at = self._first(self._begins, 0)[0]
-            if at < 0 and not final:
-                return False
-            return self._called(at if at >= 0 else len(self._buffer), 0)
+            return self._open_call(final)
         while True:
             at = self._buffer.find(end, self._searched)
             # An opening mark after the first closing mark: the call ended there, parsable or not.
@@ -155,6 +152,26 @@ class MarkedTurn(TurnParser):
             if self._ends
             else self._called(len(self._buffer), 0)
         )
+
+    def _open_call(self, final: bool) -> bool:
+        """State: a block without a closing mark ends at an opening one, or at the end.
+
+        An opening mark before which no call can be parsed may be a text in the arguments: the next one is tried.
+        """
+        begin = self._block[0]
+        while len(self._ends) < _MOST_ENDS:
+            at, mark = self._first(self._begins, self._searched)
+            if at < 0 and not final:
+                return False
+            end = at if at >= 0 else len(self._buffer)
+            calls = self.format.read(begin, self._buffer[:end], self.tools)
+            if calls is not None:
+                return self._called(end, 0, calls)
+            self._ends.append(end)
+            self._searched = end + len(mark)
+            if at < 0:
+                break
+        return self._called(self._ends[0], 0)
 
     def _called(self, at: int, length: int, calls: list[ToolCall] | None = None) -> bool:
         """Emit the calls in the block that ends at `at`, and continue after its closing mark of `length` characters."""
