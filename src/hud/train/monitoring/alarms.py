@@ -154,8 +154,10 @@ def _rise_since(steps: Steps, since: int) -> Trend | None:
     split = max(2, sum(step <= since for step, _ in paid))
     spans = [[metrics for _, metrics in part[-WIDTH:]] for part in (paid[:split], paid[split:])]
     if all("rollout_reward:stderr" in metrics for span in spans for metrics in span):
-        return change_of_means(*([_group_mean(metrics) for metrics in span] for span in spans))
-    return between(*([metrics["rollout_reward:mean"] for metrics in span] for span in spans))
+        before, after = ([_group_mean(metrics) for metrics in span] for span in spans)
+        return change_of_means(before, after)
+    first, last = ([metrics["rollout_reward:mean"] for metrics in span] for span in spans)
+    return between(first, last)
 
 
 def _group_mean(metrics: Metrics) -> GroupMean:
