@@ -21,6 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -156,8 +157,8 @@ def on_this_machine(most: float, root: Path) -> None:
         local_path(
             f"folder of {size / GIGA:.2f} GB",
             size,
-            lambda place, one=decoder: save_decoder(one, place),
-            lambda place, one=other: load_weights(one, place),
+            partial(save_decoder, decoder),
+            partial(load_weights, other),
             root,
         )
         attach(decoder, LORA)
@@ -166,8 +167,8 @@ def on_this_machine(most: float, root: Path) -> None:
         local_path(
             f"adapter of {adapter / GIGA:.3f} GB for {size / GIGA:.2f} GB",
             adapter,
-            lambda place, one=decoder: save_adapter(one, LORA, place),
-            lambda place, one=other: load_adapter(one, place),
+            partial(save_adapter, decoder, LORA),
+            partial(load_adapter, other),
             root,
         )
 
@@ -223,12 +224,9 @@ def on_servers(
         sampler = VllmSampler(servers, publisher, config.vocab_size, config.max_position_embeddings)
         try:
             sampler.publish(None)  # Connects; not timed.
-            times = []
-            for number in range(ROUNDS + 1):
-                with sampler.exclusive(in_flight=True):
-                    times.append(seconds(lambda n=number: sampler.publish(f"bench-{n}")))
-            with sampler.exclusive():
-                sampler.publish(None)
+            with sampler.exclusive(in_flight=True):
+                names = [f"bench-{number}" for number in range(ROUNDS + 1)]
+                times = [seconds(partial(sampler.publish, name)) for name in names]
         finally:
             sampler.close()
         size, median = bytes_of(decoder), statistics.median(times[1:])
