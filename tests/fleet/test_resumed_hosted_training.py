@@ -1,0 +1,109 @@
+"""A trainer whose rollouts the fleet plays, killed at any instant: it ends with the weights of one that was not."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+from tests.fleet.deployed_server import deploy, wait
+from tests.fleet.live_server import LiveServer
+from tests.fleet.test_hosted_training import ENV, SETTINGS
+
+from hud.platform.models.checkpoint_files import SAMPLER, STATE
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+STEPS = 4
+KILLS = 5
+LONGEST_SECONDS = 8.0
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    root = tmp_path_factory.mktemp("resumed")
+    made = LiveServer(root / "home", "--workers", "1")
+    made.start()
+    made.source = root / "source"
+    made.source.mkdir()
+    (made.source / "env.py").write_text(ENV)
+    with made.client() as api:
+        texts = ["Write many letters a.", "Say a word, and then another."] * 5
+        for name in ("straight", "killed"):
+            body = {"name": name, "texts": texts, "seed": 1}
+            api.post("/v2/models/create", json=body).raise_for_status()
+        deploy(api, made.source, "letters")
+    yield made
+    made.stop()
+
+
+def start(server, model):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HUD_")}
+    environment = {
+        **kept,
+        "HUD_API_URL": server.url,
+        "HUD_API_KEY": server.key,
+        "HUD_HOME": str(server.home.parent / "client"),
+        "OMP_NUM_THREADS": "1",
+    }
+    settings = [*SETTINGS, "--steps", str(STEPS), "--runtime", "hosted"]
+    settings += ["--held-out", "env.py", "--eval-every", "2"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "hud.cli.main", "train", model, "env.py", *settings],
+        env=environment,
+        cwd=server.source,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(server, model):
+    """Train to the end, and return the head's folder."""
+    training = start(server, model)
+    said, _ = training.communicate(timeout=400)
+    assert training.returncode == 0, said
+    with server.client() as api:
+        head = api.get(f"/v2/models/{model}/head").json()
+        (found,) = Path(server.home).glob(f"models/*/checkpoints/step-*-{head['id'][:6]}")
+    assert found.name.startswith(f"step-{STEPS}-"), found
+    return found
+
+
+def rollouts_of(api, model):
+    """Return how many rollouts of a model's training the platform knows."""
+    jobs = api.get("/v2/jobs", params={"limit": 100}).json()["items"]
+    return sum(job["runs"] for job in jobs if job["name"].startswith(model))
+
+
+def workers(server):
+    children = psutil.Process(server.process.pid).children(recursive=True)
+    return [child for child in children if "hud.fleet.rollout_worker" in child.cmdline()]
+
+
+def test_it_ends_with_the_same_weights_and_the_fleet_plays_nothing_that_was_left(server):
+    expected = finish(server, "straight")
+    chance = random.Random(7)
+    with server.client() as api:
+        for number in range(KILLS):
+            before = rollouts_of(api, "killed")
+            training = start(server, "killed")
+            wait(lambda: rollouts_of(api, "killed") > before)  # noqa: B023
+            time.sleep(chance.uniform(0.0, LONGEST_SECONDS))
+            assert training.poll() is None, training.communicate()[0]
+            if number % 2:
+                workers(server)[0].kill()
+            training.send_signal(signal.SIGKILL)
+            training.communicate()
+        found = finish(server, "killed")
+        for job in api.get("/v2/jobs", params={"limit": 100}).json()["items"]:
+            assert job["status"] != "running", job
+    for file in (f"{SAMPLER}/model.safetensors", STATE):
+        one, other = load_file(expected / file), load_file(found / file)
+        assert one.keys() == other.keys()
+        assert all(bool((one[name] == other[name]).all()) for name in one), file
