@@ -133,7 +133,7 @@ def test_the_arithmetic_arrives_at_the_published_table_or_says_why_not():
         assert published.gpus_per_sampler in (None, plan.gpus_per_sampler)
         assert 128 <= plan.environments_per_node <= 256
     assert [plan.trainer_gpus for plan in plans] == [1, 4, 16]
-    said = comparison(plans, Work(), H200, 64)
+    said = comparison(plans, Work(), Fleet())
     assert said[0].startswith("70B trains on 16 GPUs, not 8: with 14.0 bytes a parameter")
     assert "Trainings that fit: offload, lora" in said[0]
     assert any("second one continues its turns" in one for one in said)
@@ -147,16 +147,20 @@ def test_a_table_without_differences_says_so_in_one_sentence():
         plan_for(shape, Work(), Fleet(), "offload" if shape is SEVENTY else "8bit")
         for shape in SHAPES
     ]
-    assert comparison(plans, Work(), H200, 64)[0].startswith("GPUs to train and to sample are")
+    assert comparison(plans, Work(), Fleet())[0].startswith("GPUs to train and to sample are")
 
 
 def test_other_inputs_are_explained():
     fleet = Fleet(machine=MACHINES["H100"], network_gbit=1.0)
     work = Work(rollouts=64, environment_seconds_per_turn=60.0)
-    said = comparison([plan_for(shape, work, fleet) for shape in SHAPES], work, fleet.machine, 64)
+    said = comparison([plan_for(shape, work, fleet) for shape in SHAPES], work, fleet)
     assert any("7B trains on 2 GPUs, not 1" in one for one in said)
     assert any("not as published" in one for one in said)
-    assert any("not 128 to 256" in one for one in said)
+    assert "each computes on a core for up to" in said[-1]
+    heavy = Fleet(node=CpuNode(environment_gib=4.0))
+    said = comparison([plan_for(shape, Work(), heavy) for shape in SHAPES], Work(), heavy)
+    assert "carries 64 environments, not 128 to 256" in said[-1]
+    assert said[-1].endswith("each has 4 GiB of its memory.")
 
 
 # -- properties -------------------------------------------------------------------------------------

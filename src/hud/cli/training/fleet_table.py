@@ -42,7 +42,7 @@ def lines(
     yield "GPUs to train"
     for training, gpus in trainings(work, fleet).items():
         yield row(COLUMNS, [f"  {NAMES[training]}", *map(str, gpus)])
-    compared = comparison(plans, work, fleet.machine, fleet.node.cores)
+    compared = comparison(plans, work, fleet)
     other = [] if gpu == PUBLISHED_GPU else [f"The published table is of {PUBLISHED_GPU} GPUs."]
     for paragraph in (*other, *compared, *_assumed(plans, work, fleet, gpu, prices)):
         yield ""
@@ -72,7 +72,7 @@ def as_data(
         "prices": prices.model_dump(mode="json"),
         "plans": [_data(plan, hour, prices.cpu_core) for plan in plans],
         "trainer_gpus": trainings(work, fleet),
-        "comparison": comparison(plans, work, fleet.machine, fleet.node.cores),
+        "comparison": comparison(plans, work, fleet),
     }
 
 

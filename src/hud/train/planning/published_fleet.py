@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hud.train.planning.memory import TRAININGS, bytes_a_parameter, trainer_gpus
 from hud.train.planning.model_shapes import GIB, SHAPES, Machine
-from hud.train.planning.sizing import LEAST_SAMPLERS, Plan
+from hud.train.planning.sizing import LEAST_SAMPLERS, CpuNode, Fleet, Plan
 from hud.train.planning.speed import Work
 from hud.train.planning.transfers import GIGA
 
@@ -37,11 +37,11 @@ BROADCAST_SHARE = 0.04
 BROADCAST_EVERY = 25
 
 
-def comparison(plans: Sequence[Plan], work: Work, machine: Machine, cores: int) -> list[str]:
+def comparison(plans: Sequence[Plan], work: Work, fleet: Fleet) -> list[str]:
     """Return sentences that compare plans of one training with the published table."""
-    said = [*_gpus(plans, work, machine), *_second_sampler(plans)]
+    said = [*_gpus(plans, work, fleet.machine), *_second_sampler(plans)]
     said += [_broadcast(plan) for plan in plans if plan.model == "32B"]
-    return [*said, _environments(plans, cores)]
+    return [*said, _environments(plans, fleet.node)]
 
 
 def _gpus(plans: Sequence[Plan], work: Work, machine: Machine) -> list[str]:
@@ -116,14 +116,21 @@ def _broadcast(plan: Plan) -> str:
     )
 
 
-def _environments(plans: Sequence[Plan], cores: int) -> str:
+def _environments(plans: Sequence[Plan], node: CpuNode) -> str:
     """Return the comparison of the environments of a node."""
+    cores = node.cores
     found = sorted({plan.environments_per_node for plan in plans})
     low, high = ENVIRONMENTS_A_NODE
     numbers = " to ".join(str(one) for one in sorted({found[0], found[-1]}))
     within = low <= found[0] and found[-1] <= high and CORES_A_NODE[0] <= cores <= CORES_A_NODE[1]
     published = f"{low} to {high} on {CORES_A_NODE[0]} to {CORES_A_NODE[1]} cores"
+    begun = f"A node of {cores} cores carries {numbers} environments"
     if within:
-        return f"A node of {cores} cores carries {numbers} environments (published: {published})."
-    reason = "environments that compute on a core" if found[0] < low else "its memory or its cores"
-    return f"A node of {cores} cores carries {numbers} environments, not {published}: what bounds it are {reason}."
+        return f"{begun} (published: {published})."
+    if found[0] >= int(node.memory_gib / node.environment_gib):
+        return f"{begun}, not {published}: each has {node.environment_gib:g} GiB of its memory."
+    shares = [
+        plan.sampling.environments / (plan.sampling.environments + plan.sampling.decoding)
+        for plan in plans
+    ]
+    return f"{begun}, not {published}: each computes on a core for up to {max(shares):.0%} of its time."
