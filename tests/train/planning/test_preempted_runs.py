@@ -180,3 +180,9 @@ def test_rollouts_that_never_end_are_an_error():
 def test_a_node_has_at_least_one_environment():
     with pytest.raises(UsageError, match="2 nodes cannot share 1 environments"):
         alone(nodes=2)
+
+
+def test_machines_that_are_hardly_ever_there_are_an_error():
+    for name in ("nodes_per_hour", "samplers_per_hour"):
+        with pytest.raises(UsageError, match="hardly ever there"):
+            simulate(known(), alone(preemption=waits(**{name: 1e6})))

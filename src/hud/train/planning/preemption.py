@@ -104,5 +104,5 @@ def trainer_lost(per_hour: float, away: float, checkpoint: float, interval: floa
         return checkpoint / (interval + checkpoint)
     if rate * (away + interval + checkpoint) > LARGEST_EXPONENT:
         return 1.0
-    taken = math.exp(rate * away) / rate * math.expm1(rate * (interval + checkpoint))
+    taken = math.exp(rate * away) * (math.expm1(rate * (interval + checkpoint)) / rate)
     return 1 - interval / taken

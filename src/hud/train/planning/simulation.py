@@ -12,6 +12,7 @@ moved turn anew costs nothing here: `preemption.samplers_lost` has that arithmet
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -20,13 +21,15 @@ from statistics import fmean
 
 from hud.errors import UsageError
 from hud.train.planning.measured import Measured
-from hud.train.planning.preemption import Preemption, moments
+from hud.train.planning.preemption import HOUR, Preemption, moments
 from hud.train.planning.simulated_machines import Group, Node, Rollout, Sampler
 from hud.train.rollouts.group_order import begins_another, next_group
 
 COUNTS = ("steps", "group", "tasks_per_step", "environments", "samplers", "trainers", "nodes")
 MOST_PREEMPTIONS = 16
 """Preemptions after which the platform ends a rollout as an error."""
+LEAST_PRESENCE = 0.05
+"""Least share of the time in which a machine is there."""
 
 
 @dataclass(frozen=True)
@@ -252,6 +255,15 @@ class _Run:
 
     def _schedule_preemptions(self) -> None:
         event, seed = self.setup.preemption, self.setup.seed
+        for per_hour, away in (
+            (event.nodes_per_hour, event.node_away),
+            (event.samplers_per_hour, event.sampler_away),
+        ):
+            # A machine is there when none was lost in its place for `away` seconds.
+            if math.exp(-per_hour / HOUR * away) < LEAST_PRESENCE:
+                raise UsageError(
+                    f"Machines that are preempted {per_hour:g} times an hour and replaced after {away:g} s are hardly ever there."
+                )
         for number, node in enumerate(self.nodes):
             times = moments(event.nodes_per_hour, seed, "node", number)
             self._at_each(times, lambda one=node: self._lose_node(one))
