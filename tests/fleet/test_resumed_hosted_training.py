@@ -69,7 +69,9 @@ def finish(server, model):
     said, _ = training.communicate(timeout=400)
     assert training.returncode == 0, said
     with server.client() as api:
-        head = api.get(f"/v2/models/{model}/head").json()
+        model_id = api.get("/v2/models/resolve", params={"model": model}).json()["id"]
+        nodes = api.get(f"/v2/models/{model_id}/checkpoints").json()
+        head = max(nodes, key=lambda node: node["step"])
         (found,) = Path(server.home).glob(f"models/*/checkpoints/step-*-{head['id'][:6]}")
     assert found.name.startswith(f"step-{STEPS}-"), found
     return found
