@@ -61,7 +61,7 @@ async def test_one_that_joins_after_two_steps_has_the_second_ones_weights_first(
     assert asked.cache_salt == "two"
     assert (drawn.version, drawn.swaps, len(drawn.token_ids)) == ("two", [], 40)
     expected = trained_logprobs(policy, PROMPT, drawn)
-    np.testing.assert_allclose(drawn.logprobs, expected, atol=1e-4)
+    np.testing.assert_allclose(drawn.logprobs, expected, atol=1e-3)
     policy.close()
 
 

@@ -17,6 +17,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import fmean
 
 from hud.errors import UsageError
@@ -212,9 +213,7 @@ class _Run:
             rollout.node = node
             if rollout.group.version is None:
                 rollout.group.version = self.version
-            self._later(
-                rollout, rollout.shape.setup_seconds, lambda one=rollout: self._turn(one, 0)
-            )
+            self._later(rollout, rollout.shape.setup_seconds, partial(self._turn, rollout, 0))
 
     def _turn(self, rollout: Rollout, number: int) -> None:
         turn = rollout.shape.turns[number]
@@ -266,10 +265,10 @@ class _Run:
                 )
         for number, node in enumerate(self.nodes):
             times = moments(event.nodes_per_hour, seed, "node", number)
-            self._at_each(times, lambda one=node: self._lose_node(one))
+            self._at_each(times, partial(self._lose_node, node))
         for number, sampler in enumerate(self.samplers):
             times = moments(event.samplers_per_hour, seed, "sampler", number)
-            self._at_each(times, lambda one=sampler: self._lose_sampler(one))
+            self._at_each(times, partial(self._lose_sampler, sampler))
 
     def _at_each(self, times: Iterator[float], then: Callable[[], None]) -> None:
         """Call `then` at every one of endless times."""

@@ -164,7 +164,7 @@ class Plan:
 
     @property
     def preemption_share(self) -> float:
-        """How much longer a step takes because of preemption, as a share of the undisturbed step."""
+        """Extra duration of a step by preemption, as a share of the undisturbed step."""
         return self.disturbed_seconds / self.step_seconds - 1
 
     def broadcast_share(self, every: int) -> float:
