@@ -19,7 +19,21 @@ from hud.platform.models.checkpoint_files import SAMPLER, STATE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
+SLOW = """
+import asyncio
+from hud import Environment
+env = Environment("slow")
+
+@env.template()
+async def wait(letter: str = "e"):
+    await asyncio.sleep(60.0)
+    yield f"Write many letters {letter}."
+    yield 1.0
+
+tasks = [wait(letter=letter) for letter in "aeot"]
+"""
 STEPS = 4
+AT_ONCE = {"letters": 1, "slow": 4}
 KILLS = 5
 LONGEST_SECONDS = 8.0
 
@@ -29,20 +43,21 @@ def server(tmp_path_factory):
     root = tmp_path_factory.mktemp("resumed")
     made = LiveServer(root / "home", "--workers", "1")
     made.start()
-    made.source = root / "source"
-    made.source.mkdir()
-    (made.source / "env.py").write_text(ENV)
+    made.sources = root
     with made.client() as api:
         texts = ["Write many letters a.", "Say a word, and then another."] * 5
-        for name in ("straight", "killed"):
+        for name in ("straight", "killed", "waiting"):
             body = {"name": name, "texts": texts, "seed": 1}
             api.post("/v2/models/create", json=body).raise_for_status()
-        deploy(api, made.source, "letters")
+        for name, source in {"letters": ENV, "slow": SLOW}.items():
+            (root / name).mkdir()
+            (root / name / "env.py").write_text(source)
+            deploy(api, root / name, name)
     yield made
     made.stop()
 
 
-def start(server, model):
+def start(server, model, env="letters"):
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HUD_")}
     environment = {
         **kept,
@@ -52,11 +67,11 @@ def start(server, model):
         "OMP_NUM_THREADS": "1",
     }
     settings = [*SETTINGS, "--steps", str(STEPS), "--runtime", "hosted"]
-    settings += ["--held-out", "env.py", "--eval-every", "2"]
+    settings += ["--held-out", "env.py", "--eval-every", "2", "--max-concurrent", str(AT_ONCE[env])]
     return subprocess.Popen(
         [sys.executable, "-m", "hud.cli.main", "train", model, "env.py", *settings],
         env=environment,
-        cwd=server.source,
+        cwd=server.sources / env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -109,3 +124,29 @@ def test_it_ends_with_the_same_weights_and_the_fleet_plays_nothing_that_was_left
         one, other = load_file(expected / file), load_file(found / file)
         assert one.keys() == other.keys()
         assert all(bool((one[name] == other[name]).all()) for name in one), file
+
+
+def statuses(api, job):
+    return [row["status"] for row in api.get(f"/v2/jobs/{job}/traces").json()["items"]]
+
+
+def test_resumed_it_first_cancels_what_the_killed_process_left_behind(server):
+    """Of held-out scores, too: they are the first that a run plays."""
+    with server.client() as api:
+        before = rollouts_of(api, "waiting")
+        training = start(server, "waiting", "slow")
+        wait(lambda: rollouts_of(api, "waiting") > before)
+        training.kill()
+        training.communicate()
+        (left,) = {
+            job["id"]
+            for job in api.get("/v2/jobs", params={"limit": 100}).json()["items"]
+            if job["name"].startswith("waiting held-out")
+        }
+        assert "cancelled" not in statuses(api, left)
+        resumed = start(server, "waiting", "slow")
+        wait(lambda: rollouts_of(api, "waiting") > len(statuses(api, left)))
+        assert set(statuses(api, left)) == {"cancelled"}
+        resumed.kill()
+        resumed.communicate()
+        api.post("/v2/rollouts/cancel_user_jobs").raise_for_status()
