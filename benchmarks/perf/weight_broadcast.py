@@ -183,7 +183,7 @@ def memory_rate() -> float:
 
 def disk_rate(root: Path) -> float:
     """Return GB/s of a write that ends when it is on the disk."""
-    data, place = os.urandom(1 << 28), root / "flushed"
+    data, place = os.urandom(1 << 27), root / "flushed"
 
     def write() -> None:
         with place.open("wb") as file:
