@@ -17,7 +17,7 @@ from tests.fleet.live_server import LiveServer
 from tests.fleet.test_remote_rollouts import ENV, job_of, submit
 
 from hud.trace import new_id, parse_trace
-from hud.train.planning.measured import measure
+from hud.train.planning.measured import measure, turnaround
 from hud.train.planning.preemption import Preemption, moments
 from hud.train.planning.simulation import Setup, simulate
 
@@ -143,7 +143,7 @@ def test_a_job_on_machines_that_are_killed_takes_as_long_as_the_simulated_one(se
         play(api, NODES * ROOM, 0.5)  # Every node has its build ready.
 
         traces, calm = play(api, CALM, SECONDS)
-        measured = measure([recorded(api, trace) for trace in traces], [0.0])
+        runs = [recorded(api, trace) for trace in traces]
         losses = sorted(
             (moment, number)
             for number in range(NODES)
@@ -154,16 +154,25 @@ def test_a_job_on_machines_that_are_killed_takes_as_long_as_the_simulated_one(se
     lost = sum(one["outcome"] == "lost" for each in attempts for one in each)
     killed = sum(moment < real for moment, _ in losses)
 
-    environments = NODES * ROOM
-    shared = {"steps": 1, "group": 1, "shared_device": False, "environments": environments}
-    setup = Setup(**shared, tasks_per_step=ROLLOUTS, nodes=NODES, seed=SEED)
+    measured, environments = measure(runs, [0.0]), NODES * ROOM
+    turned = turnaround([(started, ended) for started, _, ended in runs], environments)
+    setup = Setup(
+        steps=1,
+        group=1,
+        tasks_per_step=ROLLOUTS,
+        shared_device=False,
+        environments=environments,
+        nodes=NODES,
+        seed=SEED,
+        turnaround_seconds=turned,
+    )
     undisturbed = simulate(measured, setup).seconds
     again = simulate(measured, replace(setup, tasks_per_step=CALM)).seconds
     away = fmean(fleet.away)
     event = Preemption(nodes_per_hour=RATE, node_away=away, lease=LEASE - RENEWED)
     found = simulate(measured, replace(setup, preemption=event))
     print(
-        f"\nundisturbed: {calm:.1f} s, simulated {again:.1f} s ({again / calm:.2f} of it); {killed} preemptions, away "
+        f"\nundisturbed: {calm:.1f} s, simulated {again:.1f} s ({again / calm:.2f} of it), turnaround {turned:.2f} s; {killed} preemptions, away "
         f"{away:.1f} s: {real:.1f} s, {lost} attempts lost; simulated {found.seconds:.1f} s ({found.seconds / real:.2f} of "
         f"it), {found.lost} lost; without preemption {undisturbed:.1f} s"
     )

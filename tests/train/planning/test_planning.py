@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hud.cli.training.plan import command
 from hud.errors import UsageError
 from hud.trace import AgentStep, Trace, Usage
-from hud.train.planning.measured import DecodeCost, Measured, Shape, Turn, measure
+from hud.train.planning.measured import DecodeCost, Measured, Shape, Turn, measure, turnaround
 from hud.train.planning.simulation import Setup, simulate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -179,6 +179,13 @@ def test_what_passes_between_turns_is_the_environments():
     assert shape.setup_seconds == pytest.approx(0.25)
     assert [turn.tokens for turn in shape.turns] == [10, 20]
     assert [turn.environment_seconds for turn in shape.turns] == pytest.approx([1.0, 0.5])
+
+
+def test_the_turnaround_is_from_an_end_to_the_next_start_in_its_place():
+    # Two places, each with rollouts of 10 s and 0.5 s between them.
+    runs = [(offset + 10.5 * n, offset + 10.5 * n + 10) for n in range(6) for offset in (0.0, 0.1)]
+    assert turnaround(runs, 2) == pytest.approx(0.5)
+    assert turnaround(runs[:2], 2) == 0.0
 
 
 def test_without_turns_there_is_nothing_to_plan_from():

@@ -186,3 +186,13 @@ def test_machines_that_are_hardly_ever_there_are_an_error():
     for name in ("nodes_per_hour", "samplers_per_hour"):
         with pytest.raises(UsageError, match="hardly ever there"):
             simulate(known(), alone(preemption=waits(**{name: 1e6})))
+
+
+def test_a_place_is_free_after_its_turnaround_and_at_once_on_a_new_node(at):
+    measured = known(LONG, base=0.0, update=0.0)
+    setup = {"steps": 1, "tasks_per_step": 3, "turnaround_seconds": 2.0}
+    assert simulate(measured, alone(**setup)).seconds == pytest.approx(3 * 10 + 2 * 2)
+    at(node_0=[11.0])
+    lost = simulate(measured, alone(**setup, preemption=waits()))
+    assert lost.seconds == pytest.approx(11 + 3 + 10 + 2 + 10)
+    assert lost.lost == 0

@@ -31,6 +31,8 @@ class Node:
 
     room: int
     playing: set[Rollout] = field(default_factory=set)
+    leaving: int = 0
+    """Places of rollouts that ended, not yet free."""
     losses: int = 0
     """Number of its preemptions."""
     away: bool = False
@@ -38,7 +40,7 @@ class Node:
     @property
     def free(self) -> int:
         """Number of rollouts that it can begin."""
-        return 0 if self.away else self.room - len(self.playing)
+        return 0 if self.away else self.room - len(self.playing) - self.leaving
 
 
 @dataclass

@@ -54,6 +54,8 @@ class Setup:
     nodes: int = 1
     """Machines that share the environments evenly."""
     preemption: Preemption = field(default_factory=Preemption)
+    turnaround_seconds: float = 0.0
+    """From the end of a rollout until its place begins another, in seconds; see `measured.turnaround`."""
 
     def __post_init__(self) -> None:
         for name in COUNTS:
@@ -240,7 +242,7 @@ class _Run:
             return
         group, node = rollout.group, rollout.node
         if node is not None:
-            node.playing.discard(rollout)
+            self._leave_place(node, rollout)
         self.under_way -= 1
         self.rollouts += 1
         group.left -= 1
@@ -249,6 +251,21 @@ class _Run:
             self.done[group.number] = group
             self._learn()
         self._admit()
+
+    def _leave_place(self, node: Node, rollout: Rollout) -> None:
+        """Free a rollout's place for another, after the turnaround."""
+        node.playing.discard(rollout)
+        if not self.setup.turnaround_seconds:
+            return
+        node.leaving += 1
+        losses = node.losses
+
+        def free() -> None:
+            if node.losses == losses:
+                node.leaving -= 1
+                self._begin()
+
+        self._after(self.setup.turnaround_seconds, free)
 
     # -- preemption ---------------------------------------------------------------------------------
 
@@ -286,6 +303,7 @@ class _Run:
         self._leave(node, self.setup.preemption.node_away)
         lost = sorted(node.playing, key=lambda one: one.order)
         node.playing.clear()
+        node.leaving = 0
         if not lost:
             return
         gone = set(lost)
