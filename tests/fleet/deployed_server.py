@@ -14,10 +14,15 @@ TEXTS = ["Say hello.", "Say a word."] * 5
 
 @contextmanager
 def deployed_server(
-    root: Path, environments: dict[str, str], *, workers: int, model: str | None = "m"
+    root: Path,
+    environments: dict[str, str],
+    *,
+    workers: int,
+    model: str | None = "m",
+    kind: type[LiveServer] = LiveServer,
 ):
     """Yield a server with environments, by name and source, and with a model, unless its name is None."""
-    made = LiveServer(root / "home", "--workers", str(workers))
+    made = kind(root / "home", "--workers", str(workers))
     made.start()
     with made.client() as api:
         if model is not None:

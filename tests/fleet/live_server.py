@@ -17,6 +17,9 @@ START_SECONDS = 60
 class LiveServer:
     """One server process at a time over one HUD_HOME."""
 
+    program = ("-m", "hud.cli.main")
+    """Arguments of Python that start `hud`."""
+
     def __init__(self, home: Path, *arguments: str) -> None:
         self.home = home
         self.arguments = arguments
@@ -33,8 +36,7 @@ class LiveServer:
             self.process = subprocess.Popen(
                 [
                     sys.executable,
-                    "-m",
-                    "hud.cli.main",
+                    *self.program,
                     "up",
                     "--port",
                     str(self.port),

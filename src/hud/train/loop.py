@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
+from hud.eval.runtimes.hosted import HostedRuntime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
@@ -199,6 +200,9 @@ class _Loop:
         self.reporter.started(run.id, first, config.steps)
         earlier = [score for score in run.scores if score.step >= self.guard.since]
         await self.held_out.recall(self.policy.client, earlier)
+        if isinstance(self.rollouts.runtime, HostedRuntime):
+            # A killed process leaves rollouts behind that nobody waits for.
+            await self.rollouts.runtime.abandon(run.jobs)
         job = await Job.start(f"{config.model} training", group=config.group)
         for learner in self.learners:
             await learner.run.add_job(job.id)
@@ -320,7 +324,8 @@ class _Loop:
         if not self._due():
             return
         step = self.run.next_step
-        score = await self.rollouts.score(await self._models(step), self.held_out, step)
+        models = await self._models(step)
+        score = await self.rollouts.score(models, self.held_out, step, self.run.add_job)
         if score is not None:
             score = replace(score, checkpoint_id=self.run.head)
             self.reporter.scored(score)

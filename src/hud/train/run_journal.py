@@ -38,7 +38,7 @@ class TrainingRun:
     """The model's head, as last read or set by this run."""
     scores: list[Score] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
-    """Ids of the jobs of its rollouts: one for each start or resumption."""
+    """Ids of the jobs of its rollouts: one for each start or resumption, and one for each held-out score."""
     nodes: dict[int, str] = field(default_factory=dict)
     """Checkpoint of each step, by the number of completed steps."""
     resumed: bool = False
@@ -103,7 +103,7 @@ class TrainingRun:
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"played": rows}})
 
     async def add_job(self, job_id: str) -> None:
-        """Record the current job of this run's rollouts."""
+        """Record a job of this run's rollouts, before it plays any."""
         self.jobs = [*self.jobs, job_id]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"jobs": self.jobs}})
 

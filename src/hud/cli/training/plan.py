@@ -4,23 +4,32 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from hud.train.planning.memory import TRAININGS
+from hud.train.planning.model_shapes import MACHINES
+from hud.train.planning.preemption import Preemption
 
+if TYPE_CHECKING:
     from hud.train.planning.measured import Measured
     from hud.train.planning.simulation import Setup
-    from hud.train.planning.sizing import Plan
+
+POSITIVE = click.FloatRange(0, min_open=True)
+NOT_NEGATIVE = click.FloatRange(0)
+FRACTION = click.FloatRange(0, 1, min_open=True)
+
+PER_HOUR = 0.1
+"""Default preemptions of a spot machine an hour in the table."""
 
 
 @click.command(
     name="plan",
-    epilog="""Memory and cost of large models:  hud plan --gpu-hour 2.50
+    epilog="""Fleets of large models, and their cost:  hud plan --training 8bit
 
-Effect of more environments, or of asynchronous sampling, on an existing run:  hud plan my-policy --simulate --max-lag 2""",
+Effect of asynchronous sampling, or of preemption, on an existing run:  hud plan my-policy --simulate --max-lag 2""",
 )
 @click.argument("model", required=False)
 @click.option("--simulate", is_flag=True, help="Simulate MODEL's training from its records.")
@@ -41,41 +50,100 @@ Effect of more environments, or of asynchronous sampling, on an existing run:  h
 @click.option("--samplers", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--trainers", type=click.IntRange(1), default=1, show_default=True)
 @click.option("--apart", is_flag=True, help="Separate devices for sampling and training.")
-@click.option("--gpu-memory", type=float, default=80.0, show_default=True, help="GiB.")
-@click.option("--gpu-bandwidth", type=float, default=3.35, show_default=True, help="TB/s.")
-@click.option("--gpu-tflops", type=float, default=989.0, show_default=True, help="Dense bf16.")
-@click.option("--gpu-hour", type=float, help="Price of a GPU hour.")
 @click.option(
-    "--environment-hour",
-    type=float,
-    default=0.0,
+    "--nodes",
+    type=click.IntRange(1),
+    default=1,
     show_default=True,
-    help="Price of an environment hour.",
+    help="Machines that share the simulated environments.",
 )
 @click.option(
-    "--rollouts", type=click.IntRange(1), default=512, show_default=True, help="Of a step."
+    "--node-preemptions",
+    type=NOT_NEGATIVE,
+    help=f"Preemptions of a node of environments an hour; default: {PER_HOUR:g} in the table, 0 simulated.",
+)
+@click.option("--sampler-preemptions", type=NOT_NEGATIVE, help="The same, of a sampler.")
+@click.option(
+    "--away",
+    type=NOT_NEGATIVE,
+    default=180.0,
+    show_default=True,
+    help="Seconds until a preempted machine is replaced.",
 )
 @click.option(
-    "--turns", type=click.IntRange(1), default=10, show_default=True, help="Of a rollout."
+    "--training",
+    type=click.Choice(TRAININGS),
+    default="8bit",
+    show_default=True,
+    help="Trained weights, and storage of the optimizer's states.",
 )
 @click.option(
-    "--tokens-per-turn", type=click.IntRange(1), default=400, show_default=True, help="Drawn."
+    "--gpu",
+    type=click.Choice(sorted(MACHINES)),
+    default="H200",
+    show_default=True,
+    help="Its data sheet.",
+)
+@click.option("--gpu-memory", type=POSITIVE, help="GiB, instead of the data sheet's.")
+@click.option("--gpu-bandwidth", type=POSITIVE, help="TB/s, instead of the data sheet's.")
+@click.option("--gpu-tflops", type=POSITIVE, help="Dense bf16, instead of the data sheet's.")
+@click.option("--decode-fraction", type=FRACTION, help="Achieved share of the bandwidth.")
+@click.option("--compute-fraction", type=FRACTION, help="Achieved share of the TFLOP/s.")
+@click.option(
+    "--network",
+    type=POSITIVE,
+    default=100.0,
+    show_default=True,
+    help="Gb/s from trainer to samplers.",
+)
+@click.option(
+    "--disk",
+    type=POSITIVE,
+    default=2.0,
+    show_default=True,
+    help="GB/s of checkpoints and shared folders.",
+)
+@click.option(
+    "--every",
+    type=click.IntRange(1),
+    default=25,
+    show_default=True,
+    help="Steps between checkpoints, and between broadcasts.",
+)
+@click.option("--node-cores", type=click.IntRange(1), default=64, show_default=True)
+@click.option(
+    "--environment-memory", type=POSITIVE, default=1.0, show_default=True, help="GiB; a core has 4."
+)
+@click.option(
+    "--prices",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file of prices, instead of the shipped one.",
+)
+@click.option(
+    "--rollouts", type=click.IntRange(1), default=512, show_default=True, help="In one step."
+)
+@click.option(
+    "--turns", type=click.IntRange(1), default=10, show_default=True, help="In one rollout."
+)
+@click.option(
+    "--tokens-per-turn", type=click.IntRange(1), default=400, show_default=True, help="Sampled."
 )
 @click.option(
     "--observed-per-turn",
     type=click.IntRange(0),
     default=600,
     show_default=True,
-    help="Of tool results.",
+    help="Tokens of tool results.",
 )
 @click.option("--prompt", type=click.IntRange(1), default=2000, show_default=True, help="Tokens.")
 @click.option(
-    "--environment-seconds", type=float, default=5.0, show_default=True, help="Of a turn."
+    "--environment-seconds", type=NOT_NEGATIVE, default=5.0, show_default=True, help="In one turn."
 )
-def command(model: str | None, simulate: bool, **options: Any) -> None:
-    """Plan a training run: memory and cost of large models, or, with --simulate, the speed of MODEL's.
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(model: str | None, simulate: bool, as_json: bool, **options: Any) -> None:
+    """Plan a training run: fleets and cost of large models, or, with --simulate, the speed of MODEL's.
 
-    The table is an estimate for samplers, trainer and environments; the simulation uses rollouts and updates recorded by
+    The table is an estimate for trainer, samplers and environments; the simulation uses rollouts and updates recorded by
     MODEL's training on this machine.
     """
     from hud.cli.platform_requests import run
@@ -86,16 +154,35 @@ def command(model: str | None, simulate: bool, **options: Any) -> None:
             "Give a MODEL together with --simulate, or neither for the table of sizes."
         )
     if model is not None:
-        run(_simulate(model, options))
+        run(_simulate(model, options, as_json))
     else:
-        _size(options)
+        _size(options, as_json)
 
 
-def _size(options: dict[str, Any]) -> None:
-    from hud.cli.output import console, table
-    from hud.train.planning.sizing import GIB, SHAPES, Machine, Work, plan_for
+def _size(options: dict[str, Any], as_json: bool) -> None:
+    from hud.cli.output import print_json
+    from hud.cli.training.fleet_table import as_data, lines, plans_of
+    from hud.train.planning.prices import read_prices
+    from hud.train.planning.sizing import CORE_GIB, CpuNode, Fleet
+    from hud.train.planning.speed import Work
 
-    machine = Machine(options["gpu_memory"], options["gpu_bandwidth"], options["gpu_tflops"])
+    given = {
+        "memory_gib": options["gpu_memory"],
+        "bandwidth_tb": options["gpu_bandwidth"],
+        "tflops": options["gpu_tflops"],
+        "decode_fraction": options["decode_fraction"],
+        "compute_fraction": options["compute_fraction"],
+    }
+    changed = {name: value for name, value in given.items() if value is not None}
+    cores = options["node_cores"]
+    fleet = Fleet(
+        machine=dataclasses.replace(MACHINES[options["gpu"]], **changed),
+        node=CpuNode(cores, CORE_GIB * cores, options["environment_memory"]),
+        network_gbit=options["network"],
+        disk_gb=options["disk"],
+        preemption=_preemption(options, PER_HOUR),
+        every=options["every"],
+    )
     work = Work(
         rollouts=options["rollouts"],
         turns=options["turns"],
@@ -105,38 +192,28 @@ def _size(options: dict[str, Any]) -> None:
         environment_seconds_per_turn=options["environment_seconds"],
         steps=options["steps"] or Work.steps,
     )
-    plans = [
-        plan_for(shape, work, machine, lora=lora) for shape in SHAPES for lora in (False, True)
-    ]
-    shown = table("", *(f"{plan.model} {plan.training}" for plan in plans))
-    rows: dict[str, Callable[[Plan], str]] = {
-        "trainer, GiB": lambda plan: f"{plan.trainer_bytes / GIB:,.0f}",
-        "trainer, GPUs": lambda plan: f"{plan.trainer_gpus:,}",
-        "one sampler, GiB": lambda plan: f"{plan.sampler_bytes / GIB:,.0f}",
-        "one sampler, GPUs": lambda plan: f"{plan.gpus_per_sampler:,}",
-        "samplers": lambda plan: f"{plan.samplers:,}",
-        "environments": lambda plan: f"{plan.environments:,}",
-        "GPUs": lambda plan: f"{plan.gpus:,}",
-        "sampling a step, s": lambda plan: f"{plan.sampling_seconds:,.0f}",
-        "training a step, s": lambda plan: f"{plan.training_seconds:,.0f}",
-        "GPU hours": lambda plan: f"{plan.gpu_hours:,.0f}",
-    }
-    if options["gpu_hour"] is not None:
-        prices = options["gpu_hour"], options["environment_hour"]
-        rows["cost"] = lambda plan: f"{plan.cost(*prices):,.0f}"
-    for name, cell in rows.items():
-        shown.add_row(name, *map(cell, plans))
-    out = console()
-    out.print(shown)
-    out.print(
-        f"{work.steps:,} steps of {work.rollouts:,} rollouts: {work.turns} turns of {work.tokens_per_turn:,} drawn and "
-        f"{work.observed_per_turn:,} observed tokens after a prompt of {work.prompt:,}; {work.environment_seconds_per_turn:g} s of "
-        "environment a turn. Sampling and training side by side. hud.train.planning.sizing has the arithmetic."
+    prices = read_prices(options["prices"])
+    plans = plans_of(work, fleet, options["training"])
+    if as_json:
+        print_json(as_data(plans, work, fleet, options["gpu"], prices))
+    else:
+        for line in lines(plans, work, fleet, options["gpu"], prices):
+            click.echo(line)
+
+
+def _preemption(options: dict[str, Any], default: float) -> Preemption:
+    """Return the rates of preemption of the command line."""
+    nodes, samplers = options["node_preemptions"], options["sampler_preemptions"]
+    return Preemption(
+        nodes_per_hour=default if nodes is None else nodes,
+        samplers_per_hour=default if samplers is None else samplers,
+        node_away=options["away"],
+        sampler_away=options["away"],
     )
 
 
-async def _simulate(model: str, options: dict[str, Any]) -> None:
-    from hud.cli.output import console, table
+async def _simulate(model: str, options: dict[str, Any], as_json: bool) -> None:
+    from hud.cli.output import console, print_json, table
     from hud.train.planning.simulation import simulate
 
     measured, known, took = await recorded(model, options["job"], options["most"])
@@ -147,19 +224,39 @@ async def _simulate(model: str, options: dict[str, Any]) -> None:
         samplers=options["samplers"],
         trainers=options["trainers"],
         shared_device=not options["apart"],
+        nodes=options["nodes"],
+        preemption=_preemption(options, 0.0),
     )
+    again = None
+    if took is not None:
+        again = simulate(measured, dataclasses.replace(known, steps=took[0])).seconds
+    setups = [
+        dataclasses.replace(base, environments=wanted or _environments(base, lag), max_lag=lag)
+        for wanted in options["environments"] or (None,)
+        for lag in options["max_lag"] or (base.max_lag,)
+    ]
+    found = [simulate(measured, setup) for setup in setups]
+    if as_json:
+        check = took and {"steps": took[0], "seconds": took[1], "simulated": again}
+        runs = zip(setups, found, strict=True)
+        simulated = [
+            {"setup": dataclasses.asdict(setup), "prediction": dataclasses.asdict(one)}
+            for setup, one in runs
+        ]
+        print_json({"model": model, "check": check, "simulated": simulated})
+        return
     out = console()
     out.print(
         f"{len(measured.shapes):,} recorded rollouts; a decode step costs {measured.decode.base * 1e3:.2f} ms and "
         f"{measured.decode.each * 1e6:.0f} µs for each sequence; an update {measured.update_seconds:.2f} s."
     )
-    if took is not None:
-        again = simulate(measured, dataclasses.replace(known, steps=took[0]))
+    if took is not None and again is not None:
         out.print(
-            f"Check: {took[0]} steps of that run took {took[1]:.1f} s; simulated {again.seconds:.1f} s "
-            f"({again.seconds / took[1]:.2f} of it)."
+            f"Check: {took[0]} steps of that run took {took[1]:.1f} s; simulated {again:.1f} s "
+            f"({again / took[1]:.2f} of it)."
         )
-    shown = table(
+    rates = (base.preemption.nodes_per_hour, base.preemption.samplers_per_hour)
+    columns = [
         "max lag",
         "rollouts at a time",
         "step",
@@ -168,23 +265,26 @@ async def _simulate(model: str, options: dict[str, Any]) -> None:
         "sampler busy",
         "trainer busy",
         "mean lag",
-    )
-    for wanted in options["environments"] or (None,):
-        for lag in options["max_lag"] or (base.max_lag,):
-            environments = wanted or _environments(base, lag)
-            setup = dataclasses.replace(base, environments=environments, max_lag=lag)
-            found = simulate(measured, setup)
-            shown.add_row(
-                str(lag),
-                str(environments),
-                f"{found.seconds / setup.steps:.2f} s",
-                f"{found.rollouts_per_second:,.1f}",
-                f"{found.tokens_per_second:,.0f}",
-                f"{found.sampler_busy:.0%}",
-                f"{found.trainer_busy:.0%}",
-                f"{found.lag:.1f}",
-            )
+    ]
+    shown = table(*columns, *(["lost rollouts"] if any(rates) else []))
+    for setup, one in zip(setups, found, strict=True):
+        cells = [
+            str(setup.max_lag),
+            str(setup.environments),
+            f"{one.seconds / setup.steps:.2f} s",
+            f"{one.rollouts_per_second:,.1f}",
+            f"{one.tokens_per_second:,.0f}",
+            f"{one.sampler_busy:.0%}",
+            f"{one.trainer_busy:.0%}",
+            f"{one.lag:.1f}",
+        ]
+        shown.add_row(*cells, *([str(one.lost)] if any(rates) else []))
     out.print(shown)
+    if any(rates):
+        out.print(
+            f"Preemptions an hour: {rates[0]:g} of each of {base.nodes} nodes, {rates[1]:g} of each of {base.samplers} samplers; "
+            f"replaced after {options['away']:g} s."
+        )
 
 
 def _environments(known: Setup, max_lag: int) -> int:

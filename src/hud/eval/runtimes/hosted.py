@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hud.errors import HudError, UsageError
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from hud.eval.run import Run
 
 POLL_SECONDS = 5.0
+ABANDON_SECONDS = 10.0
+"""A worker ends a cancelled rollout when it next renews its leases, every 2 s; a worker that is lost samples nothing more."""
 _FIRST_POLL_SECONDS = 0.2
 _AT_ONCE = 16
 """Maximum concurrent requests, for any number of rollouts."""
@@ -50,6 +53,23 @@ class HostedRuntime:
     def detach(self) -> None:
         """Leave what was submitted to the platform: from now on, cancelling here cancels nothing there."""
         self._detached = True
+
+    async def abandon(self, jobs: Sequence[str]) -> None:
+        """Cancel what the platform still plays of jobs whose client is gone.
+
+        Returns when it is over, after `ABANDON_SECONDS` at the latest, so that what is sampled next shares no batch with it.
+        """
+        from hud.client import connect
+
+        client, loop = connect(), asyncio.get_running_loop()
+        until = loop.time() + ABANDON_SECONDS
+        for job in jobs:
+            body = {"job_id": dashed(job)}
+            found = await client.post("/v2/rollouts/cancel_job", body, retry=True)
+            while found["cancelled"] and loop.time() < until:
+                if (await client.get(f"/v2/jobs/{job}"))["status"] != "running":
+                    break
+                await asyncio.sleep(_FIRST_POLL_SECONDS)
 
     async def play(self, run: Run, agent: Player) -> None:
         """Let the platform play `run`, and copy the result into it."""

@@ -96,6 +96,18 @@ def measure(
     return Measured(tuple(shapes), _fit(drawn), median(updates), overlapping, left_out, last)
 
 
+def turnaround(runs: Iterable[tuple[float, float]], environments: int) -> float:
+    """Return the median seconds from the end of a rollout until its place began another: recording, queue and hand-over.
+
+    `runs` holds `(started, ended)` of the rollouts of a job that kept all `environments` busy. With n places, the k-th end is
+    followed by the start n + k. 0 with too few rollouts.
+    """
+    given = list(runs)
+    starts, ends = sorted(one for one, _ in given), sorted(one for _, one in given)
+    gaps = [start - end for start, end in zip(starts[environments:], ends, strict=False)]
+    return max(0.0, median(gaps)) if gaps else 0.0
+
+
 def _turns(trace: Trace) -> list[tuple[float, float, int]]:
     """Return `(began, ended, tokens)` of each turn."""
     return [

@@ -3,21 +3,34 @@
 Rollouts are sampled from measured ones. A decode step of a sampler with n sequences takes a + c n seconds and yields a
 token for each, so the state of a sampler is a count of decode steps at a varying rate, and a turn of k tokens ends k steps
 after its start.
+
+With preemption, a node of environments that is lost loses its rollouts: they wait again once their leases have run out, before all
+others, and begin anew. A lost sampler's turns continue on the least loaded one from their tokens. Computing keys and values of a
+moved turn anew costs nothing here: `preemption.samplers_lost` has that arithmetic.
 """
 
 from __future__ import annotations
 
 import heapq
+import math
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import fmean
 
 from hud.errors import UsageError
-from hud.train.planning.measured import DecodeCost, Measured, Shape
+from hud.train.planning.measured import Measured
+from hud.train.planning.preemption import HOUR, Preemption, moments
+from hud.train.planning.simulated_machines import Group, Node, Rollout, Sampler
 from hud.train.rollouts.group_order import begins_another, next_group
+
+COUNTS = ("steps", "group", "tasks_per_step", "environments", "samplers", "trainers", "nodes")
+MOST_PREEMPTIONS = 16
+"""Preemptions after which the platform ends a rollout as an error."""
+LEAST_PRESENCE = 0.05
+"""Least share of the time in which a machine is there."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +51,20 @@ class Setup:
     seed: int = 0
     dynamic_sampling: int = 0
     """Maximum resampling rounds of tasks in a step, for groups without signal."""
+    nodes: int = 1
+    """Machines that share the environments evenly."""
+    preemption: Preemption = field(default_factory=Preemption)
+    turnaround_seconds: float = 0.0
+    """From the end of a rollout until its place begins another, in seconds; see `measured.turnaround`."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "group", "tasks_per_step", "environments", "samplers", "trainers"):
+        for name in COUNTS:
             if getattr(self, name) < 1:
                 raise UsageError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.nodes > self.environments:
+            raise UsageError(
+                f"{self.nodes} nodes cannot share {self.environments} environments: each has at least one."
+            )
 
 
 @dataclass(frozen=True)
@@ -57,6 +79,8 @@ class Prediction:
     trainer_busy: float
     lag: float
     """Mean policy lag, in steps, between a group's start and its update."""
+    lost: int = 0
+    """Attempts at rollouts that were lost with their node."""
 
     @property
     def rollouts_per_second(self) -> float:
@@ -74,47 +98,31 @@ def simulate(measured: Measured, setup: Setup) -> Prediction:
     return _Run(measured, setup).play()
 
 
-@dataclass
-class _Sampler:
-    """A sampler: count of decode steps, and its turns by final step."""
-
-    cost: DecodeCost
-    steps: float = 0.0
-    ends: list[tuple[float, int, Callable[[], None]]] = field(default_factory=list)
-
-    @property
-    def pace(self) -> float:
-        """Decode steps per second."""
-        return 1.0 / max(self.cost.seconds(len(self.ends)), 1e-12)
-
-
-@dataclass
-class _Group:
-    """Rollouts of one task."""
-
-    number: int
-    left: int
-    version: int | None = None
-    """Completed steps at the start of its first rollout."""
-
-
 class _Run:
     def __init__(self, measured: Measured, setup: Setup) -> None:
         self.measured, self.setup = measured, setup
         self.random = random.Random(setup.seed)
         self.now = 0.0
-        self.samplers = [_Sampler(measured.decode) for _ in range(setup.samplers)]
+        self.samplers = [Sampler(measured.decode) for _ in range(setup.samplers)]
         self.timers: list[tuple[float, int, Callable[[], None]]] = []
         self.order = 0
         self.version = 0
         self.begun = self.replaced = 0
         """Number of started groups, and of those, replacements."""
-        self.waiting: deque[tuple[_Group, Shape]] = deque()
-        self.free = setup.environments
+        self.waiting: deque[Rollout] = deque()
+        self.nodes = [
+            Node(setup.environments // setup.nodes + (number < setup.environments % setup.nodes))
+            for number in range(setup.nodes)
+        ]
+        self.adrift: list[tuple[float, Rollout, Callable[[], None]]] = []
+        """Turns without a sampler: tokens left, and what follows."""
+        self.under_way = 0
+        """Number of begun rollouts that are not over, those that were lost included."""
+        self.lost = 0
         self.playing: set[int] = set()
         """Numbers of unfinished groups."""
-        self.done: dict[int, _Group] = {}
-        self.taken: list[_Group] = []
+        self.done: dict[int, Group] = {}
+        self.taken: list[Group] = []
         """Groups of the next step."""
         self.learned = 0
         """Number of them in the gradient."""
@@ -127,6 +135,7 @@ class _Run:
 
     def play(self) -> Prediction:
         """Play every step."""
+        self._schedule_preemptions()
         self._admit()
         while self.version < self.setup.steps:
             self._advance()
@@ -137,6 +146,7 @@ class _Run:
             sampler_busy=self.sampling_seconds / (self.now * len(self.samplers)),
             trainer_busy=self.training_seconds / self.now,
             lag=fmean(self.lags) if self.lags else 0.0,
+            lost=self.lost,
         )
 
     def _advance(self) -> None:
@@ -159,7 +169,7 @@ class _Run:
             heapq.heappop(self.timers)[2]()
         else:
             busiest.steps = busiest.ends[0][0]
-            heapq.heappop(busiest.ends)[2]()
+            heapq.heappop(busiest.ends)[3]()
 
     @property
     def _contended(self) -> bool:
@@ -172,11 +182,14 @@ class _Run:
         setup = self.setup
         ahead = min(self.version + setup.max_lag + 1, setup.steps)
         while self.begun < ahead * setup.tasks_per_step + self.replaced and self._room():
-            group = _Group(self.begun, setup.group)
+            group = Group(self.begun, setup.group)
             self.begun += 1
             self.playing.add(group.number)
-            shapes = (self.random.choice(self.measured.shapes) for _ in range(setup.group))
-            self.waiting.extend((group, shape) for shape in shapes)
+            for _ in range(setup.group):
+                shape = self.random.choice(self.measured.shapes)
+                self.order += 1
+                self.waiting.append(Rollout(group, shape, self.order))
+                self.under_way += 1
         self._begin()
 
     def _room(self) -> bool:
@@ -188,34 +201,49 @@ class _Run:
             taken=len(self.taken),
             per_step=setup.tasks_per_step,
             group=setup.group,
-            under_way=setup.environments - self.free + len(self.waiting),
+            under_way=self.under_way,
             at_once=setup.environments,
         )
 
     def _begin(self) -> None:
-        while self.free and self.waiting:
-            self.free -= 1
-            group, shape = self.waiting.popleft()
-            if group.version is None:
-                group.version = self.version
-            self._after(shape.setup_seconds, partial(self._turn, group, shape, 0))
+        while self.waiting:
+            node = max(self.nodes, key=lambda one: one.free)
+            if node.free < 1:
+                return
+            rollout = self.waiting.popleft()
+            node.playing.add(rollout)
+            rollout.node = node
+            if rollout.group.version is None:
+                rollout.group.version = self.version
+            self._later(rollout, rollout.shape.setup_seconds, partial(self._turn, rollout, 0))
 
-    def _turn(self, group: _Group, shape: Shape, number: int) -> None:
-        turn = shape.turns[number]
-        sampler = min(self.samplers, key=lambda one: len(one.ends))
+    def _turn(self, rollout: Rollout, number: int) -> None:
+        turn = rollout.shape.turns[number]
 
         def drawn() -> None:
             self.tokens += turn.tokens
-            self._after(turn.environment_seconds, lambda: self._next(group, shape, number + 1))
+            self._later(rollout, turn.environment_seconds, lambda: self._next(rollout, number + 1))
 
-        self.order += 1
-        heapq.heappush(sampler.ends, (sampler.steps + turn.tokens, self.order, drawn))
+        self._draw(turn.tokens, rollout, drawn)
 
-    def _next(self, group: _Group, shape: Shape, number: int) -> None:
-        if number < len(shape.turns):
-            self._turn(group, shape, number)
+    def _draw(self, tokens: float, rollout: Rollout, then: Callable[[], None]) -> None:
+        """Sample a turn's tokens on the least loaded sampler, at once or when there is one."""
+        there = [sampler for sampler in self.samplers if not sampler.away]
+        if not there:
+            self.adrift.append((tokens, rollout, then))
             return
-        self.free += 1
+        sampler = min(there, key=lambda one: len(one.ends))
+        self.order += 1
+        heapq.heappush(sampler.ends, (sampler.steps + tokens, self.order, rollout, then))
+
+    def _next(self, rollout: Rollout, number: int) -> None:
+        if number < len(rollout.shape.turns):
+            self._turn(rollout, number)
+            return
+        group, node = rollout.group, rollout.node
+        if node is not None:
+            self._leave_place(node, rollout)
+        self.under_way -= 1
         self.rollouts += 1
         group.left -= 1
         if not group.left:
@@ -223,6 +251,104 @@ class _Run:
             self.done[group.number] = group
             self._learn()
         self._admit()
+
+    def _leave_place(self, node: Node, rollout: Rollout) -> None:
+        """Free a rollout's place for another, after the turnaround."""
+        node.playing.discard(rollout)
+        if not self.setup.turnaround_seconds:
+            return
+        node.leaving += 1
+        losses = node.losses
+
+        def free() -> None:
+            if node.losses == losses:
+                node.leaving -= 1
+                self._begin()
+
+        self._after(self.setup.turnaround_seconds, free)
+
+    # -- preemption ---------------------------------------------------------------------------------
+
+    def _schedule_preemptions(self) -> None:
+        event, seed = self.setup.preemption, self.setup.seed
+        for per_hour, away in (
+            (event.nodes_per_hour, event.node_away),
+            (event.samplers_per_hour, event.sampler_away),
+        ):
+            # A machine is there when none was lost in its place for `away` seconds.
+            if math.exp(-per_hour / HOUR * away) < LEAST_PRESENCE:
+                raise UsageError(
+                    f"Machines that are preempted {per_hour:g} times an hour and replaced after {away:g} s are hardly ever there."
+                )
+        for number, node in enumerate(self.nodes):
+            times = moments(event.nodes_per_hour, seed, "node", number)
+            self._at_each(times, partial(self._lose_node, node))
+        for number, sampler in enumerate(self.samplers):
+            times = moments(event.samplers_per_hour, seed, "sampler", number)
+            self._at_each(times, partial(self._lose_sampler, sampler))
+
+    def _at_each(self, times: Iterator[float], then: Callable[[], None]) -> None:
+        """Call `then` at every one of endless times."""
+
+        def now() -> None:
+            then()
+            self._at_each(times, then)
+
+        for following in times:
+            self._after(following - self.now, now)
+            return
+
+    def _lose_node(self, node: Node) -> None:
+        """Lose a node and its rollouts; one that is away already begins to come back anew."""
+        self._leave(node, self.setup.preemption.node_away)
+        lost = sorted(node.playing, key=lambda one: one.order)
+        node.playing.clear()
+        node.leaving = 0
+        if not lost:
+            return
+        gone = set(lost)
+        for sampler in self.samplers:
+            sampler.ends = [end for end in sampler.ends if end[2] not in gone]
+            heapq.heapify(sampler.ends)
+        self.adrift = [one for one in self.adrift if one[1] not in gone]
+        self.lost += len(lost)
+        for rollout in lost:
+            rollout.attempt += 1
+            if rollout.attempt >= MOST_PREEMPTIONS:
+                raise UsageError(
+                    f"A rollout was preempted {MOST_PREEMPTIONS} times: at this rate rollouts do not come to their end."
+                )
+
+        def wait_again() -> None:
+            self.waiting.extendleft(reversed(lost))
+            self._begin()
+
+        self._after(self.setup.preemption.lease, wait_again)
+
+    def _lose_sampler(self, sampler: Sampler) -> None:
+        """Lose a sampler: its turns continue elsewhere from their tokens."""
+        self._leave(sampler, self.setup.preemption.sampler_away)
+        moved, sampler.ends = sorted(sampler.ends), []
+        for end, _, rollout, then in moved:
+            self._draw(end - sampler.steps, rollout, then)
+
+    def _leave(self, machine: Node | Sampler, seconds: float) -> None:
+        """Take a machine away until it has not been lost for `seconds`."""
+        machine.losses += 1
+        machine.away = True
+        losses = machine.losses
+
+        def back() -> None:
+            if machine.losses == losses:
+                machine.away = False
+                adrift, self.adrift = self.adrift, []
+                for one in adrift:
+                    self._draw(*one)
+                self._begin()
+
+        self._after(seconds, back)
+
+    # -- training -----------------------------------------------------------------------------------
 
     def _learn(self) -> None:
         """Take groups that ended and learn from them: where sampling is ahead as they come, else once the step has all."""
@@ -256,7 +382,7 @@ class _Run:
             self._admit()
         return bool(self.playing or self.done)
 
-    def _sort(self, group: _Group) -> None:
+    def _sort(self, group: Group) -> None:
         """Take a group, or leave it out; a loop that is ahead begins another in its place."""
         self.drawn += 1
         old = self.version - (group.version or 0) > self.setup.max_lag
@@ -284,6 +410,16 @@ class _Run:
         self.version += 1
         self._admit()
         self._learn()
+
+    def _later(self, rollout: Rollout, seconds: float, then: Callable[[], None]) -> None:
+        """Continue a rollout after some seconds, unless its node is lost before."""
+        attempt = rollout.attempt
+
+        def now() -> None:
+            if rollout.attempt == attempt:
+                then()
+
+        self._after(seconds, now)
 
     def _after(self, seconds: float, then: Callable[[], None]) -> None:
         self.order += 1

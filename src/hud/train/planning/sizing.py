@@ -1,194 +1,310 @@
-"""Estimates of memory, compute and cost of training a large model: samplers, trainer and environments.
+"""Sizes of the three planes of a fleet: trainer, samplers, environments; their bottleneck, their losses and their cost.
 
-    sampler    weights 2 P; a token's keys and values 2 · layers · kv_heads · head_dim · 2 bytes
-               decoding is memory-bound: a step reads the weights once and every sequence's keys and values
-    trainer    full: weights 2 P + gradients 4 P + fp32 masters 4 P + two moments 8 P bytes; LoRA: weights 2 P, and all of
-               these for the adapter alone; activations with recomputation: layers · hidden · 2 bytes for each token of a pass
-               6 P floating-point operations for each token (4 P with LoRA, whose base has no weight gradients), and a third
-               more for the recomputation
-    environments   processes on CPU machines, one per concurrent rollout
+    trainer        on demand: it has the only state that is not elsewhere. As few GPUs as its memory fits
+    samplers       on spot: a lost one's turns continue elsewhere. As many as keep up with the trainer, and never one alone
+    environments   on spot CPU nodes: a lost one's rollouts are played again. As many as the samplers' rollouts need
 
-P is the number of parameters. Prices are inputs.
+The arithmetic is in `memory`, `speed`, `transfers` and `preemption`.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from hud.errors import UsageError
-
-GIB = 2**30
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """Dimensions of a model."""
-
-    name: str
-    parameters: float
-    layers: int
-    hidden: int
-    kv_heads: int
-    head_dim: int
-
-    @property
-    def bytes_per_token(self) -> int:
-        """Bytes of a token's keys and values, in bf16."""
-        return 2 * self.layers * self.kv_heads * self.head_dim * 2
-
-
-SHAPES = (
-    ModelShape("7B", 7.6e9, 28, 3584, 4, 128),
-    ModelShape("32B", 32.8e9, 64, 5120, 8, 128),
-    ModelShape("70B", 70.6e9, 80, 8192, 8, 128),
+from hud.train.planning.memory import (
+    TrainerMemory,
+    Training,
+    kv_room,
+    trainer_gpus,
+    trainer_memory,
 )
-"""Qwen2.5-7B, Qwen2.5-32B and Llama-3.1-70B."""
+from hud.train.planning.model_shapes import Machine, ModelShape
+from hud.train.planning.preemption import (
+    HOUR,
+    Preemption,
+    environments_lost,
+    samplers_lost,
+    trainer_lost,
+)
+from hud.train.planning.prices import Hour
+from hud.train.planning.speed import (
+    Sampling,
+    Work,
+    prefill_seconds,
+    sampling,
+    training_seconds,
+    turn_seconds,
+)
+from hud.train.planning.transfers import (
+    broadcast_bytes,
+    broadcast_seconds,
+    checkpoint_bytes,
+    checkpoint_seconds,
+    folder_seconds,
+    overhead,
+)
+
+WIDEST = 8
+"""Most GPUs of one sampler: tensor parallelism needs the fast links within a node."""
+WORTH = 1.2
+"""Least gain of tokens a second of a GPU for which a sampler gets twice the GPUs: doubling adds all-reduces, and doubles what one
+preemption takes away."""
+LEAST_SAMPLERS = 2
+"""On spot, one alone would stop every rollout when it is preempted."""
+
+CORE_GIB = 4.0
+"""Memory of a general-purpose CPU node for each core, in GiB."""
 
 
 @dataclass(frozen=True)
-class Machine:
-    """An accelerator: its data sheet's figures, and achieved fractions."""
+class CpuNode:
+    """A machine for environments, and what one environment takes of it."""
 
-    memory_gib: float = 80.0
-    bandwidth_tb: float = 3.35
-    """Memory bandwidth, in TB/s."""
-    tflops: float = 989.0
-    """Dense bf16 TFLOP/s."""
-    decode_fraction: float = 0.6
-    """Achieved fraction of the memory bandwidth in decoding."""
-    train_fraction: float = 0.4
-    """Achieved fraction of FLOP/s in training."""
-    usable: float = 0.9
-    """Usable fraction of the memory; the rest is for the driver and fragmentation."""
+    cores: int = 64
+    memory_gib: float = 64 * CORE_GIB
+    environment_gib: float = 1.0
+    busy: float = 0.8
+    """Share of the cores that may be busy: above it, waiting for a core grows without bound (M/M/c queues)."""
+    cores_used: float = 1.0
+    """Cores that an environment computes on during its seconds of a turn."""
+
+    def environments(self, share: float) -> int:
+        """Return how many environments one node carries that compute for `share` of their time.
+
+        The least of cores · busy / (share · cores_used) and memory / environment_gib, and at least 1.
+        """
+        by_cores = self.cores * self.busy / (share * self.cores_used) if share > 0 else math.inf
+        return max(1, int(min(by_cores, self.memory_gib / self.environment_gib)))
 
 
 @dataclass(frozen=True)
-class Work:
-    """One step of a run."""
+class Fleet:
+    """The machines that a plan is made of."""
 
-    rollouts: int = 512
-    turns: int = 10
-    tokens_per_turn: int = 400
-    """Sampled tokens of a turn."""
-    observed_per_turn: int = 600
-    """Tokens of tool results, between turns."""
-    prompt: int = 2_000
-    environment_seconds_per_turn: float = 5.0
-    steps: int = 200
-
-    @property
-    def drawn(self) -> int:
-        """Sampled tokens of a rollout."""
-        return self.turns * self.tokens_per_turn
-
-    @property
-    def length(self) -> int:
-        """Tokens of a whole rollout."""
-        return self.prompt + self.turns * (self.tokens_per_turn + self.observed_per_turn)
+    machine: Machine = field(default_factory=Machine)
+    node: CpuNode = field(default_factory=CpuNode)
+    network_gbit: float = 100.0
+    """Slowest link between trainer and samplers, in Gb/s."""
+    disk_gb: float = 2.0
+    """Disk of checkpoints and shared folders, in GB/s."""
+    preemption: Preemption = field(default_factory=Preemption)
+    every: int = 25
+    """Steps between checkpoints, and between broadcasts."""
+    rank: int = 32
+    """Of a LoRA adapter."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Requirements of one model."""
+    """The fleet of one model. Durations are in seconds, sizes in bytes, shares between 0 and 1."""
 
     model: str
-    training: str
-    trainer_bytes: float
+    training: Training
+    steps: int
+    trainer: TrainerMemory
     trainer_gpus: int
-    sampler_bytes: float
-    """Memory of a sampler: weights, and keys and values of its rollouts."""
     gpus_per_sampler: int
     samplers: int
+    samplers_by_speed: int
+    """Samplers that keep up with the trainer, were none preempted."""
+    weights: float
+    """Weights of one sampler."""
+    kv_cache: float
+    """Keys and values of one sampler's rollouts."""
+    at_once: int
+    """Rollouts of one sampler at a time."""
     environments: int
-    sampling_seconds: float
-    """Duration of a step, with these samplers."""
+    environments_per_node: int
+    nodes: int
+    cores: int
+    """Of all nodes."""
+    sampling: Sampling
+    """A step's rollouts, on one of these samplers."""
     training_seconds: float
-    gpu_hours: float
-    """Duration of the whole run, with concurrent sampling and training."""
-    environment_hours: float
+    broadcast_bytes: float
+    broadcast_seconds: float
+    folder_seconds: float
+    """The same weights through a shared folder."""
+    checkpoint_bytes: float
+    checkpoint_seconds: float
+    every: int
+    """Steps between checkpoints, and between broadcasts."""
+    samplers_lost: float
+    """Share of the samplers' time that preemption costs."""
+    environments_lost: float
+    trainer_lost: float
+    """Share of its time that the trainer would lose, were it preempted as samplers are."""
+    disturbed_seconds: float
+    """Duration of a step with preemption."""
 
     @property
-    def gpus(self) -> int:
-        """All of them."""
-        return self.trainer_gpus + self.samplers * self.gpus_per_sampler
+    def step_seconds(self) -> float:
+        """Duration of a step without preemption: sampling and training run at the same time, so the longer of both."""
+        return max(self.sampling.seconds, self.training_seconds)
 
-    def cost(self, gpu_hour: float, environment_hour: float) -> float:
+    @property
+    def bottleneck(self) -> str:
+        """The plane that a step waits for.
+
+        The trainer where training takes longer than sampling; else the larger part of sampling: the samplers' (decoding, prefill)
+        or the environments'. (The step's time is at least the demand of its busiest plane: Denning and Buzen, "The Operational
+        Analysis of Queueing Network Models", 1978.)
+        """
+        if self.training_seconds >= self.sampling.seconds:
+            return "trainer"
+        sampled = self.sampling.decoding + self.sampling.prefill
+        return "samplers" if sampled >= self.sampling.environments else "environments"
+
+    @property
+    def sampler_gpus(self) -> int:
+        """GPUs of all samplers."""
+        return self.samplers * self.gpus_per_sampler
+
+    @property
+    def preemption_share(self) -> float:
+        """Extra duration of a step by preemption, as a share of the undisturbed step."""
+        return self.disturbed_seconds / self.step_seconds - 1
+
+    def broadcast_share(self, every: int) -> float:
+        """Return the share of time that a broadcast every so many steps takes."""
+        return overhead(self.broadcast_seconds, self.step_seconds, every)
+
+    def checkpoint_share(self, every: int) -> float:
+        """Return the share of time that a checkpoint every so many steps takes."""
+        return overhead(self.checkpoint_seconds, self.step_seconds, every)
+
+    @property
+    def run_seconds(self) -> float:
+        """Steps · (disturbed step + (broadcast + checkpoint) / every): both interruptions hold up everything."""
+        interrupted = (self.broadcast_seconds + self.checkpoint_seconds) / self.every
+        return self.steps * (self.disturbed_seconds + interrupted)
+
+    def hour_cost(self, gpu: Hour, core: Hour | None = None) -> float:
+        """Return the price of an hour: the trainer on demand, samplers and environments on spot."""
+        cost = self.trainer_gpus * gpu.on_demand + self.sampler_gpus * gpu.spot
+        return cost if core is None else cost + self.cores * core.spot
+
+    def run_cost(self, gpu: Hour, core: Hour | None = None) -> float:
         """Return the price of the whole run."""
-        return self.gpu_hours * gpu_hour + self.environment_hours * environment_hour
+        return self.run_seconds / HOUR * self.hour_cost(gpu, core)
 
 
-def plan_for(
-    shape: ModelShape, work: Work, machine: Machine, *, lora: bool, pass_tokens: int = 65_536
-) -> Plan:
-    """Return a run's requirements, with samplers as fast as the trainer. Raises `UsageError` if a model does not fit."""
-    usable = machine.memory_gib * machine.usable * GIB
-    weights = 2 * shape.parameters
-    states = 2 * shape.parameters if lora else 18 * shape.parameters
-    trainer_bytes = states + pass_tokens * shape.layers * shape.hidden * 2
-    trainer_gpus = _power_of_two(math.ceil(trainer_bytes / usable))
-    # At least half of a sampler's memory is for keys and values.
-    gpus_per_sampler = _power_of_two(math.ceil(2 * weights / usable))
-    if gpus_per_sampler > 64 or trainer_gpus > 4096:
-        raise UsageError(f"{shape.name} does not fit: {machine.memory_gib:g} GiB is too little.")
-    held = work.length * shape.bytes_per_token
-    room = gpus_per_sampler * usable - weights
-    at_once = max(1, min(work.rollouts, int(room // held)))
-    training_seconds = _training_seconds(shape, work, machine, trainer_gpus, lora)
-    alone = _sampling_seconds(shape, work, machine, gpus_per_sampler, at_once)
-    samplers = max(1, math.ceil(alone / training_seconds))
-    at_once = max(1, min(at_once, math.ceil(work.rollouts / samplers)))
-    share = replace(work, rollouts=math.ceil(work.rollouts / samplers))
-    sampling_seconds = _sampling_seconds(shape, share, machine, gpus_per_sampler, at_once)
-    step = max(sampling_seconds, training_seconds)
-    hours = work.steps * step / 3600
+def plan_for(shape: ModelShape, work: Work, fleet: Fleet, training: Training = "8bit") -> Plan:
+    """Return the fleet of a model. Raises `UsageError` for one that does not fit."""
+    machine, rank = fleet.machine, fleet.rank
+    gpus = trainer_gpus(shape, training, machine, longest=work.length, rank=rank)
+    trained = training_seconds(shape, work, machine, training, gpus)
+    wide = sampler_width(shape, work, machine)
+
+    by_speed = _samplers_by_speed(shape, work, machine, wide, trained)
+    samplers = max(by_speed, LEAST_SAMPLERS)
+    found = _share(shape, work, machine, wide, samplers)
+    at_once = found.at_once
     environments = min(work.rollouts, samplers * at_once)
+    rollout = (found.decoding + found.environments) / found.rounds
+    per_node = fleet.node.environments(work.environment_seconds / rollout)
+    nodes = math.ceil(environments / per_node)
+    memory = trainer_memory(shape, training, gpus=gpus, longest=work.length, rank=rank)
+    sent = broadcast_bytes(shape, training, rank)
+    stored = checkpoint_bytes(shape, training, rank)
+    event = fleet.preemption
+    moved = prefill_seconds(shape, machine, gpus=wide, tokens=at_once * work.half_way)
+    lost = samplers_lost(event.samplers_per_hour, event.sampler_away, moved)
+    played_again = environments_lost(event.nodes_per_hour, event.node_away, rollout)
+    disturbed = max(trained, _disturbed(found, lost, played_again))
+    stored_seconds = checkpoint_seconds(stored, fleet.disk_gb)
     return Plan(
         model=shape.name,
-        training="LoRA" if lora else "full",
-        trainer_bytes=trainer_bytes,
-        trainer_gpus=trainer_gpus,
-        sampler_bytes=weights + at_once * held,
-        gpus_per_sampler=gpus_per_sampler,
+        training=training,
+        steps=work.steps,
+        trainer=memory,
+        trainer_gpus=gpus,
+        gpus_per_sampler=wide,
         samplers=samplers,
+        samplers_by_speed=by_speed,
+        weights=shape.weight_bytes,
+        kv_cache=at_once * work.length * shape.bytes_per_token,
+        at_once=at_once,
         environments=environments,
-        sampling_seconds=sampling_seconds,
-        training_seconds=training_seconds,
-        gpu_hours=hours * (trainer_gpus + samplers * gpus_per_sampler),
-        environment_hours=hours * environments,
+        environments_per_node=per_node,
+        nodes=nodes,
+        cores=nodes * fleet.node.cores,
+        sampling=found,
+        training_seconds=trained,
+        broadcast_bytes=sent,
+        broadcast_seconds=broadcast_seconds(sent, fleet.network_gbit),
+        folder_seconds=folder_seconds(sent, fleet.disk_gb, samplers),
+        checkpoint_bytes=stored,
+        checkpoint_seconds=stored_seconds,
+        every=fleet.every,
+        samplers_lost=lost,
+        environments_lost=played_again,
+        trainer_lost=trainer_lost(
+            event.samplers_per_hour, event.sampler_away, stored_seconds, fleet.every * disturbed
+        ),
+        disturbed_seconds=disturbed,
     )
 
 
-def _training_seconds(
-    shape: ModelShape, work: Work, machine: Machine, gpus: int, lora: bool
-) -> float:
-    operations = (4 if lora else 6) * shape.parameters * (4 / 3) * work.rollouts * work.length
-    return operations / (gpus * machine.tflops * 1e12 * machine.train_fraction)
+def sampler_width(shape: ModelShape, work: Work, machine: Machine) -> int:
+    """Return the GPUs of one sampler: doubled while that raises the tokens a second of each GPU by `WORTH`.
 
-
-def _sampling_seconds(
-    shape: ModelShape, work: Work, machine: Machine, gpus: int, at_once: int
-) -> float:
-    """Return the time of a sampler for its rollouts, with `at_once` concurrent ones.
-
-    A rollout that waits for a tool is not decoded; with a share w of waiting time, the decoded batch is smaller by w.
+    Twice the GPUs read the weights once instead of twice, and keep them once: more room for keys and values.
+    Raises `UsageError` for a model that does not fit on a node.
     """
-    bandwidth = gpus * machine.bandwidth_tb * 1e12 * machine.decode_fraction
-    half_way = work.prompt + (work.length - work.prompt) / 2
-    waves = math.ceil(work.rollouts / at_once)
-    waiting = work.turns * work.environment_seconds_per_turn
-    # A step's time and its batch size depend on each other: fixed-point iteration.
-    drawn_at_once = float(at_once)
-    for _ in range(20):
-        step = (2 * shape.parameters + drawn_at_once * half_way * shape.bytes_per_token) / bandwidth
-        drawing = work.drawn * step
-        drawn_at_once = max(1.0, at_once * drawing / (drawing + waiting))
-    prefill = (
-        2 * shape.parameters * work.rollouts * (work.length - work.drawn)
-        / (gpus * machine.tflops * 1e12 * machine.train_fraction)
-    )  # fmt: skip
-    return waves * (drawing + waiting) + prefill
+    chosen, rate = 0, 0.0
+    gpus = 1
+    while gpus <= WIDEST:
+        found = tokens_a_gpu(shape, work, machine, gpus)
+        if found > 0 and found >= WORTH * rate:
+            chosen, rate = gpus, found
+        elif chosen:
+            break
+        gpus *= 2
+    if not chosen:
+        raise UsageError(
+            f"{shape.name} cannot be sampled: {WIDEST} GPUs of {machine.memory_gib:g} GiB do not hold its weights and one "
+            f"rollout of {work.length:,} tokens."
+        )
+    return chosen
 
 
-def _power_of_two(count: int) -> int:
-    return 1 << max(0, count - 1).bit_length()
+def tokens_a_gpu(shape: ModelShape, work: Work, machine: Machine, gpus: int) -> float:
+    """Return the sampled tokens a second of each of a sampler's GPUs, with as many rollouts as fit; 0 where none does."""
+    at_once = most_at_once(shape, work, machine, gpus)
+    if not at_once:
+        return 0.0
+    drawing = turn_seconds(shape, work, machine, gpus=gpus, at_once=at_once)
+    return at_once * work.sampled / (drawing + work.environment_seconds) / gpus
+
+
+def most_at_once(shape: ModelShape, work: Work, machine: Machine, gpus: int) -> int:
+    """Return how many whole rollouts a sampler's memory holds: room for keys and values / (length · bytes of a token)."""
+    return max(0, int(kv_room(shape, machine, gpus) // (work.length * shape.bytes_per_token)))
+
+
+def _share(shape: ModelShape, work: Work, machine: Machine, gpus: int, samplers: int) -> Sampling:
+    """Return the duration of one sampler's share of a step's rollouts."""
+    share = math.ceil(work.rollouts / samplers)
+    at_once = min(most_at_once(shape, work, machine, gpus), share)
+    return sampling(shape, work, machine, gpus=gpus, at_once=at_once, rollouts=share)
+
+
+def _samplers_by_speed(
+    shape: ModelShape, work: Work, machine: Machine, gpus: int, trained: float
+) -> int:
+    """Return the least number of samplers whose step is no longer than the trainer's, or that play all rollouts at once."""
+    samplers = 1
+    while True:
+        found = _share(shape, work, machine, gpus, samplers)
+        if found.seconds <= trained or found.rounds <= 1:
+            return samplers
+        samplers += 1
+
+
+def _disturbed(found: Sampling, samplers_lost: float, environments_lost: float) -> float:
+    """Return the duration of a step's sampling with preemption: each plane's part, over the share of its time that is left."""
+    sampled = (found.decoding + found.prefill) / max(1 - samplers_lost, 1e-9)
+    return sampled + found.environments / max(1 - environments_lost, 1e-9)

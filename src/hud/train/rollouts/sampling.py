@@ -7,7 +7,7 @@ in a limited number of rounds. `hud.train.rollouts.stream` plays ahead. Works on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -174,14 +174,23 @@ class Rollouts:
             limit=limit,
         )
 
-    async def score(self, models: Models, held_out: HeldOut, step: int) -> Score | None:
+    async def score(
+        self,
+        models: Models,
+        held_out: HeldOut,
+        step: int,
+        begun: Callable[[str], Awaitable[None]] | None = None,
+    ) -> Score | None:
         """Play held-out tasks, and return their scores; None without a measured run.
 
-        Seeds are equal at every step, so that scores differ by the policy only.
+        `begun` is called with the id of their job before any is played. Seeds are equal at every step, so that scores differ
+        by the policy only.
         """
         config = self.config
         self.reporter.phase("held-out", step, len(held_out.tasks) * config.eval_group)
         job = await Job.start(f"{config.model} held-out step {step}", group=config.eval_group)
+        if begun is not None:
+            await begun(job.id)
         try:
             runs = await self.play_held_out(models, held_out.tasks, job)
         finally:
