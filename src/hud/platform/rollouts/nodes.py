@@ -47,6 +47,11 @@ class Node:
     labels: dict[str, str]
     capacity: dict[str, Any]
 
+    @property
+    def rollouts(self) -> int:
+        """Most rollouts that it plays at a time."""
+        return int(self.capacity.get("rollouts", 1))
+
     def offer(self, free: dict[str, float]) -> Offer:
         """Return what it has to give now."""
         whole = Offer.whole(self.labels, self.capacity)
