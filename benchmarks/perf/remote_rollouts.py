@@ -25,6 +25,8 @@ import psutil
 from records import report
 
 RUNS, ROUNDS, WIDTH = 300, 3, 16
+POLL_SECONDS = 0.5
+"""Between two looks at the job: each is work of the server that no rollout causes."""
 NODE = "bench"
 WORKER_MS, SERVER_MS = 2.0, 1.0
 """Bars: CPU of a remote rollout beyond a local one."""
@@ -106,7 +108,7 @@ async def remote(client, server: psutil.Process, player: psutil.Process) -> Cost
     await client.post(f"/v2/fleet-nodes/{NODE}/open")
     found = {"graded": 0}
     while found["graded"] < RUNS:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(POLL_SECONDS)
         found = await client.get(f"/v2/jobs/{job}")
     rate = RUNS / (time.perf_counter() - started)
     used = cpu_ms(server) - before[0], cpu_ms(player) - before[1]

@@ -47,7 +47,7 @@ def test_a_new_worker_takes_what_it_has_room_for(clock):
     assert held.wanted() == (0, 0)
 
 
-@pytest.mark.parametrize(("seconds", "ahead"), [(0.1, 8), (0.5, 4), (1.9, 1), (30.0, 0)])
+@pytest.mark.parametrize(("seconds", "ahead"), [(0.1, 8), (1.0, 4), (3.9, 1), (30.0, 0)])
 def test_it_takes_ahead_what_begins_in_a_moment_and_nothing_where_rollouts_are_long(
     clock, seconds, ahead
 ):
@@ -63,7 +63,7 @@ def test_a_few_are_taken_together_while_others_are_at_hand(clock):
         held.take(given(number))
     playing = [held.next() for _ in range(8)]
     for number, attempt in enumerate(playing):
-        assert held.wanted() == ((0, 0) if number < 4 else (0, number))
+        assert held.wanted() == ((0, 0) if number < 6 else (0, number))
         held.end(attempt)
         held.drop(attempt)
         assert held.next() is not None

@@ -14,7 +14,7 @@ from hud.client import Client
 from hud.errors import HudError
 from hud.fleet.held_attempts import Attempt
 
-PACE_SECONDS = 0.1
+PACE_SECONDS = 0.2
 """Between two requests that bring ends of attempts: those of a busy worker are brought together."""
 MOST_PARTS = 256
 """Attempts in one request."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from hud.fleet.attempt_recorder import AttemptRecorder
 
-AHEAD_SECONDS = 0.25
+AHEAD_SECONDS = 0.5
 """Time within which rollouts that are taken ahead begin, if those that are played take as long as the ones before."""
 
 
@@ -110,7 +110,7 @@ class HeldAttempts:
         ahead = min(self.most, int(self.most * AHEAD_SECONDS / max(self._seconds, 1e-3)))
         room = self.most - len(self.playing) - len(self.waiting)
         total = room + ahead
-        enough = 2 * total < ahead if self.waiting else room <= 0
+        enough = 4 * len(self.waiting) > ahead if self.waiting else room <= 0
         if enough or total <= 0 or len(self.over) >= self.most:
             return 0, 0
         return max(0, room), total - max(0, room)

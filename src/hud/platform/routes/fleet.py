@@ -23,9 +23,8 @@ from hud.platform.dependencies import StoppingPart, StorePart, Who, of_team, par
 from hud.platform.environments.packed_builds import PackedBuilds
 from hud.platform.leases.leased_queue import Lease
 from hud.platform.rollouts.brought_events import Answer, Brought, store_events
-from hud.platform.rollouts.handover import Handover
+from hud.platform.rollouts.fleet import Fleet
 from hud.platform.rollouts.nodes import Node, Nodes, holder
-from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.trace import plain
 
 
@@ -39,11 +38,8 @@ POLL_SECONDS = 0.1
 MOST_LABELS = 32
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
-RolloutsPart = Annotated[Rollouts, part(lambda parts: Rollouts(parts.store))]
-NodesPart = Annotated[Nodes, part(lambda parts: Nodes(parts.store))]
-HandoverPart = Annotated[
-    Handover, part(lambda parts: Handover(parts.keys, parts.passes, parts.registry))
-]
+FleetPart = Annotated[Fleet, part(lambda parts: parts.fleet)]
+NodesPart = Annotated[Nodes, part(lambda parts: parts.fleet.nodes)]
 Packed = Annotated[PackedBuilds, of_team(PackedBuilds)]
 
 
@@ -136,10 +132,10 @@ class Events(BaseModel):
 
 
 @router.post("/join")
-def join(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Joining) -> dict[str, Any]:
+def join(fleet: FleetPart, who: Who, body: Joining) -> dict[str, Any]:
     """Register a worker; joining again changes what it says of itself, and nothing else."""
     _check(body.labels)
-    node_id = nodes.join(
+    node_id = fleet.nodes.join(
         who,
         body.worker,
         shown=body.name,
@@ -147,82 +143,73 @@ def join(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Joining) -> d
         capacity={**body.capacity.model_dump(), "rollouts": body.rollouts},
         version=body.version,
     )
-    return {"node": node_id, "lease_seconds": rollouts.lease_seconds}
+    return {"node": node_id, "lease_seconds": fleet.rollouts.lease_seconds}
 
 
 @router.post("/take")
 async def take(
-    request: Request,
-    rollouts: RolloutsPart,
-    nodes: NodesPart,
-    handover: HandoverPart,
-    stopping: StoppingPart,
-    who: Who,
-    body: Asked,
+    request: Request, fleet: FleetPart, stopping: StoppingPart, who: Who, body: Asked
 ) -> Response:
     """Give a worker rollouts that fit it, waiting a few seconds for some; each comes with a pass of its own."""
     here = who.key_id is None
 
     def look(node: Node) -> list[dict[str, Any]]:
-        taken = rollouts.take_for(node, body.most, body.free, ahead=body.ahead)
-        return handover.all(taken, here=here) if taken else []
+        return fleet.take(node, body.most, body.ahead, body.free, here=here)
 
     def begin() -> tuple[Node, list[dict[str, Any]]]:
-        node = _heard(nodes, who, body.worker, body.load)
+        node = _heard(fleet.nodes, who, body.worker, body.load)
         return node, look(node)
 
     now = asyncio.get_running_loop().time
     until = now() + WAIT_SECONDS
-    if await request.is_disconnected():  # Whatever it took would be lost until its leases end.
-        return _json({})
     node, items = await asyncio.to_thread(begin)
     while not items and body.most and node.state != "draining" and now() < until:
         if stopping.is_set():
             break
         await asyncio.sleep(POLL_SECONDS)
-        if await request.is_disconnected():
+        if await request.is_disconnected():  # What it took would be lost until its leases end.
             return _json({})
         items = await asyncio.to_thread(look, node)
     if items and await request.is_disconnected():
         held = [one["trace_id"] for one in items]
-        await asyncio.to_thread(rollouts.release, node.worker, held, begun=False)
-    answer = {"items": items, "lease_seconds": rollouts.lease_seconds, "state": node.state}
-    return _json(answer)
+        await asyncio.to_thread(fleet.rollouts.release, node.worker, held, begun=False)
+    seconds = fleet.rollouts.lease_seconds
+    return _json({"items": items, "lease_seconds": seconds, "state": node.state})
 
 
 @router.post("/renew")
-def renew(rollouts: RolloutsPart, nodes: NodesPart, who: Who, body: Held) -> dict[str, Any]:
+def renew(fleet: FleetPart, who: Who, body: Held) -> dict[str, Any]:
     """Hold rollouts longer; says which to cancel and which are lost, and the state that people gave the node."""
-    node = _heard(nodes, who, body.worker, body.load)
-    cancelled, lost = rollouts.renew(node.worker, body.traces)
+    node = _heard(fleet.nodes, who, body.worker, body.load)
+    cancelled, lost = fleet.rollouts.renew(node.worker, body.traces)
     return {"cancel": cancelled, "lost": lost, "state": node.state}
 
 
 @router.post("/release")
-def release(rollouts: RolloutsPart, who: Who, body: Released) -> dict[str, bool]:
+def release(fleet: FleetPart, who: Who, body: Released) -> dict[str, bool]:
     """Give rollouts back that were not played to their end."""
-    rollouts.release(holder(who, body.worker), body.traces, begun=body.begun)
+    fleet.rollouts.release(holder(who, body.worker), body.traces, begun=body.begun)
     return {"released": True}
 
 
 @router.post("/leave")
-def leave(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Leaving) -> dict[str, bool]:
+def leave(fleet: FleetPart, who: Who, body: Leaving) -> dict[str, bool]:
     """Note that a worker ended in order; what it still holds goes back into the queue."""
-    node = nodes.of(who, body.worker)
-    rollouts.release_all(node.worker)
-    nodes.leave(node)
+    node = fleet.nodes.of(who, body.worker)
+    fleet.rollouts.release_all(node.worker)
+    fleet.nodes.leave(node)
     return {"left": True}
 
 
 @router.post("/events")
-async def events(request: Request, rollouts: RolloutsPart, who: Who) -> Response:
+async def events(request: Request, fleet: FleetPart, who: Who) -> Response:
     """Take over what attempts recorded, and end those that are over: in one request for many.
 
     The body is one line of JSON (`Events`), and the journal lines of its parts, one after the other. The answer has a result
     for each part: `taken`, false where its lease is lost; or the `status` and `detail` of a refusal.
     """
     brought = _brought(who, await request.body())
-    answers = await asyncio.to_thread(store_events, rollouts, brought)
+    answers = await asyncio.to_thread(store_events, fleet.rollouts, brought)
     return _json({"results": [_result(one) for one in answers]})
 
 
