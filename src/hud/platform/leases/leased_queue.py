@@ -55,6 +55,8 @@ class LeasedQueue(ABC, Generic[Item]):
         (self._id,) = self.table.primary_key.columns
         self._status, self._expires = self.table.c.status, self.table.c.lease_expires_at
         self._held = self._status.in_([one for one in (self.running, self.cancelling) if one])
+        self.changes = 0
+        """Changes whenever rows come to wait by way of this object, for those who look for them."""
         self._wait = {"status": self.waiting, "worker": None, "lease_expires_at": None}
 
     @abstractmethod
@@ -149,6 +151,7 @@ class LeasedQueue(ABC, Generic[Item]):
             self._update(connection, running, **self._wait, **change)
             if self.cancelling is not None:
                 self.end_cancelled(connection, (*mine, self._status == self.cancelling))
+        self.changes += 1
 
     def release_all(self, worker: str) -> None:
         """Put every row that a worker holds back into the queue."""

@@ -79,6 +79,7 @@ class Rollouts(LeasedQueue[Taken]):
         with contextlib.suppress(IntegrityError), self.store.begin() as connection:
             if connection.execute(sa.select(rollouts.c.status).where(mine)).first() is None:
                 connection.execute(sa.insert(rollouts).values(**row))
+        self.changes += 1
         return str(self.store.value(sa.select(rollouts.c.status).where(mine)))
 
     def cancel(self, team: str, *, trace_id: str | None = None, job_id: str | None = None) -> int:

@@ -35,6 +35,9 @@ async def _worker(who: Who) -> None:
 router = APIRouter(prefix="/v2/fleet", tags=["fleet"], dependencies=[Depends(_worker)])
 WAIT_SECONDS = 5.0
 POLL_SECONDS = 0.1
+"""Between two looks for what was submitted to this server."""
+LOOK_SECONDS = 1.0
+"""Between two looks for what another server put into the queue, and for leases that ran out."""
 MOST_LABELS = 32
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
@@ -161,14 +164,18 @@ async def take(
         return node, look(node)
 
     now = asyncio.get_running_loop().time
-    until = now() + WAIT_SECONDS
+    began, seen = now(), fleet.rollouts.changes
     node, items = await asyncio.to_thread(begin)
-    while not items and body.most and node.state != "draining" and now() < until:
+    looked = now()
+    while not items and body.most and node.state != "draining" and now() < began + WAIT_SECONDS:
         if stopping.is_set():
             break
         await asyncio.sleep(POLL_SECONDS)
+        if fleet.rollouts.changes == seen and now() < looked + LOOK_SECONDS:
+            continue
         if await request.is_disconnected():  # What it took would be lost until its leases end.
             return _json({})
+        looked, seen = now(), fleet.rollouts.changes
         items = await asyncio.to_thread(look, node)
     if items and await request.is_disconnected():
         held = [one["trace_id"] for one in items]
