@@ -22,7 +22,7 @@ _REFUSED = (UsageError, IntegrityError, UnicodeError)
 
 @dataclass(frozen=True)
 class Brought:
-    """What an attempt recorded since its worker brought something of it last."""
+    """Lines that an attempt recorded since its worker brought some last."""
 
     lease: Lease
     events: bytes
