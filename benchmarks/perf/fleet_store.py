@@ -22,6 +22,7 @@ from hud.environment import Task
 from hud.eval.grade import Grade
 from hud.eval.run import Run
 from hud.platform.leases.leased_queue import Lease
+from hud.platform.rollouts.brought_events import Brought, store_events
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM
@@ -58,7 +59,7 @@ def node(rollouts: Rollouts, name: str, job: str) -> int:
                 rollouts.renew(name, held)
                 renewed = time.monotonic()
             lease = Lease(one.trace_id, name, one.attempt)
-            assert rollouts.finish(lease, played(one.trace_id, job), again=False)
+            assert store_events(rollouts, [Brought(lease, played(one.trace_id, job))]) == [True]
         count += len(taken)
     return count
 

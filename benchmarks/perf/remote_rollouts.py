@@ -2,7 +2,7 @@
 
 A one-line template, and an agent that answers at once: the worker is `hud fleet join` with that agent in place of the one
 that would ask a model; it fetches the build. Alternating with it: the same rollouts by `ForkRuntime` in one process, recorded
-in a store of its own. Rates count from the first submission. CPU counts the worker's and the server's process from the moment
+in a store of its own. Rates count from the first submission to the last end. CPU counts the worker's and the server's process from the moment
 at which everything is submitted (the node is cordoned until then); the environment's own processes are the same on both sides.
 Prints medians of the rounds.
 """
@@ -19,12 +19,15 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import psutil
 from records import report
 
 RUNS, ROUNDS, WIDTH = 300, 3, 16
+POLL_SECONDS = 1.0
+"""Between two looks at the job: each is work of the server that no rollout causes."""
 NODE = "bench"
 WORKER_MS, SERVER_MS = 2.0, 1.0
 """Bars: CPU of a remote rollout beyond a local one."""
@@ -99,17 +102,19 @@ async def remote(client, server: psutil.Process, player: psutil.Process) -> Cost
 
     await client.post(f"/v2/fleet-nodes/{NODE}/cordon")
     await asyncio.sleep(6)  # A request that was open keeps the state that it began with.
-    started = time.perf_counter()
+    started = time.time()
     await asyncio.gather(*(submit(number) for number in range(RUNS)))
-    submitted = time.perf_counter() - started
+    submitted = time.time() - started
     before = cpu_ms(server), cpu_ms(player)
     await client.post(f"/v2/fleet-nodes/{NODE}/open")
     found = {"graded": 0}
     while found["graded"] < RUNS:
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(POLL_SECONDS)
         found = await client.get(f"/v2/jobs/{job}")
-    rate = RUNS / (time.perf_counter() - started)
     used = cpu_ms(server) - before[0], cpu_ms(player) - before[1]
+    runs = await client.get(f"/v2/jobs/{job}/traces", params={"limit": RUNS})
+    ends = [datetime.fromisoformat(run["ended_at"]).timestamp() for run in runs["items"]]
+    rate = RUNS / (max(ends) - started)
     assert (found["runs"], found["reward"]) == (RUNS, 1.0), found
     print(f"      {RUNS / submitted:>5,.0f} submitted/s, {rate:>5,.0f} played/s")
     return Cost(rate, used[1] / RUNS, used[0] / RUNS)

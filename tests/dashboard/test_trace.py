@@ -12,7 +12,12 @@ from tests.dashboard.made_traces import (
     put_job,
     put_run,
 )
+from tests.fleet.test_rollout_queue import played
 
+from hud.platform.dashboard.trace_page import revision_of
+from hud.platform.leases.leased_queue import Lease
+from hud.platform.rollouts.brought_events import Brought, store_events
+from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.store.telemetry import ingest_spans
 from hud.trace import dashed, new_id
@@ -66,6 +71,38 @@ async def test_the_grade_is_a_tree_of_subscores_with_reasons(platform, web):
     for words in ("answer", "75%", "The count is right.", "polite", "penalty 0.1"):
         assert words in aside
     assert aside.index("manner") < aside.index("brief") < aside.index("penalty")
+
+
+async def test_the_attempts_at_a_run_of_the_fleet_are_shown_with_what_ended_them(platform, web):
+    rollouts, trace = Rollouts(platform.store), new_id()
+    spec = {"env": "echo", "task": "say", "slug": "say", "agent": {"type": "openai", "config": {}}}
+    rollouts.submit(LOCAL_TEAM, None, trace, None, spec)
+    page = await seen(web, f"/trace/{trace}")
+    assert "Attempt 1" not in page
+    revisions = {revision_of(platform.store, LOCAL_TEAM, trace)}
+    rollouts.lease_seconds = -1.0
+    rollouts.take("<b>spot</b>")
+    rollouts.lease_seconds = 30.0
+    rollouts.take("leaving")
+    rollouts.release("leaving", [trace])
+    rollouts.take("steady")
+    revisions.add(revision_of(platform.store, LOCAL_TEAM, trace))
+    head = await seen(web, f"/trace/{trace}/head")
+    said = re.findall(
+        r"Attempt (\d), .*?\"foreign\">(.*?)</span>.*?<span class=\"tag \w*\">(.*?)<", head
+    )
+    assert said == [
+        ("1", "&lt;b&gt;spot&lt;/b&gt;", "lost"),
+        ("2", "leaving", "handed back"),
+        ("3", "steady", "running"),
+    ]
+    lease = Lease(trace, "steady", 3)
+    assert store_events(rollouts, [Brought(lease, played(trace))]) == [True]
+    revisions.add(revision_of(platform.store, LOCAL_TEAM, trace))
+    assert "finished" in await seen(web, f"/trace/{trace}/head")
+    twin = (await web.get(f"/trace/{trace}.json")).json()
+    assert [one["outcome"] for one in twin["attempts"]] == ["lost", "handed back", "ended"]
+    assert len(revisions) == 3  # An open page notices each.
 
 
 async def test_a_call_without_a_result_says_so_and_shows_its_arguments(platform, web):

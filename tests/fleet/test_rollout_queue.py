@@ -7,14 +7,15 @@ import pytest
 
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
-from hud.errors import NotFoundError, PlatformError, UsageError
+from hud.errors import HudError, NotFoundError, PlatformError, UsageError
 from hud.eval.grade import Grade
 from hud.eval.run import Run
 from hud.platform.leases.leased_queue import Lease
 from hud.platform.rollouts import rollout_queue
+from hud.platform.rollouts.brought_events import Brought, store_events
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records
-from hud.trace import Step, Trace, new_id
+from hud.trace import Step, Trace, derived_id, new_id
 from hud.trace.recording.journal import encode_event, encode_json, encode_step
 
 MOST_ATTEMPTS, MOST_PREEMPTIONS = Rollouts.most_attempts, Rollouts.most_preemptions
@@ -74,6 +75,21 @@ def ended(trace):
     return b"".join(line for line in lines if line.split(b"\t")[1] in (b"R", b"E"))
 
 
+def bring(rollouts, brought):
+    (answer,) = store_events(rollouts, [brought])
+    if isinstance(answer, HudError):
+        raise answer
+    return answer
+
+
+def finish(rollouts, lease, events, *, again, first=True):
+    return bring(rollouts, Brought(lease, events, again=again, first=first))
+
+
+def stream(rollouts, lease, events, *, first):
+    return bring(rollouts, Brought(lease, events, over=False, first=first))
+
+
 def state(rollouts, trace, team=TEAM):
     return records.find_run(rollouts.store, team, trace)
 
@@ -96,11 +112,11 @@ def test_a_late_result_of_a_rollout_that_was_given_to_another_changes_nothing(ro
     assert (first.attempt, second.attempt) == (1, 2)
     assert rollouts.renew("slow", [trace]) == ([], [trace])
     late = played(trace, "from the first", "and more of it", reward=0.25)
-    assert not rollouts.finish(Lease(trace, "slow", 1), late, again=False)
-    assert rollouts.finish(Lease(trace, "quick", 2), played(trace, "from the second"), again=False)
-    assert not rollouts.finish(Lease(trace, "slow", 1), late, again=False)
-    assert not rollouts.finish(
-        Lease(trace, "quick", 2), played(trace, "twice", reward=0.5), again=False
+    assert not finish(rollouts, Lease(trace, "slow", 1), late, again=False)
+    assert finish(rollouts, Lease(trace, "quick", 2), played(trace, "from the second"), again=False)
+    assert not finish(rollouts, Lease(trace, "slow", 1), late, again=False)
+    assert not finish(
+        rollouts, Lease(trace, "quick", 2), played(trace, "twice", reward=0.5), again=False
     )
     assert steps(rollouts, trace) == ["from the second"]
     assert (state(rollouts, trace)["status"], state(rollouts, trace)["reward"]) == ("completed", 1)
@@ -110,8 +126,8 @@ def test_the_same_worker_cannot_bring_an_older_attempt(rollouts, leases_end_at_o
     trace = submit(rollouts)
     rollouts.take("one", 1)
     rollouts.take("one", 1)
-    assert not rollouts.finish(Lease(trace, "one", 1), played(trace, "old"), again=False)
-    assert rollouts.finish(Lease(trace, "one", 2), played(trace, "new"), again=False)
+    assert not finish(rollouts, Lease(trace, "one", 1), played(trace, "old"), again=False)
+    assert finish(rollouts, Lease(trace, "one", 2), played(trace, "new"), again=False)
     assert steps(rollouts, trace) == ["new"]
 
 
@@ -122,7 +138,7 @@ def test_infrastructure_is_tried_again_and_then_is_an_error(rollouts, monkeypatc
         (taken,) = rollouts.take("one", 1)
         assert (taken.attempt, state(rollouts, trace)["status"]) == (attempt, "running")
         broken = played(trace, f"attempt {attempt}", failure="infrastructure")
-        assert rollouts.finish(Lease(trace, "one", attempt), broken, again=True)
+        assert finish(rollouts, Lease(trace, "one", attempt), broken, again=True)
     assert rollouts.take("one", 1) == []
     found = state(rollouts, trace)
     assert (found["status"], found["failure_kind"], found["reward"]) == (
@@ -138,7 +154,7 @@ def test_what_infrastructure_broke_waits_a_moment(rollouts, monkeypatch):
     trace, other = submit(rollouts), submit(rollouts)
     assert [taken.trace_id for taken in rollouts.take("one", 1)] == [trace]
     broken = played(trace, failure="infrastructure")
-    assert rollouts.finish(Lease(trace, "one", 1), broken, again=True)
+    assert finish(rollouts, Lease(trace, "one", 1), broken, again=True)
     assert [taken.trace_id for taken in rollouts.take("one", 4)] == [other]
 
 
@@ -165,13 +181,13 @@ def test_lost_workers_and_broken_infrastructure_have_bounds_of_their_own(rollout
         rollouts.release("leaving", [trace])
         number += len(rollouts.take("one", 1))
         broken = played(trace, failure="infrastructure")
-        assert rollouts.finish(Lease(trace, "one", number), broken, again=True)
+        assert finish(rollouts, Lease(trace, "one", number), broken, again=True)
     number += len(rollouts.take("one", 1))
     record = rollouts.record(TEAM, trace)
     assert (record["faults"], record["preemptions"]) == (MOST_ATTEMPTS - 1, 2 * (MOST_ATTEMPTS - 1))
     outcomes = [one["outcome"] for one in record["attempts"]]
     assert outcomes == ["lost", "handed back", "broken"] * (MOST_ATTEMPTS - 1) + ["running"]
-    assert rollouts.finish(Lease(trace, "one", number), played(trace, "at last"), again=False)
+    assert finish(rollouts, Lease(trace, "one", number), played(trace, "at last"), again=False)
     assert rollouts.record(TEAM, trace)["attempts"][-1] == {
         "attempt": number,
         "node": "one",
@@ -195,18 +211,18 @@ def test_steps_are_there_while_it_is_played_and_gone_with_a_lost_attempt(rollout
     trace = submit(rollouts)
     rollouts.take("one", 1)
     first = Lease(trace, "one", 1)
-    assert rollouts.stream(first, step(trace, 1, "a"), first=True)
-    assert rollouts.stream(first, step(trace, 2, "b"), first=False)
-    assert rollouts.stream(first, step(trace, 2, "b"), first=False)
+    assert stream(rollouts, first, step(trace, 1, "a"), first=True)
+    assert stream(rollouts, first, step(trace, 2, "b"), first=False)
+    assert stream(rollouts, first, step(trace, 2, "b"), first=False)
     assert steps(rollouts, trace) == ["a", "b"]
     assert state(rollouts, trace)["status"] == "running"
     rollouts.release("one", [trace])
     assert steps(rollouts, trace) == []
-    assert not rollouts.stream(first, step(trace, 3, "late"), first=False)
+    assert not stream(rollouts, first, step(trace, 3, "late"), first=False)
     rollouts.take("two", 1)
     second = Lease(trace, "two", 2)
-    assert rollouts.stream(second, step(trace, 1, "again"), first=True)
-    assert rollouts.finish(second, ended(trace), again=False, first=False)
+    assert stream(rollouts, second, step(trace, 1, "again"), first=True)
+    assert finish(rollouts, second, ended(trace), again=False, first=False)
     assert steps(rollouts, trace) == ["again"]
     assert state(rollouts, trace)["reward"] == 1.0
 
@@ -216,9 +232,9 @@ def test_a_result_for_a_lease_that_never_was_is_refused_and_logged(rollouts, cap
     rollouts.take("one", 1)
     for lease in (Lease(trace, "two", 1), Lease(trace, "one", 2), Lease(new_id(), "one", 1)):
         with pytest.raises(PlatformError, match="never held"):
-            rollouts.finish(lease, played(trace, reward=0.9), again=False)
+            finish(rollouts, lease, played(trace, reward=0.9), again=False)
         with pytest.raises(PlatformError, match="never held"):
-            rollouts.stream(lease, step(trace, 1, "forged"), first=True)
+            stream(rollouts, lease, step(trace, 1, "forged"), first=True)
     assert "which it never held" in caplog.text
     assert (state(rollouts, trace)["status"], steps(rollouts, trace)) == ("running", [])
 
@@ -237,11 +253,54 @@ def test_a_result_says_nothing_of_other_runs_and_jobs(rollouts):
         played(trace) + played(new_id(), job=other_job),
     ):
         with pytest.raises(UsageError, match="none of this rollout's"):
-            rollouts.finish(lease, forged, again=False)
+            finish(rollouts, lease, forged, again=False)
     assert state(rollouts, victim)["reward"] is None
     # What it says of its own job and group is not heard, either.
-    assert rollouts.finish(lease, played(trace, job=other_job), again=False)
+    assert finish(rollouts, lease, played(trace, job=other_job), again=False)
     assert (state(rollouts, trace)["job_id"], state(rollouts, trace)["reward"]) == (job, 1.0)
+
+
+def test_of_several_ends_in_one_request_each_counts_for_itself(rollouts):
+    job, subagent = new_id(), new_id()
+    good, damaged, forged, first, second, late = (submit(rollouts, job) for _ in range(6))
+    rollouts.take("one", 5)
+    inside = derived_id(job, "ask")
+    opened = encode_event(
+        b"J", inside, 0, encode_json({**JOB, "name": f"ask, called in job {job}"})
+    )
+    called = opened + played(subagent, job=inside, reward=0.5)
+    answers = store_events(
+        rollouts,
+        [
+            Brought(Lease(good, "one", 1), played(good, "a step", reward=0.75)),
+            Brought(Lease(damaged, "one", 1), played(damaged).replace(b"echo", b"ohce")),
+            Brought(Lease(forged, "one", 1), played(forged) + played(good, reward=0.1)),
+            Brought(Lease(first, "one", 1), played(first) + called),
+            # A subagent's run is one rollout's alone.
+            Brought(Lease(second, "one", 1), played(second) + called),
+            Brought(Lease(late, "one", 1), played(late)),
+        ],
+    )
+    told = [str(one) if isinstance(one, HudError) else one for one in answers]
+    assert (told[0], told[3]) == (True, True)
+    assert "damaged" in told[1]
+    assert "none of this rollout's" in told[2]
+    assert "none of this rollout's" in told[4]
+    assert "never held" in told[5]
+    assert [state(rollouts, one)["reward"] for one in (good, first, subagent)] == [0.75, 1.0, 0.5]
+    assert steps(rollouts, good) == ["a step"]
+    for trace in (damaged, forged, second, late):
+        assert state(rollouts, trace)["reward"] is None
+
+
+def test_an_end_that_comes_twice_in_one_request_counts_once(rollouts):
+    trace = submit(rollouts)
+    rollouts.take("one", 1)
+    lease = Lease(trace, "one", 1)
+    ends = [Brought(lease, played(trace, reward=reward)) for reward in (0.25, 0.75)]
+    assert store_events(rollouts, ends) == [True, False]
+    assert store_events(rollouts, ends) == [False, False]
+    assert state(rollouts, trace)["reward"] == 0.25
 
 
 def test_a_large_job_lets_a_small_one_by(rollouts):
@@ -324,7 +383,7 @@ def test_cancelling_while_it_is_played(rollouts):
     assert rollouts.renew("one", [trace]) == ([trace], [])
     # What it was about to become no longer matters: nobody plays it again.
     broken = played(trace, failure="infrastructure")
-    assert rollouts.finish(Lease(trace, "one", 1), broken, again=True)
+    assert finish(rollouts, Lease(trace, "one", 1), broken, again=True)
     assert rollouts.take("one", 1) == []
 
 
@@ -344,7 +403,7 @@ def test_cancelling_what_a_worker_hands_back_or_dies_with(rollouts):
 def test_cancelling_what_is_over_changes_nothing(rollouts):
     trace = submit(rollouts)
     rollouts.take("one", 1)
-    assert rollouts.finish(Lease(trace, "one", 1), played(trace), again=False)
+    assert finish(rollouts, Lease(trace, "one", 1), played(trace), again=False)
     assert rollouts.cancel(TEAM, trace_id=trace) == 0
     assert state(rollouts, trace)["status"] == "completed"
 

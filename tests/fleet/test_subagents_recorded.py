@@ -12,7 +12,7 @@ from hud.client.recording import MemoryRecorder
 from hud.environment import load_environment
 from hud.eval import LocalRuntime
 from hud.eval.rollouts import rollout
-from hud.platform.store.attempts import Attempt, ingest_attempt
+from hud.platform.store.attempts import Attempt, read_attempt, write_attempts
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, ToolCall, new_id
 
@@ -59,7 +59,9 @@ async def test_two_workers_bring_the_runs_of_one_job_and_of_its_subagents(home):
         traces.append(run)
         events = recorder.take()
         attempt = Attempt(LOCAL_TEAM, run.trace_id, job, run.group_id)
-        assert ingest_attempt(store, attempt, events, lambda connection: True)
+        rows = read_attempt(store, attempt, events, again=True)
+        with store.begin() as connection:
+            write_attempts(connection, [rows])
     jobs = (await client.get("/v2/jobs"))["items"]
     (below,) = [one for one in jobs if one["name"].startswith("ask_reader, called in job")]
     assert (below["runs"], below["reward"], below["status"]) == (2, 1.0, "completed")

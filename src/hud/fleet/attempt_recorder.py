@@ -22,6 +22,11 @@ class AttemptRecorder(MemoryRecorder):
         steps, self._steps, self.waiting_since = self._steps, [], math.inf
         return b"".join(steps)
 
+    def put_back(self, steps: bytes) -> None:
+        """Return again, at the next `take_steps`, what could not be sent."""
+        self._steps.insert(0, steps)
+        self.waiting_since = min(self.waiting_since, time.monotonic())
+
     def _add(self, line: bytes) -> None:
         # CHECKSUM, KIND, ID, ...: see `hud.trace.recording.journal`.
         checksum, kind, _ = line[:64].split(b"\t", 2)

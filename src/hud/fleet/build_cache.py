@@ -12,6 +12,7 @@ import hashlib
 import shutil
 import sys
 import tempfile
+import time
 import venv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -63,6 +64,7 @@ class BuildCache:
         """
         async with self._fetching.setdefault(build_id, asyncio.Lock()):
             if build_id not in self._known:
+                self.say(f"{name}: waiting for its build")  # The first to ask has it packed.
                 about = await self.client.get(f"/v2/fleet/builds/{build_id}")
                 self._known[build_id] = await self._install(name, about)
             return self._known[build_id]
@@ -81,13 +83,14 @@ class BuildCache:
         return InstalledBuild(place / SOURCE / about["entry"], python)
 
     async def _fetch(self, name: str, digest: str, size: int, place: Path) -> None:
+        began = time.monotonic()
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetching-") as scratch:
             archive = Path(scratch) / "archive"
             await self._download(name, digest, size, archive)
             self.say(f"{name}: installing")
             await asyncio.to_thread(self._unpack, name, archive, Path(scratch) / "build", place)
-        self.say(f"{name}: ready")
+        self.say(f"{name}: ready after {time.monotonic() - began:.1f} s")
 
     async def _download(self, name: str, digest: str, size: int, archive: Path) -> None:
         told, received, hasher = 0, 0, hashlib.sha256()

@@ -11,8 +11,7 @@ import contextlib
 import math
 import sys
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -27,20 +26,23 @@ from hud.errors import FailureKind, HudError, InfrastructureFault, NotFoundError
 from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.eval.subagents import close_made
-from hud.fleet.attempt_recorder import AttemptRecorder
 from hud.fleet.build_cache import BuildCache
 from hud.fleet.environments import WarmEnvironments
+from hud.fleet.event_delivery import Delivery
+from hud.fleet.held_attempts import Attempt, HeldAttempts
 from hud.fleet.submitted_agents import player_of
+from hud.fleet.worker_load import WorkerLoad
 from hud.trace import Trace
 
 RENEW_SECONDS = 2.0
-"""Also how soon a cancelled rollout ends, and how old a step is at most when it is brought."""
-LINGER_SECONDS = 0.02
+"""Also how soon a cancelled rollout ends, how old a step is at most when it is brought, and how long a rollout that was taken
+ahead waits at most."""
+LINGER_SECONDS = 0.05
+"""Wait for more rollouts to end before a few are taken in their place: one request for several costs the platform less."""
 PAUSE_SECONDS = 1.0
 """Between two tries to reach a platform that does not answer."""
 STREAMED_AT_ONCE = 32
 """Most rollouts whose steps are brought at each renewal; the ones that waited longest come first."""
-PER_MINUTE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -52,18 +54,6 @@ class Place:
     name: str
     capacity: dict[str, Any]
     labels: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Playing:
-    """One attempt that is being played."""
-
-    given: dict[str, Any]
-    recorder: AttemptRecorder
-    task: asyncio.Task[None] | None = None
-    first: bool = True
-    """True while nothing of it was brought."""
-    bringing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Worker:
@@ -91,10 +81,12 @@ class Worker:
         self.say = say
         self.environments = WarmEnvironments(builds=builds)
         self.stopping = asyncio.Event()
-        self._playing: dict[str, Playing] = {}
+        self._held = HeldAttempts(most, place.capacity)
+        self._delivery = Delivery(client, place.worker, self._brought)
         self._free = asyncio.Event()
         self._handing_back = False
-        self._load = _Load()
+        self._load = WorkerLoad()
+        self._began = time.monotonic()
 
     def stop(self) -> None:
         """Take nothing more; called again: hand back at once what is being played."""
@@ -110,17 +102,24 @@ class Worker:
         """
         await self._wait(self._join())
         self.say(f"Joined {self.client.api_url} as {self.place.name}. Stop: Ctrl-C")
-        renewing = asyncio.create_task(self._renew())
+        behind = [asyncio.create_task(one) for one in (self._renew(), self._delivery.work())]
+        for task in behind:
+            task.add_done_callback(lambda _: self.stop())  # Neither ends by itself.
         try:
             while not self.stopping.is_set():
                 await self._take()
             await self._let_end()
         finally:
-            renewing.cancel()
             await self._hand_back()
+            for task in behind:
+                task.cancel()
+            await asyncio.wait(behind)
             await self.environments.close()
             with contextlib.suppress(HudError):
                 await self.client.post("/v2/fleet/leave", {"worker": self.place.worker})
+        for task in behind:
+            if not task.cancelled():
+                task.result()
 
     async def _join(self) -> None:
         body = {**vars(self.place), "rollouts": self.most, "version": __version__}
@@ -138,19 +137,24 @@ class Worker:
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _take(self) -> None:
-        """Take as many rollouts as there is room for, or wait for room."""
-        room = self.most - len(self._playing)
-        if room <= 0:
+        """Take as many rollouts as are wanted, or wait until some are."""
+        most, ahead = self._held.wanted()
+        if most + ahead == 0:
             self._free.clear()
             await self._wait(self._free.wait())
             return
-        if room < self.most // 4:
-            # Short rollouts end close together: one request for several of them costs the platform less.
+        if 0 < most < self.most // 4:
             await self._wait(asyncio.sleep(LINGER_SECONDS))
-            room = self.most - len(self._playing)
-        body = {"worker": self.place.worker, "most": min(room, 256), "free": self._left()}
+            most, ahead = self._held.wanted()
+        self._free.clear()
+        body: dict[str, Any] = {
+            "worker": self.place.worker,
+            "most": min(most, 256),
+            "ahead": min(ahead, 256),
+            "free": self._held.left(),
+        }
         if self._load.due():
-            body["load"] = self._load.shown(len(self._playing))
+            body["load"] = self._load.report(len(self._held.playing))
         try:
             answer = await self._wait(self.client.post("/v2/fleet/take", body))
         except NotFoundError:
@@ -161,25 +165,19 @@ class Worker:
                 raise
             await self._wait(asyncio.sleep(PAUSE_SECONDS))
             return
-        for given in (answer or {}).get("items", []):
-            playing = Playing(given, AttemptRecorder(given["trace_id"]))
-            self._playing[given["trace_id"]] = playing
-            playing.task = asyncio.create_task(self._play(playing))
-            playing.task.add_done_callback(partial(self._done, given["trace_id"]))
+        given = (answer or {}).get("items", [])
+        for one in given:
+            self._held.take(one)
+        self._begin()
         self._obey(answer or {})
+        if not given and not most:  # Such a request is answered at once.
+            await self._wait(self._free.wait())
 
-    def _left(self) -> dict[str, float]:
-        """Return the amounts that no rollout here has asked for."""
-        amounts = {
-            name: float(most)
-            for name, most in self.place.capacity.items()
-            if isinstance(most, int | float) and not isinstance(most, bool)
-        }
-        for playing in self._playing.values():
-            for name, used in playing.given["needs"].items():
-                if name in amounts:
-                    amounts[name] -= used
-        return amounts
+    def _begin(self) -> None:
+        """Play what waits, as far as there is room."""
+        while not self.stopping.is_set() and (attempt := self._held.next()) is not None:
+            attempt.task = asyncio.create_task(self._play(attempt))
+            attempt.task.add_done_callback(partial(self._ended, attempt))
 
     def _obey(self, answer: dict[str, Any]) -> None:
         """Stop where the node is to be drained: when what it plays is over."""
@@ -199,10 +197,10 @@ class Worker:
         doing.cancel()
         return None
 
-    async def _play(self, playing: Playing) -> None:
-        """Play one rollout and bring what it recorded."""
-        given = playing.given
-        run = _run_of(given, playing.recorder)
+    async def _play(self, attempt: Attempt) -> None:
+        """Play one rollout, and have what it recorded brought."""
+        given = attempt.given
+        run = _run_of(given, attempt.recorder)
         try:
             provider = self.environments.provider(given)
             player = player_of(given, self.gateway_url)
@@ -218,120 +216,95 @@ class Worker:
         except Exception as error:
             # Whatever it is, it is this rollout's: a worker that gave it up without a word would have it played again.
             _fail(run, error)
-        again = run.failure_kind == "infrastructure"
-        async with playing.bringing:
-            events = playing.recorder.take_steps() + playing.recorder.take()
-            params = {**self._lease(playing), "again": again, "first": playing.first}
-            # Repeating it is harmless: only an attempt that holds the rollout is heard, and only once.
-            place = f"/v2/fleet/finish/{given['trace_id']}"
-            await self.client.post(place, events, params=params, retry=True)
+        attempt.again = run.failure_kind == "infrastructure"
+        if self._load.finished == 0:
+            took = time.monotonic() - self._began
+            self.say(f"The first rollout ended {took:.1f} s after this worker began.")
         self._load.count(broken=run.failure_kind in ("infrastructure", "environment"))
-
-    def _lease(self, playing: Playing) -> dict[str, Any]:
-        return {"worker": self.place.worker, "attempt": playing.given["attempt"]}
-
-    async def _bring_steps(self, playing: Playing) -> None:
-        """Bring the steps that were recorded since they were brought last."""
-        async with playing.bringing:
-            steps = playing.recorder.take_steps()
-            if not steps:
-                return
-            params = {**self._lease(playing), "first": playing.first}
-            place = f"/v2/fleet/steps/{playing.given['trace_id']}"
-            answer = await self.client.post(place, steps, params=params, retry=True)
-            playing.first = False
-        if not answer["taken"] and playing.task is not None:
-            playing.task.cancel()
+        self._held.end(attempt)
+        self._delivery.end(attempt)
 
     async def _renew(self) -> None:
         """Keep hold of what is being played, bring its steps, and hear what is to be cancelled."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            if not self._playing:
+            if not len(self._held):
                 continue
             held = {
                 "worker": self.place.worker,
-                "traces": list(self._playing),
-                "load": self._load.shown(len(self._playing)),
+                "traces": [one.trace_id for one in self._held.all()],
+                "load": self._load.report(len(self._held.playing)),
             }
             try:
                 answer = await self.client.post("/v2/fleet/renew", held, retry=True)
             except HudError:
                 continue  # The lease outlasts a short silence; a long one costs the rollouts, as it should.
             for trace in (*answer["cancel"], *answer["lost"]):
-                playing = self._playing.get(trace)
-                if playing is not None and playing.task is not None:
-                    playing.task.cancel()
+                attempt = self._held.find(trace)
+                if attempt is not None and attempt.task is not None:
+                    attempt.task.cancel()
             self._obey(answer)
+            late = time.monotonic() - RENEW_SECONDS
+            await self._give_back(
+                one
+                for one in self._held.waiting.values()
+                if one.since < late or one.trace_id in (*answer["cancel"], *answer["lost"])
+            )
             waiting = [
-                one for one in self._playing.values() if one.recorder.waiting_since < math.inf
+                one for one in self._held.playing.values() if one.recorder.waiting_since < math.inf
             ]
             waiting.sort(key=lambda one: one.recorder.waiting_since)
-            for playing in waiting[:STREAMED_AT_ONCE]:
-                with contextlib.suppress(HudError):
-                    await self._bring_steps(playing)
+            if waiting:
+                self._delivery.stream(waiting[:STREAMED_AT_ONCE])
+
+    async def _give_back(self, ahead: Iterable[Attempt]) -> None:
+        """Give rollouts back that were taken ahead and not begun: others play them now."""
+        if traces := [one.trace_id for one in ahead]:
+            for trace in traces:
+                del self._held.waiting[trace]
+            body = {"worker": self.place.worker, "traces": traces, "begun": False}
+            with contextlib.suppress(HudError):
+                await self.client.post("/v2/fleet/release", body, retry=True)
 
     async def _let_end(self) -> None:
         """Wait until everything that is played is over, for as long as the notice allows."""
         until = time.monotonic() + self.notice
-        if self._playing and self.notice > 0:
-            self.say(f"Stopping: {len(self._playing)} rollouts may end; nothing more is taken.")
-        while self._playing and time.monotonic() < min(until, time.monotonic() + self.notice):
+        await self._give_back(self._held.waiting.values())
+        if self._held.playing and self.notice > 0:
+            self.say(
+                f"Stopping: {len(self._held.playing)} rollouts may end; nothing more is taken."
+            )
+        while len(self._held) and time.monotonic() < min(until, time.monotonic() + self.notice):
             self._free.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._free.wait(), min(1.0, max(0.0, self.notice)))
 
     async def _hand_back(self) -> None:
         self._handing_back = True
-        held = list(self._playing)
-        tasks = [one.task for one in self._playing.values() if one.task is not None]
+        await self._give_back(self._held.waiting.values())
+        tasks = [one.task for one in self._held.playing.values() if one.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
-            self.say(f"Handing back {len(held)} rollouts.")
             await asyncio.wait(tasks)
+        await self._delivery.bring()
+        if held := [one.trace_id for one in self._held.all()]:
+            self.say(f"Handing back {len(held)} rollouts.")
             with contextlib.suppress(HudError):
                 body = {"worker": self.place.worker, "traces": held}
                 await self.client.post("/v2/fleet/release", body, retry=True)
 
-    def _done(self, trace_id: str, task: asyncio.Task[None]) -> None:
-        self._playing.pop(trace_id, None)
+    def _brought(self, attempt: Attempt) -> None:
+        self._held.drop(attempt)
         self._free.set()
+
+    def _ended(self, attempt: Attempt, task: asyncio.Task[None]) -> None:
+        """Begin the next attempt; one whose task failed leaves nothing to bring, and loses its lease."""
         if not task.cancelled() and task.exception() is not None:
-            print(f"{trace_id}: {task.exception()}", file=sys.stderr, flush=True)
-
-
-class _Load:
-    """Counts of a worker, as its node shows them."""
-
-    def __init__(self) -> None:
-        self.finished = self.broken = self.failures_in_a_row = 0
-        self._ends: deque[float] = deque(maxlen=100_000)
-        self._told = -math.inf
-
-    def count(self, *, broken: bool) -> None:
-        """Count a rollout that ended."""
-        self.finished += 1
-        self.broken += broken
-        self.failures_in_a_row = self.failures_in_a_row + 1 if broken else 0
-        self._ends.append(time.monotonic())
-
-    def due(self) -> bool:
-        """True where the platform heard nothing of it for a while."""
-        return time.monotonic() - self._told >= RENEW_SECONDS
-
-    def shown(self, running: int) -> dict[str, Any]:
-        """Return the counts for the platform."""
-        now = self._told = time.monotonic()
-        while self._ends and self._ends[0] < now - PER_MINUTE_SECONDS:
-            self._ends.popleft()
-        return {
-            "running": running,
-            "finished": self.finished,
-            "broken": self.broken,
-            "failures_in_a_row": self.failures_in_a_row,
-            "per_minute": float(len(self._ends)),
-        }
+            self._held.drop(attempt)
+            print(f"{attempt.trace_id}: {task.exception()}", file=sys.stderr, flush=True)
+        self._begin()
+        self._free.set()
 
 
 def _run_of(given: dict[str, Any], recorder: MemoryRecorder) -> Run:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hud.platform.environments.playground import Worlds
     from hud.platform.gateway.gateway import Gateway
     from hud.platform.models.loaded_policies import Policies
+    from hud.platform.rollouts.fleet import Fleet
     from hud.platform.serving.token_engine import TokenEngine
     from hud.platform.training.launcher import Launches
     from hud.platform.training.open_sessions import Sessions
@@ -110,6 +111,13 @@ class Parts:
 
         made = Gateway(self.registry, lambda: self.engine, self.limits, self.metrics)
         return self._opened.enter_context(closing(made))
+
+    @_Lazy
+    def fleet(self) -> Fleet:
+        """Queue of rollouts and the nodes that play them."""
+        from hud.platform.rollouts.fleet import Fleet
+
+        return Fleet(self.keys, self.passes, self.registry)
 
     @_Lazy
     def launches(self) -> Launches:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import httpx
+import orjson
 import pytest
 import sqlalchemy as sa
 from tests.fleet.test_rollout_queue import played, step
@@ -78,11 +79,18 @@ class Fleet:
         assert answer.status_code == 200, answer.text
         return trace
 
-    async def bring(self, key, trace, events, route="finish", worker=WORKER, attempt=1):
-        params = {"worker": worker, "attempt": attempt, "first": True}
-        return await self.api.post(
-            f"/v2/fleet/{route}/{trace}", params=params, content=events, headers=key
-        )
+    async def post_events(self, key, events, *parts, worker=WORKER):
+        head = {"worker": worker, "parts": parts}
+        body = orjson.dumps(head) + b"\n" + events
+        return await self.api.post("/v2/fleet/events", content=body, headers=key)
+
+    async def bring(self, key, trace, events, *, over=True, worker=WORKER, attempt=1):
+        """Return the answer for the one part of a request that brings events."""
+        part = {"trace_id": trace, "attempt": attempt, "size": len(events), "over": over}
+        answer = await self.post_events(key, events, part, worker=worker)
+        assert answer.status_code == 200, answer.text
+        (result,) = answer.json()["results"]
+        return result
 
     async def reward(self, trace):
         return (await self.api.get(f"/v2/trace/{trace}", headers=self.admin)).json()["reward"]
@@ -150,12 +158,10 @@ async def test_the_lease_of_another_worker_cannot_be_used(fleet, build):
         (other, shown),
         (key, shown),
     ):
-        for route, events in (
-            ("finish", played(trace, reward=0.9)),
-            ("steps", step(trace, 1, "x")),
-        ):
-            answer = await fleet.bring(forger, trace, events, route, worker=name)
-            assert (answer.status_code, "never held" in answer.text) == (403, True)
+        for over, events in ((True, played(trace, reward=0.9)), (False, step(trace, 1, "x"))):
+            result = await fleet.bring(forger, trace, events, over=over, worker=name)
+            assert (result["taken"], result["status"]) == (False, 403)
+            assert "never held" in result["detail"]
         held = {"worker": name, "traces": [trace]}
         if name == "another secret name":
             continue
@@ -163,8 +169,7 @@ async def test_the_lease_of_another_worker_cannot_be_used(fleet, build):
         assert renewed.status_code == 404
         await fleet.api.post("/v2/fleet/release", json=held, headers=forger)
     assert await fleet.reward(trace) is None
-    answer = await fleet.bring(key, trace, played(trace, reward=0.5))
-    assert answer.json() == {"taken": True}
+    assert await fleet.bring(key, trace, played(trace, reward=0.5)) == {"taken": True}
     assert await fleet.reward(trace) == 0.5
 
 
@@ -174,8 +179,8 @@ async def test_a_worker_says_nothing_of_rollouts_that_it_does_not_hold(fleet, bu
     mine, victim = await fleet.submit(), await fleet.submit()
     (given,) = await fleet.take(key, most=1)
     assert given["trace_id"] == mine
-    answer = await fleet.bring(key, mine, played(mine) + played(victim, reward=0.9))
-    assert (answer.status_code, "none of this rollout's" in answer.text) == (400, True)
+    result = await fleet.bring(key, mine, played(mine) + played(victim, reward=0.9))
+    assert (result["status"], "none of this rollout's" in result["detail"]) == (400, True)
     assert await fleet.reward(victim) is None
     report = {"status": "completed", "reward": 1.0, "evaluation_result": {"score": 1.0}}
     for secret in (given["pass"], key["authorization"][7:]):
@@ -186,14 +191,38 @@ async def test_a_worker_says_nothing_of_rollouts_that_it_does_not_hold(fleet, bu
     assert await fleet.reward(victim) is None
 
 
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"nonsense", b'{"worker": "w", "parts": []}\n', b"\xff\n", b"[" * 100_000],
+)
+async def test_a_body_of_events_that_is_none_is_refused(fleet, body):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    answer = await fleet.api.post("/v2/fleet/events", content=body, headers=key)
+    assert (answer.status_code, "first line" in answer.text) == (400, True)
+
+
+async def test_events_that_are_not_as_long_as_they_are_said_to_be_are_refused(fleet, build):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    trace = await fleet.submit()
+    await fleet.take(key)
+    events = played(trace)
+    for size in (0, len(events) - 1, len(events) + 1, 2**60):
+        part = {"trace_id": trace, "attempt": 1, "size": size, "over": True}
+        assert (await fleet.post_events(key, events, part)).status_code == 400
+    assert await fleet.reward(trace) is None
+
+
 async def test_an_oversized_result_is_refused_before_it_is_read(fleet, build, monkeypatch):
     monkeypatch.setattr(bodies, "FLEET", 1000)
     key = await fleet.new_pass()
     await fleet.join(key)
     trace = await fleet.submit()
     await fleet.take(key)
-    answer = await fleet.bring(key, trace, played(trace, *["word" * 20] * 50))
-    assert answer.status_code == 413
+    events = played(trace, *["word" * 20] * 50)
+    part = {"trace_id": trace, "attempt": 1, "size": len(events), "over": True}
+    assert (await fleet.post_events(key, events, part)).status_code == 413
     assert await fleet.reward(trace) is None
 
 
@@ -215,8 +244,7 @@ async def test_a_team_s_pass_reaches_nothing_of_another_team(fleet, build, tmp_p
         assert (await fleet.api.get(f"/v2/fleet/{path}", headers=theirs)).status_code == 404
         assert (await fleet.api.get(f"/v2/fleet/{path}", headers=ours)).status_code == 200
     assert [one["trace_id"] for one in await fleet.take(ours)] == [trace]
-    answer = await fleet.bring(theirs, trace, played(trace))
-    assert answer.status_code == 403
+    assert (await fleet.bring(theirs, trace, played(trace)))["status"] == 403
     assert [one["name"] for one in await fleet.nodes()] == ["node"]
 
 
@@ -290,6 +318,27 @@ async def test_a_cordoned_node_takes_nothing_and_a_draining_one_is_told(fleet, b
     assert (shown["alarm"], shown["running"]) == ("Its last 7 rollouts all broke.", 1)
     answer = await fleet.api.post(f"/v2/fleet-nodes/{node}/cordon", headers=key)
     assert answer.status_code == 403
+
+
+async def test_ahead_are_given_rollouts_of_which_many_wait_and_given_back_they_count_no_attempt(
+    fleet, build
+):
+    key = await fleet.new_pass()
+    await fleet.join(key, rollouts=2)
+    traces = [await fleet.submit() for _ in range(16)]
+    taken = await fleet.take(key, most=2, ahead=2)
+    assert [one["trace_id"] for one in taken] == traces[:4]
+    # Now other nodes might go short.
+    assert [one["trace_id"] for one in await fleet.take(key, most=1, ahead=2)] == traces[4:5]
+    assert await fleet.take(key, most=0, ahead=2) == []
+    for trace, begun in ((traces[2], False), (traces[3], True)):
+        body = {"worker": WORKER, "traces": [trace], "begun": begun}
+        answer = await fleet.api.post("/v2/fleet/release", json=body, headers=key)
+        assert answer.status_code == 200
+        path = f"/v2/rollouts/{trace}"
+        found = (await fleet.api.get(path, headers=fleet.admin)).json()
+        assert (found["status"], found["preemptions"]) == ("queued", int(begun))
+        assert [one["outcome"] for one in found["attempts"]] == ["handed back"] * begun
 
 
 @pytest.mark.parametrize("labels", [{"a b": "c"}, {"a": ""}, {"a": "<script>"}])

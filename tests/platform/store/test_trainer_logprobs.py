@@ -8,7 +8,7 @@ from hud.client import connect, disconnect
 from hud.errors import StoreError
 from hud.inference.models import chat_model
 from hud.platform.store import tables
-from hud.platform.store.attempts import Attempt, ingest_attempt
+from hud.platform.store.attempts import Attempt, read_attempt, write_attempts
 from hud.platform.store.ingest import ingest
 from hud.platform.store.trainer_logprobs import gaps_of, logprobs_between
 from hud.platform.training import gradient_accumulation
@@ -212,7 +212,9 @@ async def test_a_run_that_is_played_again_loses_what_was_computed_of_it(store):
     await TrainingClient("m").forward_backward(traces)
     await settled()
     assert kept(store, traces[0])
-    assert ingest_attempt(store, Attempt(tables.LOCAL_TEAM, traces[0]), b"", lambda _: True)
+    rows = read_attempt(store, Attempt(tables.LOCAL_TEAM, traces[0]), b"", again=True)
+    with store.begin() as connection:
+        write_attempts(connection, [rows])
     assert (kept(store, traces[0]), gaps_of(store, traces[0])) == ({}, None)
     assert kept(store, traces[1])
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import click
 
-from hud.cli.output import console, print_json, table, tell
+from hud.cli.output import lines_of, print_json, tell, wrapped
 from hud.cli.platform_requests import ask
 
 _DONE = {
@@ -14,6 +15,8 @@ _DONE = {
     "open": "takes rollouts again.",
     "drain": "takes nothing more, and leaves when it holds nothing.",
 }
+
+_COLUMNS = ("id", "name", "state", "running", "per min", "finished", "preempted")
 
 
 @click.command("nodes")
@@ -29,11 +32,19 @@ def list_nodes(as_json: bool) -> None:
             "No machine has joined. Make a pass, and see how to join with it: hud fleet pass create NAME"
         )
         return
-    shown = table(
-        "id", "name", "state", "running", "per min", "finished", "preempted", "labels", "has"
-    )
+    for line in _lines(answer["items"]):
+        click.echo(line)
+    if answer["notice"]:
+        click.echo(answer["notice"])
     for node in answer["items"]:
-        shown.add_row(
+        if node["alarm"]:
+            click.echo(f"{node['name']}: {node['alarm']}")
+
+
+def _lines(nodes: list[dict[str, Any]]) -> list[str]:
+    """Return the nodes as a table, with a node's labels and capacity below its row: together they are wider than a terminal."""
+    rows = [
+        (
             node["id"][:8],
             node["name"],
             node["status"] + (" !" if node["alarm"] else ""),
@@ -41,15 +52,16 @@ def list_nodes(as_json: bool) -> None:
             f"{node['per_minute']:g}",
             str(node["finished"]),
             str(node["preemptions"]),
-            " ".join(f"{name}={value}" for name, value in node["labels"].items()),
-            node["has"],
         )
-    console().print(shown)
-    if answer["notice"]:
-        click.echo(answer["notice"])
-    for node in answer["items"]:
-        if node["alarm"]:
-            click.echo(f"{node['name']}: {node['alarm']}")
+        for node in nodes
+    ]
+    head, *shown = lines_of(_COLUMNS, rows, left=_COLUMNS[:3], shrinks="name")
+    lines = [head]
+    for node, line in zip(nodes, shown, strict=True):
+        labels = [f"{name}={value}" for name, value in node["labels"].items()]
+        about = "; ".join(part for part in (" ".join(labels), node["has"]) if part)
+        lines += [line, *wrapped(about, 10)]
+    return lines
 
 
 def _action(name: str, help: str) -> click.Command:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from hud.errors import NotFoundError
@@ -15,6 +16,7 @@ from hud.platform.dashboard.trace_tokens import (
 )
 from hud.platform.dashboard.trace_values import dict_of, moment_of, seconds_between
 from hud.platform.models.registry import Registry
+from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records, trace_windows, trainer_logprobs
 from hud.platform.store.trace_windows import WINDOW_STEPS, Window
 
@@ -94,6 +96,7 @@ def head_of(store: Store, run: dict[str, Any]) -> View:
         "siblings": siblings,
         "rival": _rival(run, siblings),
         "neighbours": trace_windows.neighbours(store, run),
+        "attempts": _attempts(store, run),
         "parent": _identifier(extra.get("parent_trace_id")),
         "retried_as": _identifier(extra.get("retried_as")),
         "has_tokens": trace_windows.has_samples(store, run["trace_id"]),
@@ -116,9 +119,17 @@ def revision_of(store: Store, team: str, trace_id: str) -> tuple[str, bool]:
     """Return the revision of a trace's page, and whether the run is over."""
     run = records.find_run(store, team, trace_id)
     last, count = trace_windows.last_step(store, trace_id)
-    return f"{last}.{count}.{run['attempt']}.{run['status']}.{run['reward']}", run[
-        "status"
-    ] != "running"
+    tried = Rollouts(store).tried(team, trace_id)
+    seen = (last, count, run["attempt"], tried, run["status"], run["reward"])
+    return ".".join(map(str, seen)), run["status"] != "running"
+
+
+def _attempts(store: Store, run: dict[str, Any]) -> list[View]:
+    """Return the attempts at a run that the platform plays; none for any other run."""
+    with suppress(NotFoundError):
+        record = Rollouts(store).record(run["team_id"], run["trace_id"])
+        return list(record["attempts"])
+    return []
 
 
 def _add_tokens(

@@ -79,14 +79,7 @@ class Environments:
 
     def find(self, reference: str) -> dict[str, Any]:
         """Return an environment by id or name. Raises `NotFoundError` where there is none."""
-        known = tables.environments
-        wanted = [known.c.id == plain(reference)] * is_id(reference)
-        wanted.append(known.c.name == _slug(reference))
-        for condition in wanted:
-            row = self.store.row(sa.select(known).where(known.c.team_id == self.team, condition))
-            if row is not None:
-                return self._shown(row)
-        raise NotFoundError(f"There is no environment {reference!r}. Bring one: hud deploy FOLDER")
+        return self._shown(self._row(reference))
 
     def find_or_create(self, name: str, project_id: str | None) -> str:
         """Return the id of the environment with this name, created if necessary."""
@@ -119,11 +112,11 @@ class Environments:
 
     def runnable(self, reference: str) -> RunnableEnvironment:
         """Return an environment's newest successful build. Raises `NotFoundError` if there is none."""
-        found = self.find(reference)
-        row = self.store.row(newest_build(plain(found["id"])))
+        found = self._row(reference)
+        row = self.store.row(newest_build(found.id))
         if row is None:
             raise NotFoundError(
-                f"No build of environment {found['name']!r} has succeeded yet; see hud deploy."
+                f"No build of environment {found.name!r} has succeeded yet; see hud deploy."
             )
         folder = Path(row.folder)
         variables = folder / VARIABLES
@@ -137,6 +130,16 @@ class Environments:
             image=row.manifest.get("image"),
             variables=orjson.loads(variables.read_bytes()) if variables.exists() else {},
         )
+
+    def _row(self, reference: str) -> Row:
+        known = tables.environments
+        wanted = [known.c.id == plain(reference)] * is_id(reference)
+        wanted.append(known.c.name == _slug(reference))
+        for condition in wanted:
+            row = self.store.row(sa.select(known).where(known.c.team_id == self.team, condition))
+            if row is not None:
+                return row
+        raise NotFoundError(f"There is no environment {reference!r}. Bring one: hud deploy FOLDER")
 
     def _shown(self, row: Row) -> dict[str, Any]:
         newest = self.store.row(newest_build(row.id))

@@ -55,6 +55,8 @@ class LeasedQueue(ABC, Generic[Item]):
         (self._id,) = self.table.primary_key.columns
         self._status, self._expires = self.table.c.status, self.table.c.lease_expires_at
         self._held = self._status.in_([one for one in (self.running, self.cancelling) if one])
+        self.changes = 0
+        """Changes whenever rows come to wait by way of this object, for those who look for them."""
         self._wait = {"status": self.waiting, "worker": None, "lease_expires_at": None}
 
     @abstractmethod
@@ -106,12 +108,13 @@ class LeasedQueue(ABC, Generic[Item]):
         ready = sa.or_(self._expires.is_(None), self._expires <= now)
         due = sa.and_(self._status == self.waiting, ready, *only)
         # Idle workers ask all the time; only a queue with something to do is written to.
-        if not any(
-            self.store.row(sa.select(self._id).where(one).limit(1)) for one in (due, expired)
-        ):
+        there = [sa.exists(sa.select(self._id).where(which)) for which in (due, expired)]
+        some_due, some_expired = self.store.rows(sa.select(*there))[0]
+        if not some_due and not some_expired:
             return []
         with self.store.begin() as connection:
-            self._expire(connection, expired)
+            if some_expired:
+                self._expire(connection, expired)
             rows = self._next(connection, due, most)
             taken, began = [row._mapping[self._id] for row in rows], self.table.c.started_at
             self._update(
@@ -136,16 +139,19 @@ class LeasedQueue(ABC, Generic[Item]):
         cancelled = [one for one, status in states.items() if status == self.cancelling]
         return cancelled, [one for one in held if one not in states]
 
-    def release(self, worker: str, held: Sequence[str]) -> None:
-        """Put rows that a worker holds back into the queue."""
+    def release(self, worker: str, held: Sequence[str], *, begun: bool = True) -> None:
+        """Put rows that a worker holds back into the queue; where it had not `begun`, no attempt is counted as lost."""
         mine = (self.table.c.worker == worker, self._id.in_(held))
         with self.store.begin() as connection:
             running = (*mine, self._status == self.running)
-            self.note(connection, running, "handed back")
-            self.end_released(connection, running)
-            self._update(connection, running, **self._wait, **self.when_released())
+            if begun:
+                self.note(connection, running, "handed back")
+                self.end_released(connection, running)
+            change = self.when_released() if begun else {}
+            self._update(connection, running, **self._wait, **change)
             if self.cancelling is not None:
                 self.end_cancelled(connection, (*mine, self._status == self.cancelling))
+        self.changes += 1
 
     def release_all(self, worker: str) -> None:
         """Put every row that a worker holds back into the queue."""
@@ -163,9 +169,22 @@ class LeasedQueue(ABC, Generic[Item]):
             dead = (self.table.c.worker.in_(gone), self._held)
             self._update(connection, dead, lease_expires_at=past)
 
-    def held(self, lease: Lease) -> sa.Row[Any] | None:
-        """Return the row of a lease; None where the lease is lost or its row is over."""
-        return self.store.row(sa.select(self.table).where(*self._under(lease)))
+    def held(self, connection: sa.Connection, leases: Sequence[Lease]) -> dict[Lease, sa.Row[Any]]:
+        """Return the rows of those leases that are not lost, and whose row is not over."""
+        rows = connection.execute(sa.select(self.table).where(self._among(leases), self._held))
+        found = {Lease(row._mapping[self._id], row.worker, row.attempt): row for row in rows}
+        return {lease: found[lease] for lease in leases if lease in found}
+
+    def lock(self, connection: sa.Connection, leases: Sequence[Lease]) -> set[Lease]:
+        """Return those of the leases that are held, and keep their rows as they are until the transaction ends."""
+        columns = (self._id, self.table.c.worker, self.table.c.attempt)
+        query = sa.select(*columns).where(self._among(leases), self._held).with_for_update()
+        return set(leases).intersection(Lease(*row) for row in connection.execute(query))
+
+    def end_locked(self, connection: sa.Connection, leases: Sequence[Lease], **values: Any) -> None:
+        """Set the last status, and more, of rows that `lock` returned."""
+        if leases:
+            self._update(connection, (self._among(leases),), **values, ended_at=datetime.now(UTC))
 
     def retry(self, lease: Lease, pause_seconds: float) -> bool:
         """Put a row back into the queue for another attempt after a pause; False where the lease is lost or cancelled."""
@@ -257,6 +276,9 @@ class LeasedQueue(ABC, Generic[Item]):
             self.table.c.attempt == lease.attempt,
             self._held,
         )
+
+    def _among(self, leases: Sequence[Lease]) -> sa.ColumnElement[bool]:
+        return self._id.in_([lease.id for lease in leases])
 
     def _until(self, now: datetime) -> datetime:
         return now + timedelta(seconds=self.lease_seconds)

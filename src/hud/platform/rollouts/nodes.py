@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -27,6 +28,9 @@ STATES: dict[str, tuple[State, Action]] = {
 """State and entry of the audit log, by action."""
 SILENT_SECONDS = 30.0
 """Seconds without a sign of life after which a node counts as lost."""
+KNOWN_SECONDS = 1.0
+"""Maximum delay, in seconds, of a change of a node's state that another server made."""
+_MOST_KNOWN = 10_000
 KEPT = timedelta(days=7)
 """Time for which a node that is gone is remembered."""
 SQLITE_ROOM = 4096
@@ -46,6 +50,11 @@ class Node:
     state: State
     labels: dict[str, str]
     capacity: dict[str, Any]
+
+    @property
+    def rollouts(self) -> int:
+        """Most rollouts that it plays at a time."""
+        return int(self.capacity.get("rollouts", 1))
 
     def offer(self, free: dict[str, float]) -> Offer:
         """Return what it has to give now."""
@@ -72,6 +81,7 @@ class Nodes:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._known: dict[str, tuple[float, Node]] = {}
 
     def join(
         self,
@@ -85,6 +95,7 @@ class Nodes:
     ) -> str:
         """Register a worker, or that it came back; returns the node's id."""
         nodes, now, worker = tables.fleet_nodes, datetime.now(UTC), holder(who, name)
+        self._known.clear()
         told = {"name": shown, "labels": labels, "capacity": capacity, "version": version}
         with self.store.begin() as connection:
             connection.execute(sa.delete(nodes).where(nodes.c.seen_at < now - KEPT))
@@ -111,14 +122,21 @@ class Nodes:
 
     def of(self, who: Identity, name: str) -> Node:
         """Return the node that a request comes from. Raises `NotFoundError` for one that did not join."""
-        nodes = tables.fleet_nodes
-        row = self.store.row(sa.select(nodes).where(nodes.c.worker == holder(who, name)))
+        nodes, worker, now = tables.fleet_nodes, holder(who, name), time.monotonic()
+        until, known = self._known.get(worker, (0.0, None))
+        if known is not None and now < until:
+            return known
+        row = self.store.row(sa.select(nodes).where(nodes.c.worker == worker))
         if row is None:
             raise NotFoundError(
                 "This worker has not joined the fleet, or is forgotten: join again."
             )
         team = None if row.key_id is None else row.team_id
-        return Node(row.worker, team, row.state, row.labels, row.capacity)
+        node = Node(row.worker, team, row.state, row.labels, row.capacity)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[worker] = now + KNOWN_SECONDS, node
+        return node
 
     def heard(self, node: Node, load: dict[str, Any]) -> None:
         """Note a sign of life, and what the worker says of its load."""
@@ -131,6 +149,7 @@ class Nodes:
         nodes = tables.fleet_nodes
         mine = sa.update(nodes).where(nodes.c.worker == node.worker)
         self.store.write(mine.values(left_at=datetime.now(UTC)))
+        self._known.clear()
 
     def set_state(self, team: str, reference: str, state: State) -> dict[str, Any]:
         """Cordon, drain or open a node of a team; returns it. Raises `NotFoundError` unless exactly one matches."""
@@ -150,6 +169,7 @@ class Nodes:
         nodes = tables.fleet_nodes
         mine = sa.update(nodes).where(nodes.c.id == found[0]["id"].replace("-", ""))
         self.store.write(mine.values(state=state))
+        self._known.clear()
         return {**found[0], "state": state}
 
     def all(self, team: str) -> list[dict[str, Any]]:

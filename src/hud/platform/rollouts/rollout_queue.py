@@ -6,8 +6,8 @@ A rollout and its run (`tables.runs`) end in one transaction; the result of an a
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,16 +16,16 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hud.errors import ConflictError, NotFoundError, PlatformError
+from hud.errors import ConflictError, NotFoundError
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
 from hud.platform.rollouts.nodes import Node
 from hud.platform.store import tables
-from hud.platform.store.attempts import Attempt, forget_steps, ingest_attempt
+from hud.platform.store.attempts import forget_steps
 from hud.platform.store.reporting import job_entered, run_entered
 from hud.trace import dashed, plain
 
-_log = logging.getLogger(__name__)
-
+DEEP = 8
+"""Rollouts must wait for as many nodes as that one plays, for it to take some ahead."""
 PAUSE_SECONDS = 1.0
 """Seconds before a rollout that infrastructure broke is played again; doubled with each attempt."""
 
@@ -79,6 +79,7 @@ class Rollouts(LeasedQueue[Taken]):
         with contextlib.suppress(IntegrityError), self.store.begin() as connection:
             if connection.execute(sa.select(rollouts.c.status).where(mine)).first() is None:
                 connection.execute(sa.insert(rollouts).values(**row))
+        self.changes += 1
         return str(self.store.value(sa.select(rollouts.c.status).where(mine)))
 
     def cancel(self, team: str, *, trace_id: str | None = None, job_id: str | None = None) -> int:
@@ -110,6 +111,12 @@ class Rollouts(LeasedQueue[Taken]):
         rollouts = tables.rollouts
         mine = (rollouts.c.team_id == team, rollouts.c.job_id == job_id)
         return int(self.store.value(sa.select(sa.func.count()).where(*mine)))
+
+    def tried(self, team: str, trace_id: str) -> int:
+        """Return how many attempts there were at a rollout; 0 where it is none of the queue's."""
+        rollouts = self.table
+        mine = (rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
+        return int(self.store.value(sa.select(rollouts.c.attempt).where(*mine)) or 0)
 
     def record(self, team: str, trace_id: str) -> dict[str, Any]:
         """Return a rollout as it stands in the queue, with its attempts; raises `NotFoundError` where there is none."""
@@ -143,10 +150,13 @@ class Rollouts(LeasedQueue[Taken]):
             "attempts": attempts,
         }
 
-    def take_for(self, node: Node, most: int, free: dict[str, float]) -> list[Taken]:
+    def take_for(
+        self, node: Node, most: int, free: dict[str, float], *, ahead: int = 0
+    ) -> list[Taken]:
         """Lease up to `most` rollouts to a node, of those whose requirements it meets; `free`: see `matching.AMOUNTS`.
 
-        Those that require something come first: fewer nodes can play them.
+        Those that require something come first: fewer nodes can play them. Up to `ahead` more are leased of those that
+        require nothing, where so many wait that no other node goes short.
         """
         if node.state != "open":
             return []
@@ -161,68 +171,31 @@ class Rollouts(LeasedQueue[Taken]):
             for _ in found:
                 offer = offer.without(needs)
             taken += found
+        whatever = (*mine, rollouts.c.needs.is_(None))
+        if ahead and self._wait_at_least(DEEP * node.rollouts, whatever):
+            most += ahead
         if len(taken) < most:
-            whatever = (*mine, rollouts.c.needs.is_(None))
             taken += self.take(node.worker, most - len(taken), whatever)
         return taken
 
-    def stream(self, lease: Lease, events: bytes, *, first: bool) -> bool:
-        """Store journal lines of an attempt that goes on; False, and nothing changes, where its lease is lost.
+    def _wait_at_least(self, count: int, only: Which) -> bool:
+        """Return whether so many rollouts wait."""
+        waiting = sa.select(self._id).where(self._status == self.waiting, *only)
+        return self.store.row(waiting.limit(1).offset(max(0, count - 1))) is not None
 
-        `first`: nothing of this attempt was stored before. Raises `PlatformError` 403 for a lease that never was.
-        """
-        row = self._owned(lease)
-        if row is None:
-            return False
+    def may_retry(self, row: sa.Row[Any]) -> bool:
+        """Return whether a rollout, held as `row`, is played again where infrastructure broke the attempt at it."""
+        return bool(row.status == self.running and row.faults + 1 < self.most_attempts)
 
-        def held(connection: sa.Connection) -> bool:
-            mine = sa.select(self._id).where(*self._under(lease)).with_for_update()
-            return connection.execute(mine).first() is not None
+    def play_again(self, lease: Lease, row: sa.Row[Any]) -> bool:
+        """Put a rollout back that infrastructure broke; False where the lease is lost or cancelled."""
+        # What broke may need a moment to be there again.
+        return self.retry(lease, PAUSE_SECONDS * 2**row.faults)
 
-        return ingest_attempt(
-            self.store, _attempt(row), events, held, again=first and lease.attempt > 1
-        )
-
-    def finish(self, lease: Lease, events: bytes, *, again: bool, first: bool = True) -> bool:
-        """Store the (last) journal lines of an attempt and end its rollout; False, and nothing changes, without its lease.
-
-        With `again` (infrastructure broke it) the rollout goes back into the queue while attempts are left. `first`: see
-        `stream`. Raises `PlatformError` 403 for a lease that never was.
-        """
-        row = self._owned(lease)
-        if row is None:
-            return False
-        cancelled = row.status == self.cancelling
-        if again and not cancelled and row.faults + 1 < self.most_attempts:
-            # What broke may need a moment to be there again.
-            return self.retry(lease, PAUSE_SECONDS * 2**row.faults)
-        status = "cancelled" if cancelled else "ended"
-
-        def end(connection: sa.Connection) -> bool:
-            return self.end(connection, lease, status=status)
-
-        return ingest_attempt(
-            self.store, _attempt(row), events, end, again=first and lease.attempt > 1
-        )
-
-    def _owned(self, lease: Lease) -> sa.Row[Any] | None:
-        """Return the row of a lease; None where it was lost, or its row is over."""
-        row = self.held(lease)
-        if row is not None:
-            return row
-        rollouts, lost = self.table, tables.lost_attempts
-        for table in (rollouts, lost):
-            same = (table.c.trace_id == lease.id, table.c.attempt == lease.attempt)
-            had = sa.select(table.c.trace_id).where(*same, table.c.worker == lease.worker)
-            if self.store.row(had) is not None:
-                return None
-        _log.warning(
-            "Refused: %s brought events of rollout %s, attempt %d, which it never held.",
-            lease.worker,
-            lease.id,
-            lease.attempt,
-        )
-        raise PlatformError("This worker never held that attempt at that rollout.", 403)
+    def end_played(self, connection: sa.Connection, leases: Sequence[Lease]) -> None:
+        """End rollouts whose attempts came to their end; see `lock`."""
+        ended = sa.case((self._status == self.cancelling, "cancelled"), else_="ended")
+        self.end_locked(connection, leases, status=ended)
 
     def _waiting_needs(self) -> list[str]:
         rollouts = self.table
@@ -284,12 +257,6 @@ class Rollouts(LeasedQueue[Taken]):
         if owner not in (None, team):
             raise ConflictError(f"Job {job_id!r} is not of this key's team.")
         return owner is not None
-
-
-def _attempt(row: sa.Row[Any]) -> Attempt:
-    spec = row.spec
-    group, number = spec.get("group_id"), int(spec.get("attempt") or 0)
-    return Attempt(row.team_id, row.trace_id, row.job_id, group, number)
 
 
 def _end(connection: sa.Connection, which: Which, status: str, error: str) -> int:

@@ -28,6 +28,7 @@ from hud.platform.routes import (
 ROUTERS: tuple[APIRouter, ...] = (
     training.router,  # Before the gateway's: model names may contain slashes.
     gateway.router,  # Early: it is the hot path.
+    fleet.router,  # Early, too: workers ask all the time.
     health.router,
     jobs.router,
     traces.router,
@@ -40,7 +41,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     registry.router,
     builds.router,
     rollouts.router,
-    fleet.router,
     fleet_nodes.router,
     runtime.router,
     login.router,

@@ -1,6 +1,6 @@
 """Routes of workers; a pass opens these alone.
 
-POST /v2/fleet/join | take | renew | release | leave | steps/{trace_id} | finish/{trace_id}
+POST /v2/fleet/join | take | renew | release | leave | events
 GET  /v2/fleet/builds/{build_id}      /v2/fleet/packages/{digest}
 """
 
@@ -11,18 +11,20 @@ import re
 from contextlib import ExitStack
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import FileResponse
-from pydantic import BaseModel, Field
+from fastapi.responses import FileResponse, Response
+from pydantic import BaseModel, Field, ValidationError
 from starlette.background import BackgroundTask
 
-from hud.errors import UsageError
+from hud.errors import HudError, UsageError
+from hud.platform.access import Identity
 from hud.platform.dependencies import StoppingPart, StorePart, Who, of_team, part
 from hud.platform.environments.packed_builds import PackedBuilds
 from hud.platform.leases.leased_queue import Lease
-from hud.platform.rollouts.handover import Handover
+from hud.platform.rollouts.brought_events import Answer, Brought, store_events
+from hud.platform.rollouts.fleet import Fleet
 from hud.platform.rollouts.nodes import Node, Nodes, holder
-from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.trace import plain
 
 
@@ -33,22 +35,15 @@ async def _worker(who: Who) -> None:
 router = APIRouter(prefix="/v2/fleet", tags=["fleet"], dependencies=[Depends(_worker)])
 WAIT_SECONDS = 5.0
 POLL_SECONDS = 0.1
+"""Between two looks for what was submitted to this server."""
+LOOK_SECONDS = 1.0
+"""Between two looks for what another server put into the queue, and for leases that ran out."""
 MOST_LABELS = 32
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
-RolloutsPart = Annotated[Rollouts, part(lambda parts: Rollouts(parts.store))]
-NodesPart = Annotated[Nodes, part(lambda parts: Nodes(parts.store))]
-HandoverPart = Annotated[
-    Handover, part(lambda parts: Handover(parts.keys, parts.passes, parts.registry))
-]
+FleetPart = Annotated[Fleet, part(lambda parts: parts.fleet)]
+NodesPart = Annotated[Nodes, part(lambda parts: parts.fleet.nodes)]
 Packed = Annotated[PackedBuilds, of_team(PackedBuilds)]
-
-
-def _lease(who: Who, trace_id: str, worker: str, attempt: int) -> Lease:
-    return Lease(plain(trace_id), holder(who, worker), attempt)
-
-
-HeldLease = Annotated[Lease, Depends(_lease)]
 
 
 class Capacity(BaseModel):
@@ -90,7 +85,10 @@ class Asked(BaseModel):
     """A worker asks for work."""
 
     worker: str
-    most: int = Field(ge=1, le=256)
+    most: int = Field(ge=0, le=256)
+    """Most rollouts that it plays at once; 0: the request does not wait for any."""
+    ahead: int = Field(default=0, ge=0, le=256)
+    """Most rollouts beyond `most` that it will begin in a moment; given where many wait."""
     free: dict[str, float] = {}
     load: Load | None = None
 
@@ -103,17 +101,44 @@ class Held(BaseModel):
     load: Load | None = None
 
 
+class Released(BaseModel):
+    """Leases that a worker gives back."""
+
+    worker: str
+    traces: list[str]
+    begun: bool = True
+    """False: no attempt was begun, and none is counted."""
+
+
 class Leaving(BaseModel):
     """A worker that ends in order."""
 
     worker: str
 
 
+class Part(BaseModel):
+    """One attempt of a request that brings events: the next `size` bytes of its body are of this attempt."""
+
+    trace_id: str
+    attempt: int = Field(ge=1, lt=2**31)
+    size: int = Field(ge=0)
+    over: bool
+    again: bool = False
+    first: bool = True
+
+
+class Events(BaseModel):
+    """First line of a request that brings events."""
+
+    worker: str
+    parts: list[Part] = Field(min_length=1, max_length=512)
+
+
 @router.post("/join")
-def join(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Joining) -> dict[str, Any]:
+def join(fleet: FleetPart, who: Who, body: Joining) -> dict[str, Any]:
     """Register a worker; joining again changes what it says of itself, and nothing else."""
     _check(body.labels)
-    node_id = nodes.join(
+    node_id = fleet.nodes.join(
         who,
         body.worker,
         shown=body.name,
@@ -121,85 +146,78 @@ def join(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Joining) -> d
         capacity={**body.capacity.model_dump(), "rollouts": body.rollouts},
         version=body.version,
     )
-    return {"node": node_id, "lease_seconds": rollouts.lease_seconds}
+    return {"node": node_id, "lease_seconds": fleet.rollouts.lease_seconds}
 
 
 @router.post("/take")
 async def take(
-    request: Request,
-    rollouts: RolloutsPart,
-    nodes: NodesPart,
-    handover: HandoverPart,
-    stopping: StoppingPart,
-    who: Who,
-    body: Asked,
-) -> dict[str, Any]:
+    request: Request, fleet: FleetPart, stopping: StoppingPart, who: Who, body: Asked
+) -> Response:
     """Give a worker rollouts that fit it, waiting a few seconds for some; each comes with a pass of its own."""
-    node = await asyncio.to_thread(_heard, nodes, who, body.worker, body.load)
-    until = asyncio.get_running_loop().time() + WAIT_SECONDS
-    while True:
-        if await request.is_disconnected():  # Whatever it took would be lost until its leases end.
-            return {}
-        taken = await asyncio.to_thread(rollouts.take_for, node, body.most, body.free)
-        late = asyncio.get_running_loop().time() > until
-        if taken or late or stopping.is_set() or node.state == "draining":
+    here = who.key_id is None
+
+    def look(node: Node) -> list[dict[str, Any]]:
+        return fleet.take(node, body.most, body.ahead, body.free, here=here)
+
+    def begin() -> tuple[Node, list[dict[str, Any]]]:
+        node = _heard(fleet.nodes, who, body.worker, body.load)
+        return node, look(node)
+
+    now = asyncio.get_running_loop().time
+    began, seen = now(), fleet.rollouts.changes
+    node, items = await asyncio.to_thread(begin)
+    looked = now()
+    while not items and body.most and node.state != "draining" and now() < began + WAIT_SECONDS:
+        if stopping.is_set():
             break
         await asyncio.sleep(POLL_SECONDS)
-    here = who.key_id is None
-    items = await asyncio.to_thread(handover.all, taken, here=here) if taken else []
-    if taken and await request.is_disconnected():
-        await asyncio.to_thread(rollouts.release, node.worker, [one.trace_id for one in taken])
-    return {"items": items, "lease_seconds": rollouts.lease_seconds, "state": node.state}
+        if fleet.rollouts.changes == seen and now() < looked + LOOK_SECONDS:
+            continue
+        if await request.is_disconnected():  # What it took would be lost until its leases end.
+            return _json({})
+        looked, seen = now(), fleet.rollouts.changes
+        items = await asyncio.to_thread(look, node)
+    if items and await request.is_disconnected():
+        held = [one["trace_id"] for one in items]
+        await asyncio.to_thread(fleet.rollouts.release, node.worker, held, begun=False)
+    seconds = fleet.rollouts.lease_seconds
+    return _json({"items": items, "lease_seconds": seconds, "state": node.state})
 
 
 @router.post("/renew")
-def renew(rollouts: RolloutsPart, nodes: NodesPart, who: Who, body: Held) -> dict[str, Any]:
+def renew(fleet: FleetPart, who: Who, body: Held) -> dict[str, Any]:
     """Hold rollouts longer; says which to cancel and which are lost, and the state that people gave the node."""
-    node = _heard(nodes, who, body.worker, body.load)
-    cancelled, lost = rollouts.renew(node.worker, body.traces)
+    node = _heard(fleet.nodes, who, body.worker, body.load)
+    cancelled, lost = fleet.rollouts.renew(node.worker, body.traces)
     return {"cancel": cancelled, "lost": lost, "state": node.state}
 
 
 @router.post("/release")
-def release(rollouts: RolloutsPart, who: Who, body: Held) -> dict[str, bool]:
+def release(fleet: FleetPart, who: Who, body: Released) -> dict[str, bool]:
     """Give rollouts back that were not played to their end."""
-    rollouts.release(holder(who, body.worker), body.traces)
+    fleet.rollouts.release(holder(who, body.worker), body.traces, begun=body.begun)
     return {"released": True}
 
 
 @router.post("/leave")
-def leave(nodes: NodesPart, rollouts: RolloutsPart, who: Who, body: Leaving) -> dict[str, bool]:
+def leave(fleet: FleetPart, who: Who, body: Leaving) -> dict[str, bool]:
     """Note that a worker ended in order; what it still holds goes back into the queue."""
-    node = nodes.of(who, body.worker)
-    rollouts.release_all(node.worker)
-    nodes.leave(node)
+    node = fleet.nodes.of(who, body.worker)
+    fleet.rollouts.release_all(node.worker)
+    fleet.nodes.leave(node)
     return {"left": True}
 
 
-@router.post("/steps/{trace_id}")
-async def steps(
-    request: Request,
-    rollouts: RolloutsPart,
-    lease: HeldLease,
-    first: bool,
-) -> dict[str, bool]:
-    """Take over what an attempt recorded so far, as journal lines; `taken` is false where it lost its lease."""
-    events = await request.body()
-    return {"taken": await asyncio.to_thread(rollouts.stream, lease, events, first=first)}
+@router.post("/events")
+async def events(request: Request, fleet: FleetPart, who: Who) -> Response:
+    """Take over what attempts recorded, and end those that are over: in one request for many.
 
-
-@router.post("/finish/{trace_id}")
-async def finish(
-    request: Request,
-    rollouts: RolloutsPart,
-    lease: HeldLease,
-    again: bool = False,
-    first: bool = True,
-) -> dict[str, bool]:
-    """Take over the rest of what an attempt recorded, and end it; `taken` is false where it came too late."""
-    events = await request.body()
-    taken = await asyncio.to_thread(rollouts.finish, lease, events, again=again, first=first)
-    return {"taken": taken}
+    The body is one line of JSON (`Events`), and the journal lines of its parts, one after the other. The answer has a result
+    for each part: `taken`, false where its lease is lost; or the `status` and `detail` of a refusal.
+    """
+    brought = _brought(who, await request.body())
+    answers = await asyncio.to_thread(store_events, fleet.rollouts, brought)
+    return _json({"results": [_result(one) for one in answers]})
 
 
 @router.get("/builds/{build_id}")
@@ -215,6 +233,37 @@ def package(packed: Packed, store: StorePart, digest: str) -> FileResponse:
     stack = ExitStack()
     path = stack.enter_context(store.blobs.local(key))
     return FileResponse(path, media_type="application/gzip", background=BackgroundTask(stack.close))
+
+
+def _brought(who: Identity, body: bytes) -> list[Brought]:
+    """Return the parts of a request that brings events. Raises `UsageError` for a body that does not consist of them."""
+    line, _, rest = body.partition(b"\n")
+    try:
+        head = Events.model_validate_json(line)
+    except ValidationError as error:
+        raise UsageError(
+            f"The first line of the body is not right: {error.errors()[0]['msg']}."
+        ) from error
+    if len(rest) != sum(part.size for part in head.parts):
+        raise UsageError("The body is not as long as its parts.")
+    worker, brought, start = holder(who, head.worker), [], 0
+    for one in head.parts:
+        lines = rest[start : start + one.size]
+        start += one.size
+        lease = Lease(plain(one.trace_id), worker, one.attempt)
+        brought.append(Brought(lease, lines, over=one.over, again=one.again, first=one.first))
+    return brought
+
+
+def _result(answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, HudError):
+        return {"taken": False, "status": answer.status, "detail": str(answer)}
+    return {"taken": answer}
+
+
+def _json(value: Any) -> Response:
+    """Return a response of plain data, which FastAPI would copy and check first."""
+    return Response(orjson.dumps(value), media_type="application/json")
 
 
 def _heard(nodes: Nodes, who: Who, worker: str, load: Load | None) -> Node:

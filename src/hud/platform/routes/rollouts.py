@@ -26,7 +26,7 @@ from hud.trace import dashed, plain
 router = APIRouter(prefix="/v2/rollouts", tags=["rollouts"])
 HONOURED = ("cpu", "memory_mb", "gpu")
 """Resources that a task may require of a node."""
-RolloutsPart = Annotated[Rollouts, part(lambda parts: Rollouts(parts.store))]
+RolloutsPart = Annotated[Rollouts, part(lambda parts: parts.fleet.rollouts)]
 
 
 class Sampling(BaseModel):

@@ -7,7 +7,8 @@ run and no other job, and do not say which job or group the rollout belongs to.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
@@ -36,17 +37,21 @@ class Attempt:
     """Index of the run in its group."""
 
 
-def ingest_attempt(
-    store: Store,
-    attempt: Attempt,
-    events: bytes,
-    held: Callable[[sa.Connection], bool],
-    *,
-    again: bool = True,
-) -> bool:
-    """Write journal lines of an attempt in one transaction; with `again` in place of what earlier attempts wrote.
+@dataclass(frozen=True)
+class AttemptRows:
+    """Journal lines of one attempt, as rows that are bound to it."""
 
-    `held` is called in that transaction; where it returns False, nothing is written, and False is returned.
+    attempt: Attempt
+    batch: Batch
+    others: tuple[str, ...]
+    """Runs that the lines open, besides the attempt's own."""
+    again: bool
+    """The rows take the place of what earlier attempts wrote."""
+
+
+def read_attempt(store: Store, attempt: Attempt, events: bytes, *, again: bool) -> AttemptRows:
+    """Return journal lines of an attempt as rows.
+
     Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
     Raises `UsageError` for damaged lines, where a run itself cannot be stored, and for lines of what is not the attempt's.
     """
@@ -63,15 +68,25 @@ def ingest_attempt(
             store, team, [event for event in whole if _is_storable(store, team, event)]
         )
     _bind(batch, attempt)
-    others = _other_runs(batch, attempt)
-    with store.begin() as connection:
-        if not held(connection):
-            return False
-        _refuse_known(connection, others)
-        if again:
-            forget_steps(connection, [attempt.trace_id])
-        batch.write(connection)
-    return True
+    return AttemptRows(attempt, batch, _other_runs(batch, attempt), again)
+
+
+def write_attempts(connection: sa.Connection, attempts: Sequence[AttemptRows]) -> None:
+    """Write the rows of attempts at different rollouts.
+
+    Raises `UsageError` where one of them opens a run that another has, or that is in the store already: subagents' runs are
+    new with each attempt.
+    """
+    opened = [trace for one in attempts for trace in (one.attempt.trace_id, *one.others)]
+    others = sorted(trace for one in attempts for trace in one.others)
+    if len(set(opened)) < len(opened) or _are_known(connection, others):
+        raise UsageError("These events hold a run that is none of this rollout's.")
+    forget_steps(connection, [one.attempt.trace_id for one in attempts if one.again])
+    by_team: defaultdict[str, list[Batch]] = defaultdict(list)
+    for one in attempts:
+        by_team[one.attempt.team_id].append(one.batch)
+    for batches in by_team.values():
+        Batch.joined(batches).write(connection)
 
 
 def _is_storable(store: Store, team: str, event: Event) -> bool:
@@ -126,18 +141,19 @@ def _tool(job: dict[str, object]) -> str:
     return str(job["name"]).rpartition(_CALLED)[0]
 
 
-def _other_runs(batch: Batch, attempt: Attempt) -> list[str]:
+def _other_runs(batch: Batch, attempt: Attempt) -> tuple[str, ...]:
     """Return the runs besides the attempt's own. Each must be opened here: steps alone have no owner."""
     opened = {*batch.opened, *batch.ended}
     written = {str(row["trace_id"]) for row in (*batch.steps, *batch.samples)}
     if written - opened - {attempt.trace_id}:
         raise UsageError("These events hold steps of a run that is none of this rollout's.")
-    return sorted(opened - {attempt.trace_id})
+    return tuple(sorted(opened - {attempt.trace_id}))
 
 
-def _refuse_known(connection: sa.Connection, others: list[str]) -> None:
-    """Refuse lines of runs that are in the store already: subagents' runs are new with each attempt."""
-    for some in in_parts(others):
-        known = sa.select(tables.runs.c.trace_id).where(tables.runs.c.trace_id.in_(some)).limit(1)
-        if connection.execute(known).first() is not None:
-            raise UsageError("These events hold a run that is none of this rollout's.")
+def _are_known(connection: sa.Connection, traces: Sequence[str]) -> bool:
+    """Return whether one of these runs is in the store."""
+    known = sa.select(tables.runs.c.trace_id).limit(1)
+    return any(
+        connection.execute(known.where(tables.runs.c.trace_id.in_(some))).first() is not None
+        for some in in_parts(traces)
+    )

@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 from hud.errors import NotFoundError, UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
+from hud.platform.store.blobs import Blobs
 from hud.platform.store.queries import in_parts
 from hud.trace import plain
 from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
@@ -110,8 +111,8 @@ class Ingested:
 class Batch:
     """Events of one transaction, as rows."""
 
-    def __init__(self, store: Store, team: str) -> None:
-        self.blobs, self.team = store.blobs, team
+    def __init__(self, blobs: Blobs, team: str) -> None:
+        self.blobs, self.team = blobs, team
         self.jobs: dict[str, _Row] = {}
         self.job_ends: list[_Row] = []
         self.opened: dict[str, _Row] = {}
@@ -122,7 +123,7 @@ class Batch:
     @classmethod
     def of(cls, store: Store, team: str, events: Sequence[Event]) -> Batch:
         """Return events as rows; raises one of `NOT_OURS` where an event is not ours, or its columns cannot hold it."""
-        batch = cls(store, team)
+        batch = cls(store.blobs, team)
         # Hot path: a run's end says all that its start did.
         ended = {event.identifier for event in events if event.kind == b"E"}
         for event in events:
@@ -130,6 +131,21 @@ class Batch:
                 batch._add(event)
         batch._check()
         return batch
+
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """Return the rows of several batches of one team; of a job or run that several hold, the last."""
+        if len(batches) == 1:
+            return batches[0]
+        both = cls(batches[0].blobs, batches[0].team)
+        for batch in batches:
+            both.jobs |= batch.jobs
+            both.job_ends += batch.job_ends
+            both.opened |= batch.opened
+            both.ended |= batch.ended
+            both.steps += batch.steps
+            both.samples += batch.samples
+        return both
 
     def _add(self, event: Event) -> None:
         kind, identifier, step, payload = event

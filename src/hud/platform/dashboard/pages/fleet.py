@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import Depends, Request, Response
+from fastapi import Request, Response
 
 from hud.errors import PlatformError, UsageError
 from hud.platform.access.identity import FLEET
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.page import Data, Pages, Sent, see
 from hud.platform.dashboard.rendering import page
-from hud.platform.dependencies import Audit, KeysPart, StorePart, Team, Who
+from hud.platform.dependencies import Audit, KeysPart, StorePart, Team, Who, part
 from hud.platform.rollouts.nodes import STATES, Nodes
 
 router = Pages()
 
 
-def _nodes(store: StorePart) -> Nodes:
-    return Nodes(store)
-
-
-NodesPart = Annotated[Nodes, Depends(_nodes)]
+NodesPart = Annotated[Nodes, part(lambda parts: parts.fleet.nodes)]
 
 
 @router.page("/fleet", "fleet.html")

@@ -1,0 +1,28 @@
+"""`Fleet`: the queue of rollouts and the nodes that play them, as one part of a platform."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hud.platform.access.keys import Keys
+from hud.platform.access.passes import Passes
+from hud.platform.models.registry import Registry
+from hud.platform.rollouts.handover import Handover
+from hud.platform.rollouts.nodes import Node, Nodes
+from hud.platform.rollouts.rollout_queue import Rollouts
+
+
+class Fleet:
+    """The fleet of one platform."""
+
+    def __init__(self, keys: Keys, passes: Passes, registry: Registry) -> None:
+        self.rollouts = Rollouts(registry.store)
+        self.nodes = Nodes(registry.store)
+        self.handover = Handover(keys, passes, registry)
+
+    def take(
+        self, node: Node, most: int, ahead: int, free: dict[str, float], *, here: bool
+    ) -> list[dict[str, Any]]:
+        """Lease rollouts to a node, and return them as its worker gets them; see `Rollouts.take_for` and `Handover.all`."""
+        taken = self.rollouts.take_for(node, most, free, ahead=ahead)
+        return self.handover.all(taken, here=here) if taken else []
