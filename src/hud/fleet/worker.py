@@ -103,6 +103,13 @@ class Worker:
         self.stopping.set()
         self._free.set()
 
+    def drain(self) -> None:
+        """Take nothing more, and end when what is being played is over, however long that takes."""
+        if not self.stopping.is_set():
+            self.say("Draining: nothing more is taken.")
+            self.notice = math.inf
+            self.stop()
+
     async def work(self) -> None:
         """Play until told to stop; what is not over within the notice then goes back into the queue.
 
@@ -182,11 +189,9 @@ class Worker:
         return amounts
 
     def _obey(self, answer: dict[str, Any]) -> None:
-        """Stop where the node is to be drained: when what it plays is over."""
-        if answer.get("state") == "draining" and not self.stopping.is_set():
-            self.say("Draining: nothing more is taken.")
-            self.notice = math.inf
-            self.stop()
+        """Drain where the platform says that this node is to leave."""
+        if answer.get("state") == "draining":
+            self.drain()
 
     async def _wait(self, work: Any) -> Any:
         """Wait for `work`, or until this worker is told to stop."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +19,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
+from hud.platform.rollouts.matching import Offer
 from hud.platform.rollouts.nodes import Node
 from hud.platform.store import tables
 from hud.platform.store.attempts import Attempt, forget_steps, ingest_attempt
@@ -165,6 +167,26 @@ class Rollouts(LeasedQueue[Taken]):
             whatever = (*mine, rollouts.c.needs.is_(None))
             taken += self.take(node.worker, most - len(taken), whatever)
         return taken
+
+    def waiting_for(self, team: str | None, offers: Sequence[Offer]) -> int:
+        """Return how many rollouts of a team (None: of every team) wait that one of these offers could play; without
+        offers, how many wait."""
+        rollouts = self.table
+        mine = () if team is None else (rollouts.c.team_id == team,)
+        query = sa.select(rollouts.c.needs, sa.func.count())
+        waiting = query.where(rollouts.c.status == self.waiting, *mine).group_by(rollouts.c.needs)
+        return sum(
+            int(count)
+            for needs, count in self.store.rows(waiting)
+            if needs is None or not offers or any(not offer.lacks(needs) for offer in offers)
+        )
+
+    def held_by(self, key_id: str | None) -> int:
+        """Return how many rollouts the workers of a pass hold (None: those that the platform started)."""
+        rollouts, nodes = self.table, tables.fleet_nodes
+        theirs = sa.select(nodes.c.worker).where(nodes.c.key_id.is_not_distinct_from(key_id))
+        query = sa.select(sa.func.count()).where(self._held, rollouts.c.worker.in_(theirs))
+        return int(self.store.value(query))
 
     def stream(self, lease: Lease, events: bytes, *, first: bool) -> bool:
         """Store journal lines of an attempt that goes on; False, and nothing changes, where its lease is lost.

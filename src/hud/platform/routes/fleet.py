@@ -1,7 +1,7 @@
 """Routes of workers; a pass opens these alone.
 
 POST /v2/fleet/join | take | renew | release | leave | steps/{trace_id} | finish/{trace_id}
-GET  /v2/fleet/builds/{build_id}      /v2/fleet/packages/{digest}
+GET  /v2/fleet/queue      /v2/fleet/builds/{build_id}      /v2/fleet/packages/{digest}
 """
 
 from __future__ import annotations
@@ -200,6 +200,19 @@ async def finish(
     events = await request.body()
     taken = await asyncio.to_thread(rollouts.finish, lease, events, again=again, first=first)
     return {"taken": taken}
+
+
+@router.get("/queue")
+def queue(nodes: NodesPart, rollouts: RolloutsPart, who: Who) -> dict[str, int]:
+    """Rollouts that workers with this pass hold (`running`), and those that wait and that one of them could play.
+
+    A program that places workers scales by it. While no worker joined within the last hour, all that wait are counted.
+    """
+    team = None if who.key_id is None else who.team_id
+    return {
+        "waiting": rollouts.waiting_for(team, nodes.offers_by(who.key_id)),
+        "running": rollouts.held_by(who.key_id),
+    }
 
 
 @router.get("/builds/{build_id}")
