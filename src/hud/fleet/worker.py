@@ -287,17 +287,20 @@ class Worker:
                 await asyncio.wait_for(self._free.wait(), min(1.0, max(0.0, self.notice)))
 
     async def _hand_back(self) -> None:
+        """Give back what is being played, then end it: a machine that has little time must not be waited for."""
         self._handing_back = True
         held = list(self._playing)
+        if not held:
+            return
+        self.say(f"Handing back {len(held)} rollouts.")
+        body = {"worker": self.place.worker, "traces": held}
+        with contextlib.suppress(HudError):
+            await self.client.post("/v2/fleet/release", body, retry=True)
         tasks = [one.task for one in self._playing.values() if one.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
-            self.say(f"Handing back {len(held)} rollouts.")
             await asyncio.wait(tasks)
-            with contextlib.suppress(HudError):
-                body = {"worker": self.place.worker, "traces": held}
-                await self.client.post("/v2/fleet/release", body, retry=True)
 
     def _done(self, trace_id: str, task: asyncio.Task[None]) -> None:
         self._playing.pop(trace_id, None)

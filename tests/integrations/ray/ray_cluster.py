@@ -47,12 +47,14 @@ class RayCluster:
         return self
 
     def __exit__(self, *_):
+        begun = [one for node in self.cluster.list_all_nodes() for one in _children(node)]
         try:
             self.cluster.shutdown()
         finally:
             os.environ.clear()
             os.environ.update(self.before)
-            left = self._processes()
+            # Workers would hand back what they play, to a platform that may be gone.
+            left = [*begun, *self._processes()]
             for process in left:
                 _kill(process)
             psutil.wait_procs(left, 10)
@@ -72,11 +74,10 @@ class RayCluster:
 
     def lose(self, node):
         """Lose the machine of a node: everything on it ends at once."""
-        pid = node.all_processes["raylet"][0].process.pid
-        if psutil.pid_exists(pid):  # One that drained may have ended by itself.
-            raylet = psutil.Process(pid)
-            for process in [raylet, *raylet.children(recursive=True)]:
-                _kill(process)
+        children = _children(node)
+        node.all_processes["raylet"][0].process.kill()
+        for process in children:
+            _kill(process)
         self._forget(node)
 
     def give_notice(self, node, seconds):
@@ -97,26 +98,13 @@ class RayCluster:
 
     def workers(self, node):
         """Return the processes of our workers on a node."""
-        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-        found = []
-        for process in raylet.children(recursive=True):
-            try:
-                if "hud.fleet.child_worker" in process.cmdline():
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
+        return [one for one in _children(node) if "hud.fleet.child_worker" in _words(one)]
 
     def supervisor(self):
         """Return the process of the supervisor; None while there is none."""
-        raylet = psutil.Process(self.cluster.head_node.all_processes["raylet"][0].process.pid)
-        for process in raylet.children(recursive=True):
-            try:
-                if "ray::Supervisor" in " ".join(process.cmdline()):
-                    return process
-            except psutil.Error:
-                continue
-        return None
+        children = _children(self.cluster.head_node)
+        found = [one for one in children if "ray::Supervisor" in " ".join(_words(one))]
+        return found[0] if found else None
 
     def _forget(self, node):
         self.nodes.remove(node)
@@ -130,6 +118,23 @@ class RayCluster:
             if any(str(self.folder) in word for word in words) and process.pid != os.getpid():
                 found.append(process)
         return found
+
+
+def _children(node):
+    """Return what a node's raylet has started, and what that has; nothing where the raylet has ended."""
+    try:
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        return raylet.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _words(process):
+    """Return a process's command line; nothing where it has ended."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def _kill(process):
