@@ -28,7 +28,7 @@ STANDS = {
 
 
 def written() -> list[tuple[str, str]]:
-    """Return every text of the sources that speaks of a command, and what stands in backticks in the documentation."""
+    """Return every text of the sources and recipes that speaks of a command, and what stands in backticks in the documentation."""
     found = []
     for file in sorted((ROOT / "src" / "hud").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text())):
@@ -43,6 +43,10 @@ def written() -> list[tuple[str, str]]:
         for number, line in enumerate(template.read_text().splitlines(), 1):
             shown = re.sub(r"<[^>]*>|\{%.*?%\}|[{}\"]", ";", line)
             found.append((f"{template.relative_to(ROOT)}:{number}", shown))
+    found += [
+        (str(recipe.relative_to(ROOT)), recipe.read_text().replace("\\\n", " "))
+        for recipe in (ROOT / "examples" / "fleet").rglob("*.*")
+    ]
     for page in pages():
         for number, line in enumerate(page.read_text().splitlines(), 1):
             place = f"{page.relative_to(ROOT)}:{number}"

@@ -45,6 +45,25 @@ else
 fi
 """
 
+KUBECTL = """#!/bin/bash
+# The kustomization is rendered where there is a kubectl, and applied nowhere.
+set -e
+[ "$1 $2" = "apply -k" ] && grep -q '^HUD_API_KEY=hud_' "$3/pass.env"
+kubectl=$(PATH="${PATH#*:}" command -v kubectl) || kubectl=true
+"$kubectl" kustomize "$3" >/dev/null
+rm "$3/pass.env"
+"""
+SBATCH = """#!/bin/bash
+[ "$1 $2" = "--nodes 4" ] && grep -q ^hud_ "$HUD_PASS_FILE" && bash -n "$3"
+"""
+SSH = """#!/bin/bash
+# Every machine is this one, with a home of its own.
+while [[ $1 == -* ]]; do shift 2; done
+mkdir -p "$STAGE/$1"
+cd "$STAGE/$1"
+HOME="$PWD" HUD_HOME="$PWD/.hud" bash -c "$2"
+"""
+
 SCENES = {
     "README.md": Scene(
         stands={
@@ -75,7 +94,12 @@ SCENES = {
         },
     ),
     "docs/fleet.md": Scene(
-        files={"rooms/env.py": TASKS % (["red", "green"],)},
+        files={
+            "rooms/env.py": TASKS % (["red", "green"],),
+            "bin/kubectl": KUBECTL,
+            "bin/sbatch": SBATCH,
+            "bin/ssh": SSH,
+        },
         setup="""
 hud up
 export HUD_API_URL="$UP_URL" HUD_API_KEY="$UP_KEY"

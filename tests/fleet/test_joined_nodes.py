@@ -1,5 +1,9 @@
 """Machines that join the fleet with a pass: they fetch what they play, and come and go."""
 
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -177,3 +181,44 @@ def test_a_revoked_pass_ends_its_workers_and_a_drained_node_leaves(server, join)
         api.delete(f"/v2/fleet-passes/{passes[0]['id']}").raise_for_status()
         assert refused.process.wait(30) == 2
         assert "refuses this worker" in refused.said()
+
+
+@pytest.mark.slow
+def test_a_worker_that_gets_sigusr1_ends_when_what_it_plays_is_over(server, join):
+    with server.client() as api:
+        job = new_id()
+        node = join("--rollouts", "2", "--notice", "0", "--name", "surplus")
+        trace = submit(api, job, seconds=4.0)
+        wait(lambda: record(api, trace)["status"] == "running")
+        node.process.send_signal(signal.SIGUSR1)
+        assert node.process.wait(30) == 0
+        assert [one["outcome"] for one in record(api, trace)["attempts"]] == ["ended"]
+        assert "Draining" in node.said()
+
+
+def test_a_child_worker_hands_back_and_ends_when_its_parent_is_gone(server, key, tmp_path):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HUD_")}
+    command = [sys.executable, "-m", "hud.fleet.child_worker", server.url, "--rollouts", "2"]
+    command += ["--notice", "60", "--name", "child", "--label", "market=spot"]
+    child = subprocess.Popen(
+        command,
+        env={**kept, "HUD_HOME": str(tmp_path), "HUD_API_KEY": key, "OMP_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        with server.client() as api:
+            trace = submit(api, new_id(), seconds=60.0)
+            wait(lambda: record(api, trace)["status"] == "running")
+            child.stdin.close()
+            child.stdout.close()
+            assert child.wait(30) == 0
+            (attempt,) = record(api, trace)["attempts"]
+            assert (attempt["node"], attempt["outcome"]) == ("child", "handed back")
+            api.post("/v2/rollouts/cancel", json={"trace_id": dashed(trace)}).raise_for_status()
+    finally:
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()

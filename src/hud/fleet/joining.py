@@ -1,10 +1,11 @@
-"""Joining a platform's fleet from another machine, until SIGTERM or SIGINT."""
+"""Joining a platform's fleet from another machine.
+
+SIGTERM and SIGINT stop the worker (again: at once), SIGUSR1 drains it.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from hud.client import Client
 from hud.client.presence import presence
 from hud.fleet.build_cache import BuildCache
 from hud.fleet.capacity import measured
+from hud.fleet.endings import follow_signals, follow_stdin
 from hud.fleet.worker import Place, Worker
 
 
@@ -27,10 +29,12 @@ async def join(
     images: bool,
     notice: float,
     say: Callable[[str], None],
+    with_parent: bool = False,
 ) -> None:
     """Play rollouts of the platform at `url` until a signal comes; `key` is a pass.
 
-    Raises `PlatformError` where the platform refuses the pass.
+    `with_parent`: also end, handing everything back at once, when standard input does: the program that started this one
+    is gone. Raises `PlatformError` where the platform refuses the pass.
     """
     client = Client(api_url=url, api_key=key)
     place = Place(
@@ -42,7 +46,7 @@ async def join(
     )
     builds = BuildCache(cache, client, say)
     worker = Worker(client, url, rollouts, place, builds=builds, notice=notice, say=say)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
+    follow_signals(worker)
+    if with_parent:
+        follow_stdin(worker)
     await worker.work()

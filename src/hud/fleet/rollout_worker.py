@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import socket
 
 from hud import settings
 from hud.client import Client
 from hud.client.presence import presence
 from hud.fleet.capacity import measured
+from hud.fleet.endings import follow_signals, follow_stdin
 from hud.fleet.worker import Place, Worker
 
 
@@ -29,19 +29,9 @@ async def _main(rollouts: int) -> None:
         capacity=measured(images=True),
     )
     worker = Worker(client, now.gateway_url or now.api_url, rollouts, place)
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
-    loop.run_in_executor(None, _follow_stdin, loop, worker)
+    follow_signals(worker)
+    follow_stdin(worker)
     await worker.work()
-    os._exit(0)  # The thread that reads standard input never ends by itself.
-
-
-def _follow_stdin(loop: asyncio.AbstractEventLoop, worker: Worker) -> None:
-    """Stop when the platform that started this process is gone."""
-    while os.read(0, 4096):
-        pass
-    loop.call_soon_threadsafe(worker.stop)
 
 
 def main() -> None:

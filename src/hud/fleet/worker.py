@@ -95,6 +95,13 @@ class Worker:
         self.stopping.set()
         self._free.set()
 
+    def drain(self) -> None:
+        """Take nothing more, and end when what is being played is over, however long that takes."""
+        if not self.stopping.is_set():
+            self.say("Draining: nothing more is taken.")
+            self.notice = math.inf
+            self.stop()
+
     async def work(self) -> None:
         """Play until told to stop; what is not over within the notice then goes back into the queue.
 
@@ -180,11 +187,9 @@ class Worker:
             attempt.task.add_done_callback(partial(self._ended, attempt))
 
     def _obey(self, answer: dict[str, Any]) -> None:
-        """Stop where the node is to be drained: when what it plays is over."""
-        if answer.get("state") == "draining" and not self.stopping.is_set():
-            self.say("Draining: nothing more is taken.")
-            self.notice = math.inf
-            self.stop()
+        """Drain where the platform says that this node is to leave."""
+        if answer.get("state") == "draining":
+            self.drain()
 
     async def _wait(self, work: Any) -> Any:
         """Wait for `work`, or until this worker is told to stop."""
@@ -280,18 +285,25 @@ class Worker:
                 await asyncio.wait_for(self._free.wait(), min(1.0, max(0.0, self.notice)))
 
     async def _hand_back(self) -> None:
+        """Give back what is being played, then end it: a machine that has little time must not be waited for."""
         self._handing_back = True
         await self._give_back(self._held.waiting.values())
-        tasks = [one.task for one in self._held.playing.values() if one.task is not None]
+        playing = list(self._held.playing.values())
+        await self._release(playing)
+        tasks = [one.task for one in playing if one.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
         await self._delivery.bring()
-        if held := [one.trace_id for one in self._held.all()]:
-            self.say(f"Handing back {len(held)} rollouts.")
+        await self._release(self._held.over.values())
+
+    async def _release(self, begun: Iterable[Attempt]) -> None:
+        """Hand back rollouts that were begun."""
+        if traces := [one.trace_id for one in begun]:
+            self.say(f"Handing back {len(traces)} rollouts.")
+            body = {"worker": self.place.worker, "traces": traces}
             with contextlib.suppress(HudError):
-                body = {"worker": self.place.worker, "traces": held}
                 await self.client.post("/v2/fleet/release", body, retry=True)
 
     def _brought(self, attempt: Attempt) -> None:

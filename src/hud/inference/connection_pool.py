@@ -6,6 +6,9 @@ takes the most recently freed one: O(1).
 
 from __future__ import annotations
 
+import ssl
+from functools import lru_cache
+
 import httpx
 
 
@@ -16,8 +19,7 @@ class Lanes(httpx.AsyncBaseTransport):
     """
 
     def __init__(self) -> None:
-        # One shared TLS context: creating it is the slow part of a connection.
-        self._tls = httpx.create_ssl_context()
+        self._tls = _tls_context(ssl.get_default_verify_paths())
         self._free: list[httpx.AsyncHTTPTransport] = []
         self.width = 0
 
@@ -52,3 +54,13 @@ class Lanes(httpx.AsyncBaseTransport):
                 max_connections=1, max_keepalive_connections=1, keepalive_expiry=60
             ),
         )
+
+
+@lru_cache(maxsize=4)
+def _tls_context(certificates: ssl.DefaultVerifyPaths) -> ssl.SSLContext:
+    """Return the TLS context of all connections; another one where SSL_CERT_FILE or SSL_CERT_DIR have changed.
+
+    Reading the certificates takes tens of milliseconds, and each rollout of a worker makes a model of its own.
+    """
+    del certificates  # httpx reads the same variables.
+    return httpx.create_ssl_context()

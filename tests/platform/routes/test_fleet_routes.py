@@ -350,3 +350,39 @@ async def test_a_pass_signs_nobody_in(fleet):
     key = (await fleet.new_pass())["authorization"][7:]
     answer = await fleet.api.post("/signin", data={"key": key, "next": "/jobs"})
     assert answer.status_code == 403
+
+
+async def test_the_queue_counts_what_workers_with_a_pass_could_play_and_what_they_hold(
+    fleet, build
+):
+    key, other = await fleet.new_pass("one"), await fleet.new_pass("two")
+
+    async def queue(secret):
+        answer = await fleet.api.get("/v2/fleet/queue", headers=secret)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    await fleet.join(other, "a steady one's secret", labels={"market": "on-demand"})
+    await fleet.submit(runtime_config={"labels": {"market": "on-demand"}})
+    for _ in range(3):
+        await fleet.submit()
+    # Nothing is known of machines that have not joined.
+    assert await queue(key) == {"waiting": 4, "running": 0}
+    await fleet.join(key, labels={"market": "spot"})
+    assert await queue(key) == {"waiting": 3, "running": 0}
+    await fleet.take(key, most=2)
+    assert await queue(key) == {"waiting": 1, "running": 2}
+    assert await queue(other) == {"waiting": 2, "running": 0}
+    assert (await fleet.api.get("/v2/fleet/queue", headers=fleet.admin)).status_code == 403
+
+
+async def test_the_queue_of_another_team_is_not_counted(fleet, build):
+    made = await fleet.api.post(
+        "/v2/keys",
+        json={"name": "o", "team": "others", "scopes": ["admin"]},
+        headers=fleet.admin,
+    )
+    theirs = await fleet.new_pass("theirs", bearer(made.json()["key"]))
+    await fleet.submit()
+    answer = await fleet.api.get("/v2/fleet/queue", headers=theirs)
+    assert answer.json() == {"waiting": 0, "running": 0}

@@ -8,19 +8,14 @@ import click
 
 from hud import settings
 from hud.cli.command_line import pairs
+from hud.cli.fleet import worker_options
 from hud.cli.platform_requests import run
 from hud.errors import PlatformError, UsageError
 
 
 @click.command("join")
 @click.argument("url")
-@click.option(
-    "--rollouts",
-    type=click.IntRange(min=1, max=65_536),
-    default=16,
-    show_default=True,
-    help="Most rollouts at a time.",
-)
+@worker_options.rollouts
 @click.option(
     "--label",
     "labels",
@@ -34,19 +29,9 @@ from hud.errors import PlatformError, UsageError
     help="Folder for environments that were fetched; default: HUD_HOME/fleet.",
 )
 @click.option("--name", help="Name of the node; default: this machine's.")
-@click.option(
-    "--pass-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="File with the pass; default: HUD_API_KEY.",
-)
-@click.option(
-    "--notice",
-    type=click.FloatRange(min=0),
-    default=15.0,
-    show_default=True,
-    help="Seconds that rollouts may take to end after SIGTERM; the others are handed back.",
-)
-@click.option("--images", is_flag=True, help="Also run environments that are container images.")
+@worker_options.pass_file
+@worker_options.notice
+@worker_options.images
 def command(
     url: str,
     rollouts: int,
@@ -60,21 +45,12 @@ def command(
     """Play rollouts of the platform at URL on this machine, until SIGTERM or Ctrl-C."""
     from hud.fleet.joining import join  # Loads the agents.
 
-    now = settings.load()
-    key = now.api_key if pass_file is None else pass_file.read_text(encoding="utf-8").strip()
-    if not key:
-        raise UsageError(
-            "Joining needs a pass: HUD_API_KEY=PASS, or --pass-file. Make one on the platform: hud fleet pass create NAME"
-        )
-    if not url.startswith(("http://", "https://")):
-        raise UsageError(
-            f"{url!r} is no address of a platform; write http://HOST:PORT or https://HOST."
-        )
+    key, url = worker_options.read_pass(pass_file), worker_options.platform_address(url)
     work = join(
-        url.rstrip("/"),
+        url,
         key,
         rollouts=rollouts,
-        cache=cache or now.home / "fleet",
+        cache=cache or settings.load().home / "fleet",
         name=name,
         labels=dict(pairs("label", "NAME=VALUE", labels)),
         images=images,

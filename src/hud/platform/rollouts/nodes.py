@@ -193,10 +193,17 @@ class Nodes:
     def offers(self, team: str) -> list[Offer]:
         """Return what the nodes that play a team's rollouts have when they are idle; the lost ones of the last hour, too."""
         nodes = tables.fleet_nodes
+        return self._offers(sa.or_(nodes.c.team_id == team, nodes.c.key_id.is_(None)))
+
+    def offers_by(self, key_id: str | None) -> list[Offer]:
+        """Return what the nodes that joined with a pass have when they are idle; the lost ones of the last hour, too."""
+        return self._offers(tables.fleet_nodes.c.key_id.is_not_distinct_from(key_id))
+
+    def _offers(self, which: sa.ColumnElement[bool]) -> list[Offer]:
+        nodes = tables.fleet_nodes
         recent = nodes.c.seen_at > datetime.now(UTC) - timedelta(hours=1)
-        mine = sa.or_(nodes.c.team_id == team, nodes.c.key_id.is_(None))
-        rows = self.store.rows(sa.select(nodes.c.labels, nodes.c.capacity).where(recent, mine))
-        return [Offer.whole(row.labels, row.capacity) for row in rows]
+        query = sa.select(nodes.c.labels, nodes.c.capacity).where(recent, which)
+        return [Offer.whole(row.labels, row.capacity) for row in self.store.rows(query)]
 
 
 def _has(capacity: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, NotFoundError
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
+from hud.platform.rollouts.matching import Offer
 from hud.platform.rollouts.nodes import Node
 from hud.platform.store import tables
 from hud.platform.store.attempts import forget_steps
@@ -182,6 +183,26 @@ class Rollouts(LeasedQueue[Taken]):
         """Return whether so many rollouts wait."""
         waiting = sa.select(self._id).where(self._status == self.waiting, *only)
         return self.store.row(waiting.limit(1).offset(max(0, count - 1))) is not None
+
+    def waiting_for(self, team: str | None, offers: Sequence[Offer]) -> int:
+        """Return how many rollouts of a team (None: of every team) wait that one of these offers could play; without
+        offers, how many wait."""
+        rollouts = self.table
+        mine = () if team is None else (rollouts.c.team_id == team,)
+        query = sa.select(rollouts.c.needs, sa.func.count())
+        waiting = query.where(rollouts.c.status == self.waiting, *mine).group_by(rollouts.c.needs)
+        return sum(
+            int(count)
+            for needs, count in self.store.rows(waiting)
+            if needs is None or not offers or any(not offer.lacks(needs) for offer in offers)
+        )
+
+    def held_by(self, key_id: str | None) -> int:
+        """Return how many rollouts the workers of a pass hold (None: those that the platform started)."""
+        rollouts, nodes = self.table, tables.fleet_nodes
+        theirs = sa.select(nodes.c.worker).where(nodes.c.key_id.is_not_distinct_from(key_id))
+        query = sa.select(sa.func.count()).where(self._held, rollouts.c.worker.in_(theirs))
+        return int(self.store.value(query))
 
     def may_retry(self, row: sa.Row[Any]) -> bool:
         """Return whether a rollout, held as `row`, is played again where infrastructure broke the attempt at it."""

@@ -1,7 +1,7 @@
 """Routes of workers; a pass opens these alone.
 
 POST /v2/fleet/join | take | renew | release | leave | events
-GET  /v2/fleet/builds/{build_id}      /v2/fleet/packages/{digest}
+GET  /v2/fleet/queue      /v2/fleet/builds/{build_id}      /v2/fleet/packages/{digest}
 """
 
 from __future__ import annotations
@@ -218,6 +218,19 @@ async def events(request: Request, fleet: FleetPart, who: Who) -> Response:
     brought = _brought(who, await request.body())
     answers = await asyncio.to_thread(store_events, fleet.rollouts, brought)
     return _json({"results": [_result(one) for one in answers]})
+
+
+@router.get("/queue")
+def queue(fleet: FleetPart, who: Who) -> dict[str, int]:
+    """Rollouts that workers with this pass hold (`running`), and those that wait and that one of them could play.
+
+    A program that places workers scales by it. While no worker joined within the last hour, all that wait are counted.
+    """
+    team = None if who.key_id is None else who.team_id
+    return {
+        "waiting": fleet.rollouts.waiting_for(team, fleet.nodes.offers_by(who.key_id)),
+        "running": fleet.rollouts.held_by(who.key_id),
+    }
 
 
 @router.get("/builds/{build_id}")

@@ -1,0 +1,162 @@
+"""`Cluster`: the nodes and actors of one fleet on a Ray cluster."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from hud.errors import UsageError
+from hud.fleet.ray.host import Host
+from hud.fleet.ray.package import ray
+from hud.fleet.ray.placement import FleetSettings, Node
+
+SUPERVISOR = "supervisor"
+_HOST = "host/"
+_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
+# Ray would kill the worker with its host. It is to hand back what it plays first: it ends with its standard input.
+_OUTLIVING = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "false"}}
+
+
+@contextmanager
+def connected(address: str, name: str) -> Iterator[Cluster]:
+    """Connect this process to the cluster at an address (`auto`: of this machine) for the block.
+
+    Raises `UsageError` where there is none.
+    """
+    try:
+        ray.init(
+            address=address, namespace=_namespace(name), log_to_driver=False, logging_level="error"
+        )
+    except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
+        raise UsageError(
+            f"There is no Ray cluster to be used at {address!r}: {error} Give its address: --address HOST:PORT"
+        ) from error
+    try:
+        yield Cluster(name)
+    finally:
+        ray.shutdown()
+
+
+class Cluster:
+    """Actors of one fleet, by their names, and the nodes that they may use."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.namespace = _namespace(name)
+
+    def nodes(self, on: Mapping[str, str]) -> list[Node]:
+        """Return the living nodes with these labels, in a fixed order."""
+        draining = ray._private.state.state.get_draining_nodes()
+        found = [
+            Node(
+                one["NodeID"],
+                one["NodeManagerAddress"],
+                dict(one.get("Labels") or {}),
+                _end(draining.get(one["NodeID"])),
+            )
+            for one in ray.nodes()
+            if one["Alive"]
+        ]
+        return sorted((node for node in found if node.suits(on)), key=lambda node: node.id)
+
+    def head(self) -> str | None:
+        """Return the id of the cluster's head node."""
+        for one in ray.nodes():
+            if one["Alive"] and "node:__internal_head__" in one["Resources"]:
+                return str(one["NodeID"])
+        return None
+
+    def hosts(self) -> dict[str, Any]:
+        """Return the handles of all hosts that there are, by node."""
+        found = {}
+        for name in ray.util.list_named_actors():
+            handle = self._actor(name) if name.startswith(_HOST) else None
+            if handle is not None:
+                found[name.removeprefix(_HOST)] = handle
+        return found
+
+    def supervisor(self) -> Any | None:
+        """Return the supervisor's handle; None where there is none."""
+        return self._actor(SUPERVISOR)
+
+    def start_host(self, node: Node, settings: FleetSettings) -> Any:
+        """Start a host on a node; returns its handle at once."""
+        pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node.id, soft=False)
+        # Detached: a supervisor that Ray restarts finds the hosts as they were.
+        options = self._options(f"{_HOST}{node.id}", max_concurrency=4)
+        actor = ray.remote(Host).options(**options, scheduling_strategy=pinned)
+        return actor.remote(settings, node.shown, _labels(node))
+
+    def start_supervisor(self, kind: type, settings: FleetSettings, on: Mapping[str, str]) -> Any:
+        """Start the supervisor on a node with these labels; without any, on the head node where that is possible."""
+        options = self._options(SUPERVISOR, max_concurrency=8)
+        head = self.head()
+        if on:
+            options["label_selector"] = dict(on)
+        elif head is not None:
+            strategies = ray.util.scheduling_strategies
+            options["scheduling_strategy"] = strategies.NodeAffinitySchedulingStrategy(
+                head, soft=True
+            )
+        return ray.remote(kind).options(**options).remote(settings)
+
+    def remove(self, handle: Any) -> None:
+        """Kill an actor for good."""
+        ray.kill(handle, no_restart=True)
+
+    def _options(self, name: str, *, max_concurrency: int) -> dict[str, Any]:
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "lifetime": "detached",
+            "max_restarts": -1,
+            "max_task_retries": 0,
+            "max_concurrency": max_concurrency,
+            "num_cpus": 0,
+            "runtime_env": _OUTLIVING,
+        }
+
+    def _actor(self, name: str) -> Any | None:
+        try:
+            return ray.get_actor(name, self.namespace)
+        except ValueError:  # There is none, or it died since it was listed.
+            return None
+
+
+def answers(calls: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the results of remote calls by name: values, errors of Ray, and None for those that take longer."""
+    refs = list(calls.values())
+    if refs:
+        ray.wait(refs, num_returns=len(refs), timeout=seconds, fetch_local=False)
+    found: dict[str, Any] = {}
+    for name, ref in calls.items():
+        try:
+            found[name] = ray.get(ref, timeout=0)
+        except ray.exceptions.GetTimeoutError:
+            found[name] = None
+        except ray.exceptions.RayError as error:
+            found[name] = error
+    return found
+
+
+def _namespace(name: str) -> str:
+    return f"hud-fleet-{name}"
+
+
+def _end(deadline_ms: int | None) -> float | None:
+    """Return the Unix time at which a node ends; Ray's deadline is 0 where it has none."""
+    if deadline_ms is None:
+        return None
+    return deadline_ms / 1000 if deadline_ms else math.inf
+
+
+def _labels(node: Node) -> dict[str, str]:
+    """Return the labels of a node that its operators gave it, where a worker can have them."""
+    return {
+        name: value
+        for name, value in node.labels.items()
+        if not name.startswith("ray.io/") and _LABEL.fullmatch(name) and _LABEL.fullmatch(value)
+    }
