@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
+from asyncio import IncompleteReadError, LimitOverrunError
 from typing import Any
 
 import orjson
 
+from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.errors import FailureKind, RolloutError, UsageError
 
 MAX_FRAME_BYTES = 16 << 20
@@ -71,7 +72,7 @@ class ChannelError(Exception):
         return _FAULTS[self.kind or "environment"](str(self))
 
 
-def watch(writer: StreamWriter) -> None:
+def watch(writer: FrameWriter) -> None:
     """Enable TCP keep-alive, so that a lost peer is detected within two minutes."""
     stream = writer.get_extra_info("socket")
     if stream is None or stream.family not in (socket.AF_INET, socket.AF_INET6):
@@ -82,7 +83,7 @@ def watch(writer: StreamWriter) -> None:
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-async def read_frame(reader: StreamReader) -> dict[str, Any] | None:
+async def read_frame(reader: FrameReader) -> dict[str, Any] | None:
     """Return the next frame; None at the end of the stream. Raises `FrameError`."""
     try:
         line = await reader.readuntil(b"\n")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from asyncio import StreamReader, StreamWriter
 from typing import Any
 
 from hud.environment.channel.framing import MAX_FRAME_BYTES, watch
+from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.control_connection import ControlConnection
 from hud.environment.channel.server.sessions import PARKED_SECONDS, Sessions
@@ -57,7 +57,7 @@ class ControlServer:
         await self.offers.tools.close()
         await self.sessions.close()
 
-    async def connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+    async def connected(self, reader: FrameReader, writer: FrameWriter) -> None:
         """Serve one connection until it ends; its task, if any, is parked."""
         current = asyncio.current_task()
         assert current is not None
