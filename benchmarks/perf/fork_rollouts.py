@@ -20,9 +20,11 @@ from records import report
 
 from hud.eval import ForkRuntime, Job, Task, Taskset
 
-ROUNDS = 8
-RUNS = 125
-"""Rollouts, and forks, of a round."""
+ROUNDS = 3
+RUNS = 400
+"""Rollouts, and forks, of a round: many more than the runtime forks ahead between two rounds."""
+SETTLE_SECONDS = 1.5
+"""Time before the bare forks, in which the runtime forks ahead, in seconds."""
 WIDTHS = (8, 32)
 BAR = 0.8
 SOURCE = '''
@@ -116,6 +118,7 @@ async def main(folder: Path) -> int:
     for width in WIDTHS:
         ours = theirs = 0.0
         for _ in range(ROUNDS):
+            await asyncio.sleep(SETTLE_SECONDS)
             theirs += await asyncio.to_thread(bare.fork)
             ours += await isolated(runtime, job, width)
         rate, peer = ROUNDS * RUNS / ours, ROUNDS * RUNS / theirs

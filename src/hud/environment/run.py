@@ -79,6 +79,12 @@ class EnvironmentRun:
         """True if opening has nothing to wait for."""
         return not self.environment.parts and not self.environment.initialize_hooks
 
+    @property
+    def closes_at_once(self) -> bool:
+        """True if closing has nothing to wait for: no part, hook, subagent or template is left to end."""
+        left = self._episode or self._nested or self.environment.shutdown_hooks
+        return not left and not self.environment.parts
+
     async def open(self) -> EnvironmentRun:
         """Open the parts, and run the initialize hooks. Raises `EnvironmentFault` if a hook raises."""
         self._open = True

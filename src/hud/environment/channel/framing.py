@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from asyncio import IncompleteReadError, LimitOverrunError
+from asyncio import IncompleteReadError, LimitOverrunError, StreamWriter
 from typing import Any
 
 import orjson
 
-from hud.environment.channel.private_stream import FrameReader, FrameWriter
+from hud.environment.channel.private_stream import FrameReader
 from hud.errors import FailureKind, RolloutError, UsageError
 
 MAX_FRAME_BYTES = 16 << 20
@@ -72,7 +72,7 @@ class ChannelError(Exception):
         return _FAULTS[self.kind or "environment"](str(self))
 
 
-def watch(writer: FrameWriter) -> None:
+def watch(writer: StreamWriter) -> None:
     """Enable TCP keep-alive, so that a lost peer is detected within two minutes."""
     stream = writer.get_extra_info("socket")
     if stream is None or stream.family not in (socket.AF_INET, socket.AF_INET6):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from asyncio import IncompleteReadError, LimitOverrunError
-from typing import Any, Protocol
+from typing import Protocol
 
 _PIECE_BYTES = 1 << 18
 _FULL_BYTES = 1 << 20
@@ -35,7 +35,6 @@ class FrameWriter(Protocol):
     def close(self) -> None: ...
     def is_closing(self) -> bool: ...
     async def wait_closed(self) -> None: ...
-    def get_extra_info(self, name: str, /) -> Any: ...
 
 
 class PrivateStream:
@@ -107,10 +106,6 @@ class PrivateStream:
 
     async def wait_closed(self) -> None:
         """No effect: `close` closes at once."""
-
-    def get_extra_info(self, name: str, /) -> Any:
-        """Return None: nothing is known of the peer."""
-        del name
 
     def _receive(self) -> None:
         assert self._socket is not None

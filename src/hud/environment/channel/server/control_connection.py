@@ -145,7 +145,8 @@ class ControlConnection:
 
     async def end(self) -> None:
         """Handle the end of the connection: a started task is parked, everything else ends."""
-        await self.interrupt(but="tasks.start")
+        if self.busy:
+            await self.interrupt(but="tasks.start")
         if self.session is not None:
             await self.sessions.leave(self.session)
 
@@ -190,6 +191,8 @@ class ControlConnection:
 
     def claim(self, method: str, params: dict[str, Any]) -> None:
         """Raise `ChannelError` for concurrent task calls in one session."""
+        if len(self.busy) < 2:
+            return
         current = asyncio.current_task()
         others = [call for task, call in self.busy.items() if task is not current]
         if any(other in _TASK_CALLS and at == params.get("session_id") for other, at in others):
@@ -330,7 +333,8 @@ class ControlConnection:
 
     async def bye(self, params: dict[str, Any]) -> dict[str, Any]:
         del params
-        await self.interrupt()
+        if self.busy:
+            await self.interrupt()
         session, self.session = self.session, None
         if session is not None:
             await self.sessions.drop(session)

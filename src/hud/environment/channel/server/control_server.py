@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+from asyncio import StreamWriter
 from typing import Any
 
 from hud.environment.channel.framing import MAX_FRAME_BYTES, watch
@@ -62,7 +63,8 @@ class ControlServer:
         current = asyncio.current_task()
         assert current is not None
         self._connected.add(current)
-        watch(writer)
+        if isinstance(writer, StreamWriter):
+            watch(writer)
         connection = ControlConnection(self.offers, reader, writer, max_frame=self.max_frame)
         try:
             await connection.serve()

@@ -64,6 +64,11 @@ class Session:
             self._opening = asyncio.create_task(self.run.open())
         return await asyncio.shield(self._opening)
 
+    @property
+    def closes_at_once(self) -> bool:
+        """True if closing has nothing to wait for."""
+        return self._opening is None and self.run.closes_at_once
+
     async def close(self) -> None:
         """Close the run, also while it is opening."""
         self.started = False
@@ -145,7 +150,11 @@ class Sessions:
 
     async def drop(self, session: Session) -> None:
         """End a session, its run and the nested runs; cancelling the caller does not stop it."""
-        if self._sessions.pop(session.id, None) is not None:
+        if self._sessions.pop(session.id, None) is None:
+            return
+        if session.closes_at_once and not self._sessions:
+            await session.close()
+        else:
             await asyncio.shield(self._apart(self._end(session)))
 
     async def _end(self, session: Session) -> None:
