@@ -222,7 +222,9 @@ class WarmServer:
     def kill(self) -> None:
         """Kill the server and its children immediately."""
         self._detach()
-        for pid in (self.process.pid, *(child.pid for child in self.children.values())):
+        # Not those that have ended: their ids may be other processes' by now.
+        running = [child.pid for child in self.children.values() if not child.ended.done()]
+        for pid in (self.process.pid, *running):
             # A group id stays valid while any member runs; only then is it killed.
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
