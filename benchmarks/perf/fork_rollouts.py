@@ -1,8 +1,8 @@
 """Isolated rollouts a second: a one-line template, an agent that does nothing, a process for each, recorded.
 
-Bar: 200 a second on two cores. Beside it, measured in the same run: a bare `os.fork` of a process as large as
-the warm server, with one round trip over a pipe, one after another. It has no environment, no protocol, no
-limits and no record.
+Bar: 0.8 of bare forks: `os.fork` of a process as large as the warm server, with one round trip over a pipe, one
+after another; no environment, no protocol, no limits and no record. Both take turns, so that a busy machine is busy
+for both.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from records import report
 
 from hud.eval import ForkRuntime, Job, Task, Taskset
 
-RUNS = 1000
+ROUNDS = 3
+RUNS = 400
+"""Rollouts, and forks, of a round: many more than the runtime forks ahead between two rounds."""
+SETTLE_SECONDS = 1.5
+"""Time before the bare forks, in which the runtime forks ahead, in seconds."""
 WIDTHS = (8, 32)
-BAR = 200.0
-BARE = [sys.executable, __file__, "bare"]
+BAR = 0.8
 SOURCE = '''
 from hud.environment import Environment
 
@@ -43,37 +46,63 @@ async def agent(run):
     run.trace.content = "word"
 
 
-async def isolated(runtime: ForkRuntime, width: int, runs: int = RUNS) -> float:
-    """Return recorded rollouts a second at `width` concurrent."""
+async def isolated(runtime: ForkRuntime, job: Job, width: int, runs: int = RUNS) -> float:
+    """Return the seconds of `runs` recorded rollouts at `width` concurrent."""
     rows = [Task(env="bench", id="one_line", args={"number": number}) for number in range(runs)]
-    job = await Job.start(f"isolated rollouts x{width}")
     started = time.perf_counter()
     await Taskset("bench", rows).run(agent, runtime=runtime, job=job, max_concurrent=width)
-    rate = runs / (time.perf_counter() - started)
+    seconds = time.perf_counter() - started
     assert job.reward == 1.0, job.errors[:1]
-    await job.finish()
-    return rate
+    return seconds
 
 
-def bare_forks(runs: int = 300) -> float:
-    """Return forks with a pipe round trip a second, from a process that has imported what the server has."""
+class BareForks:
+    """A process that forks when it is asked to."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "bare"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def fork(self, number: int = RUNS) -> float:
+        """Return the seconds of that many forks."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(number, file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+def serve_forks() -> None:
+    """Fork as often as each line of the input says, and print the seconds."""
     import hud.eval.runtimes.zygote  # noqa: F401  as large as the warm server
 
     gc.collect()
     gc.freeze()
-    started = time.perf_counter()
-    for _ in range(runs):
-        ask, asked = os.pipe()
-        answered, answer = os.pipe()
-        if (pid := os.fork()) == 0:
-            os.write(answer, os.read(ask, 1))
-            os._exit(0)
-        os.write(asked, b"x")
-        os.read(answered, 1)
-        os.waitpid(pid, 0)
-        for end in (ask, asked, answered, answer):
-            os.close(end)
-    return runs / (time.perf_counter() - started)
+    for line in sys.stdin:
+        started = time.perf_counter()
+        for _ in range(int(line)):
+            fork_once()
+        print(time.perf_counter() - started, flush=True)
+
+
+def fork_once() -> None:
+    """Fork, and have the child answer over a pipe and end."""
+    ask, asked = os.pipe()
+    answered, answer = os.pipe()
+    if (pid := os.fork()) == 0:
+        os.write(answer, os.read(ask, 1))
+        os._exit(0)
+    os.write(asked, b"x")
+    os.read(answered, 1)
+    os.waitpid(pid, 0)
+    for end in (ask, asked, answered, answer):
+        os.close(end)
 
 
 async def main(folder: Path) -> int:
@@ -81,24 +110,33 @@ async def main(folder: Path) -> int:
     source = folder / "env.py"
     source.write_text(SOURCE)
     runtime = ForkRuntime(source)
-    await isolated(
-        runtime, WIDTHS[0], runs=50
-    )  # Imports, the warm server, the store's first transaction.
-    rates = []
+    bare = BareForks()
+    job = await Job.start("isolated rollouts")
+    await isolated(runtime, job, WIDTHS[0], runs=50)  # Imports, the warm server, the store.
+    bare.fork(50)
+    ratios = []
     for width in WIDTHS:
-        bare = float(await asyncio.to_thread(subprocess.check_output, BARE))
-        rate = await isolated(runtime, width)
-        rates.append(rate)
+        ours = theirs = 0.0
+        for _ in range(ROUNDS):
+            await asyncio.sleep(SETTLE_SECONDS)
+            theirs += await asyncio.to_thread(bare.fork)
+            ours += await isolated(runtime, job, width)
+        rate, peer = ROUNDS * RUNS / ours, ROUNDS * RUNS / theirs
+        ratios.append(rate / peer)
         report(
-            f"isolated rollouts, {width} concurrent", rate, "/s", peer="bare forks", peer_value=bare
+            f"isolated rollouts, {width} concurrent", rate, "/s", peer="bare forks", peer_value=peer
         )
+    bare.close()
+    await job.finish()
     await runtime.aclose()
-    return int(not report("fastest of the widths", max(rates), "/s", bar=BAR))
+    return int(
+        not report("isolated rollouts over bare forks, best width", max(ratios), "times", bar=BAR)
+    )
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["bare"]:
-        print(bare_forks())
+        serve_forks()
         sys.exit(0)
     with tempfile.TemporaryDirectory() as home:
         os.environ["HUD_HOME"] = home

@@ -67,7 +67,7 @@ def bare() -> float:
     from hud.environment.workspace.sandbox.bubblewrap import command
 
     with ExitStack() as stack:
-        planned = command(shell.plan, 0, stack, grouped=True)
+        planned = command(shell.plan, 0, stack, groups=())
     arguments = planned.arguments
     for option in ("--file", "--seccomp"):  # What those descriptors held is gone.
         while option in arguments:

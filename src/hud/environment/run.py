@@ -13,7 +13,7 @@ from hud.capabilities import Capability
 from hud.environment.connection import ToolOutcome
 from hud.environment.current_run import State, entered
 from hud.environment.part import OpenParts, RunTool
-from hud.environment.templates.answer import parse_answer
+from hud.environment.templates.answer import Played, parse_answer
 from hud.environment.templates.prompts import StartFrame, start_frame
 from hud.environment.templates.rewards import grade_frame
 from hud.environment.templates.template import Template
@@ -28,7 +28,7 @@ from hud.errors import (
     UsageError,
     located,
 )
-from hud.trace import ToolResult, ToolSpec, Trace
+from hud.trace import ToolResult, ToolSpec
 from hud.trace.limits import check_answer
 
 if TYPE_CHECKING:
@@ -73,6 +73,17 @@ class EnvironmentRun:
         """asyncio tasks of running tool calls."""
         self._template: Template | None = None
         self._episode: AsyncGenerator[Any, Any] | None = None
+
+    @property
+    def opens_at_once(self) -> bool:
+        """True if opening has nothing to wait for."""
+        return not self.environment.parts and not self.environment.initialize_hooks
+
+    @property
+    def closes_at_once(self) -> bool:
+        """True if closing has nothing to wait for: no part, hook, subagent or template is left to end."""
+        left = self._episode or self._nested or self.environment.shutdown_hooks
+        return not left and not self.environment.parts
 
     async def open(self) -> EnvironmentRun:
         """Open the parts, and run the initialize hooks. Raises `EnvironmentFault` if a hook raises."""
@@ -215,7 +226,7 @@ class EnvironmentRun:
         state = await self._state()
         return frame if state is None else replace(frame, state=state)
 
-    async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
+    async def grade(self, answer: str, trace: Played) -> dict[str, Any]:
         """End the task; return its grade frame. Raises `UsageError` without a task in progress."""
         if self._template is None or self._episode is None:
             raise UsageError("no task in progress")
@@ -243,7 +254,7 @@ class EnvironmentRun:
         template: Template,
         episode: AsyncGenerator[Any, Any],
         answer: str,
-        trace: Trace | None,
+        trace: Played,
     ) -> dict[str, Any]:
         try:
             check_answer(answer, limit=None)

@@ -381,11 +381,37 @@ async def test_what_is_seen_is_recorded_with_each_step_and_kept_once(tmp_path):
 async def test_a_browser_that_is_not_there_or_does_not_start_is_told(
     program, reason, monkeypatch, folder
 ):
-    monkeypatch.setattr(chromium, "_NAMES", (program,))
+    monkeypatch.setitem(chromium._PROGRAMS, "chromium-headless-shell", (program,))
     _, _, want = world()
     (run,) = await play([want()], Player(LOOK))
     assert (run.failure_kind, reason in run.error) == ("environment", True), run.error
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("channel", "shown"), [("chromium", ("file:", 0)), ("chromium-headless-shell", ("about:", 1))]
+)
+async def test_a_pdf_is_shown_or_downloaded(channel, shown):
+    if channel != "chromium" and shutil.which(channel) is None:
+        pytest.skip("needs the headless shell (scripts/setup-worlds)")
+    env, browser, _ = world(channel=channel)
+    async with env.run() as run:
+        with entered(run):
+            page = browser.opened.box.home / "page.pdf"
+            page.write_bytes(
+                b"%PDF-1.1\n1 0 obj<</Pages 2 0 R>>endobj\n2 0 obj<</Count 0>>endobj\n"
+            )
+            page.chmod(0o644)
+            with contextlib.suppress(EnvironmentFault):
+                await browser.goto("file:///home/user/page.pdf")
+            url, downloads = shown
+            await until(lambda: len(list(browser.downloads.glob("*"))) == downloads)
+            assert (await browser.url()).startswith(url)
+
+
+def test_a_channel_that_there_is_not_is_refused():
+    with pytest.raises(UsageError, match="channel must be chromium-headless-shell or chromium"):
+        Environment("small").browser(channel="firefox")
 
 
 @pytest.mark.parametrize("viewport", [(0, 600), (800, 5000), (800,), (800.5, 600)])

@@ -268,6 +268,8 @@ async def _dial(capability: Capability) -> asyncssh.SSHClientConnection:
         login_timeout=CONNECT_SECONDS,
         keepalive_interval=30,
         compression_algs=None,
+        # Half the time of the default cipher for each packet, in the processors' own instructions.
+        encryption_algs="^aes128-gcm@openssh.com",
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
-from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
+from asyncio import IncompleteReadError, LimitOverrunError, StreamWriter
 from typing import Any
 
 import orjson
 
+from hud.environment.channel.private_stream import FrameReader
 from hud.errors import FailureKind, RolloutError, UsageError
 
 MAX_FRAME_BYTES = 16 << 20
@@ -82,7 +83,7 @@ def watch(writer: StreamWriter) -> None:
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-async def read_frame(reader: StreamReader) -> dict[str, Any] | None:
+async def read_frame(reader: FrameReader) -> dict[str, Any] | None:
     """Return the next frame; None at the end of the stream. Raises `FrameError`."""
     try:
         line = await reader.readuntil(b"\n")

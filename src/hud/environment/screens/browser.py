@@ -7,14 +7,14 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from hud.capabilities import Capability
 from hud.capabilities.browser.page import LOAD_SECONDS, Page
 from hud.capabilities.browser.tabs import Tabs
 from hud.environment.part import OpenPart, Part
 from hud.environment.screens.browser_network import BrowserNetwork
-from hud.environment.screens.chromium import Chromium
+from hud.environment.screens.chromium import Channel, Chromium
 from hud.environment.screens.gateway import Gateway
 from hud.environment.screens.run_folders import run_folder
 from hud.environment.screens.screen_sandbox import Box
@@ -38,14 +38,22 @@ class Browser(Part["OpenBrowser"]):
         viewport: tuple[int, int] = (1024, 768),
         hosts: Sequence[str] | None = None,
         user_agent: str | None = None,
+        channel: Channel = "chromium-headless-shell",
     ) -> None:
-        """`hosts` are the allowed hosts of pages (`127.0.0.1`, `*.example.org`); None: any public one."""
+        """`hosts` are the allowed hosts of pages (`127.0.0.1`, `*.example.org`); None: any public one.
+
+        `channel` "chromium" shows PDF files, too, which the headless shell downloads; it takes three times the processor
+        time. Where the headless shell is not installed, Chromium is used.
+        """
         check_size("viewport", viewport)
+        if channel not in get_args(Channel):
+            raise UsageError(f"channel must be {' or '.join(get_args(Channel))}, not {channel!r}.")
         self.name = name
         self.start_url = start_url
         self.viewport = viewport
         self.hosts = hosts
         self.user_agent = user_agent
+        self.channel = channel
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenBrowser]:
@@ -55,7 +63,9 @@ class Browser(Part["OpenBrowser"]):
             )
             box = Box(folder, network=False, memory_tmp=True)
             network = BrowserNetwork(self.hosts)
-            chromium = await Chromium.start(box, self.viewport, network.flags, self.user_agent)
+            chromium = await Chromium.start(
+                box, self.channel, self.viewport, network.flags, self.user_agent
+            )
             stack.push_async_callback(chromium.close)
             stack.push_async_callback(network.close)
             await network.open(chromium.program)

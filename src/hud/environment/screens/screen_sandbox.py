@@ -28,11 +28,11 @@ from hud.environment.workspace.sandbox.bubblewrap import (
 )
 from hud.environment.workspace.sandbox.mounts import (
     INSIDE,
+    font_cache,
     hidden_files,
-    script,
-    script_mounts,
     system_mounts,
 )
+from hud.environment.workspace.sandbox.scripts import script, script_file, script_mounts
 from hud.environment.workspace.sandbox.seccomp import filter_program
 
 HOME = "/home/user"
@@ -97,14 +97,14 @@ class Box:
             "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
             "--hostname", "box", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
             "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run", "--tmpfs", "/var", "--dir", "/etc",
-            *system_mounts(_ETC),
+            *system_mounts(_ETC), *font_cache(),
         ]  # fmt: skip
         words += ["--ro-bind", "/proc/sys", "/proc/sys", *hidden_files(), "--seccomp", str(seccomp)]
         if not self.network:
             words.append("--unshare-net")
         if entry is not None:
             words += ["--dir", INSIDE, *script_mounts()]
-            words += ["--perms", "0444", "--ro-bind-data", str(entry), f"{INSIDE}/entry.py"]
+            words += ["--perms", "0444", "--ro-bind-data", str(entry), script_file(_ENTRY)[0]]
             program = script("entry", str(control), *program)
         if self.memory_tmp:
             words += ["--size", str(_MEMORY_TMP_BYTES), "--tmpfs", "/tmp"]
@@ -151,7 +151,7 @@ class BoxedProgram:
                 ours.setblocking(False)
                 stack.callback(theirs.close)
                 asked = {
-                    "entry": memory_file(stack, _ENTRY.read_bytes()),
+                    "entry": memory_file(stack, script_file(_ENTRY)[1]),
                     "control": theirs.fileno(),
                 }
                 descriptors += asked.values()

@@ -11,6 +11,8 @@ from pydantic import TypeAdapter, ValidationError
 from hud.trace import Trace
 
 T = TypeVar("T")
+Played = Trace | Callable[[], Trace] | None
+"""A run's trace, or a function that returns it; None without any."""
 
 _FENCE = re.compile(r"```\w*$")
 """End of the opening line of a code block, as models wrap their JSON."""
@@ -30,25 +32,33 @@ class Answer(str, Generic[T]):
     otherwise it is the text.
     """
 
-    trace: Trace
-    """The run's trace: steps, tool calls, results, usage."""
     content: T | str
     raw: str
     parsed: bool
     """True if `content` has the template's `returns` type, not the raw text."""
+    _trace: Played
 
     def __new__(
-        cls, raw: str, trace: Trace | None = None, content: T | str | _Unparsed = _UNPARSED
+        cls, raw: str, trace: Played = None, content: T | str | _Unparsed = _UNPARSED
     ) -> Answer[T]:
         answer = super().__new__(cls, raw)
         answer.raw = raw
-        answer.trace = trace if trace is not None else Trace(content=raw)
+        answer._trace = trace
         answer.parsed = not isinstance(content, _Unparsed)
         answer.content = raw if isinstance(content, _Unparsed) else content
         return answer
 
+    @property
+    def trace(self) -> Trace:
+        """The run's trace: steps, tool calls, results, usage; parsed when it is first read."""
+        if self._trace is None:
+            self._trace = Trace(content=self.raw)
+        elif not isinstance(self._trace, Trace):
+            self._trace = self._trace()
+        return self._trace
 
-def parse_answer(raw: str, trace: Trace | None, returns: TypeAdapter[Any] | None) -> Answer[Any]:
+
+def parse_answer(raw: str, trace: Played, returns: TypeAdapter[Any] | None) -> Answer[Any]:
     """Return the answer, parsed as the template's `returns` type, if it has one.
 
     Accepted forms: JSON, JSON in the text's only code block, and plain text.

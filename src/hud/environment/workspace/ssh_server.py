@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import asyncssh
 
-from hud.environment.workspace.sandbox.mounts import script
 from hud.environment.workspace.sandbox.pipes import Ingoing, Outgoing
 from hud.environment.workspace.sandbox.sandbox import Process, Sandbox
+from hud.environment.workspace.sandbox.scripts import script
 
 LOGIN_SECONDS = 30
 LONGEST_SIDE = 65_535

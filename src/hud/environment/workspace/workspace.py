@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
 from hud.environment.part import OpenPart, Part
+from hud.environment.spares import Spares
 from hud.environment.workspace.files import transfer
 from hud.environment.workspace.files.changes import SKIPPED
 from hud.environment.workspace.files.follower import Following
@@ -80,6 +81,11 @@ class Workspace(Part["OpenWorkspace"]):
             self.network.hosts(),
             {**self.network.variables(), **(env or {})},
         )
+        self._spares = Spares(
+            lambda: Sandbox.start(self.plan),
+            lambda sandbox: sandbox.close(),
+            lambda sandbox: sandbox.problem is None,
+        )
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenWorkspace]:
@@ -89,7 +95,7 @@ class Workspace(Part["OpenWorkspace"]):
                 f"Environment {run.name!r}: the workspace {self.name!r} has no folder {str(self.root)!r} to "
                 "begin with."
             )
-        sandbox = await Sandbox.start(self.plan)
+        sandbox = await self._spares.take()
         opened = OpenWorkspace(run.name, self, sandbox)
         try:
             if self.root is not None:

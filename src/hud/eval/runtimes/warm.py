@@ -20,8 +20,10 @@ from pydantic import TypeAdapter
 from hud.environment.channel import RemoteConnection
 from hud.environment.channel.client.remote_connection import Loss
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
+from hud.environment.channel.private_stream import PrivateStream
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits
+from hud.eval.runtimes.forked_ahead import ForkedAhead
 from hud.eval.runtimes.interpreter import Interpreter, told_exit
 from hud.eval.runtimes.zygote import MESSAGE_BYTES
 from hud.trace import ToolSpec
@@ -32,15 +34,34 @@ _END_SECONDS = 2.0
 
 
 class Child:
-    """A rollout's process."""
+    """A rollout's process, or one that waits for a rollout."""
 
-    def __init__(self, server: WarmServer, number: int, limits: Limits) -> None:
+    def __init__(
+        self, server: WarmServer, number: int, limits: Limits, stream: socket.socket
+    ) -> None:
         self.server = server
         self.number = number
         self.limits = limits
+        self.stream = stream
         self.pid: int | None = None
         self.ended: asyncio.Future[dict[str, Any]] = server.loop.create_future()
         self.connection: RemoteConnection
+
+    def connect(self) -> None:
+        """Begin its rollout: connect to its environment."""
+        stream = PrivateStream(self.stream, PRIVATE_FRAME_BYTES)
+        self.connection = connection = RemoteConnection(
+            stream,
+            stream,
+            address=f"fork:{self.number}",
+            why_lost=self.why_lost,
+            max_frame=PRIVATE_FRAME_BYTES,
+        )
+        manifest = self.server.manifest
+        connection.name, connection.version = manifest["name"], manifest["version"]
+        low, high = manifest["reward_range"]
+        connection.reward_range = (low, high)
+        connection.tools = self.server.tools
 
     async def why_lost(self) -> Loss:
         try:
@@ -91,6 +112,7 @@ class WarmServer:
         self._ready: asyncio.Future[None] = self.loop.create_future()
         self.children: dict[int, Child] = {}
         self._numbers = count(1)
+        self.ahead = ForkedAhead(self)
         self._pid = os.getpid()
         self.loop.add_reader(control, self._hear)
         atexit.register(self.stop)
@@ -131,18 +153,32 @@ class WarmServer:
         return server
 
     async def fork(self, limits: Limits) -> Child:
-        """Start a child under `limits`. Raises `InfrastructureFault` if the warm server has exited."""
+        """Return a connected child under `limits`, forked ahead if there is one.
+
+        Raises `InfrastructureFault` if the warm server has exited.
+        """
+        child = self.ahead.take(limits)
+        if child is None:
+            child = await self.start_child(limits)
+        elif limits.wall_seconds is not None:
+            self.say({"begin": child.number})
+        child.connect()
+        self.ahead.taken(limits, len(self.children) - len(self.ahead))
+        return child
+
+    async def start_child(self, limits: Limits, *, ahead: bool = False) -> Child:
+        """Fork a child; the time of one that is forked ahead begins later.
+
+        Raises `InfrastructureFault` if the warm server has exited.
+        """
         ours, theirs = socket.socketpair()
-        child = Child(self, next(self._numbers), limits)
+        child = Child(self, next(self._numbers), limits, ours)
         self.children[child.number] = child
-        request = orjson.dumps({"fork": child.number, "limits": asdict(limits)})
+        request = orjson.dumps({"fork": child.number, "limits": asdict(limits), "ahead": ahead})
         try:
             await self._send(request, theirs.fileno())
-            reader, writer = await asyncio.open_connection(sock=ours, limit=PRIVATE_FRAME_BYTES)
         except BaseException as error:
-            ours.close()
-            self.say({"kill": child.number})
-            self.children.pop(child.number, None)
+            self.discard(child)
             if not isinstance(error, OSError):
                 raise
             raise InfrastructureFault(
@@ -150,18 +186,13 @@ class WarmServer:
             ) from error
         finally:
             theirs.close()
-        child.connection = connection = RemoteConnection(
-            reader,
-            writer,
-            address=f"fork:{child.number}",
-            why_lost=child.why_lost,
-            max_frame=PRIVATE_FRAME_BYTES,
-        )
-        connection.name, connection.version = self.manifest["name"], self.manifest["version"]
-        low, high = self.manifest["reward_range"]
-        connection.reward_range = (low, high)
-        connection.tools = self.tools
         return child
+
+    def discard(self, child: Child) -> None:
+        """End a child without a rollout."""
+        child.stream.close()
+        self.say({"kill": child.number})
+        self.children.pop(child.number, None)
 
     async def _send(self, request: bytes, descriptor: int) -> None:
         while True:
@@ -191,7 +222,9 @@ class WarmServer:
     def kill(self) -> None:
         """Kill the server and its children immediately."""
         self._detach()
-        for pid in (self.process.pid, *(child.pid for child in self.children.values())):
+        # Not those that have ended: their ids may be other processes' by now.
+        running = [child.pid for child in self.children.values() if not child.ended.done()]
+        for pid in (self.process.pid, *running):
             # A group id stays valid while any member runs; only then is it killed.
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -201,6 +234,7 @@ class WarmServer:
     def _detach(self) -> None:
         atexit.unregister(self.stop)
         self.dead = True
+        self.ahead.close()
         if self.control.fileno() >= 0:
             with contextlib.suppress(RuntimeError, ValueError):
                 self.loop.remove_reader(self.control)

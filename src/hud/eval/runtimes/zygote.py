@@ -3,7 +3,8 @@
 Single-threaded and without an event loop, so that forking is safe and cheap. It communicates with its parent process by
 JSON messages over a socket:
 
-    in   {"fork": n, "limits": {...}} with the child's end of a stream; {"kill": n}
+    in   {"fork": n, "limits": {...}, "ahead": false} with the child's end of a stream; {"kill": n};
+         {"begin": n}: the time of one that was forked ahead begins
     out  {"ready": true} with a memory file of the manifest, or {"failed": "sentence"};
          {"forked": n, "pid"} or {"refused": n, "why"}; {"ended": n, "status", "limit", "said"}
 
@@ -27,6 +28,8 @@ from typing import Any
 import orjson
 
 from hud.environment.channel.client.remote_connection import RemoteConnection
+from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
+from hud.environment.channel.private_stream import PrivateStream
 from hud.environment.environment import Environment
 from hud.environment.processes.reaper import children, kill
 from hud.environment.processes.secret_variables import withhold_secrets
@@ -39,6 +42,8 @@ MESSAGE_BYTES = 1 << 16
 _SAID_BYTES = 4000
 _DRAIN_BYTES = 1 << 20
 _REHEARSALS = 12
+_SWEEP_SECONDS = 0.02
+"""Least time between two searches for descendants of ended children."""
 
 
 @dataclass
@@ -50,7 +55,6 @@ class Child:
     limits: Limits
     output: int
     """Reading end of its output pipe."""
-    deadline: float
     said: bytes = b""
     """Its last output."""
     killed_for: str | None = None
@@ -86,6 +90,11 @@ class Zygote:
         self.control = control
         self.children: dict[int, Child] = {}
         self.outputs: dict[int, Child] = {}
+        self.deadlines: dict[int, float] = {}
+        """Ends of the children's time, on the monotonic clock, by process."""
+        self.swept = 0.0
+        """Time of the last search for descendants of ended children."""
+        self.to_sweep = False
         self.own = set(children())
         """Processes started by the environment's import; they live as long as this process."""
         self.wake, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -144,11 +153,17 @@ class Zygote:
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
+        elif "begin" in message:
+            for child in self._numbered(message["begin"]):
+                self._begin(child)
         else:
-            for child in self.children.values():
-                if child.number == message["kill"]:
-                    _kill_group(child.pid)
+            for child in self._numbered(message["kill"]):
+                _kill_group(child.pid)
         return True
+
+    def _numbered(self, number: int) -> list[Child]:
+        """Return the running child of that number, if any."""
+        return [child for child in self.children.values() if child.number == number]
 
     def _fork(self, request: dict[str, Any], stream: int) -> Child:
         limits = Limits(**request["limits"])
@@ -173,27 +188,37 @@ class Zygote:
             os.close(theirs)
         os.set_blocking(output, False)
         self.poller.register(output, select.EPOLLIN)
-        seconds = limits.wall_seconds
-        deadline = float("inf") if seconds is None else time.monotonic() + seconds
-        child = Child(request["fork"], pid, limits, output, deadline)
+        child = Child(request["fork"], pid, limits, output)
         self.children[pid] = self.outputs[output] = child
+        if not request["ahead"]:
+            self._begin(child)
         return child
+
+    def _begin(self, child: Child) -> None:
+        """Begin a child's time."""
+        if child.limits.wall_seconds is not None:
+            self.deadlines[child.pid] = time.monotonic() + child.limits.wall_seconds
 
     def _wait(self) -> float | None:
         """Return the time until the next deadline, in seconds."""
-        soonest = min((child.deadline for child in self.children.values()), default=float("inf"))
-        return None if soonest == float("inf") else max(0.0, soonest - time.monotonic()) + 0.001
+        if not self.deadlines and not self.to_sweep:
+            return None
+        soonest = min(self.deadlines.values(), default=float("inf"))
+        if self.to_sweep:
+            soonest = min(soonest, self.swept + _SWEEP_SECONDS)
+        return max(0.0, soonest - time.monotonic()) + 0.001
 
     def _enforce(self) -> None:
+        if not self.deadlines:
+            return
         now = time.monotonic()
-        for child in self.children.values():
-            if child.deadline <= now:
-                child.killed_for, child.deadline = "wall_seconds", float("inf")
-                _kill_group(child.pid)
+        for pid in [pid for pid, deadline in self.deadlines.items() if deadline <= now]:
+            del self.deadlines[pid]
+            self.children[pid].killed_for = "wall_seconds"
+            _kill_group(pid)
 
     def _reap(self) -> None:
         """Reap exited processes, and kill their remaining descendants."""
-        reaped = False
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)
@@ -201,16 +226,26 @@ class Zygote:
                 break
             if pid == 0:
                 break
-            reaped = True
+            self.to_sweep = True
             child = self.children.pop(pid, None)
             if child is not None:
-                _kill_group(pid)
+                self.deadlines.pop(pid, None)
+                with suppress(ProcessLookupError):  # None of its group is left.
+                    os.killpg(pid, signal.SIGKILL)
                 code = os.waitstatus_to_exitcode(status)
                 self._tell_end(child, code, usage.ru_utime + usage.ru_stime)
-        if reaped:
-            for pid in children():
-                if pid not in self.children and pid not in self.own:
-                    kill(pid, signal.SIGKILL)
+        if self.to_sweep and time.monotonic() - self.swept >= _SWEEP_SECONDS:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Kill descendants of ended children, which are this process's now.
+
+        Not after each of many quickly ending children: the kernel lists all processes each time.
+        """
+        self.to_sweep, self.swept = False, time.monotonic()
+        for pid in children():
+            if pid not in self.children and pid not in self.own:
+                kill(pid, signal.SIGKILL)
 
     def _tell_end(self, child: Child, status: int, cpu_seconds: float) -> None:
         child.listen()
@@ -251,8 +286,8 @@ async def _rehearse() -> None:
 
     ours, theirs = socket.socketpair()
     serving = asyncio.ensure_future(serve_stream(environment, theirs))
-    reader, writer = await asyncio.open_connection(sock=ours)
-    connection = RemoteConnection(reader, writer, address="rehearsal")
+    stream = PrivateStream(ours, PRIVATE_FRAME_BYTES)
+    connection = RemoteConnection(stream, stream, address="rehearsal")
     await connection.start("nothing", {"word": "a"})
     await connection.call_tool("touch", {"word": "a"})
     await connection.grade("a", Trace(content="a"))

@@ -31,8 +31,9 @@ def grade_params(answer: str, trace: Trace | None, max_frame: int) -> dict[str, 
     except (ValueError, TypeError):  # Too deeply nested, or invalid Unicode.
         params["trace"] = jsonable(trace.model_dump(exclude_none=True, exclude=samples))
         size = _size(params)
-    if size > max_frame - _ROOM:
-        params["trace"] = _without_images(params["trace"])
+    if size <= max_frame - _ROOM:
+        return params
+    params["trace"] = _without_images(params["trace"])
     for longest in _LONGEST_TEXTS:
         if _size(params) <= max_frame - _ROOM:
             return params

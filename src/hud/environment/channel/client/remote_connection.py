@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +22,7 @@ from hud.environment.channel.framing import (
     request_frame,
     watch,
 )
+from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
 _RETRY_SECONDS = 0.25
@@ -48,8 +48,8 @@ class RemoteConnection(RemoteRun):
 
     def __init__(
         self,
-        reader: StreamReader,
-        writer: StreamWriter,
+        reader: FrameReader,
+        writer: FrameWriter,
         *,
         address: str,
         why_lost: Callable[[], Awaitable[Loss]] | None = None,

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -27,9 +28,10 @@ from hud.environment.channel.framing import (
     read_frame,
     result_frame,
 )
+from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.sessions import Session
-from hud.trace import Message, ToolResult, Trace, parse_trace
+from hud.trace import Message, ToolResult, parse_trace
 
 _ROOM = 256
 """Bytes reserved for the request id in a response."""
@@ -45,7 +47,7 @@ class ControlConnection:
     """A connection, from its first frame to its end."""
 
     def __init__(
-        self, offers: Offers, reader: StreamReader, writer: StreamWriter, *, max_frame: int
+        self, offers: Offers, reader: FrameReader, writer: FrameWriter, *, max_frame: int
     ) -> None:
         self.sessions = offers.sessions
         self.offers = offers
@@ -109,8 +111,9 @@ class ControlConnection:
             return {"capability": params["capability"]}
 
         await self.answer(opened, "tunnel.open", frame)
-        for speak in found:
-            await speak(self.reader, self.writer)
+        if isinstance(self.reader, StreamReader) and isinstance(self.writer, StreamWriter):
+            for speak in found:
+                await speak(self.reader, self.writer)
 
     async def answer(self, handler: _Method | None, method: str, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")
@@ -142,7 +145,8 @@ class ControlConnection:
 
     async def end(self) -> None:
         """Handle the end of the connection: a started task is parked, everything else ends."""
-        await self.interrupt(but="tasks.start")
+        if self.busy:
+            await self.interrupt(but="tasks.start")
         if self.session is not None:
             await self.sessions.leave(self.session)
 
@@ -187,6 +191,8 @@ class ControlConnection:
 
     def claim(self, method: str, params: dict[str, Any]) -> None:
         """Raise `ChannelError` for concurrent task calls in one session."""
+        if len(self.busy) < 2:
+            return
         current = asyncio.current_task()
         others = [call for task, call in self.busy.items() if task is not current]
         if any(other in _TASK_CALLS and at == params.get("session_id") for other, at in others):
@@ -265,7 +271,7 @@ class ControlConnection:
         if answer is not None and not isinstance(answer, str):
             answer = orjson.dumps(answer).decode()
         text = answer or ""
-        played = parse_trace(trace) if isinstance(trace, dict) else Trace(content=text)
+        played = partial(parse_trace, trace) if isinstance(trace, dict) else None
         return await session.run.grade(text, played)
 
     async def cancel(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -327,7 +333,8 @@ class ControlConnection:
 
     async def bye(self, params: dict[str, Any]) -> dict[str, Any]:
         del params
-        await self.interrupt()
+        if self.busy:
+            await self.interrupt()
         session, self.session = self.session, None
         if session is not None:
             await self.sessions.drop(session)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from asyncio import StreamReader, StreamWriter
+from asyncio import StreamWriter
 from typing import Any
 
 from hud.environment.channel.framing import MAX_FRAME_BYTES, watch
+from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.control_connection import ControlConnection
 from hud.environment.channel.server.sessions import PARKED_SECONDS, Sessions
@@ -57,12 +58,13 @@ class ControlServer:
         await self.offers.tools.close()
         await self.sessions.close()
 
-    async def connected(self, reader: StreamReader, writer: StreamWriter) -> None:
+    async def connected(self, reader: FrameReader, writer: FrameWriter) -> None:
         """Serve one connection until it ends; its task, if any, is parked."""
         current = asyncio.current_task()
         assert current is not None
         self._connected.add(current)
-        watch(writer)
+        if isinstance(writer, StreamWriter):
+            watch(writer)
         connection = ControlConnection(self.offers, reader, writer, max_frame=self.max_frame)
         try:
             await connection.serve()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
+import os
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
@@ -22,8 +22,8 @@ class Session:
     """A run of the environment, with its connection state."""
 
     def __init__(self, run: EnvironmentRun, caller: Session | None = None) -> None:
-        self.id = f"sess-{secrets.token_hex(4)}"
-        self.token = secrets.token_hex(16)
+        self.id = f"sess-{os.urandom(4).hex()}"
+        self.token = os.urandom(16).hex()
         """Bearer token of clients of this session's tools server."""
         self.run = run
         self.caller = caller
@@ -38,13 +38,15 @@ class Session:
         """Capabilities by the names announced to a client that names no session."""
         self.tracking: FileTracking | None = None
         """File tracking, for third-party clients."""
+        self._opened = caller is not None
+        """True if the run was opened without waiting, or by the caller's."""
         self._opening: asyncio.Task[EnvironmentRun] | None = None
 
     @property
     def is_open(self) -> bool:
         """True once the run is open."""
         if self._opening is None:
-            return self.caller is not None
+            return self._opened
         task = self._opening
         return task.done() and not task.cancelled() and task.exception() is None
 
@@ -55,9 +57,17 @@ class Session:
         """
         if self.is_open:
             return self.run
+        if self.run.opens_at_once:
+            self._opened = True
+            return await self.run.open()
         if self._opening is None:
             self._opening = asyncio.create_task(self.run.open())
         return await asyncio.shield(self._opening)
+
+    @property
+    def closes_at_once(self) -> bool:
+        """True if closing has nothing to wait for."""
+        return self._opening is None and self.run.closes_at_once
 
     async def close(self) -> None:
         """Close the run, also while it is opening."""
@@ -140,7 +150,11 @@ class Sessions:
 
     async def drop(self, session: Session) -> None:
         """End a session, its run and the nested runs; cancelling the caller does not stop it."""
-        if self._sessions.pop(session.id, None) is not None:
+        if self._sessions.pop(session.id, None) is None:
+            return
+        if session.closes_at_once and not self._sessions:
+            await session.close()
+        else:
             await asyncio.shield(self._apart(self._end(session)))
 
     async def _end(self, session: Session) -> None:

@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 
 from hud.environment.workspace.sandbox.commands import execute, run_inside
-from hud.environment.workspace.sandbox.mounts import script
 from hud.environment.workspace.sandbox.sandbox import Sandbox
+from hud.environment.workspace.sandbox.scripts import script
 from hud.errors import EnvironmentFault, UsageError
 
 COPY_SECONDS = 300.0

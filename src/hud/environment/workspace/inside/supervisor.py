@@ -1,26 +1,34 @@
 """Process 1 of a workspace: starts processes for the server, reaps them, and ends the sandbox.
 
-It communicates with the server outside over a socket, in JSON packets with descriptors. As process 1 it cannot be killed
-or stopped from inside; as it is not dumpable, its memory cannot be read either. Processes inside are untrusted.
+It communicates with the server outside over a socket: packets of fields separated by zero bytes, with descriptors. As
+process 1 it cannot be killed or stopped from inside; as it is not dumpable, its memory cannot be read either. Processes
+inside are untrusted.
+
+    in   spawn NUMBER GROUP_ENDS ROWS COLUMNS FOLDER WORDS WORD... NAME=VALUE...     with three descriptors, or a terminal
+         kill_all NUMBER;  listen NUMBER ADDRESS PORT;  dial NUMBER PORT;  signal "" PROCESS SIGNAL
+    out  up; done NUMBER; refused NUMBER REASON; ended NUMBER STATUS
+
+It is started for each workspace, so it imports modules in C only: `json`, `socket` and `signal` would double its start.
 """
 
 from __future__ import annotations
 
+import _signal as signal  # type: ignore[import-not-found]
+import _socket as socket
 import ctypes
 import errno
 import fcntl
-import json
 import os
 import resource
 import select
-import signal
-import socket
 import struct
 import sys
 import termios
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
 
 PR_SET_DUMPABLE = 4
 LANDLOCK_CREATE_RULESET, LANDLOCK_ADD_RULE, LANDLOCK_RESTRICT_SELF = 444, 445, 446
@@ -38,13 +46,21 @@ PREFERRED_VICTIM = b"800"
 """Lowest OOM score: the kernel kills other processes than process 1."""
 
 
+class Program:
+    """A program to execute."""
+
+    def __init__(self, argv: list[bytes], environment: dict[bytes, bytes], folder: bytes) -> None:
+        self.argv, self.environment, self.folder = argv, environment, folder
+
+
 class Supervisor:
     """Processes started for the server, by the server's numbers."""
 
-    def __init__(self, control: socket.socket, limits: dict[str, int]) -> None:
+    def __init__(self, control: socket.socket, limits: list[tuple[int, int]]) -> None:
         self.control = control
         self.limits = limits
-        self.numbers: dict[int, int] = {}
+        """Resources and the limits of each process."""
+        self.numbers: dict[int, bytes] = {}
         self.leaders: set[int] = set()
         """Processes whose groups are killed at their end."""
         self.own_victim_score = os.open("/proc/self/oom_score_adj", os.O_WRONLY)
@@ -72,83 +88,98 @@ class Supervisor:
         packet, descriptors = receive(self.control)
         if not packet:
             return False
-        request: dict[str, Any] = {}
+        do, *fields = packet.split(b"\0")
+        number = fields.pop(0) if fields else b""
+        passed: list[int] = []
         try:
-            request.update(json.loads(packet))
-            answer, passed = getattr(self, "do_" + request["do"])(request, descriptors)
+            passed = getattr(self, "do_" + do.decode())(number, fields, descriptors)
+            answer = [b"done", number]
         except OSError as error:
-            answer, passed = {"refused": error.strerror or str(error)}, []
+            answer = [b"refused", number, (error.strerror or str(error)).encode()]
         except Exception as error:
             # Process 1 must survive any request: agents' input reaches it through the server.
-            answer, passed = {"refused": f"{type(error).__name__}: {error}"[:LONGEST_REASON]}, []
+            reason = f"{type(error).__name__}: {error}"[:LONGEST_REASON]
+            answer = [b"refused", number, reason.encode("utf-8", "replace")]
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
-        if "number" in request:
-            self.say({"number": request["number"], **answer}, passed)
+        if number:
+            self.say(*answer, descriptors=passed)
         for descriptor in passed:
             os.close(descriptor)
         return True
 
-    def say(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def say(self, *fields: bytes, descriptors: Sequence[int] = ()) -> None:
         rights = struct.pack(f"{len(descriptors)}i", *descriptors)
         attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
-        self.control.sendmsg([json.dumps(message).encode()], attached)
+        self.control.sendmsg([b"\0".join(fields)], attached)
 
-    def do_spawn(self, request: dict[str, Any], descriptors: list[int]) -> Any:
+    def do_spawn(self, number: bytes, fields: list[bytes], descriptors: list[int]) -> list[int]:
         """Start a process in a new session, on three descriptors or on a new terminal."""
-        if request["terminal"] is None:
-            pid = self.start(request, descriptors, terminal=False)
+        group_ends, rows, columns, folder, words, *strings = fields
+        argv, variables = strings[: int(words)], strings[int(words) :]
+        program = Program(argv, dict(variable.split(b"=", 1) for variable in variables), folder)
+        if not rows:
+            pid = self.start(program, descriptors, terminal=False)
             passed = []
         else:
             master, slave = os.openpty()
             try:
-                rows, columns = (max(0, min(side, LONGEST_SIDE)) for side in request["terminal"])
-                fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-                pid = self.start(request, [slave] * 3, terminal=True)
+                sides = (max(0, min(int(side), LONGEST_SIDE)) for side in (rows, columns))
+                fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *sides, 0, 0))
+                pid = self.start(program, [slave] * 3, terminal=True)
             except BaseException:
                 os.close(master)
                 raise
             finally:
                 os.close(slave)
             passed = [master]
-        self.numbers[pid] = request["number"]
-        if request["group_ends"]:
+        self.numbers[pid] = number
+        if group_ends:
             self.leaders.add(pid)
-        return {}, passed
+        return passed
 
-    def do_signal(self, request: dict[str, Any], _: list[int]) -> Any:
+    def do_signal(self, _: bytes, fields: list[bytes], __: list[int]) -> list[int]:
         """Signal a started process and its group."""
+        process, what = fields
         for pid, number in self.numbers.items():
-            if number == request["process"]:
-                os.killpg(pid, request["signal"])
-        return {}, []
+            if number == process:
+                os.killpg(pid, int(what))
+        return []
 
-    def do_kill_all(self, *_: Any) -> Any:
+    def do_kill_all(self, *_: object) -> list[int]:
         """Kill every process but this one."""
         while True:
             try:
                 os.kill(-1, signal.SIGKILL)
             except ProcessLookupError:
-                return {}, []
+                return []
             self.reap()
 
-    def do_listen(self, request: dict[str, Any], _: list[int]) -> Any:
+    def do_listen(self, _: bytes, fields: list[bytes], __: list[int]) -> list[int]:
         """Listen at an address of the workspace's loopback; the server outside accepts."""
-        with socket.socket() as listener:
+        address, port = fields
+        listener = socket.socket()
+        try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((request["address"], request["port"]))
+            listener.bind((address.decode(), int(port)))
             listener.listen(64)
-            return {}, [os.dup(listener.fileno())]
+            return [os.dup(listener.fileno())]
+        finally:
+            listener.close()
 
-    def do_dial(self, request: dict[str, Any], _: list[int]) -> Any:
+    def do_dial(self, _: bytes, fields: list[bytes], __: list[int]) -> list[int]:
         """Start a connection to a port of the workspace's loopback; the server outside waits for it."""
-        with socket.socket() as dialled:
+        (port,) = fields
+        dialled = socket.socket()
+        try:
             dialled.setblocking(False)  # The listener may never accept.
-            dialled.connect_ex(("127.0.0.1", request["port"]))
-            return {}, [os.dup(dialled.fileno())]
+            dialled.connect_ex(("127.0.0.1", int(port)))
+            return [os.dup(dialled.fileno())]
+        finally:
+            dialled.close()
 
-    def start(self, request: dict[str, Any], descriptors: list[int], *, terminal: bool) -> int:
+    def start(self, program: Program, descriptors: list[int], *, terminal: bool) -> int:
         """Fork and execute; raises `OSError` for an error in the child."""
         problem, problem_write = os.pipe2(os.O_CLOEXEC)
         os.pwrite(self.own_victim_score, PREFERRED_VICTIM, 0)
@@ -156,10 +187,10 @@ class Supervisor:
             pid = os.fork()
             if pid == 0:
                 try:
-                    self.become(request, descriptors, terminal=terminal)
+                    self.become(program, descriptors, terminal=terminal)
                 except OSError as error:
                     os.write(problem_write, str(error.errno).encode())
-                except ValueError:  # A zero byte in an argument.
+                except ValueError:  # No program, or a variable without a name.
                     os.write(problem_write, str(errno.EINVAL).encode())
                 finally:
                     os._exit(127)
@@ -172,7 +203,7 @@ class Supervisor:
             raise OSError(int(number), os.strerror(int(number)))
         return pid
 
-    def become(self, request: dict[str, Any], descriptors: list[int], *, terminal: bool) -> None:
+    def become(self, program: Program, descriptors: list[int], *, terminal: bool) -> None:
         """Execute the requested program in this forked process."""
         os.setsid()
         for target, descriptor in enumerate(descriptors):
@@ -181,11 +212,11 @@ class Supervisor:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
         for number in SIGNALS_THAT_PYTHON_IGNORES:
             signal.signal(number, signal.SIG_DFL)
-        os.chdir(request["cwd"])
+        os.chdir(program.folder)
         os.umask(0o022)
-        for name, most in self.limits.items():
-            resource.setrlimit(getattr(resource, name), (most, most))
-        os.execve(request["argv"][0], request["argv"], request["env"])
+        for name, most in self.limits:
+            resource.setrlimit(name, (most, most))
+        os.execve(program.argv[0], program.argv, program.environment)
 
     def reap(self) -> None:
         """Reap processes, and report the exit of those started for the server."""
@@ -198,12 +229,19 @@ class Supervisor:
                 return
             if pid in self.leaders:
                 self.leaders.remove(pid)
-                with suppress(OSError):
-                    os.killpg(pid, signal.SIGKILL)
+                kill_group(pid)
             number = self.numbers.pop(pid, None)
             if number is not None:
                 code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-                self.say({"ended": number, "status": code})
+                self.say(b"ended", number, b"%d" % code)
+
+
+def kill_group(pid: int) -> None:
+    """Kill a process group; no effect if all members have ended."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except OSError:
+        return
 
 
 def receive(control: socket.socket) -> Any:
@@ -248,15 +286,32 @@ def confine(folders: Sequence[str]) -> bool:
     return True
 
 
+def join(descriptors: Sequence[int]) -> None:
+    """Join control groups, by files that were opened outside.
+
+    A single thread that moves itself needs no grace period of the kernel, which moving another process waits for.
+    """
+    for descriptor in descriptors:
+        os.write(descriptor, b"0")
+        os.close(descriptor)
+
+
 def main() -> None:
-    """Read socket, limits and writable folders from the command line, send the folder's descriptor, and serve."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    control.set_inheritable(False)
-    supervisor = Supervisor(control, json.loads(sys.argv[2]))
+    """Read the command line, join the groups, send the folder's descriptor, and serve.
+
+    Arguments: socket, descriptors of control groups, limits (`RLIMIT_NPROC=9`), folder, further writable folders. Both
+    lists are separated by commas.
+    """
+    number, groups, limits, *folders = sys.argv[1:]
+    join([int(group) for group in groups.split(",") if group])
+    control = socket.socket(fileno=int(number))
+    os.set_inheritable(control.fileno(), False)
+    pairs = (limit.split("=") for limit in limits.split(","))
+    supervisor = Supervisor(control, [(getattr(resource, name), int(most)) for name, most in pairs])
     ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0)
-    folder = os.open(sys.argv[3], os.O_RDONLY | os.O_DIRECTORY)
-    confine(sys.argv[3:])
-    supervisor.say({"up": True}, [folder])
+    folder = os.open(folders[0], os.O_RDONLY | os.O_DIRECTORY)
+    confine(folders)
+    supervisor.say(b"up", descriptors=[folder])
     os.close(folder)
     try:
         supervisor.serve()

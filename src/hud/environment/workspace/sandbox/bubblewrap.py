@@ -8,10 +8,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
-
-import orjson
 
 from hud.environment.workspace.sandbox.limits import MB, WorkspaceLimits
 from hud.environment.workspace.sandbox.mounts import (
@@ -21,16 +18,15 @@ from hud.environment.workspace.sandbox.mounts import (
     INSIDE,
     USER_ID,
     Mount,
+    font_cache,
     hidden_files,
     made_up_files,
-    script,
-    script_mounts,
     system_mounts,
 )
+from hud.environment.workspace.sandbox.scripts import script, script_files, script_mounts
 from hud.environment.workspace.sandbox.seccomp import filter_program
 from hud.errors import EnvironmentFault
 
-_SCRIPTS = Path(__file__).parents[1] / "inside"
 _WRITABLE = ("/tmp", "/dev", HOME)
 """Writable folders besides the workspace's; not `/proc`."""
 _FIRST_USER, _USERS = 2_000_000_000, 100_000_000
@@ -93,10 +89,13 @@ def as_user(user: int | None) -> dict[str, Any]:
     return {} if user is None else {"user": user, "group": user, "extra_groups": []}
 
 
-def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Command:
-    """Return the command for `plan`, with `control` as the supervisor's socket. `stack` closes the descriptors."""
+def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -> Command:
+    """Return the command for `plan`, with `control` as the supervisor's socket. `stack` closes the descriptors.
+
+    `groups` are entrances of control groups that limit the memory of all its processes together.
+    """
     program = found("bwrap", "bubblewrap")
-    descriptors = [control]
+    descriptors = [control, *groups]
 
     def file(content: bytes) -> str:
         descriptors.append(memory_file(stack, content))
@@ -108,13 +107,12 @@ def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Com
     arguments += ["--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"]
     for folder in ("/etc", "/etc/ssl", "/home", "/run", INSIDE, "/var"):
         arguments += ["--perms", "0755", "--dir", folder]
-    arguments += [*system_mounts(), *script_mounts()]
+    arguments += [*system_mounts(), *font_cache(), *script_mounts()]
     for path, text in made_up_files(plan.hosts).items():
         arguments += ["--perms", "0644", "--file", file(text.encode()), path]
     arguments += ["--perms", "0755", "--dir", GUARD]
-    for source in sorted(_SCRIPTS.rglob("*.py")):
-        path = f"{INSIDE}/{source.relative_to(_SCRIPTS)}"
-        arguments += ["--perms", "0444", "--file", file(source.read_bytes()), path]
+    for path, content in script_files().items():
+        arguments += ["--perms", "0444", "--file", file(content), path]
     arguments += ["--proc", "/proc", *hidden_files(), "--dev", "/dev"]
     arguments += ["--symlink", "/tmp", "/var/tmp"]
     for folder in ("/tmp", "/dev/shm", HOME):
@@ -126,8 +124,9 @@ def command(plan: Plan, control: int, stack: ExitStack, *, grouped: bool) -> Com
     # Read-only, since bubblewrap's root file system has no size limit.
     arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
     arguments += ["--seccomp", file(filter_program()), "--chdir", plan.folder]
-    bounds = orjson.dumps(limits.of_each_process(grouped=grouped)).decode()
-    arguments += ["--", *script("supervisor", str(control), bounds, plan.folder, *_WRITABLE)]
+    bounds = limits.of_each_process(grouped=bool(groups))
+    told = [",".join(map(str, groups)), ",".join(f"{name}={most}" for name, most in bounds.items())]
+    arguments += ["--", *script("supervisor", str(control), *told, plan.folder, *_WRITABLE)]
     return Command(arguments, descriptors, sandbox_user())
 
 

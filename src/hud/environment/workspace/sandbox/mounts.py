@@ -7,13 +7,11 @@ and generated ones.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path, PurePosixPath
 
-from hud.errors import EnvironmentFault, UsageError
+from hud.errors import UsageError
 
 USER = "agent"
 USER_ID = 1000
@@ -47,8 +45,8 @@ _HIDDEN = (
     "timer_list timer_stats"
 )
 """Files of `/proc` that describe or control the machine, and that programs do not need."""
+_FONT_CACHE = "/var/cache/fontconfig"
 _TAKEN = ("/", "/proc", "/dev", "/etc", "/run", "/tmp", HOME, INSIDE)
-_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3")
 
 
 @dataclass(frozen=True)
@@ -91,6 +89,11 @@ def system_mounts(configuration: str = _CONFIGURATION) -> list[str]:
     return arguments
 
 
+def font_cache() -> list[str]:
+    """Return bubblewrap arguments for the machine's index of fonts, without which each program that shows text makes one."""
+    return ["--ro-bind-try", _FONT_CACHE, _FONT_CACHE]
+
+
 def hidden_files() -> list[str]:
     """Return bubblewrap arguments that cover files of `/proc`."""
     arguments: list[str] = []
@@ -108,32 +111,3 @@ def made_up_files(hosts: Mapping[str, str]) -> dict[str, str]:
     return {
         f"/etc/{name}": text + (known if name == "hosts" else "") for name, text in _MADE_UP.items()
     }
-
-
-def script(name: str, *arguments: str) -> list[str]:
-    """Return the command of an OpenHUD script inside."""
-    python, _ = _interpreter()
-    return [python, "-E", "-s", "-S", "-B", f"{INSIDE}/{name}.py", *arguments]
-
-
-def script_mounts() -> list[str]:
-    """Return bubblewrap arguments for the scripts' own needs besides the system's programs."""
-    return _interpreter()[1]
-
-
-@cache
-def _interpreter() -> tuple[str, list[str]]:
-    """Return the scripts' Python, by its path inside, and its mounts.
-
-    It is the machine's, which a workspace also has as `python3`, else that of this process.
-    """
-    for path in _PYTHONS:
-        if os.path.exists(path):
-            return path, []
-    own, prefix = os.path.realpath(sys.executable), os.path.realpath(sys.base_prefix)
-    if not own.startswith(prefix + os.sep):
-        raise EnvironmentFault(
-            "A workspace needs a Python of the machine at /usr/bin/python3: apt install python3."
-        )
-    inside = f"{INSIDE}/python"
-    return inside + own.removeprefix(prefix), ["--ro-bind", prefix, inside]

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import array
 import asyncio
+import errno
 import os
 import signal
 import socket
 import stat
-import struct
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
-from typing import Any
-
-import orjson
 
 from hud.environment.workspace.sandbox.bubblewrap import Plan, as_user, command
 from hud.environment.workspace.sandbox.cgroups import ControlGroup
@@ -30,8 +27,6 @@ START_SECONDS = 30.0
 _PACKET_BYTES = 1 << 18
 _LAST_WORDS_BYTES = 2000
 _LAST_WORDS_SECONDS = 2.0
-_SO_PASSCRED, _SCM_CREDENTIALS = 16, 2
-_CREDENTIALS = struct.Struct("3i")
 _ENVIRONMENT = {
     "PATH": SEARCH_PATH,
     "HOME": HOME,
@@ -63,7 +58,7 @@ class Process:
     def signal(self, number: int) -> None:
         """Signal it and its group; no effect after its end."""
         if not self.ended.done():
-            self._sandbox.tell({"do": "signal", "process": self.number, "signal": number})
+            self._sandbox.tell("signal", "", self.number, number)
 
 
 class Sandbox:
@@ -80,11 +75,11 @@ class Sandbox:
         """Reason of the sandbox's end; None while it runs."""
         self._control, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.setblocking(False)
-        self._control.setsockopt(socket.SOL_SOCKET, _SO_PASSCRED, 1)
         self._numbers = count(1)
-        self._answers: dict[int, asyncio.Future[tuple[dict[str, Any], list[int]]]] = {}
+        self._answers: dict[int, asyncio.Future[tuple[str | None, list[int]]]] = {}
+        """Responses awaited: the reason of a refusal, and descriptors."""
         self._processes: dict[int, Process] = {}
-        self._up: asyncio.Future[int] = self.loop.create_future()
+        self._up: asyncio.Future[None] = self.loop.create_future()
         self._bubblewrap: asyncio.subprocess.Process | None = None
         self._handle = -1
         self._words = b""
@@ -135,12 +130,12 @@ class Sandbox:
 
     async def listen(self, address: str, port: int) -> socket.socket:
         """Listen at an address of the workspace's loopback, accepting in this process."""
-        passed = await self._ask({"do": "listen", "address": address, "port": port})
+        passed = await self._ask("listen", address, port)
         return socket.socket(fileno=passed[0])
 
     async def dial(self, port: int) -> socket.socket:
         """Connect to a port of the workspace's loopback; raises `OSError`."""
-        passed = await self._ask({"do": "dial", "port": port})
+        passed = await self._ask("dial", port)
         dialled = socket.socket(fileno=passed[0])
         dialled.setblocking(False)
         connected = asyncio.Event()
@@ -169,14 +164,15 @@ class Sandbox:
     async def kill_all(self) -> None:
         """Kill all its processes; its files stay."""
         if self.problem is None:
-            await self._ask({"do": "kill_all"})
+            await self._ask("kill_all")
 
-    def tell(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Send a packet without waiting for a response."""
+    def tell(self, *fields: str | int, descriptors: Sequence[int] = ()) -> None:
+        """Send a packet without waiting for a response; raises `OSError` for fields that no packet can hold."""
         rights = array.array("i", descriptors)
         attached = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)] if descriptors else []
+        packet = _packet(fields)
         with suppress(ConnectionError):
-            self._control.sendmsg([orjson.dumps(request)], attached)
+            self._control.sendmsg([packet], attached)
 
     async def close(self) -> None:
         """Kill all its processes and free its resources; a cancelled caller still waits for it."""
@@ -213,9 +209,8 @@ class Sandbox:
             int(limits.memory_mb * MB), limits.processes, limits.processors
         )
         with ExitStack() as stack:
-            planned = command(
-                self.plan, self._theirs.fileno(), stack, grouped=self._group is not None
-            )
+            groups = [] if self._group is None else self._group.entrances(stack)
+            planned = command(self.plan, self._theirs.fileno(), stack, groups)
             self.user = planned.user
             self._bubblewrap = await asyncio.create_subprocess_exec(
                 *planned.arguments,
@@ -232,9 +227,7 @@ class Sandbox:
             self._handle = os.pidfd_open(self._bubblewrap.pid)
         self._listening = asyncio.ensure_future(self._listen(self._bubblewrap))
         self.loop.add_reader(self._control, self._hear)
-        supervisor = await self._up
-        if self._group is not None:
-            self._group.add(supervisor)
+        await self._up
 
     async def _spawn(
         self,
@@ -251,49 +244,50 @@ class Sandbox:
         number = next(self._numbers)
         process = Process(self, number)
         self._processes[number] = process
-        request = {
-            "do": "spawn",
-            "argv": list(argv),
-            "cwd": self.plan.folder,
-            "env": {**_ENVIRONMENT, **self.plan.variables, **(environment or {})},
-            "terminal": size,
-            "group_ends": group_ends,
-        }
+        variables = {**_ENVIRONMENT, **self.plan.variables, **(environment or {})}
+        fields = [
+            "group" if group_ends else "",
+            *(("", "") if size is None else size),
+            self.plan.folder,
+            len(argv),
+            *argv,
+            *(f"{name}={value}" for name, value in variables.items()),
+        ]
         try:
-            return process, await self._ask(request, descriptors, number)
+            return process, await self._ask(
+                "spawn", *fields, descriptors=descriptors, number=number
+            )
         except OSError:
             self._processes.pop(number, None)
             raise
 
     async def _ask(
-        self, request: dict[str, Any], descriptors: Sequence[int] = (), number: int | None = None
+        self,
+        do: str,
+        *fields: str | int,
+        descriptors: Sequence[int] = (),
+        number: int | None = None,
     ) -> list[int]:
         """Send a request to the supervisor; returns the descriptors of its response. Raises `OSError` for a refusal."""
         if self.problem is not None:
             raise OSError(self.problem)
         number = next(self._numbers) if number is None else number
-        packet = {**request, "number": number}
-        if len(orjson.dumps(packet)) > _PACKET_BYTES // 2:
-            raise OSError("what is to be executed is too long")
-        answer = self._answers[number] = self.loop.create_future()
+        answer: asyncio.Future[tuple[str | None, list[int]]] = self.loop.create_future()
+        self._answers[number] = answer
         try:
-            self.tell(packet, descriptors)
-            said: dict[str, Any]
-            passed: list[int]
-            said, passed = await answer
+            self.tell(do, number, *fields, descriptors=descriptors)
+            refused, passed = await answer
         finally:
             del self._answers[number]
-        if "refused" in said:
-            raise OSError(said["refused"])
+        if refused is not None:
+            raise OSError(refused)
         return passed
 
     def _hear(self) -> None:
-        """Process received packets; the sandbox is untrusted, so they are validated."""
+        """Process received packets."""
         while True:
             try:
-                packet, attached, _, _ = self._control.recvmsg(
-                    _PACKET_BYTES, socket.CMSG_SPACE(4) + socket.CMSG_SPACE(_CREDENTIALS.size)
-                )
+                packet, attached, _, _ = self._control.recvmsg(_PACKET_BYTES, socket.CMSG_SPACE(4))
             except (BlockingIOError, ConnectionError):
                 return
             if not packet:
@@ -301,26 +295,30 @@ class Sandbox:
                 # Bubblewrap exits, too, and may print the reason.
                 self.loop.call_later(_LAST_WORDS_SECONDS, self._over, "Its process 1 ended.")
                 return
-            sender, passed = 0, []
-            for level, kind, data in attached:
-                if level == socket.SOL_SOCKET and kind == _SCM_CREDENTIALS:
-                    sender = _CREDENTIALS.unpack(data)[0]
-                elif level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-                    passed = list(array.array("i", data))
-            self._take(orjson.loads(packet), passed, sender)
+            passed = [
+                descriptor
+                for level, kind, data in attached
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS
+                for descriptor in array.array("i", data)
+            ]
+            self._take(packet, passed)
 
-    def _take(self, message: dict[str, Any], passed: list[int], sender: int) -> None:
-        if "up" in message and not self._up.done():
+    def _take(self, packet: bytes, passed: list[int]) -> None:
+        """Process a packet; the sandbox is untrusted, so that anything else than expected is ignored."""
+        kind, _, rest = packet.partition(b"\0")
+        number, _, said = rest.partition(b"\0")
+        if kind == b"up" and passed and not self._up.done():
             self.folder = passed.pop()
-            self._up.set_result(sender)
-        elif "ended" in message:
-            process = self._processes.pop(message["ended"], None)
-            if process is not None:
-                process.ended.set_result(message["status"])
-        else:
-            answer = self._answers.get(message["number"])
+            self._up.set_result(None)
+        elif kind == b"ended":
+            process = self._processes.pop(_number(number), None)
+            if process is not None and not process.ended.done():
+                process.ended.set_result(_number(said))
+        elif kind in (b"done", b"refused"):
+            answer = self._answers.get(_number(number))
             if answer is not None and not answer.done():
-                answer.set_result((message, passed))
+                refused = said.decode("utf-8", "replace") if kind == b"refused" else None
+                answer.set_result((refused, passed))
                 return
         for descriptor in passed:  # No caller waits for them.
             os.close(descriptor)
@@ -349,3 +347,21 @@ class Sandbox:
             if not process.ended.done():
                 process.ended.set_result(-9)
         self._processes.clear()
+
+
+def _packet(fields: Sequence[str | int]) -> bytes:
+    """Return the fields of a packet, separated by zero bytes. Raises `OSError` if one contains any, or all are too long."""
+    words = [str(field).encode() for field in fields]
+    if any(b"\0" in word for word in words):
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+    packet = b"\0".join(words)
+    if len(packet) > _PACKET_BYTES // 2:
+        raise OSError("what is to be executed is too long")
+    return packet
+
+
+def _number(field: bytes) -> int:
+    try:
+        return int(field)
+    except ValueError:
+        return -1

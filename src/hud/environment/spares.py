@@ -1,0 +1,113 @@
+"""Spares: resources started before a run needs them, for runs that follow each other quickly.
+
+A spare is handed out once and never returned, so that no two runs share it. One that no run takes in time is closed, also
+at the end of the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+KEPT_SECONDS = 1.0
+"""Time after which an unused spare is closed, and largest time between two runs for which spares are started."""
+_NUMBER = 2
+"""Spares at a time: starting one takes longer than a short run."""
+
+Resource = TypeVar("Resource")
+
+
+class Spares(Generic[Resource]):
+    """Spares of one kind, for the runs of an event loop."""
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Resource]],
+        close: Callable[[Resource], Awaitable[None]],
+        is_usable: Callable[[Resource], bool],
+    ) -> None:
+        self._start, self._close, self._is_usable = start, close, is_usable
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._last = 0.0
+        self._kept: deque[_Spare[Resource]] = deque()
+
+    async def take(self) -> Resource:
+        """Return a started resource of the caller's own, a spare if there is one."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:  # Spares of another loop are closed there.
+            self._loop, self._last = loop, 0.0
+            self._kept.clear()
+        follows = loop.time() - self._last < KEPT_SECONDS
+        self._last = loop.time()
+        found = await self._spare()
+        if found is None:
+            found = await self._start()
+        if follows:
+            while len(self._kept) < _NUMBER:
+                self._kept.append(_Spare(self._start, self._close, self._kept))
+        return found
+
+    async def _spare(self) -> Resource | None:
+        while self._kept:
+            found = await self._kept.popleft().claim()
+            if found is not None and self._is_usable(found):
+                return found
+            if found is not None:
+                await self._close(found)
+        return None
+
+
+class _Spare(Generic[Resource]):
+    """A resource that starts, waits in `kept`, and is claimed or closed."""
+
+    def __init__(
+        self,
+        start: Callable[[], Awaitable[Resource]],
+        close: Callable[[Resource], Awaitable[None]],
+        kept: deque[_Spare[Resource]],
+    ) -> None:
+        self._start, self._close = start, close
+        self._kept = kept
+        self._claimed = asyncio.Event()
+        self._started: asyncio.Future[Resource | None] = asyncio.get_running_loop().create_future()
+        self._living = asyncio.create_task(self._live())
+
+    async def claim(self) -> Resource | None:
+        """Return the resource, which is then the caller's; None if it did not start."""
+        self._claimed.set()
+        try:
+            return await asyncio.shield(self._started)
+        except asyncio.CancelledError:
+            self._living.cancel()
+            await asyncio.wait([self._living])
+            if self._started.done() and not self._started.cancelled():
+                resource = self._started.result()
+                if resource is not None:
+                    await self._close(resource)
+            raise
+
+    async def _live(self) -> None:
+        try:
+            resource = await self._start()
+        except BaseException as error:
+            self._forget()
+            self._started.set_result(None)  # The next run starts its own, and raises the error.
+            if isinstance(error, Exception):
+                return
+            raise
+        self._started.set_result(resource)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(KEPT_SECONDS):
+                    await self._claimed.wait()
+        finally:
+            if not self._claimed.is_set():
+                self._forget()
+                await self._close(resource)
+
+    def _forget(self) -> None:
+        with suppress(ValueError):
+            self._kept.remove(self)
