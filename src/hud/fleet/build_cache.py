@@ -72,7 +72,9 @@ class BuildCache:
     async def _install(self, name: str, about: dict[str, Any]) -> InstalledBuild:
         digest = str(about["digest"])
         place = self.folder / digest
-        if not place.exists():
+        if place.exists():
+            self.say(f"{name}: in the cache")
+        else:
             try:
                 await self._fetch(name, digest, int(about["size"]), place)
             except OSError as error:
