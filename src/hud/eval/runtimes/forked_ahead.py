@@ -88,5 +88,6 @@ class ForkedAhead:
     async def _fork(self) -> None:
         with contextlib.suppress(InfrastructureFault):  # The next rollout meets it, too.
             while len(self._children) < self._most and not self._server.dead:
-                self._children.append(await self._server.start_child(self._limits, ahead=True))
-                await asyncio.sleep(0)
+                child = await self._server.start_child(self._limits, ahead=True)
+                self._children.append(child)
+                await child.started.wait()  # One at a time: rollouts in progress have precedence.

@@ -44,6 +44,8 @@ class Child:
         self.limits = limits
         self.stream = stream
         self.pid: int | None = None
+        self.started = asyncio.Event()
+        """Set once it was forked, or cannot be."""
         self.ended: asyncio.Future[dict[str, Any]] = server.loop.create_future()
         self.connection: RemoteConnection
 
@@ -256,8 +258,10 @@ class WarmServer:
         elif "failed" in message:
             self._settle(UsageError(message["failed"]))
         elif "forked" in message:
-            if message["forked"] in self.children:
-                self.children[message["forked"]].pid = message["pid"]
+            forked = self.children.get(message["forked"])
+            if forked is not None:
+                forked.pid = message["pid"]
+                forked.started.set()
         elif "refused" in message:
             self._ended(message["refused"], {"machinery": f"it was not forked: {message['why']}"})
         else:
@@ -284,6 +288,7 @@ class WarmServer:
         child = self.children.get(number)
         if child is not None and not child.ended.done():
             child.ended.set_result(end)
+            child.started.set()
 
     def _died(self) -> None:
         """Handle an unexpected exit of the server."""
