@@ -6,6 +6,7 @@ from tests.dashboard.recorded import line, record, run_lines
 
 from hud.platform.access.teams import Teams
 from hud.platform.leases.leased_queue import Lease
+from hud.platform.rollouts.brought_events import Brought, store_events
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store.ingest import ingest
 from hud.trace import dashed, new_id
@@ -171,7 +172,7 @@ async def test_what_was_measured_is_not_played_again_by_resuming(keyed):
     known = {"job_id": job, "group_id": new_id(), "slug": "s", "attempt": 0, "started_at": 1}
     events = b"".join(run_lines(first.trace_id, known, 1.0))
     lease = Lease(first.trace_id, "worker", first.attempt)
-    assert rollouts.finish(lease, events, again=False)
+    assert store_events(rollouts, [Brought(lease, events)]) == [True]
     rollouts.cancel(team, job_id=job)
     rollouts.release("worker", traces[1:])
     async with sign_in(keyed, "run") as web:
