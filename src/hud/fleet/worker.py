@@ -84,6 +84,8 @@ class Worker:
         rollouts have to end after `stop`, before they are handed back. `say` is given lines about the worker's progress.
         """
         self.client = client
+        # Hundreds of results may wait for the connections of one client; a lease must not wait behind them.
+        self._leases = Client(api_url=client.api_url, api_key=client.api_key)
         self.gateway_url = gateway_url
         self.most = most
         self.place = place
@@ -117,17 +119,18 @@ class Worker:
         """
         await self._wait(self._join())
         self.say(f"Joined {self.client.api_url} as {self.place.name}. Stop: Ctrl-C")
-        renewing = asyncio.create_task(self._renew())
+        beside = [asyncio.create_task(self._renew()), asyncio.create_task(self._stream())]
         try:
             while not self.stopping.is_set():
                 await self._take()
             await self._let_end()
         finally:
-            renewing.cancel()
+            for task in beside:
+                task.cancel()
             await self._hand_back()
             await self.environments.close()
             with contextlib.suppress(HudError):
-                await self.client.post("/v2/fleet/leave", {"worker": self.place.worker})
+                await self._leases.post("/v2/fleet/leave", {"worker": self.place.worker})
 
     async def _join(self) -> None:
         body = {**vars(self.place), "rollouts": self.most, "version": __version__}
@@ -249,7 +252,7 @@ class Worker:
             playing.task.cancel()
 
     async def _renew(self) -> None:
-        """Keep hold of what is being played, bring its steps, and hear what is to be cancelled."""
+        """Keep hold of what is being played, and hear what is to be cancelled."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             if not self._playing:
@@ -260,7 +263,7 @@ class Worker:
                 "load": self._load.shown(len(self._playing)),
             }
             try:
-                answer = await self.client.post("/v2/fleet/renew", held, retry=True)
+                answer = await self._leases.post("/v2/fleet/renew", held, retry=True)
             except HudError:
                 continue  # The lease outlasts a short silence; a long one costs the rollouts, as it should.
             for trace in (*answer["cancel"], *answer["lost"]):
@@ -268,6 +271,11 @@ class Worker:
                 if playing is not None and playing.task is not None:
                     playing.task.cancel()
             self._obey(answer)
+
+    async def _stream(self) -> None:
+        """Bring the steps of what is being played. Slow where the platform is; leases do not wait for it."""
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
             waiting = [
                 one for one in self._playing.values() if one.recorder.waiting_since < math.inf
             ]
@@ -295,7 +303,7 @@ class Worker:
         self.say(f"Handing back {len(held)} rollouts.")
         body = {"worker": self.place.worker, "traces": held}
         with contextlib.suppress(HudError):
-            await self.client.post("/v2/fleet/release", body, retry=True)
+            await self._leases.post("/v2/fleet/release", body, retry=True)
         tasks = [one.task for one in self._playing.values() if one.task is not None]
         for task in tasks:
             task.cancel()
