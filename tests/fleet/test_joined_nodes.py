@@ -9,6 +9,7 @@ import time
 import pytest
 from tests.fleet.deployed_server import deployed_server, wait
 from tests.fleet.joined_node import JoinedNode
+from tests.fleet.slow_proxy import SlowProxy
 from tests.fleet.test_remote_rollouts import ENV, job_of, submit
 
 from hud.trace import dashed, new_id
@@ -222,3 +223,20 @@ def test_a_child_worker_hands_back_and_ends_when_its_parent_is_gone(server, key,
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
+
+
+@pytest.mark.slow
+def test_leases_are_renewed_while_the_platform_is_slow_to_take_steps(server, key, join, tmp_path):
+    with SlowProxy(server.url, "/v2/fleet/steps", 12.0) as proxy, server.client() as api:
+        job = new_id()
+        traces = [submit(api, job, after=45.0) for _ in range(4)]
+        node = JoinedNode(proxy.url, key, tmp_path / "far", "--rollouts", "4", "--name", "far")
+        try:
+            wait(lambda: {record(api, one)["status"] for one in traces} == {"running"})
+            join("--rollouts", "4", "--name", "near", home="near")
+            wait(lambda: job_of(api, job)["status"] == "completed", 180)
+            for trace in traces:
+                attempts = [(one["node"], one["outcome"]) for one in record(api, trace)["attempts"]]
+                assert attempts == [("far", "ended")]
+        finally:
+            node.kill()

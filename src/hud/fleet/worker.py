@@ -74,6 +74,8 @@ class Worker:
         rollouts have to end after `stop`, before they are handed back. `say` is given lines about the worker's progress.
         """
         self.client = client
+        # Hundreds of results may wait for the connections of one client; a lease must not wait behind them.
+        self._leases = Client(api_url=client.api_url, api_key=client.api_key)
         self.gateway_url = gateway_url
         self.most = most
         self.place = place
@@ -123,7 +125,7 @@ class Worker:
             await asyncio.wait(behind)
             await self.environments.close()
             with contextlib.suppress(HudError):
-                await self.client.post("/v2/fleet/leave", {"worker": self.place.worker})
+                await self._leases.post("/v2/fleet/leave", {"worker": self.place.worker})
         for task in behind:
             if not task.cancelled():
                 task.result()
@@ -230,7 +232,7 @@ class Worker:
         self._delivery.end(attempt)
 
     async def _renew(self) -> None:
-        """Keep hold of what is being played, bring its steps, and hear what is to be cancelled."""
+        """Keep hold of what is being played, have its steps brought, and hear what is to be cancelled."""
         while True:
             await asyncio.sleep(RENEW_SECONDS)
             if not len(self._held):
@@ -241,7 +243,7 @@ class Worker:
                 "load": self._load.report(len(self._held.playing)),
             }
             try:
-                answer = await self.client.post("/v2/fleet/renew", held, retry=True)
+                answer = await self._leases.post("/v2/fleet/renew", held, retry=True)
             except HudError:
                 continue  # The lease outlasts a short silence; a long one costs the rollouts, as it should.
             for trace in (*answer["cancel"], *answer["lost"]):
@@ -269,7 +271,7 @@ class Worker:
                 del self._held.waiting[trace]
             body = {"worker": self.place.worker, "traces": traces, "begun": False}
             with contextlib.suppress(HudError):
-                await self.client.post("/v2/fleet/release", body, retry=True)
+                await self._leases.post("/v2/fleet/release", body, retry=True)
 
     async def _let_end(self) -> None:
         """Wait until everything that is played is over, for as long as the notice allows."""
@@ -304,7 +306,7 @@ class Worker:
             self.say(f"Handing back {len(traces)} rollouts.")
             body = {"worker": self.place.worker, "traces": traces}
             with contextlib.suppress(HudError):
-                await self.client.post("/v2/fleet/release", body, retry=True)
+                await self._leases.post("/v2/fleet/release", body, retry=True)
 
     def _brought(self, attempt: Attempt) -> None:
         self._held.drop(attempt)
