@@ -54,7 +54,7 @@ def command() -> None:
     "--supervisor-on",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A label of the node of the supervisor, such as market=on-demand; default: the head node where that is possible.",
+    help="A label of the node of the supervisor, such as market=on-demand; default: the head node.",
 )
 @click.option(
     "--cache",

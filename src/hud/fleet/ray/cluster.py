@@ -15,6 +15,8 @@ from hud.fleet.ray.placement import FleetSettings, Node
 
 SUPERVISOR = "supervisor"
 _HOST = "host/"
+_HEAD = "node:__internal_head__"
+"""Resource of the head node alone."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 # Ray would kill the worker with its host. It is to hand back what it plays first: it ends with its standard input.
 _OUTLIVING = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "false"}}
@@ -62,13 +64,6 @@ class Cluster:
         ]
         return sorted((node for node in found if node.suits(on)), key=lambda node: node.id)
 
-    def head(self) -> str | None:
-        """Return the id of the cluster's head node."""
-        for one in ray.nodes():
-            if one["Alive"] and "node:__internal_head__" in one["Resources"]:
-                return str(one["NodeID"])
-        return None
-
     def hosts(self) -> dict[str, Any]:
         """Return the handles of all hosts that there are, by node."""
         found = {}
@@ -91,16 +86,13 @@ class Cluster:
         return actor.remote(settings, node.shown, _labels(node))
 
     def start_supervisor(self, kind: type, settings: FleetSettings, on: Mapping[str, str]) -> Any:
-        """Start the supervisor on a node with these labels; without any, on the head node where that is possible."""
+        """Start the supervisor on a node with these labels; without any, on the head node."""
         options = self._options(SUPERVISOR, max_concurrency=8)
-        head = self.head()
         if on:
             options["label_selector"] = dict(on)
-        elif head is not None:
-            strategies = ray.util.scheduling_strategies
-            options["scheduling_strategy"] = strategies.NodeAffinitySchedulingStrategy(
-                head, soft=True
-            )
+        else:
+            # An affinity to the head that is soft leads elsewhere at times, and the head outlives every other node.
+            options["resources"] = {_HEAD: 0.001}
         return ray.remote(kind).options(**options).remote(settings)
 
     def remove(self, handle: Any) -> None:
