@@ -171,7 +171,9 @@ while True:
             memory = os.open(f"/proc/{pid}/mem", os.O_RDWR)
             open("/workspace/written", "w").write("opened")
         except OSError as error:
-            open("/workspace/seen", "w").write(str(error))
+            with open("/workspace/unseen", "w") as file:
+                file.write(str(error))
+            os.rename("/workspace/unseen", "/workspace/seen")
 """
 
 
