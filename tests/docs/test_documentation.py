@@ -92,6 +92,7 @@ def small_model(tmp_path_factory):
     return folder
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "page",
     [

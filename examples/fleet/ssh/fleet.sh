@@ -27,7 +27,7 @@ touch ~/.hud/fleet.log
 from=$(($(wc -l <~/.hud/fleet.log) + 1))
 setsid nohup hud fleet join "$@" >>~/.hud/fleet.log 2>&1 </dev/null &
 echo $! >~/.hud/fleet.pid
-for _ in $(seq 100); do
+for _ in $(seq 300); do  # A minute: Python starts slowly on a busy machine.
     grep -q "^Joined" <(tail -n +"$from" ~/.hud/fleet.log) && { echo "is up"; exit 0; }
     lives || break
     sleep 0.2
