@@ -11,7 +11,7 @@ import websockets
 
 import hud.client
 from hud.cli.main import run
-from hud.fleet.archives import unpack
+from hud.fleet.builds.archives import unpack
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.environments.registry import Environments
 from hud.platform.store.tables import LOCAL_TEAM

@@ -8,7 +8,7 @@ from tests.train.planning.test_planning import known
 
 from hud.cli.training.plan import command
 from hud.errors import UsageError
-from hud.train.planning.simulation import Setup
+from hud.train.planning.setup import Setup
 
 
 def plan(*arguments):

@@ -37,6 +37,17 @@ def deployed_server(
     made.stop()
 
 
+def start_engine(made: LiveServer) -> None:
+    """Have the engine of model `m` started, before the first rollout waits for it."""
+    body = {
+        "model": "m",
+        "max_tokens": 1,
+        "messages": [{"role": "user", "content": "Say a word."}],
+    }
+    with made.client() as api:
+        api.post("/v1/chat/completions", json=body, timeout=300).raise_for_status()
+
+
 def deploy(api, source: Path, name: str = "echo") -> None:
     begun = api.post("/v2/builds/upload-url").json()
     archive = io.BytesIO()

@@ -8,9 +8,9 @@ import venv
 import pytest
 
 from hud.errors import EnvironmentFault, InfrastructureFault
-from hud.fleet import build_cache
-from hud.fleet.build_cache import BuildCache, site_packages
-from hud.fleet.shared_packages import share_ours
+from hud.fleet.builds import build_cache
+from hud.fleet.builds.build_cache import BuildCache, site_packages
+from hud.fleet.builds.shared_packages import share_ours
 from hud.platform.environments.packed_builds import pack
 
 

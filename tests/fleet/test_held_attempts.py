@@ -2,8 +2,8 @@
 
 import pytest
 
-from hud.fleet import held_attempts
-from hud.fleet.held_attempts import HeldAttempts
+from hud.fleet.attempts import held_attempts
+from hud.fleet.attempts.held_attempts import HeldAttempts
 
 
 class Clock:

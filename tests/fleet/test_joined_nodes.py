@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from tests.fleet.deployed_server import deployed_server, wait
+from tests.fleet.deployed_server import deployed_server, start_engine, wait
 from tests.fleet.joined_node import JoinedNode
 from tests.fleet.slow_proxy import SlowProxy
 from tests.fleet.test_remote_rollouts import ENV, job_of, submit
@@ -18,14 +18,7 @@ from hud.trace import dashed, new_id
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with deployed_server(tmp_path_factory.mktemp("nodes"), {"echo": ENV}, workers=0) as made:
-        with made.client() as api:
-            # The engine starts before the first machine joins.
-            body = {
-                "model": "m",
-                "max_tokens": 1,
-                "messages": [{"role": "user", "content": "Say a word."}],
-            }
-            api.post("/v1/chat/completions", json=body, timeout=300).raise_for_status()
+        start_engine(made)
         yield made
 
 

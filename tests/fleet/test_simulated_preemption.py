@@ -19,7 +19,8 @@ from tests.fleet.test_remote_rollouts import ENV, job_of, submit
 from hud.trace import new_id, parse_trace
 from hud.train.planning.measured import measure, turnaround
 from hud.train.planning.preemption import Preemption, moments
-from hud.train.planning.simulation import Setup, simulate
+from hud.train.planning.setup import Setup
+from hud.train.planning.simulation import simulate
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

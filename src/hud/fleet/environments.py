@@ -14,13 +14,13 @@ from hud.errors import EnvironmentFault
 from hud.eval.runtimes.fork import ForkRuntime
 from hud.eval.runtimes.interpreter import Interpreter
 from hud.eval.runtimes.served import ServedProcess
-from hud.fleet.docker import READY_SECONDS, ImageRuntime, container
+from hud.fleet.builds.docker import READY_SECONDS, ImageRuntime, container
 
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.environment.connection import Connection
     from hud.environment.templates.task import Provider
-    from hud.fleet.build_cache import BuildCache
+    from hud.fleet.builds.build_cache import BuildCache
 
 MOST_WARM = 8
 """Builds that stay warm; of those that nobody plays in, the one used longest ago makes room."""

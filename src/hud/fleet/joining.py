@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hud.client import Client
 from hud.client.presence import presence
-from hud.fleet.build_cache import BuildCache
+from hud.fleet.builds.build_cache import BuildCache
 from hud.fleet.capacity import measured
 from hud.fleet.endings import follow_signals, follow_stdin
 from hud.fleet.worker import Place, Worker

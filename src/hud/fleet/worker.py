@@ -26,10 +26,10 @@ from hud.errors import FailureKind, HudError, InfrastructureFault, NotFoundError
 from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.eval.subagents import close_made
-from hud.fleet.build_cache import BuildCache
+from hud.fleet.attempts.event_delivery import Delivery
+from hud.fleet.attempts.held_attempts import Attempt, HeldAttempts
+from hud.fleet.builds.build_cache import BuildCache
 from hud.fleet.environments import WarmEnvironments
-from hud.fleet.event_delivery import Delivery
-from hud.fleet.held_attempts import Attempt, HeldAttempts
 from hud.fleet.submitted_agents import player_of
 from hud.fleet.worker_load import WorkerLoad
 from hud.trace import Trace

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("ray", reason="scripts/setup-integration ray")
 
-from tests.fleet.deployed_server import deployed_server
+from tests.fleet.deployed_server import deployed_server, start_engine
 from tests.fleet.test_remote_rollouts import AGENT, ENV, job_of
 from tests.integrations.ray.ray_cluster import RayCluster, hud, until
 
@@ -25,14 +25,7 @@ NOTICE_SECONDS = 20
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     with deployed_server(tmp_path_factory.mktemp("ray"), {"echo": ENV}, workers=0) as made:
-        with made.client() as api:
-            # The engine starts before the first rollout.
-            body = {
-                "model": "m",
-                "max_tokens": 1,
-                "messages": [{"role": "user", "content": "Say a word."}],
-            }
-            api.post("/v1/chat/completions", json=body, timeout=300).raise_for_status()
+        start_engine(made)
         yield made
 
 

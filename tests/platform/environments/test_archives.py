@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hud.client.archives import pack
 from hud.errors import UsageError
-from hud.fleet.archives import unpack
+from hud.fleet.builds.archives import unpack
 
 
 def write(path, *members, mode="w:gz"):

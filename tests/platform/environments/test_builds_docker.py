@@ -11,7 +11,7 @@ import pytest
 from hud.client.archives import pack
 from hud.environment import Task
 from hud.errors import UsageError
-from hud.fleet.docker import ImageRuntime
+from hud.fleet.builds.docker import ImageRuntime
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.environments.registry import Environments
 from hud.platform.store.tables import LOCAL_TEAM

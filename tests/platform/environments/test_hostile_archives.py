@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.fleet.archives import unpack
+from hud.fleet.builds.archives import unpack
 
 
 def add(tar, name, kind=tarfile.REGTYPE, data=b"", **more):

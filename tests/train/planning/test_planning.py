@@ -11,7 +11,8 @@ from hud.cli.training.plan import command
 from hud.errors import UsageError
 from hud.trace import AgentStep, Trace, Usage
 from hud.train.planning.measured import DecodeCost, Measured, Shape, Turn, measure, turnaround
-from hud.train.planning.simulation import Setup, simulate
+from hud.train.planning.setup import Setup
+from hud.train.planning.simulation import simulate
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ONE = Shape(1.0, (Turn(10, 2.0),))

@@ -11,7 +11,8 @@ from hud.errors import UsageError
 from hud.train.planning import simulation
 from hud.train.planning.measured import Shape, Turn
 from hud.train.planning.preemption import Preemption, moments
-from hud.train.planning.simulation import Setup, simulate
+from hud.train.planning.setup import Setup
+from hud.train.planning.simulation import simulate
 
 LONG = Shape(0.0, (Turn(1, 10.0),))
 """10 s in its environment."""

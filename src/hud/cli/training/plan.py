@@ -15,7 +15,7 @@ from hud.train.planning.preemption import Preemption
 
 if TYPE_CHECKING:
     from hud.train.planning.measured import Measured
-    from hud.train.planning.simulation import Setup
+    from hud.train.planning.setup import Setup
 
 POSITIVE = click.FloatRange(0, min_open=True)
 NOT_NEGATIVE = click.FloatRange(0)
@@ -305,7 +305,7 @@ async def recorded(
     from hud.errors import NotFoundError
     from hud.trace.steps import parse_trace
     from hud.train.planning.measured import measure
-    from hud.train.planning.simulation import Setup
+    from hud.train.planning.setup import Setup
 
     client = connect()
     found = await client.get("/v2/models/resolve", params={"model": model})

@@ -19,7 +19,7 @@ import orjson
 from hud.client.presence import presence
 from hud.environment.sources.declarations import declared_names, entry_of
 from hud.errors import HudError, UsageError
-from hud.fleet.archives import unpack
+from hud.fleet.builds.archives import unpack
 from hud.platform.environments import container_images as containers
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog

@@ -10,7 +10,7 @@ from hud import settings
 from hud.environment.channel.client.remote_connection import RemoteConnection
 from hud.environment.sources.manifest import tool_row
 from hud.errors import HudError, UsageError
-from hud.fleet.docker import READY_SECONDS, beside_docker_s_own, container, docker
+from hud.fleet.builds.docker import READY_SECONDS, beside_docker_s_own, container, docker
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
 

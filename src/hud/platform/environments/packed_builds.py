@@ -20,9 +20,9 @@ import orjson
 import sqlalchemy as sa
 
 from hud.errors import NotFoundError
-from hud.fleet.build_cache import DESCRIPTION, PACKAGES, PLACE, SOURCE, site_packages
+from hud.fleet.builds.build_cache import DESCRIPTION, PACKAGES, PLACE, SOURCE, site_packages
+from hud.fleet.builds.shared_packages import INSTALLER, LINK
 from hud.fleet.capacity import platform_tag
-from hud.fleet.shared_packages import INSTALLER, LINK
 from hud.platform.environments.registry import SUCCEEDED, find_build
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Row

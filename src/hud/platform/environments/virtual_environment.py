@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hud.errors import UsageError
-from hud.fleet.shared_packages import share_ours
+from hud.fleet.builds.shared_packages import share_ours
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
 

@@ -93,7 +93,7 @@ class Fleet:
     every: int = 25
     """Steps between checkpoints, and between broadcasts."""
     rank: int = 32
-    """Of a LoRA adapter."""
+    """Rank of a LoRA adapter."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hud.fleet.attempt_recorder import AttemptRecorder
+from hud.fleet.attempts.attempt_recorder import AttemptRecorder
 
 AHEAD_SECONDS = 0.5
 """Time within which rollouts that are taken ahead begin, if those that are played take as long as the ones before."""

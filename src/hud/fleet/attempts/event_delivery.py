@@ -12,7 +12,7 @@ import orjson
 
 from hud.client import Client
 from hud.errors import HudError
-from hud.fleet.held_attempts import Attempt
+from hud.fleet.attempts.held_attempts import Attempt
 
 PACE_SECONDS = 0.2
 """Between two requests that bring ends of attempts: those of a busy worker are brought together."""

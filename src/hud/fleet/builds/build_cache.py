@@ -24,9 +24,9 @@ import orjson
 
 from hud.client import Client
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
-from hud.fleet.archives import unpack
+from hud.fleet.builds.archives import unpack
+from hud.fleet.builds.shared_packages import share_ours
 from hud.fleet.capacity import platform_tag
-from hud.fleet.shared_packages import share_ours
 
 DESCRIPTION, SOURCE, PACKAGES = "build.json", "source", "packages"
 """Members of a packed build."""

@@ -1,0 +1,1 @@
+"""Builds on a worker's machine: archives, installed builds and container images."""
