@@ -190,6 +190,14 @@ assert not search.choice.takes("delete")
         files={"bin/vllm": '#!/bin/bash\n[ "$1" = serve ] && [ -f "$2/config.json" ]\n'},
         stands={
             "--preset tiny": "--preset tiny --hidden 32 --layers 1",
+            "METRICS": '"$(ls -t $(find "$HUD_HOME" -name metrics.jsonl) | head -n 1)"',
+            # Two tasks cannot show that the newest is better than the base: it is held, with exit code 1.
+            "hud models promote my-policy step-40 --taskset held_out.py --critical tag=refunds": (
+                "newest=$(hud models checkpoints my-policy --json | "
+                "python -c 'import json, sys; print(json.load(sys.stdin)[-1][\"id\"])')\n"
+                "hud models head my-policy --set base\n"
+                'held hud models promote my-policy "$newest" --taskset held_out.py'
+            ),
             "fork Qwen/Qwen3.5-4B": 'fork "$MODEL_FOLDER"',
             '"FOLDER"': '"$MODEL_FOLDER"',
             "FOLDER ": '"$MODEL_FOLDER" ',

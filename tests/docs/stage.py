@@ -44,6 +44,8 @@ hud() {
     *) "$HUD" "$@" ;;
   esac
 }
+# Run a command that must end with 1: what it was asked for is held.
+held() { local status=0; "$@" || status=$?; [ "$status" = 1 ]; }
 # Begin a server on a free port and wait until it says that it is up; it ends with the page.
 serve_beside() {
   local log="$STAGE/served.$RANDOM"

@@ -149,9 +149,9 @@ def test_every_file_of_a_page_is_used_by_a_later_block(block):
     assert used or block.file.startswith("$HUD_HOME/")
 
 
-def test_few_blocks_are_not_run_and_each_says_why():
+def test_every_block_of_code_runs():
     left_out = [block for block in BLOCKS if block.not_run is not None]
-    assert len(left_out) <= 4, [block.place for block in left_out]
+    assert [block.not_run for block in left_out] == ["a diagram of the loop"]
     assert len(BLOCKS) > 50
 
 
