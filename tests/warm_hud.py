@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import array
 import contextlib
+import ctypes
 import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +33,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, lambda got, _: os.kill(child, got))
 sys.exit(int.from_bytes(here.recv(8), "big"))
 """
+_PR_SET_PDEATHSIG = 1
 _WARM = [
     "hud.cli.evaluation.eval",
     "hud.cli.training.train",
@@ -76,13 +79,23 @@ class WarmHud:
             stdin=subprocess.PIPE,  # It ends with whoever started it.
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n"
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.process.communicate()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(60)
+        finally:
+            # What waits for commands that go on, and with it those.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            assert self.process.stdout is not None
+            self.process.stdout.close()
 
 
 def serve(path: str) -> None:
@@ -131,6 +144,7 @@ def _answer(connection: socket.socket) -> None:
 
 def _run(asked: dict[str, Any], streams: list[int]) -> None:
     os.setsid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
     os.chdir(asked["cwd"])

@@ -369,8 +369,9 @@ async def test_a_launched_run_trains_and_a_stopped_one_is_resumed(platform, web,
     platform.launches.stop(resumed)
     await ended(platform, resumed)
     assert [one["id"] for one in runs.recent(None)] == [launch.run_id]
-    # The rollouts of both goes are there, and those of each step.
+    # The rollouts of both goes are there, and each evaluation once, whether it ended or was stopped.
     jobs = (await web.get(f"{place}.json")).json()["jobs"]
+    assert len({job["id"] for job in jobs}) == len(jobs)
     assert [job["step"] is None for job in jobs].count(True) == 2
     first = (await web.get(f"{place}/steps/1.json")).json()
     assert [len(group["runs"]) for group in first["groups"]].count(4) >= 2

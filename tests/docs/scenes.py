@@ -94,6 +94,7 @@ SCENES = {
         },
     ),
     "docs/fleet.md": Scene(
+        writes="examples/fleet",
         files={
             "rooms/env.py": TASKS % (["red", "green"],),
             "bin/kubectl": KUBECTL,

@@ -11,13 +11,14 @@ import linecache
 import os
 import re
 import shlex
-import signal
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from tests.docs.blocks import ROOT, Block, matches
 
@@ -125,6 +126,8 @@ class Scene:
     """Shell that comes before everything: servers that the page takes as running."""
     answers: str = ""
     """Lines on standard input."""
+    writes: str | None = None
+    """Folder of examples that the page writes into, `examples/NAME`: copied, so that the checkout stays as it is."""
     needs: str = ""
     """A program without which the page's examples cannot work: scripts/setup-worlds installs it."""
 
@@ -156,6 +159,8 @@ class Stage:
         }
         for name in ("examples", "scripts", "benchmarks"):
             (self.here / name).symlink_to(ROOT / name)
+        if scene.writes is not None:
+            self._copy(scene.writes)
         (self.here / ".venv").symlink_to(sys.prefix)
         files = {
             "tasks.py": TASKS % (["red", "green", "blue", "yellow"],),
@@ -264,11 +269,31 @@ class Stage:
         self.variables["PWD_OF_PAGE"] = self.variables["PWD"]
         return done.stdout
 
+    def _copy(self, folder: str) -> None:
+        parent, _, name = folder.partition("/")
+        (self.here / parent).unlink()
+        (self.here / parent).mkdir()
+        for one in (ROOT / parent).iterdir():
+            if one.name == name:
+                shutil.copytree(one, self.here / folder)
+            else:
+                (self.here / parent / one.name).symlink_to(one)
+
     def _end_servers(self) -> None:
+        """End the page's servers, the last first, as each may need those before it; raises if one goes on."""
         pids = self.folder / "pids"
-        for pid in pids.read_text().split() if pids.exists() else ():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGTERM)
+        for pid in reversed(pids.read_text().split() if pids.exists() else []):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                server = psutil.Process(int(pid))
+                command = " ".join(server.cmdline())
+                server.terminate()
+                try:
+                    server.wait(60)
+                except psutil.TimeoutExpired:
+                    server.kill()
+                    raise AssertionError(
+                        f"A minute after SIGTERM this runs on: {command}"
+                    ) from None
 
 
 class Terminal(io.StringIO):

@@ -202,7 +202,7 @@ class _Loop:
         await self.held_out.recall(self.policy.client, earlier)
         if isinstance(self.rollouts.runtime, HostedRuntime):
             # A killed process leaves rollouts behind that nobody waits for.
-            await self.rollouts.runtime.abandon(run.jobs)
+            await self.rollouts.runtime.abandon([*run.jobs, *run.evaluations])
         job = await Job.start(f"{config.model} training", group=config.group)
         for learner in self.learners:
             await learner.run.add_job(job.id)
@@ -325,7 +325,7 @@ class _Loop:
             return
         step = self.run.next_step
         models = await self._models(step)
-        score = await self.rollouts.score(models, self.held_out, step, self.run.add_job)
+        score = await self.rollouts.score(models, self.held_out, step, self.run.add_evaluation)
         if score is not None:
             score = replace(score, checkpoint_id=self.run.head)
             self.reporter.scored(score)

@@ -38,7 +38,9 @@ class TrainingRun:
     """The model's head, as last read or set by this run."""
     scores: list[Score] = field(default_factory=list)
     jobs: list[str] = field(default_factory=list)
-    """Ids of the jobs of its rollouts: one for each start or resumption, and one for each held-out score."""
+    """Ids of the jobs of its rollouts: one for each start or resumption."""
+    evaluations: list[str] = field(default_factory=list)
+    """Ids of the jobs of its held-out evaluations, interrupted ones included."""
     nodes: dict[int, str] = field(default_factory=dict)
     """Checkpoint of each step, by the number of completed steps."""
     resumed: bool = False
@@ -106,6 +108,12 @@ class TrainingRun:
         """Record a job of this run's rollouts, before it plays any."""
         self.jobs = [*self.jobs, job_id]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"jobs": self.jobs}})
+
+    async def add_evaluation(self, job_id: str) -> None:
+        """Record the job of a held-out evaluation, before it plays any run."""
+        self.evaluations = [*self.evaluations, job_id]
+        state = {"evaluations": self.evaluations}
+        await self.client.post(f"/v2/training-runs/{self.id}", {"state": state})
 
     async def end(self, status: str) -> None:
         """Record the end: `finished` runs are never resumed."""
@@ -230,6 +238,7 @@ def _resumed(
         next_step=next_step,
         scores=[score for score in scores_of(state) if score.step <= next_step],
         jobs=list(state.get("jobs") or []),
+        evaluations=list(state.get("evaluations") or []),
         nodes=path,
         resumed=True,
         start=state.get("start"),
