@@ -19,10 +19,13 @@ def deployed_server(
     *,
     workers: int,
     model: str | None = "m",
-    kind: type[LiveServer] = LiveServer,
+    options: tuple[str, ...] = (),
 ):
-    """Yield a server with environments, by name and source, and with a model, unless its name is None."""
-    made = kind(root / "home", "--workers", str(workers))
+    """Yield a server with environments, by name and source, and with a model, unless its name is None.
+
+    `options`: more of `hud up`.
+    """
+    made = LiveServer(root / "home", "--workers", str(workers), *options)
     made.start()
     with made.client() as api:
         if model is not None:

@@ -17,9 +17,6 @@ START_SECONDS = 60
 class LiveServer:
     """One server process at a time over one HUD_HOME."""
 
-    program = ("-m", "hud.cli.main")
-    """Arguments of Python that start `hud`."""
-
     def __init__(self, home: Path, *arguments: str) -> None:
         self.home = home
         self.arguments = arguments
@@ -36,7 +33,8 @@ class LiveServer:
             self.process = subprocess.Popen(
                 [
                     sys.executable,
-                    *self.program,
+                    "-m",
+                    "hud.cli.main",
                     "up",
                     "--port",
                     str(self.port),

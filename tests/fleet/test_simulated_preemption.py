@@ -13,7 +13,6 @@ from statistics import fmean
 import pytest
 from tests.fleet.deployed_server import deployed_server, wait
 from tests.fleet.joined_node import JoinedNode
-from tests.fleet.live_server import LiveServer
 from tests.fleet.test_remote_rollouts import ENV, job_of, submit
 
 from hud.trace import new_id, parse_trace
@@ -39,16 +38,6 @@ REPLACED = 4.0
 """Seconds until another machine is started for one that was lost; it then takes a few more to join."""
 WITHIN = 0.25
 """Of the wall time. On two cores that other work shares, 0.91 and 1.01 of it were measured, and 0.62 without preemption."""
-
-
-class ShortLeases(LiveServer):
-    """A server whose leases last `LEASE` seconds."""
-
-    program = (
-        "-c",
-        "from hud.cli.main import main; from hud.platform.rollouts.rollout_queue import Rollouts; "
-        f"Rollouts.lease_seconds = {LEASE}; main()",
-    )
 
 
 class Fleet:
@@ -104,7 +93,8 @@ class Fleet:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     root = tmp_path_factory.mktemp("preempted")
-    with deployed_server(root, {"echo": ENV}, workers=0, kind=ShortLeases) as made:
+    lease = ("--rollout-lease", str(LEASE))
+    with deployed_server(root, {"echo": ENV}, workers=0, options=lease) as made:
         yield made
 
 

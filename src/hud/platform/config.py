@@ -38,6 +38,8 @@ class PlatformConfig:
     """Maximum number of worker processes; with more models, idle processes are ended, or models share one."""
     rollout_workers: int = 0
     """Number of processes that play submitted rollouts."""
+    rollout_lease_seconds: float = 30.0
+    """Time after which a rollout whose worker is not heard of goes to another; workers report every 2 seconds."""
     url: str = ""
     """URL of the server for the processes that it starts."""
     connections: int = 4096

@@ -117,7 +117,7 @@ class Parts:
         """Queue of rollouts and the nodes that play them."""
         from hud.platform.rollouts.fleet import Fleet
 
-        return Fleet(self.keys, self.passes, self.registry)
+        return Fleet(self.keys, self.passes, self.registry, self.config.rollout_lease_seconds)
 
     @_Lazy
     def launches(self) -> Launches:

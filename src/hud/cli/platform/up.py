@@ -43,6 +43,14 @@ if TYPE_CHECKING:
     help="Maximum connections; beyond it, the connection with the longest idle time is closed.",
 )
 @click.option(
+    "--rollout-lease",
+    type=click.FloatRange(min=6),
+    default=30,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time after which a rollout whose worker is not heard of goes to another; at least 6.",
+)
+@click.option(
     "--build-limit",
     "build_limits",
     multiple=True,
@@ -57,6 +65,7 @@ def command(
     workers: int,
     engines: int,
     connections: int,
+    rollout_lease: float,
     build_limits: tuple[str, ...],
 ) -> None:
     """Serve models, training, traces, tasksets and inference to a team."""
@@ -73,6 +82,7 @@ def command(
         rollout_workers=workers,
         engines=engines,
         connections=connections,
+        rollout_lease_seconds=rollout_lease,
         builds=_limits(build_limits),
     )
     serve(config, host, port, _announce)

@@ -15,8 +15,11 @@ from hud.platform.rollouts.rollout_queue import Rollouts
 class Fleet:
     """The fleet of one platform."""
 
-    def __init__(self, keys: Keys, passes: Passes, registry: Registry) -> None:
+    def __init__(
+        self, keys: Keys, passes: Passes, registry: Registry, lease_seconds: float
+    ) -> None:
         self.rollouts = Rollouts(registry.store)
+        self.rollouts.lease_seconds = lease_seconds
         self.nodes = Nodes(registry.store)
         self.handover = Handover(keys, passes, registry)
 
