@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hierarchy demo-null lab test test-all test-integration check bench clean format
+.PHONY: help setup demo demo-hierarchy demo-null lab test test-all test-integration chaos check bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,6 +49,11 @@ test-all: test  ## Run `make test`, then all the rest: slow tests, PostgreSQL, k
 test-integration:  ## Test an integration with the real package: make test-integration NAME=trl
 	@scripts/setup-integration $(NAME)
 	@OMP_NUM_THREADS=1 .venv-integrations/$(NAME)/bin/python -m pytest tests/integrations/$(NAME)
+
+chaos: $(STAMP)  ## Strike a server at work with 200 faults on SQLite and 200 on PostgreSQL (an hour)
+	@scripts/setup-worlds
+	@scripts/chaos sqlite
+	@scripts/chaos postgresql
 
 check: $(STAMP)  ## Lint, format, types and import contracts
 	@$(BIN)/ruff check .

@@ -20,6 +20,8 @@ class LiveServer:
     def __init__(self, home: Path, *arguments: str) -> None:
         self.home = home
         self.arguments = arguments
+        self.variables: dict[str, str] = {}
+        """Environment variables, besides those of this process."""
         self.port = 0
         self.key = ""
         self.url = ""
@@ -41,7 +43,12 @@ class LiveServer:
                     *self._database(),
                     *self.arguments,
                 ],
-                env={**kept, "HUD_HOME": str(self.home), "OMP_NUM_THREADS": "1"},
+                env={
+                    **kept,
+                    "HUD_HOME": str(self.home),
+                    "OMP_NUM_THREADS": "1",
+                    **self.variables,
+                },
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )

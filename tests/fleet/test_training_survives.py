@@ -7,11 +7,15 @@ import signal
 
 import psutil
 import pytest
+from safetensors.torch import load_file
 from tests.fleet.live_server import LiveServer
 from tests.train.test_loop_steps import SIZES, SMALL, TEXTS, say, tasks_of
 
+from hud import Environment
 from hud.client import connect, disconnect
 from hud.errors import ConflictError, PlatformError
+from hud.eval import Taskset
+from hud.platform.models.checkpoint_files import SAMPLER
 from hud.train import learner as learning
 from hud.train.config import TrainConfig
 from hud.train.contributor import Contributor
@@ -56,6 +60,45 @@ async def test_engines_that_are_killed_cost_no_step_and_repeat_none(tmp_path, mo
     assert len({node["idempotency_key"] for node in nodes}) == len(nodes)
     steps = [one["step"] for one in report.history]
     assert steps == list(range(6))
+
+
+async def test_a_step_whose_engine_is_lost_is_played_again_to_the_same_weights(
+    tmp_path, monkeypatch
+):
+    """What a group shares is computed once, and differs in its last bits from what another process computes anew."""
+    server = LiveServer(tmp_path / "server", "--workers", "0")
+    server.start()
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "client"))
+    monkeypatch.setenv("HUD_API_URL", server.url)
+    monkeypatch.setenv("HUD_API_KEY", server.key)
+    client, env, played, weights = connect(), Environment("vowels"), [], {}
+
+    @env.template()
+    async def count(word: str):
+        answer = yield f"say {word} " + "and then another word " * 2
+        played.append(word)
+        if len(played) == 3 and "straight" in weights:
+            for pid in engines(server):
+                os.kill(pid, signal.SIGKILL)
+        yield min(1.0, len(answer) / 30)
+
+    try:
+        for name, plays in (("straight", 8), ("disturbed", 16)):
+            body = {"name": name, "texts": TEXTS, "sizes": SIZES, "seed": 1}
+            await client.post("/v2/models/create", body)
+            played.clear()
+            tasks = Taskset("words", [count(word=word) for word in ("red", "blue")])
+            config = TrainConfig(model=name, **{**SMALL, "steps": 1, "max_concurrent": 1})
+            report = await train(config, tasks=tasks)
+            (folder,) = server.home.glob(f"models/*/checkpoints/step-1-{report.head[:6]}")
+            weights[name] = load_file(folder / SAMPLER / "model.safetensors")
+            assert len(played) == plays
+    finally:
+        disconnect(tmp_path / "client")
+        server.stop()
+    one, other = weights.values()
+    assert one.keys() == other.keys()
+    assert all(bool((one[key] == other[key]).all()) for key in one)
 
 
 class Platform:

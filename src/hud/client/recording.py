@@ -162,6 +162,10 @@ class JournalRecorder(EventRecorder):
             raise self._failure
         await self._shipper.flush()
 
+    async def collect(self) -> None:
+        """Wait until everything that dead processes of this home recorded is in the store. Raises `HudError` if it is not."""
+        await self._shipper.collect()
+
     def close(self) -> None:
         """Ship the remaining events and close the journal; unshipped events remain in it."""
         if self.closed:

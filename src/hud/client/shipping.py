@@ -7,7 +7,6 @@ retried, until the platform acknowledges them.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import time
 from concurrent.futures import Future
@@ -45,6 +44,8 @@ class Shipper:
         self._something = threading.Event()
         self._hurry = threading.Event()
         self._closing = False
+        self._orphans: Future[None] = Future()
+        """Done when the journals of dead processes were shipped, or could not be."""
         self._thread = threading.Thread(target=self._work, name="hud-shipper", daemon=True)
         self._thread.start()
 
@@ -70,6 +71,10 @@ class Shipper:
         self._something.set()
         await asyncio.wrap_future(shipped)
 
+    async def collect(self) -> None:
+        """Wait until the journals that dead processes left in the folder are in the store; raises the error if they are not."""
+        await asyncio.wrap_future(self._orphans)
+
     def close(self) -> None:
         """Ship the remaining lines and close the journal; unshipped lines remain for the next process."""
         self._closing = True
@@ -90,9 +95,15 @@ class Shipper:
 
     def _work(self) -> None:
         with asyncio.Runner() as runner:
-            if self._client.api_url is not None:  # The embedded platform collects orphans itself.
-                with contextlib.suppress(HudError):
+            try:
+                if (
+                    self._client.api_url is not None
+                ):  # The embedded platform collects orphans itself.
                     runner.run(send_orphans(self._client, self.folder))
+            except Exception as error:  # Raised in those who wait; the thread goes on.
+                self._orphans.set_exception(error)
+            else:
+                self._orphans.set_result(None)
             while True:
                 self._something.wait()
                 self._hurry.wait(GATHER_SECONDS)

@@ -80,6 +80,10 @@ class Learner:
         """Begin a step in the state of a new process: no gradient, and an empty sampler cache."""
         await self.trainer.open(alone=True)
 
+    async def holds_session(self) -> bool:
+        """Return True if the session of `begin_step` is open still: in the same process, with the same caches."""
+        return await self._exactly_once(self.trainer.hold)
+
     async def policy(self, step: int) -> ChatModel:
         """Return the model before `step`: its head, or the head's parent if a crashed run has taken the step already."""
         pinned = self.run.checkpoint_before(step) if self.has_taken(step) else None

@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from hud.environment.templates.task import Provider
     from hud.eval.run import Run
 
+MOST_REPEATED = 5
+"""Most repetitions of a step whose processes are lost again and again."""
+
 __all__ = ["Score", "TrainReport", "WarmUpReport", "train", "warm_up"]
 
 
@@ -192,6 +195,8 @@ class _Loop:
         self.guard = Guard(self.config, self.run, self.reporter)
         self.convergence = Convergence(self.config, tasks, self.reporter)
         self.replaced = self.no_signal = 0
+        self.repeated = 0
+        """Repetitions of the current step so far."""
 
     async def run_to_end(self) -> TrainReport:
         """Take the remaining steps."""
@@ -234,6 +239,8 @@ class _Loop:
         waiting = perf_counter()
         subagents: dict[str, RolloutBatch] = {}
         async for groups in source:
+            if await self._is_disturbed():
+                return
             with _timed(seconds, "update"):
                 for model in config.joined:
                     subagents[model] = batch.of_subagent(self.models[model].name, config)
@@ -282,6 +289,19 @@ class _Loop:
         self.reporter.stepped(step, metrics)
         self.guard.played(batch.measured)
         await self.guard.check(over=self._over)
+
+    async def _is_disturbed(self) -> bool:
+        """Return True if a reproducible step must be repeated: its rollouts were sampled by more than one process.
+
+        A process that takes over in the middle of a step lacks the keys and values of earlier rollouts, and what it computes
+        anew differs in the last bits.
+        """
+        if self.config.max_concurrent > 1:
+            return False
+        held = [await learner.holds_session() for learner in self.learners]
+        enough = all(held) or self.repeated == MOST_REPEATED
+        self.repeated = 0 if enough else self.repeated + 1
+        return not enough
 
     async def _source(
         self, step: int, job: Job, batch: RolloutBatch

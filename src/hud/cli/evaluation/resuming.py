@@ -25,6 +25,7 @@ async def open_job(
             name, group=group or 1, taskset_id=tasks.taskset_id, benchmark=tasks.benchmark
         )
         return job, []
+    await recorder().collect()  # What the interrupted process did not bring would be played twice.
     record = await connect().get(f"/v2/jobs/{resume}")
     rows = [row async for row in pages(f"/v2/jobs/{record['id']}/traces")]
     finished = [summary(row) for row in rows if row["slug"] in tasks]
