@@ -63,7 +63,7 @@ class Ledger:
                 )
             for run in ended:
                 if run["reward"] != int(run["slug"].rpartition("-")[2]) / 10:
-                    self.complain(f"Run {run['id']} of {run['slug']} has reward {run['reward']}.")
+                    self.complain(f"An evaluation has this run: {run}")
 
     def check_calls(self, api: httpx.Client) -> int:
         """Check that every tool call that returned was recorded; returns how many there were."""

@@ -253,13 +253,19 @@ async def test_cancelling_closes_the_environment_and_records_the_run():
     assert run.reward is None
 
 
-async def test_a_store_that_cannot_be_written_is_raised():
+async def test_a_store_that_cannot_be_written_is_raised_and_the_run_is_none_that_completed():
+    ended = []
+
     class Full(NullRecorder):
         def step_recorded(self, trace_id, step):
             raise StoreError("The disk is full.")
 
+        def run_ended(self, run):
+            ended.append((run.trace.status, run.failure_kind, run.reward, run.error))
+
     with pytest.raises(StoreError, match="full"):
         await play(count(), right, recorder=Full())
+    assert ended == [("error", "infrastructure", None, "The disk is full.")]
 
 
 async def test_recording_a_step_of_ones_own():

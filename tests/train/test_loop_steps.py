@@ -196,6 +196,16 @@ class Listener(Reporter):
         self.notes.append(text)
 
 
+async def test_curves_that_cannot_be_written_are_noted_and_fail_no_finished_run(home):
+    """Else the command is repeated, and trains once more."""
+    heard, place = Listener(), home / "curves.png"
+    place.mkdir(parents=True)
+    config = TrainConfig(model="m", **{**SMALL, "steps": 1}, plot=str(place))
+    report = await train(config, tasks=tasks_of(say), reporter=heard)
+    assert (report.finished, report.plot) == (True, None)
+    assert heard.notes[-1] == f"The curves cannot be written to {place}: Is a directory."
+
+
 @pytest.mark.slow
 async def test_a_converged_policy_finishes_and_keeps_its_head(home):
     heard = Listener()

@@ -232,6 +232,9 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
         run.grade = Grade.ungraded()
         raise error
     if isinstance(error, StoreError):
+        # Not by `fail`, which records a step: that is what cannot be done.
+        run.trace.status, run.failure_kind = "error", "infrastructure"
+        run.error, run.grade = str(error), Grade.ungraded()
         raise error
     kind = error.kind if isinstance(error, RolloutError | RefusedError) else _BLAME[run.live.phase]
     unusable = run.live.phase == "provision" and isinstance(error, UsageError)

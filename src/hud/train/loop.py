@@ -379,7 +379,10 @@ class _Loop:
             metrics_file=run.metrics_file,
         )
         plot = Path(self.config.plot or run.folder / "curves.png")
-        report.plot = draw_curves(report.history, report.scores, plot, title=self.config.model)
+        try:
+            report.plot = draw_curves(report.history, report.scores, plot, title=self.config.model)
+        except OSError as error:  # The run is over and recorded: no reason to fail.
+            self.reporter.note(f"The curves cannot be written to {plot}: {error.strerror}.")
         return report
 
 
