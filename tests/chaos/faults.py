@@ -22,8 +22,10 @@ Fault = Callable[[Scene, random.Random], None]
 
 def kill_server(scene: Scene, chance: random.Random) -> None:
     scene.server.kill()
-    _end_orphans(scene)
-    scene.restart()
+    try:
+        _end_orphans(scene)
+    finally:
+        scene.restart()
 
 
 def kill_engine(scene: Scene, chance: random.Random) -> None:

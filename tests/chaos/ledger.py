@@ -28,6 +28,8 @@ class Ledger:
     """Models whose training ended."""
     answers: Counter[str] = field(default_factory=Counter)
     """Completions through the gateway, by how they ended."""
+    commands: list[str] = field(default_factory=list)
+    """Commands that ended, with their exit codes and last lines."""
     broken: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -94,7 +96,10 @@ class Ledger:
                 if one.keys() != other.keys() or not all(
                     torch.equal(one[key], other[key]) for key in one
                 ):
-                    self.complain(f"Model {name} has another {file} than {calm}.")
+                    ended = [line for line in self.commands if f" {name} " in line]
+                    self.complain(
+                        f"Model {name} has another {file} than {calm}: {ended}; {_played(api, name)}"
+                    )
 
     def check_settled(self, api: httpx.Client) -> None:
         """Check that nothing waits, runs, or is held when everything is over."""
@@ -133,3 +138,16 @@ def _head(api: httpx.Client, home: Path, name: str) -> Path:
 def parse_json(text: str) -> Any:
     """Return the JSON document at the end of a command's output."""
     return json.loads(text[text.index("{") :])
+
+
+def _played(api: httpx.Client, model: str) -> list[tuple[str, int, str, float | None]]:
+    """Return the rollouts of a model's training, in the order of their starts."""
+    jobs = api.get("/v2/jobs", params={"limit": 1000}).json()["items"]
+    runs = [
+        run
+        for job in jobs
+        if job["name"] == f"{model} training"
+        for run in api.get(f"/v2/jobs/{job['id']}/traces", params={"limit": 1000}).json()["items"]
+    ]
+    runs.sort(key=lambda run: run["started_at"])
+    return [(run["slug"], run["attempt"], run["status"], run["reward"]) for run in runs]

@@ -140,9 +140,14 @@ class Scene:
         self.server.start()
 
     def wait_until_up(self) -> None:
-        """Wait until the server answers; raises `AssertionError` after `UP_SECONDS`."""
+        """Wait until the server answers; raises `AssertionError` after `UP_SECONDS`, and where it has ended."""
         until = time.monotonic() + UP_SECONDS
         while time.monotonic() < until:
+            assert self.server.process is not None
+            if self.server.process.poll() is not None:
+                last = self.server.log.read_text()[-1500:]
+                self.restart()
+                raise AssertionError(f"The server ended by itself: {last}")
             try:
                 if httpx.get(f"{self.server.url}/healthz", timeout=5).status_code == 200:
                     return

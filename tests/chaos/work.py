@@ -137,6 +137,10 @@ class Commands(Work):
             running.remove(process)
         if "Traceback (most recent call last)" in said:
             self.ledger.complain(f"hud {arguments[0]} prints a traceback:\n{said[-1500:]}")
+        last = said.strip().splitlines()[-1:] or [""]
+        self.ledger.commands.append(
+            f"{time.strftime('%X')} {' '.join(arguments[:3])} ends with {process.returncode}: {last[0]}"
+        )
         if process.returncode > 0:
             time.sleep(2.0)
         return process.returncode, said

@@ -53,6 +53,21 @@ def state(api, trace):
     return api.get(f"/v2/trace/{dashed(trace)}").json()
 
 
+@pytest.mark.slow
+def test_a_worker_whose_server_is_gone_ends_within_seconds(tmp_path):
+    with deployed_server(tmp_path, {"echo": ENV}, workers=0, model=None) as server:
+        with server.client() as api:
+            key = api.post("/v2/fleet-passes", json={"name": "spot"}).json()["key"]
+            node = JoinedNode(server.url, key, tmp_path / "node", "--rollouts", "4")
+            node.wait_for("Joined")
+            trace = submit(api, new_id(), seconds=600.0)
+            wait(lambda: record(api, trace)["status"] == "running")
+        server.kill()
+        node.process.send_signal(signal.SIGTERM)
+        assert node.stop(25.0) == 0
+        server.start()
+
+
 def test_a_machine_with_an_empty_folder_joins_fetches_and_plays(server, join, tmp_path):
     with server.client() as api:
         job = new_id()

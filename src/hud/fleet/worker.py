@@ -41,6 +41,8 @@ LINGER_SECONDS = 0.05
 """Wait for more rollouts to end before a few are taken in their place: one request for several costs the platform less."""
 PAUSE_SECONDS = 1.0
 """Between two tries to reach a platform that does not answer."""
+LAST_SECONDS = 5.0
+"""Time for which a worker that ends waits for an answer of the platform; where none comes, its leases run out."""
 STREAMED_AT_ONCE = 32
 """Most rollouts whose steps are brought at each renewal; the ones that waited longest come first."""
 
@@ -124,8 +126,9 @@ class Worker:
                 task.cancel()
             await asyncio.wait(behind)
             await self.environments.close()
-            with contextlib.suppress(HudError):
-                await self._leases.post("/v2/fleet/leave", {"worker": self.place.worker})
+            with contextlib.suppress(HudError, TimeoutError):
+                async with asyncio.timeout(LAST_SECONDS):
+                    await self._leases.post("/v2/fleet/leave", {"worker": self.place.worker})
         for task in behind:
             if not task.cancelled():
                 task.result()
@@ -289,16 +292,20 @@ class Worker:
     async def _hand_back(self) -> None:
         """Give back what is being played, then end it: a machine that has little time must not be waited for."""
         self._handing_back = True
-        await self._give_back(self._held.waiting.values())
         playing = list(self._held.playing.values())
-        await self._release(playing)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._give_back(self._held.waiting.values())
+                await self._release(playing)
         tasks = [one.task for one in playing if one.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        await self._delivery.bring()
-        await self._release(self._held.over.values())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_SECONDS):
+                await self._delivery.bring()
+                await self._release(self._held.over.values())
 
     async def _release(self, begun: Iterable[Attempt]) -> None:
         """Hand back rollouts that were begun."""
