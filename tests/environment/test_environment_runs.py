@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import gc
+import weakref
 
 import pytest
 
@@ -304,3 +306,17 @@ async def test_closing_twice_runs_the_hooks_once():
     await run.close()
     await run.close()
     assert calls == ["down"]
+
+
+async def test_a_run_that_ended_is_freed_at_once_without_the_collector():
+    env = counting_environment()
+    run = await env.run().open()
+    await run.start("collect", {"who": "me"})
+    await run.close()
+    kept = weakref.ref(run)
+    gc.disable()
+    try:
+        del run
+        assert kept() is None
+    finally:
+        gc.enable()

@@ -213,5 +213,10 @@ def _content(answer: httpx.Response) -> Any:
     message = detail if isinstance(detail, str) else orjson.dumps(detail).decode()
     if answer.headers.get("x-hud-error") == "StoreError":
         raise StoreError(message)
-    kind = _KINDS.get(answer.status_code)
-    raise kind(message) if kind is not None else PlatformError(message, answer.status_code)
+    raise refusal(answer.status_code, message)
+
+
+def refusal(status: int, message: str) -> HudError:
+    """Return the error of a request, or of one of several in a request, that the platform refused."""
+    kind = _KINDS.get(status)
+    return kind(message) if kind is not None else PlatformError(message, status)

@@ -17,8 +17,9 @@ from hud.errors import HudError, PlatformError, StoreError
 from hud.trace.recording.journal import Journal, orphaned_journals, set_aside
 
 BATCH_BYTES = 4 << 20
-GATHER_SECONDS = 0.2
-"""Time for which events are batched before shipping, unless a flush waits, in seconds."""
+GATHER_SECONDS = 0.5
+"""Time for which events are batched before shipping, unless a flush waits, in seconds: a transaction costs as much processor time
+as some isolated rollouts, and a page that follows a job shows a step within a second."""
 KEEP_BYTES = 1 << 20
 """Size in bytes above which a fully shipped journal is truncated."""
 ROTATE_BYTES = 64 << 20

@@ -50,8 +50,7 @@ class EnvironmentRun:
 
     def __init__(self, environment: Environment, within: EnvironmentRun | None = None) -> None:
         self.environment = environment
-        self.nesting: list[EnvironmentRun] = [*(within.nesting if within else ()), self]
-        """The runs that this one is nested in, outermost first, and itself."""
+        self.within = within
         self.name = environment.name
         self.version = environment.version
         self.reward_range = environment.reward_range
@@ -73,6 +72,11 @@ class EnvironmentRun:
         """asyncio tasks of running tool calls."""
         self._template: Template | None = None
         self._episode: AsyncGenerator[Any, Any] | None = None
+
+    @property
+    def nesting(self) -> list[EnvironmentRun]:
+        """The runs that this one is nested in, outermost first, and itself."""
+        return [self] if self.within is None else [*self.within.nesting, self]
 
     @property
     def opens_at_once(self) -> bool:
@@ -243,6 +247,8 @@ class EnvironmentRun:
 
     async def _end_calls(self) -> None:
         """Cancel the agent's running tool calls, with a time-out for calls that do not end."""
+        if not self._calls:
+            return
         calls = self._calls - {asyncio.current_task()}
         for task in calls:
             task.cancel()
@@ -283,8 +289,8 @@ class EnvironmentRun:
         if not self._open:
             return
         self._open = False
-        if len(self.nesting) > 1:
-            self.nesting[-2]._nested.remove(self)
+        if self.within is not None:
+            self.within._nested.remove(self)
         failures = []
         for nested in list(self._nested):
             try:

@@ -172,7 +172,7 @@ async def run_planned(
 
     width = min(max_concurrent or MAX_CONCURRENT, len(planned))
     if width:
-        with _patient_collector():
+        with patient_collector():
             await _all(work, width, stop)
     job.interrupted = job.interrupted or len(ended) < len(planned)
     return [ended[index] for index in sorted(ended)]
@@ -182,7 +182,7 @@ _collector_before: list[tuple[int, int, int]] = []
 
 
 @contextmanager
-def _patient_collector() -> Iterator[None]:
+def patient_collector() -> Iterator[None]:
     """Reduce the frequency of garbage collection during a batch.
 
     A batch's objects are mostly kept (traces); collecting after every 700 allocations took a third of the time. Batches

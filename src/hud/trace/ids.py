@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections.abc import Iterator
+
+_AHEAD = 256
+"""Ids that are made at a time: the system's random bytes are read in a call that hands the interpreter to other threads."""
+_ahead: list[str] = []
 
 
 def new_id() -> str:
     """Return a fresh random id: a version-4 UUID as 32 hexadecimal digits."""
-    # Three times as fast as uuid4(); each rollout creates several ids.
-    raw = bytearray(os.urandom(16))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    return raw.hex()
+    while True:
+        try:
+            return _ahead.pop()
+        except IndexError:
+            _ahead.extend(_random_ids(_AHEAD))
+
+
+def _random_ids(count: int) -> Iterator[str]:
+    raw = bytearray(os.urandom(16 * count))
+    for start in range(0, len(raw), 16):
+        raw[start + 6] = raw[start + 6] & 0x0F | 0x40
+        raw[start + 8] = raw[start + 8] & 0x3F | 0x80
+        yield raw[start : start + 16].hex()
+
+
+# A forked child's ids must be other ones than its parent's.
+os.register_at_fork(after_in_child=_ahead.clear)
 
 
 def derived_id(*parts: object) -> str:

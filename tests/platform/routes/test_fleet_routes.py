@@ -13,6 +13,7 @@ from tests.fleet.test_rollout_queue import played, step
 from hud.platform.access import bodies
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.store import tables
+from hud.platform.store.reporting import job_entered
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 
@@ -294,6 +295,46 @@ async def test_what_no_node_has_is_refused_when_it_is_submitted(fleet, build, co
         "/v2/rollouts/submit", json={**body, "runtime_config": config}, headers=fleet.admin
     )
     assert (answer.status_code, told in answer.json()["detail"]) == (400, True), answer.text
+
+
+async def test_many_are_submitted_in_one_request_and_one_that_is_refused_costs_no_other(
+    fleet, build
+):
+    job, theirs = new_id(), new_id()
+    job_entered(fleet.platform.store, "another team", theirs, "theirs", 1, None)
+    one = {"env": "echo", "task": "say", "agent": AGENT, "job_id": job}
+    first, twice, foreign, last = (new_id() for _ in range(4))
+    asked = [
+        {**one, "trace_id": first},
+        {**one, "trace_id": twice},
+        {**one, "trace_id": twice},
+        {**one, "trace_id": "no id"},
+        {**one, "trace_id": new_id(), "env": "nowhere"},
+        {**one, "trace_id": foreign, "job_id": theirs},
+        {**one, "trace_id": last, "runtime_config": {"resources": {"storage_mb": 5}}},
+    ]
+    for _ in range(2):  # Submitting again changes nothing.
+        answer = await fleet.api.post(
+            "/v2/rollouts/submit_many", json={"rollouts": asked}, headers=fleet.admin
+        )
+        results = answer.json()["results"]
+        assert results[:3] == [{"status": "queued"}] * 3
+        assert [one["refused"] for one in results[3:]] == [400, 404, 409, 400]
+        assert "nowhere" in results[4]["detail"]
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    assert {one["trace_id"] for one in await fleet.take(key)} == {first, twice}
+    found = await fleet.api.get(f"/v2/jobs/{job}", headers=fleet.admin)
+    assert (found.json()["runs"], found.json()["status"]) == (2, "running")
+
+
+@pytest.mark.parametrize("count", [0, 513])
+async def test_a_request_submits_at_least_one_rollout_and_at_most_512(fleet, build, count):
+    one = {"trace_id": new_id(), "env": "echo", "task": "say", "agent": AGENT}
+    answer = await fleet.api.post(
+        "/v2/rollouts/submit_many", json={"rollouts": [one] * count}, headers=fleet.admin
+    )
+    assert answer.status_code == 422
 
 
 async def test_a_cordoned_node_takes_nothing_and_a_draining_one_is_told(fleet, build):

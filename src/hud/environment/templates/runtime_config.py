@@ -117,6 +117,8 @@ def refuse_unsupported(
     every rollout.
     """
     asked = requirements_of(slug, stored)
+    if asked is _NOTHING:
+        return asked
     refused = ("image", "compose") if labels else ("image", "compose", "labels")
     wanted = [name for name in refused if getattr(asked, name) is not None]
     if asked.resources is not None:

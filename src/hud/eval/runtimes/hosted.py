@@ -22,6 +22,8 @@ ABANDON_SECONDS = 10.0
 _FIRST_POLL_SECONDS = 0.2
 _AT_ONCE = 16
 """Maximum concurrent requests, for any number of rollouts."""
+_MOST = 256
+"""Maximum number of rollouts submitted in one request."""
 _PAGE = 1000
 _OVER = ("completed", "error", "cancelled")
 
@@ -82,8 +84,7 @@ class HostedRuntime:
         body = _submission(run, agent, self.run_timeout)
         run.runtime = "hosted"
         try:
-            async with waits.at_once:
-                await client.post("/v2/rollouts/submit", body, retry=True)
+            await waits.submissions.submit(body)
             await waits.over(run.trace_id)
             async with waits.at_once:
                 whole = await client.get(f"/v2/trace/{run.trace_id}/full")
@@ -95,12 +96,64 @@ class HostedRuntime:
         _fill(run, whole)
 
 
+class _Submissions:
+    """Submits rollouts: those that come while a request is under way go together with the next."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._waiting: list[tuple[dict[str, Any], asyncio.Future[None]]] = []
+        self._sending: asyncio.Task[None] | None = None
+
+    async def submit(self, body: dict[str, Any]) -> None:
+        """Submit one; raises the error of one that is refused."""
+        submitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((body, submitted))
+        if self._sending is None or self._sending.done():
+            self._sending = asyncio.create_task(self._send())
+        try:
+            await submitted
+        except asyncio.CancelledError:
+            # What is to be cancelled on the platform must be there, or never come.
+            await asyncio.wait({self._sending}, timeout=ABANDON_SECONDS)
+            raise
+
+    async def _send(self) -> None:
+        await asyncio.sleep(0)  # A batch's rollouts begin in the same iteration of the event loop.
+        while self._waiting:
+            some, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+            some = [(body, submitted) for body, submitted in some if not submitted.done()]
+            if some:
+                await self._post(some)
+
+    async def _post(self, some: list[tuple[dict[str, Any], asyncio.Future[None]]]) -> None:
+        from hud.client.client import refusal
+
+        request = {"rollouts": [body for body, _ in some]}
+        refused: list[Exception | None]
+        try:
+            answer = await self._client.post("/v2/rollouts/submit_many", request, retry=True)
+            refused = [
+                refusal(one["refused"], one["detail"]) if "refused" in one else None
+                for one in answer["results"]
+            ]
+        except Exception as error:
+            refused = [error] * len(some)
+        for (_, submitted), why in zip(some, refused, strict=True):
+            if submitted.done():
+                continue  # Its run was cancelled.
+            if why is None:
+                submitted.set_result(None)
+            else:
+                submitted.set_exception(why)
+
+
 class _Waits:
     """Waits for the rollouts of one job, with one request for all of them."""
 
     def __init__(self, client: Any, job_id: str | None, interval: float) -> None:
         self.loop = asyncio.get_running_loop()
         self.at_once = asyncio.Semaphore(_AT_ONCE)
+        self.submissions = _Submissions(client)
         self._client, self._job_id, self._interval = client, job_id, interval
         self._open: dict[str, asyncio.Future[None]] = {}
         self._looking: asyncio.Task[None] | None = None

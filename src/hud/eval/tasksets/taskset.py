@@ -12,7 +12,14 @@ from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
-from hud.eval.scheduler import Finished, StopSignal, make_ready, plan_missing, run_planned
+from hud.eval.scheduler import (
+    Finished,
+    StopSignal,
+    make_ready,
+    patient_collector,
+    plan_missing,
+    run_planned,
+)
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.trace.recording.recorder import Recorder
 
@@ -141,42 +148,43 @@ class Taskset:
         missing runs are played. At most `max_concurrent` rollouts (default 32) are concurrent. A failed rollout is a
         failed run in the job, never an exception.
         """
-        group = group if group is not None else (job.group if job is not None else 1)
-        planned = plan_missing(self.tasks, group, finished)
-        provider = runtime if runtime is not None else LocalRuntime()
-        await make_ready(agent, max_concurrent, rollout_timeout)
-        opened = (
-            job
-            if job is not None
-            else await Job.start(
-                self.name,
-                group=group,
-                taskset_id=self.taskset_id,
-                benchmark=self.benchmark,
-                recorder=recorder,
+        with patient_collector():
+            group = group if group is not None else (job.group if job is not None else 1)
+            planned = plan_missing(self.tasks, group, finished)
+            provider = runtime if runtime is not None else LocalRuntime()
+            await make_ready(agent, max_concurrent, rollout_timeout)
+            opened = (
+                job
+                if job is not None
+                else await Job.start(
+                    self.name,
+                    group=group,
+                    taskset_id=self.taskset_id,
+                    benchmark=self.benchmark,
+                    recorder=recorder,
+                )
             )
-        )
-        try:
-            runs = await run_planned(
-                planned,
-                agent,
-                opened,
-                provider,
-                max_concurrent=max_concurrent,
-                rollout_timeout=rollout_timeout,
-                stop=stop,
-                on_run=on_run,
-            )
-            opened.runs.extend(runs)
-        except BaseException:
-            opened.interrupted = True
-            raise
-        finally:
-            if job is None:
-                await opened.finish()
-            else:
-                await opened.recorder.flush()
-        return opened
+            try:
+                runs = await run_planned(
+                    planned,
+                    agent,
+                    opened,
+                    provider,
+                    max_concurrent=max_concurrent,
+                    rollout_timeout=rollout_timeout,
+                    stop=stop,
+                    on_run=on_run,
+                )
+                opened.runs.extend(runs)
+            except BaseException:
+                opened.interrupted = True
+                raise
+            finally:
+                if job is None:
+                    await opened.finish()
+                else:
+                    await opened.recorder.flush()
+            return opened
 
     def _part(self, tasks: Iterable[Task]) -> Taskset:
         return Taskset(self.name, tasks, taskset_id=self.taskset_id, benchmark=self.benchmark)

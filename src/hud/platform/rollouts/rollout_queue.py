@@ -5,9 +5,8 @@ A rollout and its run (`tables.runs`) end in one transaction; the result of an a
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -16,13 +15,13 @@ import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hud.errors import ConflictError, NotFoundError
+from hud.errors import ConflictError, HudError, NotFoundError, StoreError
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
 from hud.platform.rollouts.matching import Offer
 from hud.platform.rollouts.nodes import Node
 from hud.platform.store import tables
 from hud.platform.store.attempts import forget_steps
-from hud.platform.store.reporting import job_entered, run_entered
+from hud.platform.store.reporting import enter_job, enter_runs
 from hud.trace import dashed, plain
 
 DEEP = 8
@@ -42,6 +41,23 @@ class Taken:
     job_id: str | None
     spec: dict[str, Any]
     needs: str | None
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A rollout to be queued."""
+
+    trace_id: str
+    job_id: str | None
+    spec: dict[str, Any]
+    needs: str | None = None
+    """See `matching.needs_of`."""
+
+    def known(self) -> dict[str, Any]:
+        """Return what is known of its run, by columns."""
+        spec = self.spec
+        known = {"job_id": self.job_id, "group_id": spec.get("group_id"), "slug": spec.get("slug")}
+        return {name: value for name, value in known.items() if value is not None}
 
 
 class Rollouts(LeasedQueue[Taken]):
@@ -65,23 +81,58 @@ class Rollouts(LeasedQueue[Taken]):
         spec: dict[str, Any],
         needs: str | None = None,
     ) -> str:
-        """Queue a rollout; one that is known already stays as it is. Returns its status.
+        """Queue one rollout, see `submit_many`; raises the error of one that is refused."""
+        [status] = self.submit_many(team, key_id, [Submitted(trace_id, job_id, spec, needs)])
+        if isinstance(status, HudError):
+            raise status
+        return status
 
-        `needs`: see `matching.needs_of`.
+    def submit_many(
+        self, team: str, key_id: str | None, submitted: Sequence[Submitted]
+    ) -> list[str | HudError]:
+        """Queue rollouts in one transaction; those that are known already stay as they are. Returns the status of each.
+
+        One that is refused costs no other; its error stands in its place. Raises `StoreError`.
         """
-        rollouts = tables.rollouts
-        if job_id is not None and not self._job_known(team, job_id):
-            job_entered(self.store, team, job_id, str(spec.get("slug") or "job"), 1, None)
-        known = {"job_id": job_id, "group_id": spec.get("group_id"), "slug": spec.get("slug")}
-        run_entered(self.store, team, trace_id, {k: v for k, v in known.items() if v is not None})
-        mine = sa.and_(rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
-        row = waiting_row(team, key_id, trace_id, job_id, spec, needs)
-        # The client may repeat a request whose answer it missed, while the first is still being served.
-        with contextlib.suppress(IntegrityError), self.store.begin() as connection:
-            if connection.execute(sa.select(rollouts.c.status).where(mine)).first() is None:
-                connection.execute(sa.insert(rollouts).values(**row))
+        try:
+            statuses = self._submit(team, key_id, submitted)
+        except StoreError:
+            raise
+        except (HudError, IntegrityError) as error:
+            if len(submitted) > 1:
+                by_one = [self.submit_many(team, key_id, [one]) for one in submitted]
+                return [status for (status,) in by_one]
+            if isinstance(error, HudError):
+                return [error]
+            # The client repeated a request whose answer it missed, while the first was still being served.
+            statuses = self._submit(team, key_id, submitted)
         self.changes += 1
-        return str(self.store.value(sa.select(rollouts.c.status).where(mine)))
+        return [statuses[one.trace_id] for one in submitted]
+
+    def _submit(
+        self, team: str, key_id: str | None, submitted: Sequence[Submitted]
+    ) -> dict[str, str]:
+        rollouts, traces = self.table, [one.trace_id for one in submitted]
+        named = {one.job_id: one.spec.get("slug") for one in submitted if one.job_id is not None}
+        mine = (rollouts.c.team_id == team, rollouts.c.trace_id.in_(traces))
+        with self.store.begin() as connection:
+            for job_id in self._unknown_jobs(connection, team, named):
+                enter_job(connection, team, job_id, str(named[job_id] or "job"), 1, None)
+            enter_runs(connection, team, {one.trace_id: one.known() for one in submitted})
+            known = set(connection.execute(sa.select(rollouts.c.trace_id).where(*mine)).scalars())
+            rows = {
+                one.trace_id: waiting_row(
+                    team, key_id, one.trace_id, one.job_id, one.spec, one.needs
+                )
+                for one in submitted
+                if one.trace_id not in known
+            }
+            if rows:
+                connection.execute(sa.insert(rollouts), list(rows.values()))
+            found = connection.execute(
+                sa.select(rollouts.c.trace_id, rollouts.c.status).where(*mine)
+            )
+            return {trace: str(status) for trace, status in found}
 
     def cancel(self, team: str, *, trace_id: str | None = None, job_id: str | None = None) -> int:
         """Cancel open rollouts: one, those of a job, or all of the team's; returns how many."""
@@ -272,12 +323,17 @@ class Rollouts(LeasedQueue[Taken]):
     def end_cancelled(self, connection: sa.Connection, which: Which) -> None:
         _end(connection, which, "cancelled", "Cancelled.")
 
-    def _job_known(self, team: str, job_id: str) -> bool:
+    def _unknown_jobs(
+        self, connection: sa.Connection, team: str, ids: Collection[str]
+    ) -> list[str]:
+        """Return which of these jobs are new; raises `ConflictError` where one is another team's."""
         jobs = tables.jobs
-        owner = self.store.value(sa.select(jobs.c.team_id).where(jobs.c.id == job_id))
-        if owner not in (None, team):
-            raise ConflictError(f"Job {job_id!r} is not of this key's team.")
-        return owner is not None
+        found = connection.execute(sa.select(jobs.c.id, jobs.c.team_id).where(jobs.c.id.in_(ids)))
+        owners = {row.id: row.team_id for row in found}
+        for job_id, owner in owners.items():
+            if owner != team:
+                raise ConflictError(f"Job {job_id!r} is not of this key's team.")
+        return [job_id for job_id in ids if job_id not in owners]
 
 
 def _end(connection: sa.Connection, which: Which, status: str, error: str) -> int:

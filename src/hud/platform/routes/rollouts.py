@@ -1,25 +1,28 @@
 """Routes of rollouts that the platform plays.
 
-POST /v2/rollouts/submit | cancel | cancel_job | cancel_user_jobs      GET /v2/rollouts/{trace_id}
+POST /v2/rollouts/submit | submit_many | cancel | cancel_job | cancel_user_jobs      GET /v2/rollouts/{trace_id}
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from hud.environment.templates.runtime_config import refuse_unsupported
-from hud.errors import UsageError
+from hud.errors import HudError, UsageError
 from hud.fleet.capacity import platform_tag
 from hud.fleet.submitted_agents import refuse_unplayable
+from hud.platform.access import Identity
 from hud.platform.dependencies import READ, RUN, Team, Who, of_team, part
 from hud.platform.environments.packed_builds import has_packages
 from hud.platform.environments.registry import Environments
 from hud.platform.rollouts.matching import needs_of
 from hud.platform.rollouts.nodes import Nodes
-from hud.platform.rollouts.rollout_queue import Rollouts, spec_of
+from hud.platform.rollouts.rollout_queue import Rollouts, Submitted, spec_of
 from hud.platform.tasksets.playable import environments_of
 from hud.trace import dashed, plain
 
@@ -67,6 +70,12 @@ class Submission(BaseModel):
     """Share of the training that is done, where it is played for one."""
 
 
+class Submissions(BaseModel):
+    """Rollouts to play."""
+
+    rollouts: list[Submission] = Field(min_length=1, max_length=512)
+
+
 class Cancellation(BaseModel):
     """Rollout or job to cancel."""
 
@@ -80,15 +89,70 @@ def submit(
     environments: Annotated[Environments, of_team(Environments)],
     who: Who,
     body: Submission,
-) -> dict[str, str]:
+) -> dict[str, Any]:
     """Queue a rollout under the trace id that the client chose; submitting it again changes nothing."""
-    trace_id = _id(body.trace_id, "trace_id")
-    job_id = None if body.job_id is None else _id(body.job_id, "job_id")
-    refuse_unplayable(body.agent.type, body.agent.config)
-    needs = _needs(rollouts, environments, who.team_id, body)
-    spec = spec_of(body.model_dump(mode="json"))
-    status = rollouts.submit(who.team_id, who.key_id, trace_id, job_id, spec, needs)
-    return {"trace_id": dashed(trace_id), "status": status}
+    [answer] = _submitted(rollouts, environments, who, [body])
+    if isinstance(answer, HudError):
+        raise answer
+    return {"trace_id": dashed(plain(body.trace_id)), "status": answer}
+
+
+@router.post("/submit_many", dependencies=RUN)
+def submit_many(
+    rollouts: RolloutsPart,
+    environments: Annotated[Environments, of_team(Environments)],
+    who: Who,
+    body: Submissions,
+) -> dict[str, Any]:
+    """Queue many rollouts, as `/submit` does one. The answer has a result for each: its `status` in the queue, or the
+    `refused` status and `detail` of one that is refused, which costs no other."""
+    answers = _submitted(rollouts, environments, who, body.rollouts)
+    return {
+        "results": [
+            {"refused": one.status, "detail": str(one)}
+            if isinstance(one, HudError)
+            else {"status": one}
+            for one in answers
+        ]
+    }
+
+
+def _submitted(
+    rollouts: Rollouts, environments: Environments, who: Identity, bodies: Sequence[Submission]
+) -> list[str | HudError]:
+    """Queue rollouts; returns the status of each, or the error for which it is refused."""
+    answers: dict[int, str | HudError] = {}
+    accepted: dict[int, Submitted] = {}
+    needs_of_body = _Needs(rollouts, environments, who.team_id)
+    for number, body in enumerate(bodies):
+        try:
+            trace_id = _id(body.trace_id, "trace_id")
+            job_id = None if body.job_id is None else _id(body.job_id, "job_id")
+            refuse_unplayable(body.agent.type, body.agent.config)
+            needs = needs_of_body(body)
+        except UsageError as error:
+            answers[number] = error
+        else:
+            spec = spec_of(body.model_dump(mode="json"))
+            accepted[number] = Submitted(trace_id, job_id, spec, needs)
+    if accepted:
+        statuses = rollouts.submit_many(who.team_id, who.key_id, list(accepted.values()))
+        answers |= dict(zip(accepted, statuses, strict=True))
+    return [answers[number] for number in range(len(bodies))]
+
+
+class _Needs:
+    """Requirements of the rollouts of one request: of those of one environment, found once."""
+
+    def __init__(self, rollouts: Rollouts, environments: Environments, team: str) -> None:
+        self._rollouts, self._environments, self._team = rollouts, environments, team
+        self._found: dict[bytes, str | None] = {}
+
+    def __call__(self, body: Submission) -> str | None:
+        alike = orjson.dumps([body.env, body.verifier, body.runtime_config])
+        if alike not in self._found:
+            self._found[alike] = _needs(self._rollouts, self._environments, self._team, body)
+        return self._found[alike]
 
 
 def _needs(

@@ -43,22 +43,22 @@ _HOLDS: dict[type[Any], tuple[type, ...]] = {
 def ingest(store: Store, data: bytes, team: str) -> Ingested:
     """Write a batch of a team's journal lines in one transaction; those that cannot be stored are counted out."""
     lines = list(decode_events(data))
-    whole = [(number, event) for number, event in enumerate(lines) if event is not None]
+    events = [event for event in lines if event is not None]
     batch: Batch | None = None
     try:
-        batch = Batch.of(store, team, [event for _, event in whole])
+        batch = Batch.of(store, team, events)
     except NOT_OURS:
-        whole = [one for one in whole if problem_of(store, team, one[1]) is None]
-    refused = _write(store, team, whole, batch)
-    stored = {number for number, _ in whole} - set(refused)
-    damaged = [number for number in range(len(lines)) if number not in stored]
+        events = [event for event in events if problem_of(store, team, event) is None]
+    refused = _write(store, team, events, batch)
+    if len(events) == len(lines) and not refused:
+        return Ingested(len(events), [])
+    stored = set(map(id, events)) - set(map(id, refused))
+    damaged = [number for number, event in enumerate(lines) if id(event) not in stored]
     return Ingested(len(stored), damaged)
 
 
-def _write(
-    store: Store, team: str, events: list[tuple[int, Event]], batch: Batch | None = None
-) -> list[int]:
-    """Write events, as `batch` where they are in one already; returns the numbers of those that cannot be stored.
+def _write(store: Store, team: str, events: list[Event], batch: Batch | None = None) -> list[Event]:
+    """Write events, as `batch` where they are in one already; returns those that cannot be stored.
 
     One that the database refuses (too long for its column, too large a number) keeps no other from being stored:
     the halves of what was refused are tried each by itself.
@@ -66,7 +66,7 @@ def _write(
     if not events:
         return []
     if batch is None:
-        batch = Batch.of(store, team, [event for _, event in events])
+        batch = Batch.of(store, team, events)
     try:
         with store.begin() as connection:
             batch.write(connection)
@@ -74,7 +74,7 @@ def _write(
         raise
     except (UsageError, IntegrityError, UnicodeError):
         if len(events) == 1:
-            return [events[0][0]]
+            return events
         half = len(events) // 2
         return [*_write(store, team, events[:half]), *_write(store, team, events[half:])]
     return []

@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
+
+import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import note_models, refuse_foreign, to_be_indexed, upsert
@@ -17,6 +21,19 @@ def job_entered(
     store: Store, team: str, job_id: str, name: str, group: int, taskset_id: str | None
 ) -> None:
     """Record the start or the resumption of a job."""
+    with store.begin() as connection:
+        enter_job(connection, team, job_id, name, group, taskset_id)
+
+
+def enter_job(
+    connection: sa.Connection,
+    team: str,
+    job_id: str,
+    name: str,
+    group: int,
+    taskset_id: str | None,
+) -> None:
+    """Record the start or the resumption of a job, in a transaction."""
     row = {
         "id": job_id,
         "team_id": team,
@@ -27,14 +44,25 @@ def job_entered(
         "extra": "{}",
         "created_at": _now(),
     }
-    with store.begin() as connection:
-        refuse_foreign(connection, team, [job_id], [])
-        upsert(connection, tables.jobs, [row], update=("name", "group_size", "taskset_id"))
+    refuse_foreign(connection, team, [job_id], [])
+    upsert(connection, tables.jobs, [row], update=("name", "group_size", "taskset_id"))
 
 
 def run_entered(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:
     """Record the start of a run; `known` holds columns of `runs`."""
-    _report(store, team, trace_id, known)
+    with store.begin() as connection:
+        enter_runs(connection, team, {trace_id: known})
+
+
+def enter_runs(connection: sa.Connection, team: str, runs: Mapping[str, dict[str, Any]]) -> None:
+    """Record the starts of runs, in a transaction: the known columns of each, by trace."""
+    refuse_foreign(connection, team, [], runs)
+    alike: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+    for trace_id, known in runs.items():
+        alike[tuple(known)].append({**new_run(team, trace_id), **known})
+    for columns, rows in alike.items():
+        upsert(connection, tables.runs, rows, update=columns)
+        note_models(connection, rows)
 
 
 def run_exited(
@@ -64,7 +92,10 @@ def run_exited(
         "content": evaluation.get("content") if evaluation is not None else None,
         "ended_at": _now(),
     }
-    _report(store, team, trace_id, ended)
+    with store.begin() as connection:
+        enter_runs(connection, team, {trace_id: ended})
+        if status != "running":
+            to_be_indexed(connection, team, [trace_id])
 
 
 def new_run(team: str, trace_id: str) -> dict[str, Any]:
@@ -77,16 +108,6 @@ def new_run(team: str, trace_id: str) -> dict[str, Any]:
         "started_at": _now(),
         **dict.fromkeys(tables.RUN_COUNTS, 0),
     }
-
-
-def _report(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:
-    new = new_run(team, trace_id)
-    with store.begin() as connection:
-        refuse_foreign(connection, team, [], [trace_id])
-        upsert(connection, tables.runs, [{**new, **known}], update=tuple(known))
-        note_models(connection, [{**new, **known}])
-        if known.get("status", "running") != "running":
-            to_be_indexed(connection, team, [trace_id])
 
 
 def _json(value: dict[str, Any] | None) -> bytes | None:
