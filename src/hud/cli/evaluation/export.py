@@ -11,6 +11,7 @@ FORMS = {
     "hf": ("trajectories", "runs, as a folder that load_dataset of Hugging Face datasets reads"),
     "atif": ("trajectories", "runs, as trajectories of Harbor's format ATIF"),
     "harbor": ("harbor", "tasks, as task folders of Harbor"),
+    "verl": ("tasks.parquet", "tasks, as the parquet file of verl's data set"),
 }
 """Default output, and contents, of each form."""
 OF_RUNS = ("jsonl", "hf", "atif")

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hud.eval import Taskset
+    from hud.integrations.left_out import LeftOut
+
+
+Writer = Callable[["Taskset", Path], tuple[int, "list[LeftOut]"]]
 
 
 def write_tasks(source: str, form: str, output: Path) -> None:
@@ -14,12 +23,19 @@ def write_tasks(source: str, form: str, output: Path) -> None:
 
     tasks = task_source(source, None, None).tasks
     try:
-        if form == "harbor":
-            from hud.integrations.harbor import export_tasks
-
-            written, left_out = export_tasks(tasks, output)
+        written, left_out = _writer(form)(tasks, output)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
     console().print(f"{count(written, 'task')} of {tasks.name} written to {output}")
     for line in lines_of(left_out):
         console().print(line, markup=False)
+
+
+def _writer(form: str) -> Writer:
+    if form == "harbor":
+        from hud.integrations.harbor import export_tasks
+
+        return export_tasks
+    from hud.integrations.verl import write_parquet
+
+    return write_parquet
