@@ -11,11 +11,12 @@ FORMS = {
     "hf": ("trajectories", "runs, as a folder that load_dataset of Hugging Face datasets reads"),
     "atif": ("trajectories", "runs, as trajectories of Harbor's format ATIF"),
     "harbor": ("harbor", "tasks, as task folders of Harbor"),
+    "rft": ("rft", "tasks, as prompts and a grader of OpenAI's reinforcement fine-tuning"),
     "verl": ("tasks.parquet", "tasks, as the parquet file of verl's data set"),
 }
 """Default output, and contents, of each form."""
 OF_RUNS = ("jsonl", "hf", "atif")
-FOLDERS = ("hf", "atif", "harbor")
+FOLDERS = ("hf", "atif", "harbor", "rft")
 
 
 @click.command(

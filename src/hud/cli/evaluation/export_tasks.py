@@ -36,6 +36,10 @@ def _writer(form: str) -> Writer:
         from hud.integrations.harbor import export_tasks
 
         return export_tasks
+    if form == "rft":
+        from hud.integrations import rft
+
+        return rft.export_tasks
     from hud.integrations.verl import write_parquet
 
     return write_parquet
