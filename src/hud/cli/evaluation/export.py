@@ -10,12 +10,13 @@ FORMS = {
     "jsonl": ("trajectories.jsonl", "runs of a job, a line each"),
     "hf": ("trajectories", "runs, as a folder that load_dataset of Hugging Face datasets reads"),
     "atif": ("trajectories", "runs, as trajectories of Harbor's format ATIF"),
+    "inspect": ("job.eval", "runs, as an evaluation log of Inspect"),
     "harbor": ("harbor", "tasks, as task folders of Harbor"),
     "rft": ("rft", "tasks, as prompts and a grader of OpenAI's reinforcement fine-tuning"),
     "verl": ("tasks.parquet", "tasks, as the parquet file of verl's data set"),
 }
 """Default output, and contents, of each form."""
-OF_RUNS = ("jsonl", "hf", "atif")
+OF_RUNS = ("jsonl", "hf", "atif", "inspect")
 FOLDERS = ("hf", "atif", "harbor", "rft")
 
 
@@ -59,6 +60,7 @@ def command(source: str, form: str, output: Path | None) -> None:
             "jsonl": export_runs.write_lines,
             "hf": export_runs.write_dataset,
             "atif": export_runs.write_atif,
+            "inspect": export_runs.write_eval_log,
         }
         run(writers[form](source, target))
     else:

@@ -83,6 +83,30 @@ async def write_atif(reference: str, output: Path) -> None:
     console().print(f"{count(written, 'run')} of {job['name']} written to {output}")
 
 
+async def write_eval_log(reference: str, output: Path) -> None:
+    """Write the runs as one log of Inspect."""
+    from importlib.util import find_spec
+
+    from hud.cli.output import console, count
+    from hud.cli.platform_requests import recorded_job
+    from hud.errors import UsageError
+    from hud.integrations.inspect import EvalLogFile
+
+    if find_spec("inspect_ai") is None:
+        raise UsageError("Writing logs of Inspect needs its package: pip install inspect-ai.")
+    if output.suffix != ".eval":
+        raise UsageError(f"Logs of Inspect are named NAME.eval, not {output.name}.")
+    job = await recorded_job(reference)
+    log = EvalLogFile(output)
+    try:
+        async for run_row, trace in _runs(job["id"]):
+            log.add(run_row, trace)
+        written = log.close(job)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
+    console().print(f"{count(written, 'run')} of {job['name']} written to {output}")
+
+
 async def _runs(job_id: str) -> AsyncIterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the record and the trace of each run."""
     from hud.cli.platform_requests import pages
