@@ -50,6 +50,8 @@ class TokenModel:
     """Most tokens of a sequence's first prompt."""
     response_tokens: int
     """Most tokens after the first prompt, in all turns of a sequence together."""
+    total_tokens: int | None = None
+    """Most tokens of a sequence; None: of its two parts."""
     temperature: float = 1.0
     _prompts: dict[str, int] = field(default_factory=dict)
     """Tokens of each run's first prompt, since its last split."""
@@ -102,10 +104,10 @@ class TokenModel:
                 f"The prompt has {first} tokens, and the trainer takes {self.prompt_tokens}."
             )
         room = self.response_tokens - (length - first)
+        if self.total_tokens is not None:
+            room = min(room, self.total_tokens - length)
         if room < 1:
-            raise ContextOverflow(
-                f"The run has the {self.response_tokens} tokens that the trainer takes after its prompt."
-            )
+            raise ContextOverflow(f"The run has all the tokens that the trainer takes: {length}.")
         return room
 
 

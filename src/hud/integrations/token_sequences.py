@@ -13,10 +13,11 @@ def sequences_of(run: Run) -> list[Datum]:
 
     A run has one sequence, and a further one for each turn whose prompt does not extend the turn before.
     """
-    return [datum for one in _with_children(run) for datum in _own_sequences(one)]
+    return [datum for one in _with_children(run) for datum in own_sequences(one)]
 
 
-def _own_sequences(run: Run) -> list[Datum]:
+def own_sequences(run: Run) -> list[Datum]:
+    """Return the token sequences of a run without its subagents, in order."""
     payload = payload_of(run.trace, run.reward or 0.0)
     return datums_of(payload) if payload is not None else []
 

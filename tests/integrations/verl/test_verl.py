@@ -33,7 +33,8 @@ from hud.engine.policy import Policy
 from hud.engine.tiny_model import create_tiny
 from hud.errors import InfrastructureFault, UsageError
 from hud.integrations.token_model import chat_format
-from hud.integrations.verl import HUDRollout, agent_loop, write_parquet
+from hud.integrations.verl import HUDRollout, write_parquet
+from hud.integrations.worker_jobs import forget_jobs
 from hud.trace import SamplingParams, ToolCall
 
 LETTERS = Path(letters.__file__)
@@ -76,7 +77,7 @@ def model(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
-    agent_loop._jobs.clear()
+    forget_jobs()
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ FORMS = {
     "atif": ("trajectories", "runs, as trajectories of Harbor's format ATIF"),
     "inspect": ("job.eval", "runs, as an evaluation log of Inspect"),
     "harbor": ("harbor", "tasks, as task folders of Harbor"),
+    "openrlhf": ("tasks.jsonl", "tasks, as the data set of OpenRLHF's agent executor"),
     "rft": ("rft", "tasks, as prompts and a grader of OpenAI's reinforcement fine-tuning"),
     "verl": ("tasks.parquet", "tasks, as the parquet file of verl's data set"),
 }

@@ -36,6 +36,10 @@ def _writer(form: str) -> Writer:
         from hud.integrations.harbor import export_tasks
 
         return export_tasks
+    if form == "openrlhf":
+        from hud.integrations.openrlhf import write_rows
+
+        return write_rows
     if form == "rft":
         from hud.integrations import rft
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -21,12 +20,10 @@ from hud.eval.rollouts import carry_out
 from hud.integrations.task_reference import runtime_of, task_of
 from hud.integrations.token_model import Sampled, TokenModel, chat_format
 from hud.integrations.token_sequences import sequences_of
+from hud.integrations.worker_jobs import job_of
 from hud.learning.datums import Datum
 from hud.learning.failed_runs import failure_of
 from hud.trace import SamplingParams, derived_id
-
-_jobs: dict[str, asyncio.Future[Job]] = {}
-"""The job of each data source, in this process."""
 
 
 class HudAgentLoop(AgentLoopBase):  # type: ignore[misc]
@@ -62,7 +59,7 @@ class HudAgentLoop(AgentLoopBase):  # type: ignore[misc]
         task = task_of((row.get("extra_info") or {}).get("hud") or {})
         run = Run(
             task=task,
-            job_id=(job := await _job_of(source)).id,
+            job_id=(job := await job_of(f"{source} (verl)")).id,
             group_id=_group_of(job, row),
             attempt=int(row.get("session_id", 0)),
             recorder=job.recorder,
@@ -158,10 +155,3 @@ def _group_of(job: Job, row: dict[str, Any]) -> str | None:
     """Return the group of a prompt's rollouts: those that verl gives one uid."""
     uid = row.get("uid")
     return None if uid is None else derived_id(job.id, str(uid), 0)
-
-
-async def _job_of(source: str) -> Job:
-    """Return the job of a data source, started at its first rollout in this process."""
-    if source not in _jobs:
-        _jobs[source] = asyncio.ensure_future(Job.start(f"{source} (verl)"))
-    return await _jobs[source]
