@@ -171,6 +171,9 @@ def test_tasks_that_cannot_be_played_are_left_out_by_name(tmp_path, capsys):
     assert run_hud(["import", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 2
     assert "exists; name a new folder" in capsys.readouterr().err
     assert run_hud(["import", str(tmp_path / "home"), "-o", "x"]) == 2
+    assert run_hud(["import", str(tmp_path / "in" / "gpu"), "-o", str(tmp_path / "one")]) == 2
+    assert "can be played in a workspace: environment.gpus." in capsys.readouterr().err
+    assert not (tmp_path / "one").exists()
     (tmp_path / "in" / "fine" / "task.toml").write_text("[")
     with pytest.raises(UsageError, match="not valid TOML"):
         read_folders(tmp_path / "in")

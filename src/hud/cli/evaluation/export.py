@@ -11,13 +11,14 @@ FORMS = {
     "hf": ("trajectories", "runs, as a folder that load_dataset of Hugging Face datasets reads"),
     "atif": ("trajectories", "runs, as trajectories of Harbor's format ATIF"),
     "inspect": ("job.eval", "runs, as an evaluation log of Inspect"),
+    "otlp": ("traces.jsonl", "runs, as OpenTelemetry traces in the conventions for generative AI"),
     "harbor": ("harbor", "tasks, as task folders of Harbor"),
     "openrlhf": ("tasks.jsonl", "tasks, as the data set of OpenRLHF's agent executor"),
     "rft": ("rft", "tasks, as prompts and a grader of OpenAI's reinforcement fine-tuning"),
     "verl": ("tasks.parquet", "tasks, as the parquet file of verl's data set"),
 }
 """Default output, and contents, of each form."""
-OF_RUNS = ("jsonl", "hf", "atif", "inspect")
+OF_RUNS = ("jsonl", "hf", "atif", "inspect", "otlp")
 FOLDERS = ("hf", "atif", "harbor", "rft")
 
 
@@ -42,7 +43,12 @@ FOLDERS = ("hf", "atif", "harbor", "rft")
     type=click.Path(path_type=Path),
     help="The file, or the new folder (default: by the form).",
 )
-def command(source: str, form: str, output: Path | None) -> None:
+@click.option(
+    "--endpoint",
+    metavar="URL",
+    help="With --to otlp: send the traces to this collector, http://HOST:4318, in place of a file.",
+)
+def command(source: str, form: str, output: Path | None, endpoint: str | None) -> None:
     """Write the runs of JOB (messages, token ids, logprobs, states, reward), or TASKS, in another format.
 
     With --to jsonl, pictures are in a folder next to the file, with the same name. TASKS are a .py, .json or .jsonl file, a
@@ -54,14 +60,21 @@ def command(source: str, form: str, output: Path | None) -> None:
     target = output or Path(FORMS[form][0])
     if form in FOLDERS and target.exists():
         raise UsageError(f"{target} exists; name a new folder with -o.")
+    if endpoint is not None and (form != "otlp" or output is not None):
+        raise UsageError("--endpoint goes with --to otlp, and without -o.")
     if form in OF_RUNS:
         from hud.cli.evaluation import export_runs
+
+        if endpoint is not None:
+            run(export_runs.send_otlp(source, endpoint))
+            return
 
         writers = {
             "jsonl": export_runs.write_lines,
             "hf": export_runs.write_dataset,
             "atif": export_runs.write_atif,
             "inspect": export_runs.write_eval_log,
+            "otlp": export_runs.write_otlp,
         }
         run(writers[form](source, target))
     else:

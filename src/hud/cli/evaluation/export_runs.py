@@ -107,6 +107,53 @@ async def write_eval_log(reference: str, output: Path) -> None:
     console().print(f"{count(written, 'run')} of {job['name']} written to {output}")
 
 
+async def write_otlp(reference: str, output: Path) -> None:
+    """Write one export request of OTLP for each run, a line each."""
+    import orjson
+
+    from hud.cli.output import console, count
+    from hud.cli.platform_requests import recorded_job
+    from hud.errors import UsageError
+    from hud.integrations.otlp import otlp_traces
+
+    job = await recorded_job(reference)
+    written = 0
+    try:
+        with output.open("wb") as file:
+            async for run_row, trace in _runs(job["id"]):
+                line = otlp_traces(run_row, trace)
+                file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+                written += 1
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
+    console().print(f"{count(written, 'run')} of {job['name']} written to {output}")
+
+
+async def send_otlp(reference: str, endpoint: str) -> None:
+    """Send one export request of OTLP for each run to a collector."""
+    import httpx
+
+    from hud.cli.output import console, count
+    from hud.cli.platform_requests import recorded_job
+    from hud.errors import PlatformError
+    from hud.integrations.otlp import otlp_traces
+
+    job = await recorded_job(reference)
+    url = f"{endpoint.rstrip('/')}/v1/traces"
+    sent = 0
+    try:
+        async with httpx.AsyncClient(timeout=30.0) as client:
+            async for run_row, trace in _runs(job["id"]):
+                response = await client.post(url, json=otlp_traces(run_row, trace))
+                response.raise_for_status()
+                sent += 1
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise PlatformError(
+            f"The collector at {url} took {sent} runs, and then failed: {error}. Give --endpoint its address for OTLP over HTTP."
+        ) from error
+    console().print(f"{count(sent, 'run')} of {job['name']} sent to {url}")
+
+
 async def _runs(job_id: str) -> AsyncIterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the record and the trace of each run."""
     from hud.cli.platform_requests import pages

@@ -31,7 +31,7 @@ def import_folder(source: Path, output: Path) -> tuple[dict[Path, int], list[Lef
     """Copy the tasks of `source` into a new folder; returns the written folders with their numbers of tasks.
 
     Tasks that need different sandboxes (working directory, network, variables) are in folders of their own in `output`.
-    Raises `UsageError` if there is no task, or if `output` exists.
+    Raises `UsageError` if there is no task that can be played, or if `output` exists.
     """
     if output.exists():
         raise UsageError(f"{output} exists; name a new folder with -o.")
@@ -42,6 +42,9 @@ def import_folder(source: Path, output: Path) -> tuple[dict[Path, int], list[Lef
     for task in tasks:
         if not task.refused:
             groups.setdefault(task.settings, []).append(task)
+    if not groups:
+        reasons = "; ".join(sorted({one.part for one in left_out if one.whole}))
+        raise UsageError(f"No task of {source} can be played in a workspace: {reasons}.")
     written: dict[Path, int] = {}
     for number, group in enumerate(groups.values(), 1):
         folder = output if len(groups) == 1 else output / f"{number}{_name(group[0].workdir)}"
