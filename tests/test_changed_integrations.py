@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 FOLDERS = ("src/hud/integrations", "docs/integrations", "scripts", "tests/integrations")
 IMPORTED = ("src/hud/agents/budget.py", "src/hud/agents/scripted.py", "src/hud/agents/__init__.py")
 
