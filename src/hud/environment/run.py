@@ -79,6 +79,11 @@ class EnvironmentRun:
         return [self] if self.within is None else [*self.within.nesting, self]
 
     @property
+    def episode(self) -> AsyncGenerator[Any, Any] | None:
+        """The template's generator, suspended at its first yield; None if no task is started."""
+        return self._episode
+
+    @property
     def opens_at_once(self) -> bool:
         """True if opening has nothing to wait for."""
         return not self.environment.parts and not self.environment.initialize_hooks

@@ -1,126 +1,83 @@
-"""`hud export`: a job's runs as trajectories.jsonl, or as a dataset's folder."""
+"""`hud export`: a job's runs, or tasks, in the formats of others."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import click
 
+FORMS = {
+    "jsonl": ("trajectories.jsonl", "runs of a job, a line each"),
+    "hf": ("trajectories", "runs, as a folder that load_dataset of Hugging Face datasets reads"),
+    "atif": ("trajectories", "runs, as trajectories of Harbor's format ATIF"),
+    "inspect": ("job.eval", "runs, as an evaluation log of Inspect"),
+    "otlp": ("traces.jsonl", "runs, as OpenTelemetry traces in the conventions for generative AI"),
+    "harbor": ("harbor", "tasks, as task folders of Harbor"),
+    "openrlhf": ("tasks.jsonl", "tasks, as the data set of OpenRLHF's agent executor"),
+    "rft": ("rft", "tasks, as prompts and a grader of OpenAI's reinforcement fine-tuning"),
+    "verl": ("tasks.parquet", "tasks, as the parquet file of verl's data set"),
+}
+"""Default output, and contents, of each form."""
+OF_RUNS = ("jsonl", "hf", "atif", "inspect", "otlp")
+FOLDERS = ("hf", "atif", "harbor", "rft")
 
-@click.command(name="export", epilog="The schema: docs/trajectories.md")
-@click.argument("job")
+
+@click.command(
+    name="export",
+    epilog="Forms: "
+    + "; ".join(f"{form}: {contents}" for form, (_, contents) in FORMS.items())
+    + ". The schema of jsonl: docs/trajectories.md; the others: docs/integrations.",
+)
+@click.argument("source", metavar="JOB|TASKS")
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["jsonl", "hf"]),
+    type=click.Choice(list(FORMS)),
     default="jsonl",
     show_default=True,
-    help="jsonl: one file; hf: a folder that load_dataset of Hugging Face datasets reads.",
+    help="The form.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The file (default: trajectories.jsonl), or the new folder (default: trajectories).",
+    help="The file, or the new folder (default: by the form).",
 )
-def command(job: str, form: str, output: Path | None) -> None:
-    """Write the runs of JOB: messages, token ids, logprobs, states, reward.
+@click.option(
+    "--endpoint",
+    metavar="URL",
+    help="With --to otlp: send the traces to this collector, http://HOST:4318, in place of a file.",
+)
+def command(source: str, form: str, output: Path | None, endpoint: str | None) -> None:
+    """Write the runs of JOB (messages, token ids, logprobs, states, reward), or TASKS, in another format.
 
-    With --to jsonl they are the lines of a file, and pictures are in a folder next to it, with the same name. With --to hf they
-    are the rows of a dataset, with pictures and a card.
+    With --to jsonl, pictures are in a folder next to the file, with the same name. TASKS are a .py, .json or .jsonl file, a
+    folder, or the platform's taskset; what has no place in the format is named.
     """
     from hud.cli.platform_requests import run
     from hud.errors import UsageError
 
-    if form == "hf":
-        folder = output or Path("trajectories")
-        if folder.exists():
-            raise UsageError(f"{folder} exists; name a new folder with -o.")
-        run(_dataset(job, folder))
+    target = output or Path(FORMS[form][0])
+    if form in FOLDERS and target.exists():
+        raise UsageError(f"{target} exists; name a new folder with -o.")
+    if endpoint is not None and (form != "otlp" or output is not None):
+        raise UsageError("--endpoint goes with --to otlp, and without -o.")
+    if form in OF_RUNS:
+        from hud.cli.evaluation import export_runs
+
+        if endpoint is not None:
+            run(export_runs.send_otlp(source, endpoint))
+            return
+
+        writers = {
+            "jsonl": export_runs.write_lines,
+            "hf": export_runs.write_dataset,
+            "atif": export_runs.write_atif,
+            "inspect": export_runs.write_eval_log,
+            "otlp": export_runs.write_otlp,
+        }
+        run(writers[form](source, target))
     else:
-        run(_file(job, output or Path("trajectories.jsonl")))
+        from hud.cli.evaluation.export_tasks import write_tasks
 
-
-async def _file(reference: str, output: Path) -> None:
-    from hud.cli.platform_requests import recorded_job
-    from hud.errors import UsageError
-    from hud.trace.trajectory_export import trajectory_line
-
-    job = await recorded_job(reference)
-    written = shown = 0
-    beside = output.with_name(f"{output.stem}.pictures")
-    # Written to a temporary file and renamed, so that no partial file is visible.
-    partial = output.with_name(output.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            async for run_row, trace in _runs(job["id"]):
-                shown += _write_pictures(trace, beside)
-                file.write(trajectory_line(run_row, trace, pictures=beside.name))
-                written += 1
-        partial.replace(output)
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
-    finally:
-        partial.unlink(missing_ok=True)
-    _say(written, job, output, shown, beside)
-
-
-async def _dataset(reference: str, output: Path) -> None:
-    import orjson
-
-    from hud.cli.output import console
-    from hud.cli.platform_requests import recorded_job
-    from hud.errors import UsageError
-    from hud.integrations.datasets import PICTURES, DatasetFolder
-    from hud.trace.trajectory_export import trajectory_line
-
-    job = await recorded_job(reference)
-    shown = 0
-    partial = output.with_name(output.name + ".partial")
-    try:
-        shutil.rmtree(partial, ignore_errors=True)
-        dataset = DatasetFolder(partial)
-        async for run_row, trace in _runs(job["id"]):
-            shown += _write_pictures(trace, partial / PICTURES)
-            dataset.add(orjson.loads(trajectory_line(run_row, trace, pictures=PICTURES)))
-        dataset.close(job)
-        partial.replace(output)
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    _say(dataset.rows, job, output, shown, output / PICTURES)
-    console().print(f'In Python: datasets.load_dataset("{output}")')
-
-
-async def _runs(job_id: str) -> AsyncIterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield the record and the trace of each run."""
-    from hud.cli.platform_requests import pages
-    from hud.client import connect
-
-    async for run in pages(f"/v2/jobs/{job_id}/traces"):
-        recorded = await connect().get(f"/v2/trace/{run['id']}/full")
-        yield recorded["run"], recorded["trace"]
-
-
-def _write_pictures(trace: dict[str, Any], folder: Path) -> int:
-    """Write the pictures of a trace, and return their number."""
-    from hud.trace.trajectory_export import pictures_of
-
-    found = pictures_of(trace)
-    for picture in found:
-        place = folder / picture.path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(picture.data)
-    return len(found)
-
-
-def _say(written: int, job: dict[str, Any], output: Path, shown: int, pictures: Path) -> None:
-    from hud.cli.output import console, count
-
-    console().print(f"{count(written, 'run')} of {job['name']} written to {output}")
-    if shown:
-        console().print(f"{count(shown, 'picture')} written to {pictures}")
+        write_tasks(source, form, target)

@@ -36,7 +36,8 @@ class Workspace(Part["OpenWorkspace"]):
     """A shell and a folder of files for each run, in a sandbox; `env.workspace(...)` adds one. Agents connect over SSH.
 
     The folder, `guest_path` inside, starts as a copy of `root`, or empty; changes are visible in their run only, and never
-    change `root`. `mounts` are further files of this machine, read-only; `env` are variables. With `network` programs
+    change `root`. `mounts` are further files of this machine, read-only; `folders` are further writable folders, empty at the start;
+    `env` are variables. With `network` programs
     access the web through a proxy: public hosts, or `allowed_hosts` only (`pypi.org`, `*.example.org`,
     `git.example.org:9418`). `peers` are services available by name. Changed files are recorded for each step, except names
     and patterns in `untracked`. At the agent's end its connections are closed and all processes killed; with
@@ -52,6 +53,7 @@ class Workspace(Part["OpenWorkspace"]):
         name: str = "shell",
         guest_path: str = "/workspace",
         mounts: Sequence[Mount] = (),
+        folders: Sequence[str] = (),
         network: bool = False,
         allowed_hosts: Sequence[str] | None = None,
         peers: Sequence[Peer] = (),
@@ -61,11 +63,8 @@ class Workspace(Part["OpenWorkspace"]):
         untracked: Sequence[str] = SKIPPED,
         keeps_running: bool = False,
     ) -> None:
-        folder = PurePosixPath(guest_path)
-        if not folder.is_absolute() or ".." in folder.parts or taken(guest_path):
-            raise UsageError(
-                f"A workspace's guest_path must be an absolute path of its own, not {guest_path!r}."
-            )
+        folder = _own_folder("guest_path", guest_path)
+        further = tuple(_own_folder("folders", path) for path in folders)
         self.root = None if root is None else Path(root).expanduser().absolute()
         self.name = name
         self.network = Network(
@@ -75,11 +74,12 @@ class Workspace(Part["OpenWorkspace"]):
         self.untracked = tuple(untracked)
         self.keeps_running = keeps_running
         self.plan = Plan(
-            str(folder),
+            folder,
             limits or WorkspaceLimits(),
             tuple(mounts),
             self.network.hosts(),
             {**self.network.variables(), **(env or {})},
+            further,
         )
         self._spares = Spares(
             lambda: Sandbox.start(self.plan),
@@ -162,6 +162,16 @@ class Workspace(Part["OpenWorkspace"]):
     def check_running(self) -> None:
         """Raise `UsageError` if the agent's processes were already killed."""
         self.opened.check_running()
+
+
+def _own_folder(argument: str, path: str) -> str:
+    """Return a folder's path in the sandbox; raises `UsageError` for one that the sandbox uses itself."""
+    folder = PurePosixPath(path)
+    if not folder.is_absolute() or ".." in folder.parts or taken(path):
+        raise UsageError(
+            f"A workspace's {argument} must be an absolute path of its own, not {path!r}."
+        )
+    return str(folder)
 
 
 class NotLeftThere(AgentFault, FileNotFoundError):

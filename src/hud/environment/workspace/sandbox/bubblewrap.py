@@ -45,6 +45,8 @@ class Plan:
     """Addresses of peers inside, by name."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Environment variables of all its processes."""
+    folders: Sequence[str] = ()
+    """Further writable folders, empty at the start."""
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,8 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         arguments += ["--perms", "0444", "--file", file(content), path]
     arguments += ["--proc", "/proc", *hidden_files(), "--dev", "/dev"]
     arguments += ["--symlink", "/tmp", "/var/tmp"]
-    for folder in ("/tmp", "/dev/shm", HOME):
-        mode = "0700" if folder == HOME else "1777"
+    for folder in ("/tmp", "/dev/shm", HOME, *plan.folders):
+        mode = "1777" if folder in ("/tmp", "/dev/shm") else "0700"
         arguments += ["--perms", mode, "--size", _size(limits.scratch_mb), "--tmpfs", folder]
     arguments += ["--perms", "0755", "--size", _size(limits.disk_mb), "--tmpfs", plan.folder]
     for mount in plan.mounts:
@@ -126,7 +128,10 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
     arguments += ["--seccomp", file(filter_program()), "--chdir", plan.folder]
     bounds = limits.of_each_process(grouped=bool(groups))
     told = [",".join(map(str, groups)), ",".join(f"{name}={most}" for name, most in bounds.items())]
-    arguments += ["--", *script("supervisor", str(control), *told, plan.folder, *_WRITABLE)]
+    arguments += [
+        "--",
+        *script("supervisor", str(control), *told, plan.folder, *_WRITABLE, *plan.folders),
+    ]
     return Command(arguments, descriptors, sandbox_user())
 
 

@@ -23,7 +23,7 @@ class WorkspaceLimits:
     disk_mb: float = 1024
     """Size of the workspace's files, in MB; they are in memory, and count there, too."""
     scratch_mb: float = 256
-    """Size of the files in each of `/tmp`, `/dev/shm` and the home folder, in MB."""
+    """Size of the files in each of `/tmp`, `/dev/shm`, the home folder and further `folders`, in MB."""
     processors: float = 4
     """CPUs of all its processes together; unlimited without control groups."""
     seconds: float = 3600

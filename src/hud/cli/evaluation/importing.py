@@ -1,0 +1,47 @@
+"""`hud import`: tasks of others as an environment of ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command(name="import", epilog="docs/integrations has a page for each form.")
+@click.argument("source", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--from",
+    "form",
+    type=click.Choice(["harbor"]),
+    default="harbor",
+    show_default=True,
+    help="The form of SOURCE: a folder with task folders of Harbor, or one of them.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The new folder (default: SOURCE's name, with -hud).",
+)
+def command(source: Path, form: str, output: Path | None) -> None:
+    """Write an environment and its tasks from the tasks in SOURCE.
+
+    What they have that an environment cannot have is named.
+    """
+    del form
+    from hud.cli.output import console, count
+    from hud.errors import UsageError
+    from hud.integrations.harbor import import_folder
+    from hud.integrations.left_out import lines_of
+
+    target = output or Path(f"{source.resolve().name}-hud")
+    try:
+        written, left_out = import_folder(source, target)
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be copied: {error.strerror}.") from error
+    for folder, number in written.items():
+        console().print(f"{count(number, 'task')} written to {folder}")
+    for line in lines_of(left_out):
+        console().print(line, markup=False)
+    for folder in written:
+        console().print(f"Their own solutions: hud eval {folder}/env.py {folder}/oracle.py --all")
