@@ -97,7 +97,7 @@ def test_stops_are_ids_texts_nothing_or_the_models_own(server, service):
     assert stop not in tokenizer.decode(by_text.tokens[:-1])
     assert by_text.tokens == whole.tokens[: len(by_text.tokens)]
 
-    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    end = tokenizer.eos_token_id
     own = sample(client, count=40, sampling={"max_tokens": 60}).sequences
     ended = [one for one in own if one.stop_reason == "stop"]
     assert ended
