@@ -75,12 +75,15 @@ class Futures:
     def knows(self, request_id: str, team: str) -> bool:
         """True for a request of the team that runs, or whose result is kept."""
         found = self._known.get(request_id)
+        if found is not None and found.expires is not None and found.expires <= time.monotonic():
+            del self._known[request_id]
+            return False
         return found is not None and found.team == team
 
-    async def wait(self, request_id: str, seconds: float = POLL_SECONDS) -> Answer | None:
-        """Return the result of a known request; None if it takes longer than `seconds`."""
+    async def wait(self, request_id: str) -> Answer | None:
+        """Return the result of a known request; None if it takes longer than a poll."""
         found = self._known[request_id]
-        await asyncio.wait({found.task}, timeout=seconds)
+        await asyncio.wait({found.task}, timeout=POLL_SECONDS)
         if not found.task.done():
             return None
         if found.task.cancelled():
