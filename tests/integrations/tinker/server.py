@@ -10,7 +10,7 @@ SIZES = {
     "layers": 2,
     "heads": 2,
     "kv_heads": 1,
-    "max_context": 128,
+    "max_context": 512,
 }
 
 

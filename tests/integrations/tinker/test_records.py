@@ -51,7 +51,7 @@ def stepped(client):
 def test_capabilities_and_the_models_information(service, rest):
     models = rest.get_server_capabilities().result().supported_models
     (found,) = [one for one in models if one.model_name == "m"]
-    assert found.max_context_length == 128
+    assert found.max_context_length == 512
     assert found.trainable
     assert found.sampleable
     client = service.create_lora_training_client("m", rank=4, user_metadata={"try": "1"}).result()

@@ -43,7 +43,7 @@ from hud.platform.tinker.requests import (
     SaveWeights,
     SaveWeightsForSampler,
 )
-from hud.platform.tinker.sampling_clients import Sampler, sampler_of, sampler_of_model
+from hud.platform.tinker.sampling_clients import sampler_of_model
 from hud.platform.tinker.service import Tinker
 from hud.platform.tinker.training_clients import TrainingClient, sampler_id
 from hud.trace import new_id
@@ -271,14 +271,19 @@ async def asample(
     tinker: TinkerPart, registry: Models, team: Team, who: Who, request: Request, body: Sample
 ) -> dict[str, Any]:
     """Sample sequences of a sampling client, of a model, or of a path."""
-    sampler = await run_in_threadpool(_sampler, registry, body)
+    if body.sampling_session_id is not None:
+        sampler = await tinker.sampling.find(registry, body.sampling_session_id)
+    else:
+        sampler = await run_in_threadpool(
+            sampler_of_model, registry, base_model=body.base_model, model_path=body.model_path
+        )
     own = f"{body.sampling_session_id}:{body.seq_id}"
     if body.sampling_session_id is None or body.seq_id is None:
         own = f"sample:{team}:{request.headers.get('x-idempotency-key') or new_id()}"
     limits = request.app.state.parts.limits
 
     async def work() -> Answer:
-        answer, tokens = await tinker.sampling.sample(registry, sampler, body, team)
+        answer, tokens = await tinker.sampling.sample(sampler, body, team)
         limits.charge(who, tokens)
         return answer
 
@@ -331,12 +336,6 @@ def _in_turn(
         )
     tinker.futures.start(request_id, team, lambda: training.turns.take(number, work))
     return {"request_id": request_id, "model_id": training.name}
-
-
-def _sampler(registry: Registry, body: Sample) -> Sampler:
-    if body.sampling_session_id is not None:
-        return sampler_of(registry, body.sampling_session_id)
-    return sampler_of_model(registry, base_model=body.base_model, model_path=body.model_path)
 
 
 def base_of(registry: Registry, model: ModelRecord) -> ModelRecord:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -26,6 +28,8 @@ from hud.platform.tinker.requests import Sample, Sampling
 from hud.trace import SamplingParams
 
 MOST_TOP = 20
+CACHE_SECONDS = 1.0
+"""Time for which a model's record is used that was read for an earlier request of the same sampling client."""
 HEAD = "head"
 
 
@@ -86,16 +90,30 @@ class SamplingClients:
         """`is_ahead`: True for a model whose weights in training are newer than its head."""
         self._engine = engine
         self._is_ahead = is_ahead
+        self._formats: dict[Path, Format] = {}
+        self._found: dict[tuple[str | None, str], tuple[float, Sampler]] = {}
+        """Samplers of ids that were looked up lately, with the time of that."""
 
-    async def sample(
-        self, registry: Registry, sampler: Sampler, body: Sample, tenant: str
-    ) -> tuple[Answer, int]:
+    async def find(self, registry: Registry, identifier: str) -> Sampler:
+        """Return the sampler of an id, at most `CACHE_SECONDS` old. Raises `NotFoundError`."""
+        key, now = (registry.team, identifier), time.monotonic()
+        at, found = self._found.get(key, (0.0, None))
+        if found is None or now - at > CACHE_SECONDS:
+            found = await asyncio.to_thread(sampler_of, registry, identifier)
+            self._found = {
+                known: one for known, one in self._found.items() if now - one[0] <= CACHE_SECONDS
+            }
+            self._found[key] = (now, found)
+        return found
+
+    async def sample(self, sampler: Sampler, body: Sample, tenant: str) -> tuple[Answer, int]:
         """Return sampled sequences, with logprobs of the prompt where they were requested, and the number of tokens."""
         _refuse(body)
         prompt = body.prompt.ids
-        model = await asyncio.to_thread(registry.model, sampler.model.id)
-        form = await asyncio.to_thread(format_of, model.folder)
-        sampler = Sampler(model, sampler.checkpoint)
+        folder = sampler.model.folder
+        form = self._formats.get(folder)
+        if form is None:
+            form = self._formats[folder] = await asyncio.to_thread(format_of, folder)
         drawn = await asyncio.gather(
             *(
                 self._sequence(sampler, form, prompt, body, number, tenant)
