@@ -5,16 +5,21 @@ import asyncio
 import httpx
 import numpy as np
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
+from hud.platform.models.records import ModelConfig
+from hud.platform.serving.token_engine import OverloadedError
+from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tinker import futures
 from hud.platform.tinker.messages import read_forward_backward
 from hud.platform.tinker.protobuf import data, double, fields, integer, integers, signed
+from hud.trace import new_id
 
 TEXTS = ["red green blue yellow", "what colour is it?"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -189,6 +194,55 @@ async def test_unnamed_saves_keep_the_files_of_the_newest(api, monkeypatch):
     nodes = api.parts.registry.tree.nodes(api.parts.registry.model(model))
     assert [node.id for node in nodes] == identifiers
     assert [node.folder is not None for node in nodes] == [False, False, True, True]
+
+
+async def test_sampling_waits_where_the_engine_is_full_and_counts_as_usage(api, monkeypatch):
+    session, _ = await api.model()
+    body = {"session_id": session, "sampling_session_seq_id": 0, "base_model": "m"}
+    sampler = (await api.post("create_sampling_session", body))["sampling_session_id"]
+    engine, full = api.parts.engine, 3
+    stream = engine.stream
+
+    def busy(model, checkpoint, request):
+        nonlocal full
+        full -= 1
+        if full >= 0:
+            raise OverloadedError("full", retry_after=0.01)
+        return stream(model, checkpoint, request)
+
+    monkeypatch.setattr(engine, "stream", busy)
+    prompt = {"chunks": [{"type": "encoded_text", "tokens": [7, 8, 9]}]}
+    body = {"sampling_session_id": sampler, "seq_id": 1, "num_samples": 2, "prompt": prompt}
+    body["sampling_params"] = {"max_tokens": 4, "stop": []}
+    submitted = await api.post("asample", body)
+    assert submitted == await api.post("asample", body)  # Joined, not sampled twice.
+    assert len(submitted["sample_sequence_ids"]) == 2
+    sampled = await api.result(submitted)
+    assert [number for number, _ in fields(sampled)] == [1, 1, 4]
+    api.parts.gateway.ledger.flush()
+    (row,) = api.parts.store.rows(sa.select(tables.requests))
+    assert (row.model, row.route, row.prompt_tokens, row.completion_tokens) == (
+        "m",
+        "asample",
+        6,
+        8,
+    )
+
+
+async def test_a_model_from_the_hub_is_named_by_its_hub_id(api):
+    registry = api.parts.registry.of(LOCAL_TEAM)
+    folder = registry.model("m").folder
+    config = ModelConfig(source="somebody/some-model")
+    registry._insert(new_id(), "mine", folder, kind="added", config=config)
+    models = (await api.http.get("/api/v1/get_server_capabilities")).json()["supported_models"]
+    assert [one["model_name"] for one in models] == ["m", "somebody/some-model"]
+    session = (await api.post("create_session", {"tags": []}))["session_id"]
+    body = {"session_id": session, "model_seq_id": 0, "base_model": "somebody/some-model"}
+    made = await api.result(await api.post("create_model", body))
+    info = await api.post("get_info", {"model_id": made["model_id"]})
+    assert info["model_data"]["model_name"] == "somebody/some-model"
+    assert info["model_data"]["tokenizer_id"] == "somebody/some-model"
+    assert info["is_lora"] is False
 
 
 async def test_another_team_sees_no_session_and_no_request(tmp_path):

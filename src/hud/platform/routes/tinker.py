@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, TypeVar
 
@@ -23,9 +24,7 @@ from starlette.concurrency import run_in_threadpool
 
 from hud.errors import ConflictError, PlatformError, UsageError
 from hud.platform.dependencies import RUN, TRAIN, Audit, Models, Team, Who, part
-from hud.platform.models.records import ModelRecord
-from hud.platform.models.registry import Registry
-from hud.platform.models.weight_sources import is_hub_id
+from hud.platform.tinker.base_models import base_of, configuration_of, name_of, tokenizer_of
 from hud.platform.tinker.futures import Answer
 from hud.platform.tinker.messages import read_forward_backward
 from hud.platform.tinker.requests import (
@@ -95,8 +94,8 @@ def capabilities(registry: Models) -> dict[str, Any]:
     return {
         "supported_models": [
             {
-                "model_name": model.slug,
-                "max_context_length": _context(model),
+                "model_name": name_of(model),
+                "max_context_length": configuration_of(model).get("max_position_embeddings"),
                 "trainable": True,
                 "sampleable": True,
             }
@@ -160,11 +159,11 @@ async def get_info(
         "type": "get_info",
         "model_id": training.name,
         "model_data": {
-            "arch": _configuration(model).get("model_type"),
-            "model_name": base.slug,
-            "tokenizer_id": await run_in_threadpool(_tokenizer_of, registry, model),
+            "arch": configuration_of(model).get("model_type"),
+            "model_name": name_of(base),
+            "tokenizer_id": await run_in_threadpool(tokenizer_of, registry, model),
         },
-        "model_name": base.slug,
+        "model_name": name_of(base),
         "is_lora": is_lora,
         "lora_rank": model.config.lora_rank if is_lora else None,
         "optimizer_config": {"type": "adamw"},
@@ -280,11 +279,23 @@ async def asample(
     own = f"{body.sampling_session_id}:{body.seq_id}"
     if body.sampling_session_id is None or body.seq_id is None:
         own = f"sample:{team}:{request.headers.get('x-idempotency-key') or new_id()}"
-    limits = request.app.state.parts.limits
+    gateway, model = request.app.state.parts.gateway, sampler.model.slug
 
     async def work() -> Answer:
-        answer, tokens = await tinker.sampling.sample(sampler, body, team)
-        limits.charge(who, tokens)
+        began = time.perf_counter()
+        answer, meter = await tinker.sampling.sample(sampler, body, team)
+        gateway.ledger.add(
+            meter,
+            team_id=who.team_id,
+            key_id=who.key_id,
+            trace_id=None,
+            route="asample",
+            model=model,
+            status=200,
+            seconds=time.perf_counter() - began,
+            cost_usd=None,
+        )
+        gateway.limits.charge(who, meter.charged)
         return answer
 
     tinker.futures.start(own, team, work)
@@ -336,31 +347,3 @@ def _in_turn(
         )
     tinker.futures.start(request_id, team, lambda: training.turns.take(number, work))
     return {"request_id": request_id, "model_id": training.name}
-
-
-def base_of(registry: Registry, model: ModelRecord) -> ModelRecord:
-    """Return the model that a training client's was forked from, at the beginning of its forks by Tinker."""
-    while model.base_model_id is not None and ":train:" in model.name:
-        model = registry.model(model.base_model_id)
-    return model
-
-
-def _tokenizer_of(registry: Registry, model: ModelRecord) -> str:
-    """Return the hub id of a model's tokenizer, or its folder on this machine."""
-    while model.base_model_id is not None:
-        model = registry.model(model.base_model_id)
-    source = model.config.source
-    return source if source is not None and is_hub_id(source) else str(model.folder)
-
-
-def _configuration(model: ModelRecord) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads((model.folder / "config.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return found
-
-
-def _context(model: ModelRecord) -> int | None:
-    found = _configuration(model).get("max_position_embeddings")
-    return found if isinstance(found, int) else None

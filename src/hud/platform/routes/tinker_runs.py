@@ -25,8 +25,10 @@ from hud.platform.dependencies import READ, RUN, TRAIN, Limit, Models, Offset, T
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import ModelRecord
 from hud.platform.models.registry import Registry
-from hud.platform.routes.tinker import TinkerPart, TinkerRoute, base_of
+from hud.platform.routes.tinker import TinkerPart, TinkerRoute
 from hud.platform.tinker import checkpoint_paths as paths
+from hud.platform.tinker.base_models import RUN as OF_RUN
+from hud.platform.tinker.base_models import base_of, name_of
 from hud.platform.tinker.requests import TimeToLive, WeightsPath
 from hud.platform.tinker.sampling_clients import sampler_of
 from hud.platform.tinker.service import Tinker
@@ -129,7 +131,7 @@ def weights_info(registry: Models, body: WeightsPath) -> dict[str, Any]:
     targets = model.config.lora_targets
     is_lora = model.config.training == "lora"
     return {
-        "base_model": base_of(registry, model).slug,
+        "base_model": name_of(base_of(registry, model)),
         "is_lora": is_lora,
         "lora_rank": model.config.lora_rank if is_lora else None,
         "train_unembed": False if is_lora else None,
@@ -161,7 +163,7 @@ def describe_session(tinker: TinkerPart, team: Team, session_id: str) -> dict[st
 def describe_sampler(registry: Models, sampler_id: str) -> dict[str, Any]:
     sampler = sampler_of(registry, sampler_id)
     base = base_of(registry, sampler.model)
-    return {"sampler_id": sampler_id, "base_model": base.slug, "model_path": sampler.path}
+    return {"sampler_id": sampler_id, "base_model": name_of(base), "model_path": sampler.path}
 
 
 @router.get(_API + "/whoami", dependencies=READ)
@@ -172,7 +174,7 @@ def whoami(who: Who) -> dict[str, Any]:
 
 def is_run(model: ModelRecord) -> bool:
     """True for a model that a training client of Tinker's made."""
-    return model.name.startswith("tinker-") and ":train:" in model.name
+    return model.name.startswith("tinker-") and OF_RUN in model.name
 
 
 def _run(tinker: Tinker, registry: Registry, model: ModelRecord) -> dict[str, Any]:
@@ -185,7 +187,7 @@ def _run(tinker: Tinker, registry: Registry, model: ModelRecord) -> dict[str, An
     metadata = (training.user_metadata or None) if training is not None and known else None
     return {
         "training_run_id": model.name,
-        "base_model": base_of(registry, model).slug,
+        "base_model": name_of(base_of(registry, model)),
         "model_owner": model.team_id,
         "is_lora": model.config.training == "lora",
         "lora_rank": model.config.lora_rank if model.config.training == "lora" else None,

@@ -18,16 +18,29 @@ import numpy as np
 from hud.errors import NotFoundError, UsageError
 from hud.learning.datum_calls import PromptScores, ScoreRequest
 from hud.platform.gateway.chat_formats import Format, format_of
+from hud.platform.gateway.ledger import Meter
 from hud.platform.models.records import BASE, ModelRecord
 from hud.platform.models.registry import Registry
-from hud.platform.serving.token_engine import TokenDelta, TokenEnd, TokenEngine, TokenRequest
+from hud.platform.serving.token_engine import (
+    EngineDownError,
+    OverloadedError,
+    TokenDelta,
+    TokenEnd,
+    TokenEngine,
+    TokenRequest,
+)
 from hud.platform.tinker import checkpoint_paths as paths
+from hud.platform.tinker.base_models import base_named
 from hud.platform.tinker.futures import PROTOBUF, Answer
 from hud.platform.tinker.messages import Sampled, SampledSequence, write_sampled
 from hud.platform.tinker.requests import Sample, Sampling
 from hud.trace import SamplingParams
 
 MOST_TOP = 20
+MOST_AT_ONCE = 512
+"""Sequences that are sampled at once; further ones wait, where the engine would refuse them."""
+PATIENCE_SECONDS = 300.0
+"""Longest wait for an engine that is full, or restarts."""
 CACHE_SECONDS = 1.0
 """Time for which a model's record is used that was read for an earlier request of the same sampling client."""
 HEAD = "head"
@@ -75,7 +88,7 @@ def sampler_of_model(
     if model_path is not None:
         model, checkpoint = paths.resolve(registry, model_path)
     elif base_model is not None:
-        model = registry.model(base_model)
+        model = base_named(registry, base_model)
         checkpoint = model.head_checkpoint_id
     else:
         raise UsageError("A sampling client needs a base_model or a model_path.")
@@ -90,6 +103,8 @@ class SamplingClients:
         """`is_ahead`: True for a model whose weights in training are newer than its head."""
         self._engine = engine
         self._is_ahead = is_ahead
+        self._places: dict[str, asyncio.Semaphore] = {}
+        """Places for sequences of each model, by its id."""
         self._formats: dict[Path, Format] = {}
         self._found: dict[tuple[str | None, str], tuple[float, Sampler]] = {}
         """Samplers of ids that were looked up lately, with the time of that."""
@@ -106,8 +121,8 @@ class SamplingClients:
             self._found[key] = (now, found)
         return found
 
-    async def sample(self, sampler: Sampler, body: Sample, tenant: str) -> tuple[Answer, int]:
-        """Return sampled sequences, with logprobs of the prompt where they were requested, and the number of tokens."""
+    async def sample(self, sampler: Sampler, body: Sample, tenant: str) -> tuple[Answer, Meter]:
+        """Return sampled sequences, with logprobs of the prompt where they were requested, and their token counts."""
         _refuse(body)
         prompt = body.prompt.ids
         folder = sampler.model.folder
@@ -139,8 +154,13 @@ class SamplingClients:
             scores[0] if scores and body.prompt_logprobs else None,
             scores[1] if scores else None,
         )
-        tokens = len(prompt) + sum(len(one.tokens) for one in drawn)
-        return Answer(write_sampled(found), PROTOBUF), tokens
+        meter = Meter(
+            prompt_tokens=len(prompt) * len(drawn),
+            completion_tokens=sum(len(one.tokens) for one in drawn),
+            cached_tokens=sum(one.cached for one in drawn),
+            checkpoint=None if sampler.checkpoint in (BASE, HEAD) else sampler.checkpoint,
+        )
+        return Answer(write_sampled(found), PROTOBUF), meter
 
     async def _sequence(
         self,
@@ -153,6 +173,26 @@ class SamplingClients:
     ) -> _Sequence:
         request = _request(form, prompt, body, number, tenant)
         stops = _text_stops(body.sampling_params)
+        places = self._places.setdefault(sampler.model.id, asyncio.Semaphore(MOST_AT_ONCE))
+        async with places:
+            return await self._patient(sampler, request, form, stops)
+
+    async def _patient(
+        self, sampler: Sampler, request: TokenRequest, form: Format, stops: tuple[str, ...]
+    ) -> _Sequence:
+        """Sample one sequence, again while the engine is full or restarts: a client would take that for a failure."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._sampled(sampler, request, form, stops)
+            except (OverloadedError, EngineDownError) as error:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(error.retry_after)
+
+    async def _sampled(
+        self, sampler: Sampler, request: TokenRequest, form: Format, stops: tuple[str, ...]
+    ) -> _Sequence:
         model, checkpoint = sampler.model, sampler.checkpoint
         if checkpoint == HEAD:
             return await self._drawn(model, None, request, form, stops)

@@ -29,6 +29,7 @@ from hud.platform.models.records import ModelConfig, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.tinker import checkpoint_paths as paths
+from hud.platform.tinker.base_models import base_named
 from hud.platform.tinker.client_sessions import ClientSession
 from hud.platform.tinker.futures import PROTOBUF, Answer, Turns
 from hud.platform.tinker.messages import ForwardBackward, write_pass_result
@@ -115,7 +116,11 @@ class TrainingClients:
                 lora_targets=targets,
                 lora_seed=lora.seed or 0,
             )
-        model = await asyncio.to_thread(registry.fork, body.base_model, name, config=config)
+
+        def forked() -> ModelRecord:
+            return registry.fork(base_named(registry, body.base_model).id, name, config=config)
+
+        model = await asyncio.to_thread(forked)
         await self._begin(registry, session, model, body.user_metadata)
         return Answer.of(model_id=name, type="create_model")
 
