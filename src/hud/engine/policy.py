@@ -170,10 +170,25 @@ class Policy:
         self._samplers.close()
 
 
-class PolicyChatModel:
-    """A `ChatModel` that samples from a policy in this process."""
+class SampledPolicy(Protocol):
+    """Weights that can be sampled, here or elsewhere, with the chat format of their folder."""
 
-    def __init__(self, name: str, policy: Policy) -> None:
+    chat: ChatFormat
+
+    async def sample(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        stopped: Callable[[list[int]], bool] | None = None,
+    ) -> SampledTurn:
+        """Sample one turn; see `Policy.sample`."""
+
+
+class PolicyChatModel:
+    """A `ChatModel` that samples from a policy."""
+
+    def __init__(self, name: str, policy: SampledPolicy) -> None:
         self.name = name
         self.policy = policy
 

@@ -58,6 +58,10 @@ class Datum:
     """`(place, number)` of each turn: position of its output's start, and number of the sample in its trajectory."""
     lag: float | None = None
     """Policy lag, in optimizer steps; None if unknown."""
+    targets: Ids | None = None
+    """Predicted token of each position, where it is not the sequence's own token; None: `tokens`."""
+    prompt_length: int | None = None
+    """Leading tokens that a pass may compute once for all datums that begin with them; None: those before the first action."""
 
     @property
     def length(self) -> int:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from hud.platform.models.loaded_policies import Policies
     from hud.platform.rollouts.fleet import Fleet
     from hud.platform.serving.token_engine import TokenEngine
+    from hud.platform.tinker.service import Tinker
     from hud.platform.training.launcher import Launches
     from hud.platform.training.open_sessions import Sessions
 
@@ -140,6 +141,13 @@ class Parts:
 
         return SessionRegistry(self.store, self.stopping)
 
+    @_Lazy
+    def tinker(self) -> Tinker:
+        """Tinker's API: training and sampling clients of its package."""
+        from hud.platform.tinker.service import Tinker
+
+        return Tinker(lambda: self.engine, self.stopping)
+
     @property
     def used_engine(self) -> TokenEngine | None:
         """The engine; None before the first request that needs it."""
@@ -171,6 +179,7 @@ class Parts:
             yield Builder(self.config, self.store, self.stopping).work
             yield Workers(self.config, self.store, self.passes, self.stopping).work
             yield self.runtime_sessions.work
+            yield self.tinker.work
         if self.config.engine == "worker":
             yield self.start_engine
 

@@ -69,6 +69,7 @@ async def test_what_is_open_is_what_was_meant_to_be(server):
         "/auth/device/code",
         "/auth/device/token",
         "/uploads/{build_id}",
+        "/downloads/{token}/{file}",
         "/sdk-events/cli",
         "/v3/api/sdk-events/cli",
     }

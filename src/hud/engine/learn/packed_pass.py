@@ -112,11 +112,17 @@ def cost_of(datum: Datum, share: bool) -> Cost:
 
     Datums with the same prompt, up to the first sampled token, are a family.
     """
-    actions = np.flatnonzero(datum.mask)
-    first, last = int(actions[0]), int(actions[-1])
+    first, last = _bounds(datum)
     if not share or first < SHARED_FROM:
         return Cost(last)
     return Cost(last - first, first, datum.tokens[:first].tobytes())
+
+
+def _bounds(datum: Datum) -> tuple[int, int]:
+    """Return the length of a datum's prompt, and the position of its last action."""
+    actions = np.flatnonzero(datum.mask)
+    first = int(actions[0]) if datum.prompt_length is None else datum.prompt_length
+    return first, int(actions[-1])
 
 
 def lay_out(
@@ -152,7 +158,7 @@ def lay_out(
         predicts.append(found)
         columns.append(
             (
-                datum.tokens[actions],
+                (datum.tokens if datum.targets is None else datum.targets)[actions],
                 np.full(len(actions), place),
                 datum.temperatures[actions],
                 datum.logprobs[actions],
@@ -194,8 +200,7 @@ def _rows(
     prefix_of: dict[Hashable, int] = {}
     for number in which:
         datum = datums[number]
-        actions = np.flatnonzero(datum.mask)
-        first, last = int(actions[0]), int(actions[-1])
+        first, last = _bounds(datum)
         family = cost_of(datum, share).family
         if family is None or families[family] == 1:
             places.append((len(rows), -1))

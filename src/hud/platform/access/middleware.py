@@ -27,8 +27,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/docs/mcp", "/openapi.json")
-OPEN_BELOW = ("/auth/device", "/uploads/", "/sdk-events/", "/v3/api/sdk-events/")
-"""Paths that need no key: health, documentation, login, uploads whose URL is signed, and usage events, which are dropped."""
+OPEN_BELOW = ("/auth/device", "/uploads/", "/downloads/", "/sdk-events/", "/v3/api/sdk-events/")
+"""Paths that need no key: health, documentation, login, uploads and downloads whose URL is signed, and usage events, which are dropped."""
 _EVENTS = "/events/"
 """Path prefix of the pages' event streams."""
 NO_KEY = "This request carries no key."
@@ -146,7 +146,8 @@ def secret_of(scope: Scope) -> str | None:
             if kind.lower() == "bearer" and secret.strip():
                 return str(secret.strip())
         elif name in (b"x-api-key", b"x-goog-api-key") and value:
-            return str(value.decode("latin-1"))
+            # Tinker's client takes only keys that begin with this.
+            return str(value.decode("latin-1").removeprefix("tml-"))
     if b"key=" in scope["query_string"]:
         query = parse_qs(scope["query_string"].decode("latin-1"))
         found = query.get("api_key") or query.get("key")

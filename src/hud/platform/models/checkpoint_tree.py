@@ -34,6 +34,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 _AUTOMATIC = re.compile(r"step-[0-9]")
 
 
+SAVES = "tinker"
+"""Metric of a checkpoint that holds the names that Tinker's clients gave it (`platform.tinker.checkpoint_paths`)."""
+OF_NODE = ("idempotency_key", SAVES)
+"""Metrics that a copy of a checkpoint does not have."""
+
+
 class Tree:
     """The checkpoints of every model of one store."""
 
@@ -243,7 +249,7 @@ class Tree:
             manifest.model_copy(update={**made, "idempotency_key": None}),
             lambda folder: _share(node, manifest.files, folder),
         )
-        metrics = {key: one for key, one in node.metrics.items() if key != "idempotency_key"}
+        metrics = {key: one for key, one in node.metrics.items() if key not in OF_NODE}
         adopted = replace(
             node, **made, name=name, folder=place / name, created_at=now(), metrics=metrics
         )

@@ -303,7 +303,9 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
     if config.training == "full":
         return None
     targets = config.lora_targets or DEFAULT_TARGETS
-    return LoraConfig(rank=config.lora_rank, alpha=config.lora_alpha, targets=targets)
+    return LoraConfig(
+        rank=config.lora_rank, alpha=config.lora_alpha, targets=targets, seed=config.lora_seed
+    )
 
 
 def trainer_options(config: ModelConfig) -> TrainerOptions:

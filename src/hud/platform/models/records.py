@@ -69,6 +69,8 @@ class ModelConfig(BaseModel, extra="forbid"):
     lora_alpha: float = Field(default=32.0, gt=0)
     lora_targets: tuple[str, ...] = ()
     """Empty: every linear layer of attention and MLP."""
+    lora_seed: int = Field(default=0, ge=0)
+    """Seed of an adapter's initial weights."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """dtype of the computation. On a CPU, float32 is used where it is faster, as for small models."""
     optimizer_states: Literal["float32", "8bit"] = "float32"

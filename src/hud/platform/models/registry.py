@@ -19,7 +19,7 @@ from sqlalchemy.exc import IntegrityError
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.leases.model_lease import Leases
-from hud.platform.models.checkpoint_tree import Tree, is_named
+from hud.platform.models.checkpoint_tree import SAVES, Tree, is_named
 from hud.platform.models.records import (
     ModelConfig,
     ModelRecord,
@@ -181,8 +181,17 @@ class Registry:
         config = ModelConfig(source=provider.url, provider=provider)
         return self._insert(new_id(), name, Path(), kind="provider", config=config)
 
-    def fork(self, base: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
-        """Register a model that starts from the head of `base` and shares its files.
+    def fork(
+        self,
+        base: str,
+        name: str,
+        *,
+        config: ModelConfig | None = None,
+        checkpoint: str | None = "head",
+    ) -> ModelRecord:
+        """Register a model that starts from a checkpoint of `base` and shares its files.
+
+        `checkpoint`: an id; None: the base weights; `head`.
 
         Without `config`, the fork has its base's training settings. A fork of full weights may be trained by LoRA, not
         the reverse: an adapter must be merged first, by an export.
@@ -194,7 +203,7 @@ class Registry:
         if config is not None and config.model_fields_set <= {"tool_call_parser"}:
             config = None  # It has no training settings.
         parent = self.model(base)
-        head = parent.head_checkpoint_id
+        head = parent.head_checkpoint_id if checkpoint == "head" else checkpoint
         weights = self.weights(parent, head)
         if config is None or (config.training == parent.config.training == "full"):
             settings = parent.config.model_copy(update={"origin_checkpoint": head})
@@ -275,10 +284,11 @@ class Registry:
         return model
 
     def needed_checkpoints(self, model: ModelRecord) -> set[str]:
-        """Return the ids of checkpoints whose files must stay: head, named ones, origins and heads of forks."""
+        """Return the ids of checkpoints whose files must stay: head, named ones (also by Tinker's clients), origins and heads of
+        forks."""
         needed = {model.head_checkpoint_id, model.config.origin_checkpoint}
         nodes = self.tree.nodes(model)
-        needed |= {node.id for node in nodes if is_named(node)}
+        needed |= {node.id for node in nodes if is_named(node) or node.metrics.get(SAVES)}
         for other in self.models():
             needed |= {other.head_checkpoint_id, other.config.origin_checkpoint}
             needed |= {

@@ -21,6 +21,8 @@ from hud.platform.routes import (
     secrets,
     tasksets,
     telemetry,
+    tinker,
+    tinker_runs,
     traces,
     training,
 )
@@ -29,6 +31,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     training.router,  # Before the gateway's: model names may contain slashes.
     gateway.router,  # Early: it is the hot path.
     fleet.router,  # Early, too: workers ask all the time.
+    tinker.router,  # And clients poll for results.
+    tinker_runs.router,
     health.router,
     jobs.router,
     traces.router,

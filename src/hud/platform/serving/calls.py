@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from hud.learning import datum_calls as datums
 from hud.learning import training_calls as training
 from hud.learning.training_calls import Call
 from hud.platform.models.records import ModelRecord
@@ -78,6 +79,23 @@ async def _close(
     return training.ClosedSession()
 
 
+async def _load(
+    sessions: Sessions, model: ModelRecord, body: datums.LoadRequest, client: Contributor
+) -> None:
+    await sessions.set_head(model, body.checkpoint, client)
+    session = await sessions.open(model)
+    if not body.optimizer:
+        await session.reset_optimizer()
+
+
+async def _score(
+    sessions: Sessions, model: ModelRecord, body: datums.ScoreRequest, _: Contributor
+) -> datums.PromptScores:
+    from hud.platform.serving.prompt_scores import score_prompt
+
+    return await asyncio.to_thread(score_prompt, sessions.policies, model, body)
+
+
 async def _export(
     sessions: Sessions, model: ModelRecord, body: ExportModel, _: Contributor
 ) -> None:
@@ -99,6 +117,11 @@ _CALLS = (
         Call("set-head", MoveHead, type(None)),
         lambda sessions, model, body, who: sessions.set_head(model, body.checkpoint, who),
     ),
+    _in_session(datums.DATUM_PASS, lambda one, body, who: one.datum_pass(body, who)),
+    _in_session(datums.DATUM_STEP, lambda one, body, who: one.datum_step(body, who)),
+    _in_session(datums.SAVE, lambda one, _, __: one.save()),
+    _of_model(datums.LOAD, _load),
+    _of_model(datums.SCORE, _score),
     _of_model(Call("export", ExportModel, type(None)), _export),
     _of_model(
         Call("forget", ForgetModel, type(None)),

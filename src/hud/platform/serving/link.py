@@ -144,11 +144,13 @@ class Link:
             yield stream
         finally:
             if self._streams.pop(number, None) is not None and self._closed is None:
-                self._write(["cancel", number])
+                with suppress(EngineDownError):
+                    self._write(["cancel", number])
 
     def pulse(self) -> None:
-        """Send a health check."""
-        self._write(["status", 0])
+        """Send a health check; no effect on a connection that has broken."""
+        with suppress(EngineDownError):
+            self._write(["status", 0])
 
     async def ended(self, seconds: float) -> bool:
         """Wait up to `seconds` for the connection to end; returns whether it has ended."""
@@ -173,6 +175,9 @@ class Link:
             raise EngineDownError(str(self._closed))
 
     def _write(self, header: list[Any], body: bytes = b"") -> None:
+        if self._writer.transport.is_closing():
+            # The process has died, and `close` has not been called yet: uvloop would raise a RuntimeError.
+            raise EngineDownError("The engine has just died; it is started again.", 1.0)
         self._writer.write(pack(header, body))
 
     async def _read(self, reader: asyncio.StreamReader) -> None:

@@ -53,6 +53,11 @@ class PendingGradient:
         return total
 
     @property
+    def unsaved(self) -> Accumulated:
+        """Counts of the inputs of steps without a checkpoint."""
+        return self._unsaved
+
+    @property
     def lost(self) -> list[str]:
         """Processes of clients that have not been notified of a lost gradient."""
         return list(self._lost)
@@ -116,6 +121,11 @@ class PendingGradient:
         else:
             self._unsaved.extend(self._gradient)
         self.client, self._gradient = None, Accumulated()
+
+    def saved(self) -> None:
+        """Begin the next checkpoint; the gradient stays, and its client is notified if this process crashes."""
+        self._unsaved = Accumulated()
+        self.note()
 
     def moved(self) -> None:
         """Start from another checkpoint; unsaved steps are dropped."""

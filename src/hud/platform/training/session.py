@@ -12,6 +12,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from hud.errors import ConflictError, HudError, NotFoundError
+from hud.learning.datum_calls import (
+    DatumPassRequest,
+    DatumPassResult,
+    SavedState,
+    StepMetrics,
+    StepRequest,
+)
 from hud.learning.datums import Batch, Datum, Floats, make_batch
 from hud.learning.failed_runs import measures_policy
 from hud.learning.losses.config import parse_loss
@@ -32,6 +39,7 @@ from hud.learning.wire_types import (
 from hud.platform.leases.session_lease import SessionLease
 from hud.platform.models.records import ModelRecord
 from hud.platform.store.trainer_logprobs import PassWeights
+from hud.platform.training import datum_session
 from hud.platform.training.gradient_accumulation import (
     Accumulated,
     as_tensors,
@@ -91,7 +99,7 @@ class Session:
 
     async def forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
         """Compute logprobs, and keep the batch until its backward pass."""
-        return await self._do(lambda: self._forward(body, client))
+        return await self.run(lambda: self._forward(body, client))
 
     async def backward(self, body: BackwardRequest, client: Contributor) -> ForwardBackwardResult:
         """Accumulate the gradient of a loss that the caller computed."""
@@ -99,7 +107,23 @@ class Session:
 
     async def optim_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
         """Update the weights, save a checkpoint, append it to the tree, and move the head."""
-        return await self._do(lambda: self._step_once(body, client))
+        return await self.run(lambda: self._step_once(body, client))
+
+    async def datum_pass(self, body: DatumPassRequest, client: Contributor) -> DatumPassResult:
+        """Compute the loss of single datums and, unless the request is forward only, accumulate its gradient."""
+        return await self.run(lambda: datum_session.datum_pass(self, body, client))
+
+    async def datum_step(self, body: StepRequest, client: Contributor) -> StepMetrics:
+        """Update the weights without a checkpoint."""
+        return await self.run(lambda: datum_session.datum_step(self, body, client))
+
+    async def save(self) -> SavedState:
+        """Save the current weights as a checkpoint, unless the head holds them. Keeps the accumulated gradient."""
+        return await self.run(lambda: datum_session.save(self))
+
+    async def reset_optimizer(self) -> None:
+        """Start a new optimizer state from the current weights."""
+        await self.run(lambda: self.trained.trainer.reset())
 
     async def discard(self, client: Contributor) -> DiscardedGradient | None:
         """Discard the accumulated gradient of any client; another client than `client` is notified."""
@@ -108,7 +132,7 @@ class Session:
             self._refuse_strangers(client)
             return self.pending.discard(client, f"{client.process} discarded it")
 
-        return await self._do(work)
+        return await self.run(work)
 
     async def begin(self, body: OpenRequest, client: Contributor) -> OpenedSession:
         """Renew the lease, drop the accumulated gradient, and empty the sampler's prefix cache.
@@ -130,7 +154,7 @@ class Session:
             head, step = self.trained.head, self.trained.step
             return OpenedSession(model=self.slug, head=head, step=step, discarded=dropped)
 
-        return await self._do(work)
+        return await self.run(work)
 
     async def render(self, body: RenderRequest) -> RenderResult:
         """Return conversations as samples in this model's tokens."""
@@ -142,7 +166,7 @@ class Session:
             ]
             return RenderResult(samples=samples)
 
-        return await self._do(work)
+        return await self.run(work)
 
     @property
     def broken(self) -> bool:
@@ -175,7 +199,7 @@ class Session:
         self, body: ForwardBackwardRequest, client: Contributor
     ) -> ForwardBackwardResult:
         loss = parse_loss(body.loss_fn, body.loss_fn_config)
-        self._begin(client)
+        self.begin_pass(client)
         supervised = body.loss_fn == BuiltinLoss.CROSS_ENTROPY
         payloads = resolve_inputs(
             self.store, self.model.team_id, body.inputs, supervised=supervised
@@ -184,7 +208,7 @@ class Session:
         metrics = dict(batch.metrics)
         if loss.needs_reference:
             self.trained.load_reference()
-        with self._accumulating(client) as total:
+        with self.accumulating(client) as total:
             if batch.datums:
                 metrics |= self.trained.trainer.forward_backward(
                     batch.datums, body.loss_fn, body.loss_fn_config, num_substeps=body.num_substeps
@@ -198,7 +222,7 @@ class Session:
         return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
 
     def _forward(self, body: ForwardRequest, client: Contributor) -> ForwardResult:
-        self._begin(client)
+        self.begin_pass(client)
         payloads = resolve_inputs(self.store, self.model.team_id, body.inputs)
         batch = self._batch(payloads, body, keep_all=True)
         logprobs = self.trained.trainer.forward(batch.datums)
@@ -211,7 +235,7 @@ class Session:
         return ForwardResult(forward_id=forward_id, data=data)
 
     def _backward(self, body: BackwardRequest, client: Contributor) -> ForwardBackwardResult:
-        self._begin(client)
+        self.begin_pass(client)
         found = self._forwards.get(body.forward_id)
         if found is None:
             raise NotFoundError(
@@ -219,7 +243,7 @@ class Session:
                 f"changed since, or {MOST_FORWARDS} later ones replaced it. Call forward again."
             )
         datums, traces = found
-        with self._accumulating(client) as total:
+        with self.accumulating(client) as total:
             metrics = {**self.trained.trainer.backward(datums, body.weights), **body.metrics}
             del self._forwards[body.forward_id]
             total.add(metrics, datums, traces, "custom")
@@ -227,7 +251,7 @@ class Session:
         return ForwardBackwardResult(metrics=metrics, num_datums=len(datums))
 
     @contextmanager
-    def _accumulating(self, client: Contributor) -> Iterator[Accumulated]:
+    def accumulating(self, client: Contributor) -> Iterator[Accumulated]:
         """Assign a pass to this client; a failed pass leaves no partial gradient."""
         self.pending.claim(client)
         one = Accumulated()
@@ -258,12 +282,13 @@ class Session:
                 self.pending.forget()
             answer: OptimStepResult = known
             return answer
-        answer = self._optim_step(body, client)
+        answer = self.take_step(body, client)
         if key is not None:
             self._responses.add(answer, client, "step", key)
         return answer
 
-    def _optim_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
+    def take_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
+        """Apply the client's gradient. Raises `ConflictError` if there is none."""
         self._refuse_strangers(client)
         self.pending.notify(client)
         if self.pending.client not in (None, client):
@@ -306,7 +331,7 @@ class Session:
         team = self.model.team_id
         self._thread.submit(record_computed, self.store, team, weights, payloads, datums, logprobs)
 
-    def _begin(self, client: Contributor) -> None:
+    def begin_pass(self, client: Contributor) -> None:
         """Begin a pass: renew the lease, and notify a client whose gradient was lost."""
         self._refuse_strangers(client)
         self.registry.leases.acquire(self.model_id, self.slug)
@@ -363,9 +388,11 @@ class Session:
             self._responses.add(answer, client, "pass", client.id, str(self.pending.drops), key)
             return answer
 
-        return await self._do(keyed)
+        return await self.run(keyed)
 
-    async def _do(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`, called on the session's thread."""
+
         def checked() -> T:
             if self.broken:
                 raise ConflictError(

@@ -140,6 +140,23 @@ class TrainedModel:
             self.serving.policy.checkpoint = identifier
         self._unsaved = None
 
+    def save(self, total: Accumulated) -> str:
+        """Save unsaved steps, or weights that no checkpoint of this model holds yet; returns the head."""
+        if self._unsaved is not None:
+            self.keep(total)
+        elif self.head is None or self.registry.tree.get(self.head).model_id != self.model.id:
+            head, identifier = self.head, new_id()
+            with self._changing(head):
+                self._save(identifier, head, None, {}, total, self.step)
+                self.serving.policy.checkpoint = identifier
+        assert self.head is not None
+        return self.head
+
+    @property
+    def measured(self) -> dict[str, float]:
+        """Metrics of the last step, until it has a checkpoint."""
+        return {} if self._unsaved is None else self._unsaved.measured
+
     def load_reference(self) -> None:
         """Load the reference policy for KL (the model's base weights), unless it is the adapter's base."""
         if self.trainer.lora is not None or self.trainer.reference is not None:
@@ -182,13 +199,14 @@ class TrainedModel:
         self,
         identifier: str,
         head: str | None,
-        body: OptimStepRequest,
+        body: OptimStepRequest | None,
         measured: dict[str, float],
         total: Accumulated,
         step: int,
     ) -> CheckpointRecord:
-        """Write a checkpoint with parent `head`, then record it and move the head."""
-        given = body.measured_reward
+        """Write a checkpoint with parent `head`, then record it and move the head. `body` None: without a step."""
+        given = body.measured_reward if body else None
+        key = body.idempotency_key if body else None
         reward = total.mean_reward if given is None else given
         rewards = {"reward:mean": reward, "trained_reward:mean": total.trained_reward}
         metrics: dict[str, Any] = {
@@ -202,12 +220,12 @@ class TrainedModel:
             model_id=self.model.id,
             parent_id=head,
             step=step,
-            idempotency_key=body.idempotency_key,
+            idempotency_key=key,
             metrics=metrics,
         )
         write_checkpoint(place, manifest, self._write)
-        if body.idempotency_key is not None:
-            metrics["idempotency_key"] = body.idempotency_key
+        if key is not None:
+            metrics["idempotency_key"] = key
         node = CheckpointRecord(
             id=identifier,
             model_id=self.model.id,
@@ -217,7 +235,7 @@ class TrainedModel:
             folder=place,
             created_at=datetime.now(UTC),
             mean_reward=reward,
-            learning_rate=body.learning_rate,
+            learning_rate=body.learning_rate if body else None,
             loss_fn=total.loss_fn,
             num_traces=total.traces,
             num_datums=total.datums,
@@ -226,8 +244,8 @@ class TrainedModel:
         )
         self.registry.tree.append(node, expected_head=head)
         self._steps[identifier] = step
-        if body.idempotency_key is not None:
-            self._applied[body.idempotency_key] = identifier
+        if key is not None:
+            self._applied[key] = identifier
         return node
 
     def _write(self, folder: Path) -> None:

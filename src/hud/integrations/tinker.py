@@ -1,0 +1,119 @@
+"""Train on our tasks with Tinker, the service of Thinking Machines or `hud up`: `pip install openhud[train] tinker`.
+
+    model = TinkerModel(sampler, folder)                            # a sampling client as a model of agents
+    job = await tasks.run(ToolLoopAgent(model), group=8)
+    client.forward_backward(datums_of(job.runs), "importance_sampling")
+
+Environments, rollouts, rewards and records are here; weights, gradients and sampling are the service's. Needs the tokenizer and
+the chat template of the model in a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hud.engine.chat.chat_format import ChatFormat
+from hud.engine.config import DecoderConfig
+from hud.engine.policy import PolicyChatModel
+from hud.engine.sample.request import SampledTurn, room_after
+from hud.learning.datums import Datum, make_batch
+from hud.learning.wire_types import AdvantageOptions, TrajectoryPayload
+from hud.train.inputs import training_inputs
+
+if TYPE_CHECKING:
+    from hud.eval.run import Run
+    from hud.trace import SamplingParams
+
+__all__ = ["TinkerModel", "datum_of", "datums_of"]
+
+
+class TinkerModel(PolicyChatModel):
+    """A sampling client of Tinker as a `ChatModel`: agents play with it, and their runs carry its tokens."""
+
+    def __init__(self, sampler: Any, folder: Path | str, *, name: str = "tinker") -> None:
+        """`sampler`: a `tinker.SamplingClient`. `folder`: tokenizer, chat template and config.json of its model."""
+        place = Path(folder)
+        config = DecoderConfig.from_folder(place)
+        super().__init__(name, ServicePolicy(sampler, ChatFormat(place, config), config))
+
+
+class ServicePolicy:
+    """Weights behind a sampling client, with the chat format of their folder."""
+
+    def __init__(self, sampler: Any, chat: ChatFormat, config: DecoderConfig) -> None:
+        self.sampler, self.chat, self.config = sampler, chat, config
+
+    async def sample(
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        *,
+        stopped: Callable[[list[int]], bool] | None = None,
+    ) -> SampledTurn:
+        """Sample one turn. Raises `ContextOverflow` for a prompt that leaves no room."""
+        from tinker import types
+
+        config = self.config
+        room = room_after(prompt, config.vocab_size, config.max_position_embeddings, "the model")
+        stop: list[int] | list[str] = sorted(self.chat.stop_ids)
+        if params.stop:
+            ends = [self.chat.tokenizer.id_to_token(one) for one in sorted(self.chat.stop_ids)]
+            stop = [*params.stop, *(end for end in ends if end is not None)]
+        sampling = types.SamplingParams(
+            max_tokens=params.most_tokens(room),
+            seed=params.seed,
+            stop=stop,
+            temperature=params.effective_temperature,
+            top_p=params.effective_top_p,
+            top_k=params.top_k or -1,
+        )
+        done = await self.sampler.sample(types.ModelInput.from_ints(prompt), 1, sampling)
+        (found,) = done.sequences
+        return SampledTurn(
+            list(found.tokens),
+            list(found.logprobs),
+            found.stop_reason,
+            done.prompt_cache_hit_tokens or 0,
+            None,
+        )
+
+
+def datums_of(
+    runs: Sequence[Run],
+    *,
+    advantages: AdvantageOptions | None = None,
+    reward_scale: float = 1.0,
+    token_mean: bool = False,
+) -> list[Any]:
+    """Return runs as `tinker.Datum`s with the advantages of their groups; groups without signal give none.
+
+    `token_mean`: divide the advantages by the number of sampled tokens, so that Tinker's sums become means.
+    """
+    batch = training_inputs(runs)
+    made = make_batch(
+        [one for one in batch.inputs if isinstance(one, TrajectoryPayload)],
+        group_ids=batch.group_ids,
+        options=advantages,
+        reward_scale=reward_scale,
+    )
+    actions = sum(datum.actions for datum in made.datums)
+    scale = 1.0 / actions if token_mean and actions else 1.0
+    return [datum_of(datum, scale) for datum in made.datums]
+
+
+def datum_of(datum: Datum, scale: float = 1.0) -> Any:
+    """Return a datum of ours as Tinker's, whose position i predicts token i + 1, with its advantages times `scale`."""
+    from tinker import types
+
+    return types.Datum(
+        model_input=types.ModelInput.from_ints(datum.tokens[:-1].tolist()),
+        loss_fn_inputs={
+            "target_tokens": datum.tokens[1:],
+            "logprobs": datum.logprobs[1:],
+            "advantages": (datum.advantages[1:] * np.float32(scale)),
+        },
+    )

@@ -1,0 +1,208 @@
+"""Routes of Tinker's API for records: training runs, checkpoints, sessions, samplers, and downloads of weights.
+
+GET  /api/v1/training_runs | training_runs/{run} | training_runs/{run}/checkpoints | checkpoints | whoami
+GET  /api/v1/training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls      POST /api/v1/weights_info
+DELETE .../checkpoints/{kind}/{name}      PUT .../checkpoints/{kind}/{name}/ttl
+GET  /api/v1/sessions | sessions/{id} | samplers/{id}      GET /downloads/{pass}/{file}
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse
+
+from hud.errors import NotFoundError, PlatformError
+from hud.platform.access.passes import Passes
+from hud.platform.dependencies import READ, RUN, TRAIN, Limit, Models, Offset, Team, Who, part
+from hud.platform.models.checkpoint_files import SAMPLER
+from hud.platform.models.records import ModelRecord
+from hud.platform.models.registry import Registry
+from hud.platform.routes.tinker import TinkerPart, TinkerRoute
+from hud.platform.tinker import checkpoint_paths as paths
+from hud.platform.tinker.base_models import RUN as OF_RUN
+from hud.platform.tinker.base_models import base_of, name_of
+from hud.platform.tinker.requests import TimeToLive, WeightsPath
+from hud.platform.tinker.sampling_clients import sampler_of
+from hud.platform.tinker.service import Tinker
+
+router = APIRouter(tags=["tinker"], route_class=TinkerRoute)
+PassesPart = Annotated[Passes, part(lambda parts: parts.passes)]
+_API = "/api/v1"
+_CHECKPOINT = _API + "/training_runs/{run}/checkpoints/{kind}/{name}"
+DOWNLOAD_SECONDS = 3600.0
+"""Time for which a URL of a download is valid."""
+
+
+@router.get(_API + "/training_runs", dependencies=READ)
+def list_training_runs(
+    tinker: TinkerPart, registry: Models, limit: Limit = 20, offset: Offset = 0
+) -> dict[str, Any]:
+    """Models that training clients made, newest first."""
+    runs = [model for model in reversed(registry.models()) if is_run(model)]
+    shown = [_run(tinker, registry, model) for model in runs[offset : offset + limit]]
+    return {"training_runs": shown, "cursor": _cursor(limit, offset, len(runs))}
+
+
+@router.get(_API + "/training_runs/{run}", dependencies=READ)
+def describe_training_run(tinker: TinkerPart, registry: Models, run: str) -> dict[str, Any]:
+    return _run(tinker, registry, registry.model(run))
+
+
+@router.get(_API + "/training_runs/{run}/checkpoints", dependencies=READ)
+def list_checkpoints(registry: Models, run: str) -> dict[str, Any]:
+    saves = paths.saves_of(registry, registry.model(run))
+    return {"checkpoints": [save.shown() for save in saves]}
+
+
+@router.get(_API + "/checkpoints", dependencies=READ)
+def list_all_checkpoints(
+    registry: Models, limit: Limit = 100, offset: Offset = 0
+) -> dict[str, Any]:
+    """Saves of every run, newest first."""
+    saves = [save for model in registry.models() for save in paths.saves_of(registry, model)]
+    saves.sort(key=lambda save: str(save.details["time"]), reverse=True)
+    shown = [save.shown() for save in saves[offset : offset + limit]]
+    return {"checkpoints": shown, "cursor": _cursor(limit, offset, len(saves))}
+
+
+@router.delete(_CHECKPOINT, dependencies=TRAIN)
+def delete_checkpoint(registry: Models, run: str, kind: str, name: str) -> Response:
+    paths.remove(registry, paths.find(registry, run, f"{kind}/{name}"))
+    return Response(status_code=204)
+
+
+@router.put(_CHECKPOINT + "/ttl", dependencies=TRAIN)
+def set_ttl(registry: Models, run: str, kind: str, name: str, body: TimeToLive) -> Response:
+    paths.set_ttl(registry, paths.find(registry, run, f"{kind}/{name}"), body.ttl_seconds)
+    return Response(status_code=204)
+
+
+@router.get(_CHECKPOINT + "/external_weights_urls", dependencies=READ)
+def external_weights_urls(
+    request: Request, registry: Models, passes: PassesPart, run: str, kind: str, name: str
+) -> dict[str, Any]:
+    """A URL for each file of saved weights, which needs no key."""
+    save = paths.find(registry, run, f"{kind}/{name}")
+    folder = registry.tree.present(save.node, save.model) / SAMPLER
+    until = time.time() + DOWNLOAD_SECONDS
+    content = json.dumps([save.node.id, until]).encode()
+    token = base64.urlsafe_b64encode(content).decode().rstrip("=")
+    signed = f"{token}.{passes.sign(_signed(token))}"
+    files = sorted(one.relative_to(folder) for one in folder.rglob("*") if one.is_file())
+    return {
+        "urls": {
+            str(one): str(request.url_for("download_weights", token=signed, file=str(one)))
+            for one in files
+        },
+        "expires": datetime.fromtimestamp(until, UTC).isoformat(),
+    }
+
+
+@router.get("/downloads/{token}/{file:path}")
+def download_weights(request: Request, passes: PassesPart, token: str, file: str) -> FileResponse:
+    """A file of saved weights, by its signed URL."""
+    body, _, signature = token.partition(".")
+    if not hmac.compare_digest(passes.sign(_signed(body)).encode(), signature.encode()):
+        raise PlatformError("This URL is not one of this server's.", 403)
+    checkpoint, until = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+    if until < time.time():
+        raise PlatformError("This URL has expired; ask for the download again.", 403)
+    tree = request.app.state.parts.registry.tree
+    node = tree.get(checkpoint)
+    folder: Path = tree.present(node, request.app.state.parts.registry.model(node.model_id))
+    found = (folder / SAMPLER / file).resolve()
+    if not found.is_relative_to((folder / SAMPLER).resolve()) or not found.is_file():
+        raise NotFoundError(f"There is no file {file!r} in these weights.")
+    return FileResponse(found)
+
+
+@router.post(_API + "/weights_info", dependencies=RUN)
+def weights_info(registry: Models, body: WeightsPath) -> dict[str, Any]:
+    """Base model and adapter of a checkpoint, by its path."""
+    model, _ = paths.resolve(registry, body.tinker_path)
+    targets = model.config.lora_targets
+    is_lora = model.config.training == "lora"
+    return {
+        "base_model": name_of(base_of(registry, model)),
+        "is_lora": is_lora,
+        "lora_rank": model.config.lora_rank if is_lora else None,
+        "train_unembed": False if is_lora else None,
+        "train_mlp": not targets or "up_proj" in targets if is_lora else None,
+        "train_attn": not targets or "q_proj" in targets if is_lora else None,
+    }
+
+
+@router.get(_API + "/sessions", dependencies=READ)
+def list_sessions(
+    tinker: TinkerPart, team: Team, limit: Limit = 20, offset: Offset = 0
+) -> dict[str, Any]:
+    found = [session.id for session in tinker.sessions.of_team(team)]
+    return {"sessions": found[offset : offset + limit]}
+
+
+@router.get(_API + "/sessions/{session_id}", dependencies=READ)
+def describe_session(tinker: TinkerPart, team: Team, session_id: str) -> dict[str, Any]:
+    session = tinker.sessions.get(session_id, team)
+    return {
+        "training_run_ids": session.runs,
+        "sampler_ids": session.samplers,
+        "user_metadata": {key: str(value) for key, value in session.user_metadata.items()},
+        "display_name": session.display_name,
+    }
+
+
+@router.get(_API + "/samplers/{sampler_id}", dependencies=READ)
+def describe_sampler(registry: Models, sampler_id: str) -> dict[str, Any]:
+    sampler = sampler_of(registry, sampler_id)
+    base = base_of(registry, sampler.model)
+    return {"sampler_id": sampler_id, "base_model": name_of(base), "model_path": sampler.path}
+
+
+@router.get(_API + "/whoami", dependencies=READ)
+def whoami(who: Who) -> dict[str, Any]:
+    user = who.user_id or who.key_id or "local"
+    return {"user_urn": f"urn:hud:user:{user}", "org_urn": f"urn:hud:team:{who.team_id}"}
+
+
+def is_run(model: ModelRecord) -> bool:
+    """True for a model that a training client of Tinker's made."""
+    return model.name.startswith("tinker-") and OF_RUN in model.name
+
+
+def _run(tinker: Tinker, registry: Registry, model: ModelRecord) -> dict[str, Any]:
+    saves = paths.saves_of(registry, model)
+    last: dict[str, dict[str, Any]] = {save.key.partition("/")[0]: save.shown() for save in saves}
+    training = tinker.training.known(model.name)
+    known = training is not None and training.registry.team == model.team_id
+    nodes = registry.tree.nodes(model)
+    changed = nodes[-1].created_at if nodes else model.created_at
+    metadata = (training.user_metadata or None) if training is not None and known else None
+    return {
+        "training_run_id": model.name,
+        "base_model": name_of(base_of(registry, model)),
+        "model_owner": model.team_id,
+        "is_lora": model.config.training == "lora",
+        "lora_rank": model.config.lora_rank if model.config.training == "lora" else None,
+        "corrupted": False,
+        "last_request_time": (training.last_request if training and known else changed).isoformat(),
+        "last_checkpoint": last.get("weights"),
+        "last_sampler_checkpoint": last.get("sampler_weights"),
+        "user_metadata": None if metadata is None else {k: str(v) for k, v in metadata.items()},
+    }
+
+
+def _cursor(limit: int, offset: int, total: int) -> dict[str, int]:
+    return {"offset": offset, "limit": limit, "total_count": total}
+
+
+def _signed(token: str) -> str:
+    """Return the text whose signature a download's URL holds; it is no pass's and no upload's."""
+    return f"download:{token}"

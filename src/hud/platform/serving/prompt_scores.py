@@ -1,0 +1,58 @@
+"""Logprobs of a prompt's tokens under a policy, in one forward pass."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+import torch
+
+from hud.engine.sample.request import room_after
+from hud.errors import UsageError
+from hud.learning.datum_calls import PromptScores, ScoreRequest
+from hud.platform.models.records import ModelRecord
+
+if TYPE_CHECKING:
+    from hud.engine.policy import Policy
+    from hud.platform.models.loaded_policies import Policies
+
+ROWS = 256
+"""Positions whose logits are computed at once."""
+
+
+def score_prompt(policies: Policies, model: ModelRecord, body: ScoreRequest) -> PromptScores:
+    """Return the logprobs of a prompt's tokens but the first, at temperature 1. Blocks; raises `UsageError`."""
+    policy = policies.policy(model, body.checkpoint)
+    config = policy.decoder.config
+    room_after(body.prompt, config.vocab_size, config.max_position_embeddings + 1, "its context")
+    if len(body.prompt) < 2:
+        raise UsageError("A prompt of one token has no logprobs: its first token has no context.")
+    if body.top > config.vocab_size:
+        raise UsageError(f"The model has {config.vocab_size} tokens, fewer than {body.top}.")
+    serving = policies.loaded(model.id)
+    fixed: AbstractContextManager[object] = nullcontext()
+    if serving is not None and serving.policy is policy:
+        fixed = serving.lock  # A step must not change the weights during the pass.
+    with fixed, torch.no_grad():
+        return _scores(policy, body)
+
+
+def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
+    decoder = policy.decoder
+    device = next(decoder.parameters()).device
+    ids = torch.tensor(body.prompt, device=device)
+    count = len(body.prompt) - 1
+    predicts = torch.arange(count, device=device)
+    bounds = torch.tensor([0, count], device=device)
+    hidden = decoder.hidden_packed(ids[:-1], predicts, bounds, None, predicts)
+    logprobs: list[float] = []
+    top: list[list[tuple[int, float]]] = []
+    for start in range(0, count, ROWS):
+        rows = decoder.logits(hidden[start : start + ROWS]).float().log_softmax(-1)
+        targets = ids[1 + start : 1 + start + len(rows), None]
+        logprobs += rows.gather(-1, targets).squeeze(-1).tolist()
+        if body.top:
+            values, tokens = rows.topk(body.top, dim=-1)
+            for row, found in zip(tokens.tolist(), values.tolist(), strict=True):
+                top.append(list(zip(row, found, strict=True)))
+    return PromptScores(logprobs=logprobs, top=top if body.top else None)

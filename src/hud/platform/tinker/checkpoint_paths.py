@@ -1,0 +1,194 @@
+"""`tinker://RUN/KIND/NAME`: checkpoints as Tinker's clients name them.
+
+RUN is a model of the platform, by name, slug or id. A save is written into its checkpoint's record, so that a checkpoint
+may have several names; a name that no save gave is one of the checkpoint tree (`head`, `base`, `step-3`, an id).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hud.errors import ConflictError, NotFoundError, UsageError
+from hud.platform.models.checkpoint_tree import SAVES
+from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
+from hud.platform.models.registry import Registry
+
+SCHEME = "tinker://"
+KINDS = {"weights": "training", "sampler_weights": "sampler", "external_weights": "external"}
+_MOST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Save:
+    """A checkpoint under one of its names."""
+
+    model: ModelRecord
+    node: CheckpointRecord
+    key: str
+    """`KIND/NAME`."""
+    details: dict[str, Any]
+
+    @property
+    def path(self) -> str:
+        """The path that clients use."""
+        return f"{SCHEME}{self.model.name}/{self.key}"
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """End of its time to live; None: it has no end."""
+        at = self.details.get("expires_at")
+        return None if at is None else datetime.fromisoformat(at)
+
+    @property
+    def expired(self) -> bool:
+        """True after its time to live."""
+        return self.expires_at is not None and self.expires_at < datetime.now(UTC)
+
+    def shown(self) -> dict[str, Any]:
+        """The save as clients list it."""
+        size = None
+        if self.node.folder is not None and self.node.folder.is_dir():
+            size = sum(one.stat().st_size for one in self.node.folder.rglob("*") if one.is_file())
+        return {
+            "checkpoint_id": self.key,
+            "checkpoint_type": KINDS[self.key.partition("/")[0]],
+            "time": self.details["time"],
+            "tinker_path": self.path,
+            "size_bytes": size,
+            "public": False,
+            "user_metadata": self.details.get("user_metadata"),
+            "expires_at": self.details.get("expires_at"),
+        }
+
+
+def parse(path: str) -> tuple[str, str, str]:
+    """Return run, kind and name of a path. Raises `UsageError`."""
+    parts = path.removeprefix(SCHEME).split("/")
+    if not path.startswith(SCHEME) or len(parts) != 3 or parts[1] not in KINDS or not all(parts):
+        raise UsageError(
+            f"{path!r} is no checkpoint's path; one is tinker://RUN/weights/NAME or tinker://RUN/sampler_weights/NAME."
+        )
+    return parts[0], parts[1], parts[2]
+
+
+def resolve(registry: Registry, path: str) -> tuple[ModelRecord, str | None]:
+    """Return the model and the checkpoint of a path; None: the model's base weights. Raises `NotFoundError`."""
+    run, kind, name = parse(path)
+    model = registry.model(run)
+    found = _find(registry, model, f"{kind}/{name}")
+    if found is not None:
+        return model, found.node.id
+    return model, registry.tree.find(model, name)
+
+
+def find(registry: Registry, run: str, key: str) -> Save:
+    """Return a save of a run. Raises `NotFoundError`."""
+    model = registry.model(run)
+    found = _find(registry, model, key)
+    if found is None:
+        raise NotFoundError(
+            f"{model.name!r} has no checkpoint {key!r}, or its time to live has ended."
+        )
+    return found
+
+
+def saves_of(registry: Registry, model: ModelRecord) -> list[Save]:
+    """Return a model's saves, oldest first, without expired ones."""
+    return [one for one in _all(registry, model) if not one.expired]
+
+
+def add(
+    registry: Registry,
+    model: ModelRecord,
+    checkpoint: str,
+    key: str,
+    *,
+    ttl_seconds: int | None = None,
+    user_metadata: dict[str, str] | None = None,
+    overwrite: bool = False,
+) -> Save:
+    """Name a checkpoint. Raises `ConflictError` if the name is taken and `overwrite` is False, `UsageError` for a name that
+    cannot be one.
+    """
+    kind, _, name = key.partition("/")
+    if kind not in KINDS or not name or "/" in name or len(name) > _MOST_NAME:
+        raise UsageError(
+            f"{name!r} cannot name a checkpoint: use 1 to {_MOST_NAME} characters without '/'."
+        )
+    taken = _find(registry, model, key)
+    if taken is not None and taken.node.id != checkpoint:
+        if not overwrite and kind != "sampler_weights":
+            raise ConflictError(
+                f"{taken.path} exists; pass overwrite=True, or choose another name."
+            )
+        _change(registry, taken.node, key, None)
+    details = {"time": datetime.now(UTC).isoformat(), "user_metadata": user_metadata}
+    _change(registry, registry.tree.get(checkpoint), key, {**details, **_until(ttl_seconds)})
+    node = registry.tree.get(checkpoint)
+    return Save(model, node, key, node.metrics[SAVES][key])
+
+
+def set_ttl(registry: Registry, save: Save, ttl_seconds: int | None) -> None:
+    """Set the time to live of a save; None: it has no end."""
+    kept = {name: one for name, one in save.details.items() if name != "expires_at"}
+    _change(registry, save.node, save.key, {**kept, **_until(ttl_seconds)})
+
+
+def remove(registry: Registry, save: Save) -> None:
+    """Remove a save. The checkpoint's files are deleted if no other save, head or fork needs them."""
+    _change(registry, save.node, save.key, None)
+    drop_files(registry, save.model, save.node.id)
+
+
+def remove_expired(registry: Registry, model: ModelRecord) -> None:
+    """Remove the saves of a model whose time to live has ended."""
+    for save in _all(registry, model):
+        if save.expired:
+            remove(registry, save)
+
+
+def sampler_checkpoint(checkpoint: str | None) -> str:
+    """Return a checkpoint as the engine pins it."""
+    return BASE if checkpoint is None else checkpoint
+
+
+def _find(registry: Registry, model: ModelRecord, key: str) -> Save | None:
+    found = [save for save in _all(registry, model) if save.key == key and not save.expired]
+    return found[-1] if found else None
+
+
+def _all(registry: Registry, model: ModelRecord) -> list[Save]:
+    return [
+        Save(model, node, key, details)
+        for node in registry.tree.nodes(model)
+        for key, details in (node.metrics.get(SAVES) or {}).items()
+    ]
+
+
+def _until(ttl_seconds: int | None) -> dict[str, str]:
+    if ttl_seconds is None:
+        return {}
+    if ttl_seconds <= 0:
+        raise UsageError(
+            f"A time to live of {ttl_seconds} s has ended already; use a positive one."
+        )
+    return {"expires_at": (datetime.now(UTC) + timedelta(seconds=ttl_seconds)).isoformat()}
+
+
+def _change(
+    registry: Registry, node: CheckpointRecord, key: str, details: dict[str, Any] | None
+) -> None:
+    saves = dict(registry.tree.get(node.id).metrics.get(SAVES) or {})
+    saves.pop(key, None)
+    if details is not None:
+        saves[key] = details
+    registry.tree.annotate(node.id, {SAVES: saves})
+
+
+def drop_files(registry: Registry, model: ModelRecord, checkpoint: str) -> None:
+    """Delete the files of a checkpoint, if no save, head or fork needs them."""
+    if checkpoint not in registry.needed_checkpoints(model):
+        others = {node.id for node in registry.tree.nodes(model)} - {checkpoint}
+        registry.tree.prune(model, others)

@@ -1,0 +1,84 @@
+"""Sessions of Tinker's clients: a process with its training and sampling clients, kept alive by heartbeats."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from hud.errors import NotFoundError, PlatformError
+from hud.trace import new_id
+
+LOST_SECONDS = 120.0
+"""Time without a heartbeat after which a session's models are released; clients send one every 10 s."""
+_MOST = 1000
+"""Sessions that are remembered; the oldest ended one is forgotten first."""
+
+
+@dataclass
+class ClientSession:
+    """A session."""
+
+    id: str
+    team: str
+    user_metadata: dict[str, Any] = field(default_factory=dict)
+    display_name: str | None = None
+    sdk_version: str = ""
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    runs: list[str] = field(default_factory=list)
+    """Names of its training clients' models."""
+    samplers: list[str] = field(default_factory=list)
+    finished: str | None = None
+    """Reason of the end that the client reported."""
+    released: bool = False
+    """True once the leases of its models were released, until the next heartbeat."""
+    seen: float = field(default_factory=time.monotonic)
+
+    @property
+    def lost(self) -> bool:
+        """True if its models should be released."""
+        late = time.monotonic() - self.seen > LOST_SECONDS
+        return not self.released and (late or self.finished is not None)
+
+
+class ClientSessions:
+    """Sessions of every team, in memory: a restarted server has none."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, ClientSession] = {}
+
+    def create(self, team: str, **values: Any) -> ClientSession:
+        """Begin a session."""
+        ended = [one.id for one in self._known.values() if one.released]
+        for identifier in ended[: max(0, len(self._known) - _MOST)]:
+            del self._known[identifier]
+        made = ClientSession(f"tinker-{new_id()[:12]}", team, **values)
+        self._known[made.id] = made
+        return made
+
+    def get(self, session_id: str, team: str) -> ClientSession:
+        """Return a session. Raises `NotFoundError` for one that this process does not know."""
+        found = self._known.get(session_id)
+        if found is None or found.team != team:
+            raise NotFoundError(
+                f"There is no session {session_id!r} here: the server was started again since it began. Save with "
+                "save_state, and begin a new one with create_training_client_from_state_with_optimizer."
+            )
+        return found
+
+    def open(self, session_id: str, team: str) -> ClientSession:
+        """Return a session that has not ended. Raises `PlatformError` 410 for one that has."""
+        found = self.get(session_id, team)
+        if found.finished is not None:
+            raise PlatformError(f"The session {session_id!r} has ended; make a ServiceClient.", 410)
+        found.seen, found.released = time.monotonic(), False
+        return found
+
+    def of_team(self, team: str) -> list[ClientSession]:
+        """Return a team's sessions, newest first."""
+        return [one for one in reversed(self._known.values()) if one.team == team]
+
+    def lost(self) -> list[ClientSession]:
+        """Return the sessions whose models should be released."""
+        return [one for one in self._known.values() if one.lost]

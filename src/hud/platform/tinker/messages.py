@@ -1,0 +1,204 @@
+"""Tinker's protocol buffers: the request of a forward or backward pass, and the answers to it and to sampling.
+
+Field numbers are those of tinker 0.38. Arrays are little-endian bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hud.errors import UsageError
+from hud.learning.datum_calls import DatumColumns, DatumPassResult, packed
+from hud.platform.tinker.protobuf import (
+    Value,
+    as_bytes,
+    as_double,
+    as_text,
+    data,
+    double,
+    fields,
+    integer,
+    integers,
+    signed,
+)
+
+FLOAT32, INT64, INT32, BFLOAT16 = 1, 2, 3, 4
+_LOSS_INPUTS = {
+    "target_tokens": "targets",
+    "weights": "weights",
+    "logprobs": "logprobs",
+    "advantages": "advantages",
+    "sequence_ratio_mask": "ratio_mask",
+}
+_STOP, _LENGTH = 0, 1
+
+
+@dataclass
+class ForwardBackward:
+    """Request of a pass."""
+
+    model_id: str = ""
+    seq_id: int = 0
+    loss_fn: str = ""
+    loss_fn_config: dict[str, float] = field(default_factory=dict)
+    forward_only: bool = False
+    datums: list[DatumColumns] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class SampledSequence:
+    """A sampled sequence."""
+
+    tokens: list[int]
+    logprobs: list[float]
+    stopped: bool
+    """False: the limit of tokens ended it."""
+    top: list[list[tuple[int, float]]] | None = None
+    """Most likely tokens of each position, in descending order."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Answer to a sampling request."""
+
+    sequences: list[SampledSequence]
+    cached_tokens: int = 0
+    prompt_logprobs: list[float] | None = None
+    """One for each prompt token, NaN where there is none."""
+    prompt_top: list[list[tuple[int, float]]] | None = None
+
+
+def read_forward_backward(body: bytes) -> ForwardBackward:
+    """Parse the request of a pass. Raises `UsageError` for damaged data, images and audio, and inputs of no loss here."""
+    found = ForwardBackward()
+    texts: list[str] = []
+    for number, value in fields(body):
+        if number == 1:
+            found.model_id = as_text(value)
+        elif number == 2 and isinstance(value, int):
+            found.seq_id = signed(value)
+        elif number == 3:
+            found.datums.append(_datum(as_bytes(value), len(found.datums)))
+        elif number == 4:
+            found.loss_fn = as_text(value)
+        elif number == 5:
+            key, entry = _entry(value)
+            found.loss_fn_config[key] = as_double(entry)
+        elif number == 6:
+            found.forward_only = bool(value)
+        elif number == 7:
+            key, entry = _entry(value)
+            for kind, one in fields(as_bytes(entry)):
+                if kind == 1:
+                    found.loss_fn_config[key] = as_double(one)
+                else:
+                    texts.append(key)
+    if texts:
+        raise UsageError(f"loss_fn_config holds text for {texts[0]!r}; it takes numbers.")
+    return found
+
+
+def write_pass_result(result: DatumPassResult) -> bytes:
+    """Encode the answer to a pass."""
+    ends = np.cumsum([0, *(len(row) for row in result.logprobs)])
+    tensor = data(1, b"".join(result.logprobs)) + data(2, packed(ends, np.int64))
+    tensor += integer(3, FLOAT32)
+    record = data(1, "ArrayRecord") + data(2, data(1, "logprobs") + data(2, tensor))
+    record += integer(3, len(result.logprobs))
+    metrics = b"".join(
+        data(3, data(1, name) + double(2, value)) for name, value in result.metrics.items()
+    )
+    return data(1, "ArrayRecord") + data(2, record) + metrics
+
+
+def write_sampled(sampled: Sampled) -> bytes:
+    """Encode the answer to a sampling request."""
+    parts = []
+    for one in sampled.sequences:
+        sequence = integer(1, _STOP if one.stopped else _LENGTH)
+        sequence += data(2, packed(one.tokens, np.int32))
+        sequence += data(3, packed(one.logprobs, np.float32))
+        if one.top is not None:
+            sequence += data(4, _top(one.top))
+        parts.append(data(1, sequence))
+    if sampled.prompt_logprobs is not None:
+        parts.append(data(2, packed(sampled.prompt_logprobs, np.float32)))
+    if sampled.prompt_top is not None:
+        parts.append(data(3, _top(sampled.prompt_top)))
+    parts.append(integer(4, sampled.cached_tokens))
+    return b"".join(parts)
+
+
+def _top(rows: list[list[tuple[int, float]]]) -> bytes:
+    """Encode most likely tokens; rows that are shorter than the longest are filled with token 0 and NaN."""
+    width = max((len(row) for row in rows), default=0)
+    full = [row + [(0, np.nan)] * (width - len(row)) for row in rows]
+    tokens = packed([[token for token, _ in row] for row in full], np.int32)
+    logprobs = packed([[value for _, value in row] for row in full], np.float32)
+    return data(1, tokens) + data(2, logprobs) + integer(3, width) + integer(4, len(rows))
+
+
+def _entry(value: Value) -> tuple[str, Value]:
+    """Return key and value of a map's entry."""
+    key, found = "", b""
+    for number, one in fields(as_bytes(value)):
+        if number == 1:
+            key = as_text(one)
+        elif number == 2:
+            found = as_bytes(one)
+    return key, found
+
+
+def _datum(body: bytes, place: int) -> DatumColumns:
+    where = f"Datum {place}"
+    tokens: list[np.ndarray] = []
+    columns: dict[str, bytes] = {}
+    for number, value in fields(body):
+        if number == 1:
+            tokens.append(_chunk(as_bytes(value), where))
+        elif number == 2:
+            name, tensor = _entry(value)
+            if name not in _LOSS_INPUTS:
+                raise UsageError(
+                    f"{where} has the loss input {name!r}; there are: {', '.join(_LOSS_INPUTS)}."
+                )
+            columns[_LOSS_INPUTS[name]] = _tensor(as_bytes(tensor), f"{name} of {where}")
+    if "targets" not in columns:
+        raise UsageError(f"{where} has no target_tokens.")
+    ids = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
+    return DatumColumns(tokens=packed(ids, np.int64), **columns)
+
+
+def _chunk(body: bytes, where: str) -> np.ndarray:
+    for number, value in fields(body):
+        if number == 1:
+            text = dict(fields(as_bytes(value)))
+            return np.frombuffer(as_bytes(text.get(1, b"")), "<i4").astype(np.int64)
+    raise UsageError(f"{where} holds an image or audio; this platform trains on token ids alone.")
+
+
+def _tensor(body: bytes, what: str) -> bytes:
+    """Return a tensor of one dimension as a column: int64 of tokens, float32 of anything else."""
+    found: dict[int, Value] = {}
+    shape: list[int] = []
+    for number, value in fields(body):
+        if number == 4:
+            shape += integers(value)
+        else:
+            found[number] = value
+    if 2 in found or len(shape) > 1:
+        raise UsageError(
+            f"{what} has shape {shape}; this platform takes one value for each position, not several targets."
+        )
+    kind = found.get(3, 0)
+    dense = as_bytes(found.get(1, b""))
+    types = {FLOAT32: "<f4", INT64: "<i8", INT32: "<i4"}
+    if kind not in types:
+        raise UsageError(f"{what} is neither float32 nor int64.")
+    try:
+        values = np.frombuffer(dense, types[int(kind)])
+    except ValueError:
+        raise UsageError(f"{what} ends in the middle of a number.") from None
+    return packed(values, np.int64 if what.startswith("target_tokens") else np.float32)

@@ -1,0 +1,220 @@
+"""Bodies of Tinker's requests, as tinker 0.38 sends them. Fields that change nothing here are read and ignored; a field that
+this platform cannot honour is refused where it is used."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, Field
+
+from hud.errors import UsageError
+
+
+class Body(BaseModel):
+    """Body of a request. Newer clients may send more than is known here."""
+
+
+class CreateSession(Body):
+    """Begin a session."""
+
+    user_metadata: dict[str, Any] | None = None
+    sdk_version: str = ""
+    display_name: str | None = None
+
+
+class OfSession(Body):
+    """A session."""
+
+    session_id: str
+
+
+class LoraShape(Body):
+    """Adapter of a new model."""
+
+    rank: int = Field(ge=1)
+    seed: int | None = Field(default=None, ge=0)
+    train_mlp: bool = True
+    train_attn: bool = True
+
+
+class Optimizer(Body):
+    """Optimizer of a new model."""
+
+    type: str = "adamw"
+
+    def check(self) -> None:
+        """Raise `UsageError` for an optimizer that is not AdamW."""
+        if self.type != "adamw":
+            raise UsageError(f"There is no optimizer {self.type!r} here; there is adamw.")
+
+
+class CreateModel(OfSession):
+    """Make a training client."""
+
+    model_seq_id: int
+    base_model: str
+    user_metadata: dict[str, Any] | None = None
+    lora_config: LoraShape | None = None
+    """None: full fine-tuning."""
+    optimizer_config: Optimizer = Field(default_factory=Optimizer)
+
+
+class OfModel(Body):
+    """A model in training."""
+
+    model_id: str
+
+
+class Numbered(OfModel):
+    """A request of a training client."""
+
+    seq_id: int = Field(ge=1)
+
+
+class AdamParams(Body):
+    """Parameters of a step, with Tinker's defaults."""
+
+    learning_rate: float = Field(default=1e-4, ge=0, allow_inf_nan=False)
+    beta1: float = Field(default=0.9, ge=0, lt=1)
+    beta2: float = Field(default=0.95, ge=0, lt=1)
+    eps: float = Field(default=1e-12, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    grad_clip_norm: float = 0.0
+    """0: no limit."""
+
+
+class OptimStep(Numbered):
+    """Update the weights."""
+
+    adam_params: AdamParams | None = None
+    optimizer_params: dict[str, Any] | None = None
+
+    @property
+    def params(self) -> AdamParams:
+        """The parameters. Raises `UsageError` for those of another optimizer."""
+        if self.adam_params is None:
+            kind = (self.optimizer_params or {}).get("type", "unknown")
+            raise UsageError(f"There is no optimizer {kind!r} here; send AdamParams.")
+        return self.adam_params
+
+
+class SaveWeights(Numbered):
+    """Save a checkpoint with its optimizer state."""
+
+    path: str | None = None
+    ttl_seconds: int | None = None
+    overwrite: bool = False
+    user_metadata: dict[str, str] | None = None
+    age_encryption_recipients: list[str] | None = None
+
+
+class SaveWeightsForSampler(Numbered):
+    """Save a checkpoint for sampling."""
+
+    path: str | None = None
+    sampling_session_seq_id: int | None = None
+    kind: Literal["snapshot", "inflight"] = "snapshot"
+    ttl_seconds: int | None = None
+    user_metadata: dict[str, str] | None = None
+
+
+class LoadWeights(Body):
+    """Load a checkpoint into a model, or make a model of it."""
+
+    model_id: str | None = None
+    seq_id: int | None = None
+    session_id: str | None = None
+    model_seq_id: int | None = None
+    user_metadata: dict[str, Any] | None = None
+    path: str
+    optimizer: bool = False
+    optimizer_config: Optimizer | None = None
+
+
+class CreateSamplingSession(OfSession):
+    """Make a sampling client."""
+
+    sampling_session_seq_id: int
+    base_model: str | None = None
+    model_path: str | None = None
+
+
+class Chunk(Body):
+    """Part of a prompt."""
+
+    type: str = "encoded_text"
+    tokens: list[int] = Field(default_factory=list)
+
+
+class Prompt(Body):
+    """Prompt as token ids."""
+
+    chunks: list[Chunk]
+
+    @property
+    def ids(self) -> list[int]:
+        """The token ids. Raises `UsageError` for images and audio."""
+        other = next((one.type for one in self.chunks if one.type != "encoded_text"), None)
+        if other is not None:
+            raise UsageError(f"The prompt holds {other!r}; models here take token ids alone.")
+        return [token for chunk in self.chunks for token in chunk.tokens]
+
+
+def _listed(stop: Any) -> Any:
+    return [stop] if isinstance(stop, str) else stop
+
+
+class Sampling(Body):
+    """Parameters of sampling."""
+
+    max_tokens: int | None = Field(default=None, ge=1)
+    seed: int | None = None
+    stop: Annotated[list[int] | list[str] | None, BeforeValidator(_listed)] = None
+    """None: the model's end-of-turn tokens; empty: nothing."""
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    top_k: int = -1
+    top_p: float = Field(default=1.0, gt=0, le=1)
+
+
+class Sample(Body):
+    """Sample sequences."""
+
+    sampling_session_id: str | None = None
+    seq_id: int | None = None
+    base_model: str | None = None
+    model_path: str | None = None
+    num_samples: int = Field(default=1, ge=1, le=1024)
+    prompt: Prompt
+    sampling_params: Sampling
+    prompt_logprobs: bool | None = None
+    topk_prompt_logprobs: int = Field(default=0, ge=0)
+    topk_sample_logprobs: int = Field(default=0, ge=0)
+    prompt_logprobs_last_n: int | None = Field(default=None, ge=1)
+    target_prompt_logprobs: Any = None
+    prompt_alt_tokens_k: int = 0
+    record_stability_info: bool | None = None
+
+
+class Retrieve(Body):
+    """Fetch the result of a request."""
+
+    request_id: str
+
+
+class WeightsPath(Body):
+    """A checkpoint's path."""
+
+    tinker_path: str
+
+
+class TimeToLive(Body):
+    """New time to live of a checkpoint; None: no end."""
+
+    ttl_seconds: int | None = None
+
+
+class Finish(Body):
+    """End a session."""
+
+    reason: dict[str, Any] = Field(default_factory=dict)
+    detail: str | None = None

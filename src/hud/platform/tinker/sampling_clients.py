@@ -1,0 +1,316 @@
+"""Sampling clients: sequences and logprobs of a model at a checkpoint, as tokens.
+
+The id of a sampling client names its weights, so it is valid on every server of the store and after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hud.errors import NotFoundError, UsageError
+from hud.learning.datum_calls import PromptScores, ScoreRequest
+from hud.platform.gateway.chat_formats import Format, format_of
+from hud.platform.gateway.ledger import Meter
+from hud.platform.models.records import BASE, ModelRecord
+from hud.platform.models.registry import Registry
+from hud.platform.serving.token_engine import (
+    EngineDownError,
+    OverloadedError,
+    TokenDelta,
+    TokenEnd,
+    TokenEngine,
+    TokenRequest,
+)
+from hud.platform.tinker import checkpoint_paths as paths
+from hud.platform.tinker.base_models import base_named
+from hud.platform.tinker.futures import PROTOBUF, Answer
+from hud.platform.tinker.messages import Sampled, SampledSequence, write_sampled
+from hud.platform.tinker.requests import Sample, Sampling
+from hud.trace import SamplingParams
+
+MOST_TOP = 20
+MOST_AT_ONCE = 512
+"""Sequences that are sampled at once; further ones wait, where the engine would refuse them."""
+PATIENCE_SECONDS = 300.0
+"""Longest wait for an engine that is full, or restarts."""
+CACHE_SECONDS = 1.0
+"""Time for which a model's record is used that was read for an earlier request of the same sampling client."""
+HEAD = "head"
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A model and the weights that sample."""
+
+    model: ModelRecord
+    checkpoint: str
+    """An id, `base`, or `head`: the model's weights of the moment."""
+
+    @property
+    def path(self) -> str | None:
+        """The path of its checkpoint; None for base weights."""
+        if self.checkpoint == BASE:
+            return None
+        return f"{paths.SCHEME}{self.model.name}/sampler_weights/{self.checkpoint}"
+
+
+@dataclass
+class _Sequence:
+    tokens: list[int]
+    logprobs: list[float]
+    top: list[list[tuple[int, float]]]
+    stopped: bool = False
+    cached: int = 0
+    pure: bool = True
+    """False if other weights than the sampler's sampled a token."""
+
+
+def sampler_of(registry: Registry, identifier: str) -> Sampler:
+    """Return the sampler of an id. Raises `NotFoundError`."""
+    parts = identifier.split(":")
+    if len(parts) != 5 or parts[1] != "sample":
+        raise NotFoundError(f"There is no sampling client {identifier!r}.")
+    return Sampler(registry.model(parts[3]), parts[4])
+
+
+def sampler_of_model(
+    registry: Registry, *, base_model: str | None, model_path: str | None
+) -> Sampler:
+    """Return the sampler of a path, or of a model at its present head. Raises `UsageError` for a provider's model."""
+    if model_path is not None:
+        model, checkpoint = paths.resolve(registry, model_path)
+    elif base_model is not None:
+        model = base_named(registry, base_model)
+        checkpoint = model.head_checkpoint_id
+    else:
+        raise UsageError("A sampling client needs a base_model or a model_path.")
+    registry.weights(model, checkpoint)
+    return Sampler(model, checkpoint or BASE)
+
+
+class SamplingClients:
+    """Samples for every team."""
+
+    def __init__(self, engine: Callable[[], TokenEngine], is_ahead: Callable[[str], bool]) -> None:
+        """`is_ahead`: True for a model whose weights in training are newer than its head."""
+        self._engine = engine
+        self._is_ahead = is_ahead
+        self._places: dict[str, asyncio.Semaphore] = {}
+        """Places for sequences of each model, by its id."""
+        self._formats: dict[Path, Format] = {}
+        self._found: dict[tuple[str | None, str], tuple[float, Sampler]] = {}
+        """Samplers of ids that were looked up lately, with the time of that."""
+
+    async def find(self, registry: Registry, identifier: str) -> Sampler:
+        """Return the sampler of an id, at most `CACHE_SECONDS` old. Raises `NotFoundError`."""
+        key, now = (registry.team, identifier), time.monotonic()
+        at, found = self._found.get(key, (0.0, None))
+        if found is None or now - at > CACHE_SECONDS:
+            found = await asyncio.to_thread(sampler_of, registry, identifier)
+            self._found = {
+                known: one for known, one in self._found.items() if now - one[0] <= CACHE_SECONDS
+            }
+            self._found[key] = (now, found)
+        return found
+
+    async def sample(self, sampler: Sampler, body: Sample, tenant: str) -> tuple[Answer, Meter]:
+        """Return sampled sequences, with logprobs of the prompt where they were requested, and their token counts."""
+        _refuse(body)
+        prompt = body.prompt.ids
+        folder = sampler.model.folder
+        form = self._formats.get(folder)
+        if form is None:
+            form = self._formats[folder] = await asyncio.to_thread(format_of, folder)
+        drawn = await asyncio.gather(
+            *(
+                self._sequence(sampler, form, prompt, body, number, tenant)
+                for number in range(body.num_samples)
+            )
+        )
+        sequences = [
+            SampledSequence(
+                one.tokens,
+                one.logprobs,
+                one.stopped,
+                one.top if body.topk_sample_logprobs else None,
+            )
+            for one in drawn
+        ]
+        cached = min(one.cached for one in drawn)
+        scores: tuple[list[float], list[list[tuple[int, float]]] | None] | None = None
+        if body.prompt_logprobs or body.topk_prompt_logprobs:
+            scores = await self._scores(sampler, prompt, body)
+        found = Sampled(
+            sequences,
+            cached,
+            scores[0] if scores and body.prompt_logprobs else None,
+            scores[1] if scores else None,
+        )
+        meter = Meter(
+            prompt_tokens=len(prompt) * len(drawn),
+            completion_tokens=sum(len(one.tokens) for one in drawn),
+            cached_tokens=sum(one.cached for one in drawn),
+            checkpoint=None if sampler.checkpoint in (BASE, HEAD) else sampler.checkpoint,
+        )
+        return Answer(write_sampled(found), PROTOBUF), meter
+
+    async def _sequence(
+        self,
+        sampler: Sampler,
+        form: Format,
+        prompt: list[int],
+        body: Sample,
+        number: int,
+        tenant: str,
+    ) -> _Sequence:
+        request = _request(form, prompt, body, number, tenant)
+        stops = _text_stops(body.sampling_params)
+        places = self._places.setdefault(sampler.model.id, asyncio.Semaphore(MOST_AT_ONCE))
+        async with places:
+            return await self._patient(sampler, request, form, stops)
+
+    async def _patient(
+        self, sampler: Sampler, request: TokenRequest, form: Format, stops: tuple[str, ...]
+    ) -> _Sequence:
+        """Sample one sequence, again while the engine is full or restarts: a client would take that for a failure."""
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._sampled(sampler, request, form, stops)
+            except (OverloadedError, EngineDownError) as error:
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(error.retry_after)
+
+    async def _sampled(
+        self, sampler: Sampler, request: TokenRequest, form: Format, stops: tuple[str, ...]
+    ) -> _Sequence:
+        model, checkpoint = sampler.model, sampler.checkpoint
+        if checkpoint == HEAD:
+            return await self._drawn(model, None, request, form, stops)
+        head = model.head_checkpoint_id or BASE
+        if checkpoint == head and not self._is_ahead(model.id):
+            # The weights that serve are these: no second copy is loaded.
+            found = await self._drawn(model, None, request, form, stops, expected=checkpoint)
+            if found.pure:
+                return found
+        return await self._drawn(model, checkpoint, request, form, stops)
+
+    async def _drawn(
+        self,
+        model: ModelRecord,
+        checkpoint: str | None,
+        request: TokenRequest,
+        form: Format,
+        stops: tuple[str, ...],
+        expected: str | None = None,
+    ) -> _Sequence:
+        """Sample one sequence; it ends early if other weights than `expected` sample it."""
+        found = _Sequence([], [], [])
+        detokenizer = form.vocabulary.detokenizer()
+        text = ""
+        async with aclosing(self._engine().stream(model, checkpoint, request)) as stream:
+            async for item in stream:
+                if expected is not None and not _is_of(item, expected):
+                    found.pure = False
+                    return found
+                if isinstance(item, TokenEnd):
+                    found.cached = item.cached_tokens
+                    found.stopped = item.finish_reason == "stop"
+                    break
+                for place, token in enumerate(item.token_ids):
+                    found.tokens.append(token)
+                    found.logprobs.append(item.logprobs[place])
+                    if item.top is not None:
+                        found.top.append(item.top[place])
+                    if stops:
+                        text += detokenizer.take([token])
+                        if any(stop in text for stop in stops):
+                            found.cached, found.stopped = item.cached_tokens, True
+                            return found
+        return found
+
+    async def _scores(
+        self, sampler: Sampler, prompt: list[int], body: Sample
+    ) -> tuple[list[float], list[list[tuple[int, float]]] | None]:
+        model = sampler.model
+        checkpoint: str | None = sampler.checkpoint
+        head = model.head_checkpoint_id or BASE
+        if checkpoint == HEAD or (checkpoint == head and not self._is_ahead(model.id)):
+            checkpoint = None
+        request = ScoreRequest(checkpoint=checkpoint, prompt=prompt, top=body.topk_prompt_logprobs)
+        answer = await self._engine().call(model, request)
+        found = PromptScores.model_validate_json(answer)
+        last = body.prompt_logprobs_last_n
+        first = len(prompt) - last if last is not None else 1
+        logprobs = [math.nan, *found.logprobs]
+        logprobs[:first] = [math.nan] * first
+        top = None
+        if found.top is not None:
+            width = body.topk_prompt_logprobs
+            none = [(0, math.nan)] * width
+            top = [none, *found.top]
+            top[:first] = [none] * first
+        return logprobs, top
+
+
+def _refuse(body: Sample) -> None:
+    """Raise `UsageError` for parameters that this platform does not honour."""
+    if body.target_prompt_logprobs is not None or body.prompt_alt_tokens_k:
+        raise UsageError(
+            "target_prompt_logprobs and prompt_alt_tokens_k are not served here; leave them out."
+        )
+    if body.record_stability_info:
+        raise UsageError(
+            "Stability information for stable_reinforce is not recorded here; leave it out."
+        )
+    if body.topk_sample_logprobs > MOST_TOP:
+        raise UsageError(f"topk_sample_logprobs is at most {MOST_TOP}.")
+    count = len(body.prompt.ids)
+    if body.prompt_logprobs_last_n is not None and body.prompt_logprobs_last_n >= count:
+        raise UsageError(f"prompt_logprobs_last_n must be below the prompt's {count} tokens.")
+
+
+def _request(
+    form: Format, prompt: list[int], body: Sample, number: int, tenant: str
+) -> TokenRequest:
+    given = body.sampling_params
+    stop_ids: frozenset[int] = frozenset()
+    if given.stop is None:
+        stop_ids = form.chat.stop_ids
+    elif not _text_stops(given):
+        stop_ids = frozenset(one for one in given.stop if isinstance(one, int))
+    params = SamplingParams(
+        max_tokens=given.max_tokens,
+        temperature=given.temperature,
+        top_p=given.top_p,
+        top_k=max(0, given.top_k),
+        seed=None if given.seed is None else seed_of(given.seed, number),
+    )
+    return TokenRequest(prompt, params, stop_ids, body.topk_sample_logprobs, tenant)
+
+
+def seed_of(seed: int, number: int) -> int:
+    """Return the seed of a request's n-th sequence; that of the first is the request's own."""
+    if not number:
+        return seed % (1 << 63)
+    return int(
+        np.random.SeedSequence([seed % (1 << 63), number]).generate_state(1, np.uint64)[0] >> 1
+    )
+
+
+def _text_stops(given: Sampling) -> tuple[str, ...]:
+    return tuple(one for one in given.stop or () if isinstance(one, str) and one)
+
+
+def _is_of(item: TokenDelta | TokenEnd, expected: str) -> bool:
+    swapped = isinstance(item, TokenDelta) and bool(item.swaps)
+    return (item.version or BASE) == expected and not swapped

@@ -1,0 +1,323 @@
+"""Training by Tinker's client, as released, on `hud up`: `scripts/setup-integration tinker`."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tinker", reason="scripts/setup-integration tinker")
+
+import tinker
+import torch
+from tests.integrations.tinker.server import folder_of, logprobs_of, started
+from tinker import types
+from transformers import AutoModelForCausalLM
+
+pytestmark = pytest.mark.timeout(300)
+CLIPS = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.1}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    made = started(tmp_path_factory.mktemp("tinker") / "home")
+    yield made
+    assert made.stop() == 0
+
+
+@pytest.fixture
+def service(server):
+    made = tinker.ServiceClient(base_url=server.url, api_key=f"tml-{server.key}")
+    yield made
+    made.close("success").result()
+
+
+def full_client(service, path="tinker://m/weights/base"):
+    return service.create_training_client_from_state(path).result()
+
+
+def oracle(server):
+    return AutoModelForCausalLM.from_pretrained(folder_of(server), dtype=torch.float64)
+
+
+def batch(seed=0, count=4, prompt=5, length=7):
+    """Sequences of random tokens, with what a policy gradient needs; the prompt has no advantage."""
+    drawn = np.random.default_rng(seed)
+    rows = []
+    for _ in range(count):
+        ids = drawn.integers(5, 290, prompt + length).tolist()
+        advantages = np.zeros(prompt + length - 1, np.float32)
+        advantages[prompt - 1 :] = drawn.normal() or 1.0
+        q = np.zeros(prompt + length - 1, np.float32)
+        q[prompt - 1 :] = drawn.normal(-6, 0.3, length)
+        rows.append((ids, advantages, q))
+    return rows
+
+
+def policy_datum(ids, advantages, q, **more):
+    inputs = {"target_tokens": ids[1:], "logprobs": q, "advantages": advantages, **more}
+    return types.Datum(model_input=types.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=inputs)
+
+
+def supervised_datum(ids, weights):
+    inputs = {"target_tokens": ids[1:], "weights": weights}
+    return types.Datum(model_input=types.ModelInput.from_ints(ids[:-1]), loss_fn_inputs=inputs)
+
+
+def loss_of(name, lp, q, advantages):
+    """The loss of a sequence in float64, written down from the formulas of Tinker's documentation."""
+    q, advantages = torch.tensor(q, dtype=torch.float64), torch.tensor(advantages).double()
+    ratio = (lp - q).exp()
+    low, high = CLIPS["clip_low_threshold"], CLIPS["clip_high_threshold"]
+    if name == "importance_sampling":
+        return -(ratio * advantages).sum()
+    if name == "ppo":
+        return -torch.minimum(ratio * advantages, ratio.clamp(low, high) * advantages).sum()
+    if name == "cispo":
+        return -(ratio.clamp(low, high).detach() * lp * advantages).sum()
+    if name == "dro":
+        return -(lp * advantages - 0.5 * 0.1 * (lp - q) ** 2).sum()
+    marked = advantages != 0
+    mean = (lp.detach() - q)[marked].mean()
+    tokenwise = (mean + lp - lp.detach()).exp()
+    return -torch.minimum(tokenwise * advantages, tokenwise.clamp(low, high) * advantages).sum()
+
+
+CONFIGS = {
+    "importance_sampling": {},
+    "ppo": CLIPS,
+    "cispo": CLIPS,
+    "dro": {"beta": 0.1},
+    "gspo": CLIPS,
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_losses_and_gradients_are_those_of_a_float64_oracle(server, service, name):
+    client, rows, model = full_client(service), batch(), oracle(server)
+    # Near the policy, so that some ratios lie inside the clip and some outside.
+    with torch.no_grad():
+        now = [logprobs_of(model, ids).numpy() for ids, _, _ in rows]
+    drawn = np.random.default_rng(1)
+    rows = [
+        (ids, advantages, np.where(q != 0, lp + drawn.normal(0, 0.1, len(lp)), 0).astype("f4"))
+        for (ids, advantages, q), lp in zip(rows, now, strict=True)
+    ]
+    more = {}
+    if name == "gspo":
+        more = {"sequence_ratio_mask": (rows[0][1] != 0).astype(np.float32)}
+    data = [policy_datum(*row, **more) for row in rows]
+    forward = client.forward(data, name, CONFIGS[name]).result()
+    done = client.forward_backward(data, name, CONFIGS[name]).result()
+    client.optim_step(types.AdamParams(learning_rate=1e-3)).result()
+
+    losses = [loss_of(name, logprobs_of(model, ids), q, a) for ids, a, q in rows]
+    total = torch.stack(losses).sum()
+    assert done.metrics["loss:sum"] == pytest.approx(total.item(), rel=1e-4, abs=1e-4)
+    assert forward.metrics["loss:sum"] == pytest.approx(total.item(), rel=1e-4, abs=1e-4)
+    for found, expected in zip(done.loss_fn_outputs, now, strict=True):
+        assert found["logprobs"].to_numpy() == pytest.approx(expected, abs=1e-4)
+
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-12, weight_decay=0
+    )
+    total.backward()
+    optimizer.step()
+    after = client.forward([supervised_datum(rows[0][0], np.ones(11))], "cross_entropy").result()
+    expected = logprobs_of(model, rows[0][0]).detach().numpy()
+    # Adam's first step is the sign of the gradient: rounding decides it where a gradient is near 0.
+    assert after.loss_fn_outputs[0]["logprobs"].to_numpy() == pytest.approx(expected, abs=5e-3)
+
+
+def test_cross_entropy_predicts_the_targets_given_not_the_next_inputs(server, service):
+    client, model = full_client(service), oracle(server)
+    ids, targets, weights = [7, 8, 9, 10], [100, 9, 50, 60], [0.0, 2.0, -0.5, 1.0]
+    datum = types.Datum(
+        model_input=types.ModelInput.from_ints(ids),
+        loss_fn_inputs={"target_tokens": targets, "weights": weights},
+    )
+    done = client.forward_backward([datum], "cross_entropy").result()
+    with torch.no_grad():
+        table = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    expected = [table[place, token].item() for place, token in enumerate(targets)]
+    assert done.loss_fn_outputs[0]["logprobs"].to_numpy() == pytest.approx(expected, abs=1e-4)
+    total = -sum(w * lp for w, lp in zip(weights, expected, strict=True))
+    assert done.metrics["loss:sum"] == pytest.approx(total, rel=1e-5)
+
+
+def stepped(client, datums_of_calls, name="importance_sampling"):
+    """Take one step over some calls, and return logprobs of a fixed sequence."""
+    passes = [client.forward_backward(data, name) for data in datums_of_calls]
+    step = client.optim_step(types.AdamParams(learning_rate=1e-3))
+    for one in passes:
+        one.result()
+    step.result()
+    probe = supervised_datum([7, 8, 9, 10, 11, 12], np.ones(5))
+    return (
+        client.forward([probe], "cross_entropy").result().loss_fn_outputs[0]["logprobs"].to_numpy()
+    )
+
+
+def test_calls_and_shared_prompts_do_not_change_the_gradient(service):
+    prompt = list(range(20, 45))  # Long enough for a row that the sequences of a group share.
+    rows = [
+        (
+            [*prompt, *ids],
+            np.concatenate([np.zeros(25, "f4"), a]),
+            np.concatenate([np.zeros(25, "f4"), q]),
+        )
+        for ids, a, q in batch(prompt=1)
+    ]
+    data = [policy_datum(*row) for row in rows]
+    whole = stepped(full_client(service), [data])
+    single = stepped(full_client(service), [[one] for one in reversed(data)])
+    assert whole == pytest.approx(single, abs=2e-3)
+
+
+def test_a_custom_loss_steps_as_the_builtin_one(service):
+    rows = batch()
+    data = [policy_datum(*row) for row in rows]
+    builtin = stepped(full_client(service), [data])
+
+    def importance(datums, logprobs):
+        total = torch.zeros(())
+        for datum, lp in zip(datums, logprobs, strict=True):
+            given = datum.loss_fn_inputs
+            total = (
+                total
+                - ((lp - given["logprobs"].to_torch()).exp() * given["advantages"].to_torch()).sum()
+            )
+        return total, {"mine:sum": float(total.detach())}
+
+    client = full_client(service)
+    done = client.forward_backward_custom(data, importance)
+    step = client.optim_step(types.AdamParams(learning_rate=1e-3))
+    assert done.result().metrics["mine:sum"] == pytest.approx(done.result().metrics["loss:sum"])
+    step.result()
+    probe = supervised_datum([7, 8, 9, 10, 11, 12], np.ones(5))
+    after = client.forward([probe], "cross_entropy").result().loss_fn_outputs[0]["logprobs"]
+    assert after.to_numpy() == pytest.approx(builtin, abs=2e-3)
+
+
+def trained(client, seeds):
+    for seed in seeds:
+        client.forward_backward([policy_datum(*row) for row in batch(seed)], "importance_sampling")
+        client.optim_step(types.AdamParams(learning_rate=1e-3)).result()
+
+
+def probe(client):
+    data = [supervised_datum(ids, np.ones(len(ids) - 1)) for ids, _, _ in batch(9)]
+    outputs = client.forward(data, "cross_entropy").result().loss_fn_outputs
+    return np.concatenate([one["logprobs"].to_numpy() for one in outputs])
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_training_continues_from_a_saved_state_as_if_never_interrupted(service, lora):
+    def begun():
+        return (
+            service.create_lora_training_client("m", rank=4).result()
+            if lora
+            else full_client(service)
+        )
+
+    straight = begun()
+    trained(straight, [1, 2, 3])
+    first = begun()
+    trained(first, [1, 2])
+    path = first.save_state("two").result().path
+    assert path == f"tinker://{first.model_id}/weights/two"
+
+    second = service.create_training_client_from_state_with_optimizer(path).result()
+    assert second.get_info().is_lora is lora
+    assert probe(second) == pytest.approx(probe(first), abs=1e-6)
+    trained(second, [3])
+    assert probe(second) == pytest.approx(probe(straight), abs=1e-5)
+
+    weights_only = service.create_training_client_from_state(path).result()
+    trained(weights_only, [3])
+    assert np.abs(probe(weights_only) - probe(straight)).max() > 1e-3  # It has no moments.
+
+    trained(first, [5])
+    with pytest.warns(FutureWarning):
+        first.load_state_with_optimizer(path).result()
+    trained(first, [3])
+    assert probe(first) == pytest.approx(probe(straight), abs=1e-5)
+    with pytest.warns(FutureWarning):
+        first.load_state(path).result()
+    trained(first, [3])
+    assert probe(first) == pytest.approx(probe(weights_only), abs=1e-5)
+
+
+def test_a_model_loads_the_state_of_another_of_its_shape_only(service):
+    source = service.create_lora_training_client("m", rank=4).result()
+    trained(source, [1])
+    path = source.save_state("one").result().path
+    other = service.create_lora_training_client("m", rank=4).result()
+    with pytest.warns(FutureWarning):
+        other.load_state(path).result()
+    assert probe(other) == pytest.approx(probe(source), abs=1e-6)
+    wider = service.create_lora_training_client("m", rank=8).result()
+    with (
+        pytest.warns(FutureWarning),
+        pytest.raises(tinker.RequestFailedError, match="of another shape or base"),
+    ):
+        wider.load_state(path).result()
+
+
+def test_a_failed_pass_leaves_nothing_for_a_step_to_apply(service):
+    client = full_client(service)
+    good, bad = supervised_datum([7, 8, 9], [1, 1]), supervised_datum([7, 8, 9_999], [1, 1])
+    before = probe(client)
+    client.forward_backward([good], "cross_entropy").result()
+    failed = client.forward_backward([bad], "cross_entropy")
+    step = client.optim_step(types.AdamParams(learning_rate=1e-2))
+    with pytest.raises(
+        tinker.RequestFailedError, match="target_tokens of Datum 0 holds token id 9999"
+    ):
+        failed.result()
+    with pytest.raises(tinker.RequestFailedError, match="Nothing was accumulated"):
+        step.result()
+    assert (probe(client) == before).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "loss", "config", "said"),
+    [
+        (
+            [supervised_datum([7, 8], [1])],
+            "ppo",
+            None,
+            "Datum 0 has no logprobs, which the loss 'ppo' takes",
+        ),
+        (
+            [supervised_datum([7, 8], [1])],
+            "stable_reinforce",
+            None,
+            "There is no loss 'stable_reinforce'",
+        ),
+        ([supervised_datum([7, 8], [1])], "cross_entropy", {"beta": 1.0}, "takes no key 'beta'"),
+        (
+            [supervised_datum([7, 8, 9], [1])],
+            "cross_entropy",
+            None,
+            "weights of Datum 0 has 1 entries for 2",
+        ),
+    ],
+)
+def test_what_a_loss_cannot_take_is_one_sentence(service, data, loss, config, said):
+    with pytest.raises(tinker.RequestFailedError, match=said) as error:
+        full_client(service).forward_backward(data, loss, config).result()
+    assert error.value.category == "user"
+
+
+def test_several_targets_for_a_position_are_refused_when_they_are_sent(service):
+    datum = types.Datum(
+        model_input=types.ModelInput.from_ints([7, 8]),
+        loss_fn_inputs={"target_tokens": [[1, 2], [3, 4]], "weights": [[1.0, 0], [0, 1.0]]},
+    )
+    with pytest.raises(tinker.BadRequestError, match="not several targets"):
+        full_client(service).forward_backward([datum], "cross_entropy").result()
+
+
+def test_an_unknown_model_and_a_foreign_optimizer_are_refused(service):
+    with pytest.raises(tinker.RequestFailedError, match="There is no model 'nothing'"):
+        service.create_lora_training_client("nothing").result()
+    with pytest.raises(tinker.BadRequestError, match="no optimizer 'dimuon' here"):
+        service.create_lora_training_client("m", optimizer=types.DimuonOptimizerConfig()).result()

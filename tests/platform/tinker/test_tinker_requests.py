@@ -1,0 +1,292 @@
+"""Requests of Tinker's API over HTTP: numbered, joined when repeated, polled, and released with their session."""
+
+import asyncio
+
+import httpx
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud.errors import UsageError
+from hud.platform.access.teams import Teams
+from hud.platform.application import PlatformConfig, create_app
+from hud.platform.models.records import ModelConfig
+from hud.platform.serving.token_engine import OverloadedError
+from hud.platform.store import tables
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.platform.tinker import futures
+from hud.platform.tinker.messages import read_forward_backward
+from hud.platform.tinker.protobuf import data, double, fields, integer, integers, signed
+from hud.trace import new_id
+
+TEXTS = ["red green blue yellow", "what colour is it?"] * 3
+SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
+
+
+class Api:
+    """Tinker's API of an application."""
+
+    def __init__(self, http):
+        self.http = http
+
+    async def post(self, path, body, status=200):
+        answer = await self.http.post(f"/api/v1/{path}", json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json() if answer.content else None
+
+    async def result(self, submitted):
+        """Poll until a request has its result."""
+        while True:
+            body = {"request_id": submitted["request_id"]}
+            answer = await self.http.post("/api/v1/retrieve_future", json=body)
+            if answer.status_code != 408:
+                assert answer.status_code == 200, answer.text
+                proto = "protobuf" in answer.headers["content-type"]
+                return answer.content if proto else answer.json()
+
+    async def model(self):
+        """Make a training client; returns its session and its model."""
+        session = (await self.post("create_session", {"tags": [], "sdk_version": "0.38.0"}))[
+            "session_id"
+        ]
+        body = {
+            "session_id": session,
+            "model_seq_id": 0,
+            "base_model": "m",
+            "lora_config": {"rank": 4},
+        }
+        made = await self.result(await self.post("create_model", body))
+        assert made["model_id"] == f"{session}:train:0"
+        return session, made["model_id"]
+
+    async def backward(self, model, number, **more):
+        body = forward_backward(model, number, **more)
+        headers = {"content-type": "application/x-protobuf"}
+        answer = await self.http.post("/api/v1/forward_backward", content=body, headers=headers)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    async def step(self, model, number):
+        return await self.post(
+            "optim_step", {"model_id": model, "seq_id": number, "adam_params": {}}
+        )
+
+
+def forward_backward(model, number, tokens=(7, 8, 9), targets=(8, 9, 10)):
+    """The protocol buffer of a supervised pass."""
+
+    def tensor(values, dtype, kind):
+        return (
+            data(1, np.asarray(values, dtype).tobytes())
+            + integer(3, kind)
+            + integer(4, len(values))
+        )
+
+    def entry(name, message):
+        return data(2, data(1, name) + data(2, message))
+
+    chunk = data(1, data(1, data(1, np.asarray(tokens, np.int32).tobytes())))
+    inputs = entry("target_tokens", tensor(targets, np.int64, 2))
+    inputs += entry("weights", tensor([1.0] * len(targets), np.float32, 1))
+    return data(1, model) + integer(2, number) + data(3, chunk + inputs) + data(4, "cross_entropy")
+
+
+@pytest.fixture
+async def api(tmp_path):
+    app = create_app(PlatformConfig(tmp_path))
+    parts = app.state.parts
+    parts.registry.of(LOCAL_TEAM).create("m", TEXTS, sizes=SIZES)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://hud", timeout=60) as http:
+        made = Api(http)
+        made.parts = parts
+        yield made
+    await parts.tinker.futures.close()
+    await asyncio.to_thread(parts.close)
+
+
+async def test_requests_run_in_their_order_whatever_order_they_arrive_in(api, monkeypatch):
+    monkeypatch.setattr(futures, "POLL_SECONDS", 0.05)
+    _, model = await api.model()
+    step = await api.step(model, 2)
+    body = {"request_id": step["request_id"]}
+    waiting = await api.post("retrieve_future", body, status=408)
+    assert waiting == {
+        "type": "try_again",
+        "request_id": step["request_id"],
+        "queue_state": "active",
+    }
+    passed = await api.backward(model, 1)
+    assert b"loss:sum" in await api.result(passed)
+    assert (await api.result(step))["metrics"]["step:max"] == 1.0
+
+
+async def test_a_repeated_request_joins_the_first_and_runs_once(api):
+    _, model = await api.model()
+    first, second = await api.backward(model, 1), await api.backward(model, 1)
+    assert first == second
+    assert await api.result(first) == await api.result(second)
+    steps = [await api.step(model, 2) for _ in range(3)]
+    found = [await api.result(one) for one in steps]
+    assert found[0] == found[1] == found[2]
+    third = await api.result(await api.backward(model, 3))
+    assert third != await api.result(first)
+    assert (await api.result(await api.step(model, 4)))["metrics"]["step:max"] == 2.0
+
+
+async def test_a_request_whose_result_was_dropped_is_not_run_again(api, monkeypatch):
+    monkeypatch.setattr(futures, "FETCHED_SECONDS", 0.0)
+    _, model = await api.model()
+    first = await api.backward(model, 1)
+    await api.result(first)
+    await api.result(await api.step(model, 2))
+    body = {"model_id": model, "seq_id": 2, "adam_params": {}}
+    refused = await api.post("optim_step", body, status=400)
+    assert "Request 2 of" in refused["detail"]
+    gone = await api.post("retrieve_future", {"request_id": first["request_id"]}, status=410)
+    assert "send it again" in gone["detail"]
+
+
+async def test_a_session_without_heartbeats_saves_and_releases_its_models(api):
+    session, model = await api.model()
+    await api.result(await api.backward(model, 1))
+    await api.result(await api.step(model, 2))
+    record = api.parts.registry.model(model)
+    assert record.head_checkpoint_id is None
+    assert api.parts.registry.leases.holder(record.id) is not None
+
+    await api.parts.tinker.sweep()
+    assert api.parts.registry.leases.holder(record.id) is not None  # It was seen a moment ago.
+    api.parts.tinker.sessions.get(session, LOCAL_TEAM).seen -= 1_000
+    await api.parts.tinker.sweep()
+    assert api.parts.registry.leases.holder(record.id) is None
+    head = api.parts.registry.model(model).head_checkpoint_id
+    assert api.parts.registry.tree.get(head).step == 1
+
+    # A client that was asleep goes on where it was.
+    await api.post("session_heartbeat", {"session_id": session})
+    await api.result(await api.backward(model, 3))
+    assert (await api.result(await api.step(model, 4)))["metrics"]["step:max"] == 2.0
+
+
+async def test_a_finished_session_takes_no_more_requests(api):
+    session, model = await api.model()
+    await api.result(await api.backward(model, 1))
+    body = {"reason": {"type": "success"}, "detail": None}
+    await api.post(f"sessions/{session}/finish", body, status=204)
+    ended = await api.post("session_heartbeat", {"session_id": session}, status=410)
+    assert "has ended" in ended["detail"]
+    assert api.parts.registry.leases.holder(api.parts.registry.model(model).id) is None
+
+
+async def test_unnamed_saves_keep_the_files_of_the_newest(api, monkeypatch):
+    monkeypatch.setattr("hud.platform.tinker.training_clients.SNAPSHOTS", 2)
+    _, model = await api.model()
+    identifiers = []
+    for number in range(1, 13, 3):
+        await api.backward(model, number)
+        await api.step(model, number + 1)
+        body = {"model_id": model, "seq_id": number + 2, "sampling_session_seq_id": number}
+        saved = await api.result(await api.post("save_weights_for_sampler", body))
+        identifiers.append(saved["sampling_session_id"].rpartition(":")[2])
+    nodes = api.parts.registry.tree.nodes(api.parts.registry.model(model))
+    assert [node.id for node in nodes] == identifiers
+    assert [node.folder is not None for node in nodes] == [False, False, True, True]
+
+
+async def test_sampling_waits_where_the_engine_is_full_and_counts_as_usage(api, monkeypatch):
+    session, _ = await api.model()
+    body = {"session_id": session, "sampling_session_seq_id": 0, "base_model": "m"}
+    sampler = (await api.post("create_sampling_session", body))["sampling_session_id"]
+    engine, full = api.parts.engine, 3
+    stream = engine.stream
+
+    def busy(model, checkpoint, request):
+        nonlocal full
+        full -= 1
+        if full >= 0:
+            raise OverloadedError("full", retry_after=0.01)
+        return stream(model, checkpoint, request)
+
+    monkeypatch.setattr(engine, "stream", busy)
+    prompt = {"chunks": [{"type": "encoded_text", "tokens": [7, 8, 9]}]}
+    body = {"sampling_session_id": sampler, "seq_id": 1, "num_samples": 2, "prompt": prompt}
+    body["sampling_params"] = {"max_tokens": 4, "stop": []}
+    submitted = await api.post("asample", body)
+    assert submitted == await api.post("asample", body)  # Joined, not sampled twice.
+    assert len(submitted["sample_sequence_ids"]) == 2
+    sampled = await api.result(submitted)
+    assert [number for number, _ in fields(sampled)] == [1, 1, 4]
+    api.parts.gateway.ledger.flush()
+    (row,) = api.parts.store.rows(sa.select(tables.requests))
+    assert (row.model, row.route, row.prompt_tokens, row.completion_tokens) == (
+        "m",
+        "asample",
+        6,
+        8,
+    )
+
+
+async def test_a_model_from_the_hub_is_named_by_its_hub_id(api):
+    registry = api.parts.registry.of(LOCAL_TEAM)
+    folder = registry.model("m").folder
+    config = ModelConfig(source="somebody/some-model")
+    registry._insert(new_id(), "mine", folder, kind="added", config=config)
+    models = (await api.http.get("/api/v1/get_server_capabilities")).json()["supported_models"]
+    assert [one["model_name"] for one in models] == ["m", "somebody/some-model"]
+    session = (await api.post("create_session", {"tags": []}))["session_id"]
+    body = {"session_id": session, "model_seq_id": 0, "base_model": "somebody/some-model"}
+    made = await api.result(await api.post("create_model", body))
+    info = await api.post("get_info", {"model_id": made["model_id"]})
+    assert info["model_data"]["model_name"] == "somebody/some-model"
+    assert info["model_data"]["tokenizer_id"] == "somebody/some-model"
+    assert info["is_lora"] is False
+
+
+async def test_another_team_sees_no_session_and_no_request(tmp_path):
+    app = create_app(PlatformConfig(tmp_path, keys=True))
+    parts = app.state.parts
+    _, ours = parts.keys.mint("ours", LOCAL_TEAM)
+    _, theirs = parts.keys.mint("theirs", Teams(parts.store).find_or_create("theirs").id)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://hud") as http:
+        key = {"x-api-key": f"tml-{ours}"}
+        made = await http.post("/api/v1/create_session", json={"tags": []}, headers=key)
+        body = {"session_id": made.json()["session_id"]}
+        other = {"x-api-key": f"tml-{theirs}"}
+        seen = await http.post("/api/v1/session_heartbeat", json=body, headers=other)
+        assert seen.status_code == 404
+        seen = await http.post("/api/v1/session_heartbeat", json=body, headers=key)
+        assert seen.status_code == 200
+    parts.close()
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(-(2**63), 2**63 - 1) | st.binary())))
+def test_fields_are_read_as_they_were_written(values):
+    written = b"".join(
+        integer(number, one) if isinstance(one, int) else data(number, one)
+        for number, one in values
+    )
+    read = [
+        (number, signed(one) if isinstance(one, int) else one) for number, one in fields(written)
+    ]
+    assert read == values
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_message_are_refused_with_a_sentence(body):
+    said = None
+    try:
+        read_forward_backward(body)
+    except UsageError as error:
+        said = str(error)
+    assert said is None or said.endswith(".")
+
+
+def test_numbers_of_a_message():
+    assert integers(b"\x01\xac\x02") == [1, 300]
+    assert integers(7) == [7]
+    ((number, value),) = fields(double(3, 0.5))
+    assert (number, len(value)) == (3, 8)
