@@ -17,15 +17,16 @@ from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of
 from hud.inference.retries import retry_after
+from hud.outbound import read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.passthrough import (
     MOST_ERROR_BYTES,
     check_refusal,
-    redacted,
     unreachable,
 )
 from hud.platform.gateway.providers import ProviderModel
+from hud.platform.gateway.redaction import redacted
 from hud.platform.gateway.refusals import UpstreamError
 
 _CODECS: dict[Family, StreamingCodec] = {
@@ -92,13 +93,13 @@ def _value(model: ProviderModel, data: bytes) -> dict[str, Any]:
 
 async def _refused(model: ProviderModel, response: aiohttp.ClientResponse) -> UpstreamError:
     check_refusal(model, response.status)
-    data = await response.content.read(MOST_ERROR_BYTES)
+    data = await read_start(response, MOST_ERROR_BYTES)
     return UpstreamError(_message(model, data), response.status, retry_after(response.headers))
 
 
 def _message(model: ProviderModel, data: bytes) -> str:
     """Return a provider's error message with the server's key removed."""
-    text = redacted(data, model).decode("utf-8", "replace")
+    text = redacted(data, model.secrets).decode("utf-8", "replace")
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:
