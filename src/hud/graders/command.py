@@ -99,7 +99,7 @@ def clean_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if name in _PASSED or name.startswith("LC_")
     }
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    folders = os.get_exec_path()
     return {**passed, "PATH": os.pathsep.join(filter(os.path.isabs, folders))}
 
 
