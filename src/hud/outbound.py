@@ -125,6 +125,16 @@ async def read_bounded(response: aiohttp.ClientResponse, most: int = MOST_ANSWER
     return b"".join(parts)
 
 
+async def read_start(response: aiohttp.ClientResponse, most: int) -> bytes:
+    """Return the first `most` bytes of a body, or all of a shorter one; the rest is not read."""
+    parts: list[bytes] = []
+    left = most
+    while left > 0 and (part := await response.content.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
 def _open(reach: Reach, info: Any) -> socket.socket:
     family, kind, protocol, _, address = info
     if not reach.allows(str(address[0])):

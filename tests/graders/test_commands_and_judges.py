@@ -89,6 +89,34 @@ async def test_a_folder_that_is_not_there_is_the_graders_own_fault(tmp_path):
         await BashGrader.grade(command="true", cwd=tmp_path / "no-such-folder")
 
 
+async def test_a_command_gets_a_clean_environment(tmp_path, monkeypatch):
+    (tmp_path / "bash").write_text("#!/bin/sh\nexit 0\n")
+    (tmp_path / "bash").chmod(0o755)
+    started = tmp_path / "started"
+    (tmp_path / "rc").write_text(f"touch {started}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f".::{os.environ['PATH']}")
+    for name, value in {
+        "BASH_ENV": str(tmp_path / "rc"),
+        "ENV": str(tmp_path / "rc"),
+        "LD_PRELOAD": str(tmp_path / "rc"),
+        "PYTHONPATH": str(tmp_path),
+        "PYTHONSTARTUP": str(tmp_path / "rc"),
+        "OPENAI_API_KEY": "hidden",
+        "BASH_FUNC_exit%%": "() { builtin exit 0; }",
+        "LC_TIME": "C",
+    }.items():
+        monkeypatch.setenv(name, value)
+    score = await BashGrader.grade(command="env; exit 3", cwd=tmp_path, env={"ANSWER": "42"})
+    assert score.value == 0.0
+    assert not started.exists()
+    given = dict(line.partition("=")[::2] for line in score.info["stdout"].splitlines())
+    assert given["HOME"] == os.environ["HOME"]
+    assert (given["ANSWER"], given["LC_TIME"]) == ("42", "C")
+    assert all(part.startswith("/") for part in given["PATH"].split(":"))
+    assert not given.keys() & {"BASH_ENV", "ENV", "LD_PRELOAD", "PYTHONPATH", "OPENAI_API_KEY"}
+
+
 def _alive(pid):
     try:
         with open(f"/proc/{pid}/stat") as stat:

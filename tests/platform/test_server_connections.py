@@ -95,7 +95,7 @@ def test_a_head_without_end_is_refused(server):
 
 
 async def echo(scope, receive, send):
-    """Answer with the length of the body; `/early` answers before it comes."""
+    """Answer with the length of the body; `/early` answers before it comes, `/large` with more than sockets hold."""
     size = 0
     while scope["path"] != "/early":
         message = await receive()
@@ -104,7 +104,7 @@ async def echo(scope, receive, send):
         size += len(message["body"])
         if not message["more_body"]:
             break
-    body = b"%d" % size
+    body = bytes(64 << 20) if scope["path"] == "/large" else b"%d" % size
     await send(
         {
             "type": "http.response.start",
@@ -119,7 +119,13 @@ async def echo(scope, receive, send):
 def hasty():
     """Port of a server whose times are short."""
     bounds = Bounds(
-        connections=100, head_seconds=0.4, body_grace=0.4, body_rate=1000, linger=0.2, look=0.05
+        connections=100,
+        head_seconds=0.4,
+        body_grace=0.4,
+        body_rate=1000,
+        linger=0.2,
+        look=0.05,
+        write_seconds=0.5,
     )
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(echo, log_level="error", lifespan="off", **settings_of(bounds))
@@ -175,6 +181,13 @@ def test_a_request_that_drips_is_given_up(hasty):
         for _ in range(2_000):
             attacker.sendall(b"x")
             time.sleep(0.01)
+
+
+def test_a_client_that_reads_nothing_of_its_answer_is_left(hasty):
+    with connect(hasty) as attacker:
+        attacker.sendall(POST % (b"/large", 1) + b"x")
+        time.sleep(3)
+        assert len(ended(attacker)) < 64 << 20
 
 
 def test_a_slow_request_that_keeps_coming_is_answered(hasty):

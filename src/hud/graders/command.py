@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +19,23 @@ OUTPUT_KEPT = 4000
 """Bytes kept of the end of the output: a command may print without end, and memory is bounded."""
 _DRAIN_SECONDS = 1.0
 """Time-out for reading the rest of a pipe, in seconds; a process outside the process group may hold it open."""
+_BASH = "/bin/bash"
+_PASSED = frozenset(
+    [
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "LANG",
+        "LANGUAGE",
+        "TZ",
+        "TERM",
+        "TMPDIR",
+        "VIRTUAL_ENV",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "REQUESTS_CA_BUNDLE",
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -30,15 +47,23 @@ class CommandOutcome:
     stderr: str
 
 
-async def run_command(command: str, cwd: str | Path | None, seconds: float) -> CommandOutcome:
-    """Run `command` in bash, and kill its process group at the end. Raises `GraderFault` if it cannot be started."""
+async def run_command(
+    command: str, cwd: str | Path | None, seconds: float, env: Mapping[str, str] | None = None
+) -> CommandOutcome:
+    """Run `command` in bash, and kill its process group at the end. Raises `GraderFault` if it cannot be started.
+
+    Its variables are `env` and those of `clean_environment`.
+    """
     async with _tail() as (out, out_fd), _tail() as (err, err_fd):
         try:
             process = await asyncio.create_subprocess_exec(
-                "bash",
+                _BASH,
+                "--noprofile",
+                "--norc",
                 "-c",
                 command,
                 cwd=cwd,
+                env={**clean_environment(), **(env or {})},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=out_fd,
                 stderr=err_fd,
@@ -62,6 +87,20 @@ async def run_command(command: str, cwd: str | Path | None, seconds: float) -> C
             await process.wait()
         await asyncio.wait([out.closed, err.closed], timeout=_DRAIN_SECONDS)
         return CommandOutcome(exit_code, out.text(), err.text())
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the variables of this process that a command needs: no secrets, and none that run or import other code.
+
+    Relative folders of `PATH` are left out: they would lead into the command's folder, where an agent's files may be.
+    """
+    passed = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED or name.startswith("LC_")
+    }
+    folders = os.get_exec_path()
+    return {**passed, "PATH": os.pathsep.join(filter(os.path.isabs, folders))}
 
 
 class _Tail(asyncio.Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -35,7 +36,13 @@ class RunsCommands(Protocol):
     """A workspace that runs commands."""
 
     async def bash(
-        self, command: str, *, cwd: str | Path | None, timeout: float, alone: bool
+        self,
+        command: str,
+        *,
+        cwd: str | Path | None,
+        timeout: float,
+        alone: bool,
+        env: Mapping[str, str] | None,
     ) -> CommandOutcome:
         """Run a command; `alone`: after all other processes of the workspace were killed."""
 
@@ -59,20 +66,24 @@ class BashGrader(Grader):
         timeout_seconds: float = 600.0,
         workspace: RunsCommands | None = None,
         among_running: bool = False,
+        env: Mapping[str, str] | None = None,
     ) -> tuple[float, dict[str, Any]]:
         """Run `command` in bash, in `cwd`; its child processes end with it.
+
+        Its variables are `env` and, outside of a workspace, the few of this process that programs need (`PATH`, `HOME`,
+        locale): neither secrets nor `PYTHONPATH`, `BASH_ENV`, `LD_PRELOAD` and the like.
 
         The agent's remaining processes in the workspace are killed first, so that they cannot interfere. To test a server
         that the task asked the agent to start, declare the workspace with `keeps_running=True` and pass
         `among_running=True`.
         """
         if workspace is None:
-            outcome = await run_command(command, cwd, timeout_seconds)
+            outcome = await run_command(command, cwd, timeout_seconds, env)
         else:
             if among_running:
                 workspace.check_running()
             outcome = await workspace.bash(
-                command, cwd=cwd, timeout=timeout_seconds, alone=not among_running
+                command, cwd=cwd, timeout=timeout_seconds, alone=not among_running, env=env
             )
         info = {
             "command": command,

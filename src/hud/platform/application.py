@@ -17,6 +17,7 @@ from hud.errors import HudError, PlatformError, StoreError
 from hud.platform.access import LOCAL
 from hud.platform.access.bodies import NO_TEXT, Bodies
 from hud.platform.access.middleware import Door, retry_headers
+from hud.platform.access.response_headers import ResponseHeaders
 from hud.platform.config import PlatformConfig
 from hud.platform.dashboard import Dashboard
 from hud.platform.gateway.exchange import Exchange
@@ -38,7 +39,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
             yield
 
     app = FastAPI(
-        title="OpenHUD", version=__version__, docs_url="/docs", redoc_url=None, lifespan=lifespan
+        title="OpenHUD", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan
     )
     app.state.parts = parts
     for router in ROUTERS:
@@ -57,6 +58,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
         app.add_middleware(
             Measured, metrics=parts.metrics
         )  # Outermost: refused requests are measured as well.
+    app.add_middleware(ResponseHeaders)  # Outside of all that refuses.
     for kind in (HudError, RequestValidationError, UnicodeEncodeError, Exception):
         app.add_exception_handler(kind, _respond_with_error)
     # The router's fallback for paths without a route.

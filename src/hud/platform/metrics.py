@@ -8,6 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_METHODS = ("GET", "HEAD", "POST", "PUT", "DELETE")
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 
 
@@ -34,7 +35,7 @@ class Metrics:
         )
         self.tokens = Counter(
             "hud_tokens",
-            "Tokens of the gateway, by model and kind.",
+            "Tokens of the gateway, by kind and model: its id, or the dialect of a provider.",
             ["model", "kind"],
             registry=self.registry,
         )
@@ -78,7 +79,7 @@ class Measured:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                labels = (scope["method"], _route(scope))
+                labels = (_method(scope), _route(scope))
                 metrics.seconds.labels(*labels).observe(time.perf_counter() - started)
             await send(message)
 
@@ -87,7 +88,12 @@ class Measured:
             await self.app(scope, receive, watched)
         finally:
             metrics.in_flight.dec()
-            metrics.requests.labels(scope["method"], _route(scope), str(status)).inc()
+            metrics.requests.labels(_method(scope), _route(scope), str(status)).inc()
+
+
+def _method(scope: Scope) -> str:
+    """Return the method; "other" for one that no route has, as callers can make up any."""
+    return scope["method"] if scope["method"] in _METHODS else "other"
 
 
 def _route(scope: Scope) -> str:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
 import aiohttp
 import orjson
+from aiohttp.http_exceptions import LineTooLong
 
 from hud.errors import InfrastructureFault, UsageError
-from hud.outbound import read_bounded
+from hud.outbound import read_bounded, read_start
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
@@ -99,7 +100,8 @@ class Server:
 
     async def version(self) -> str:
         """Return vLLM's version."""
-        return str((await self._get("/version")).get("version", ""))
+        with _readable(self.url):
+            return str((await self._get("/version")).get("version", ""))
 
     async def health(self, seconds: float) -> None:
         """Raise `ServerLost` unless the server answers its health check in time."""
@@ -107,13 +109,17 @@ class Server:
 
     async def models(self) -> list[Card]:
         """Return the server's models and loaded adapters."""
-        found = (await self._get("/v1/models")).get("data", [])
-        return [Card(str(one["id"]), one.get("parent"), one.get("max_model_len")) for one in found]
+        with _readable(self.url):
+            found = (await self._get("/v1/models")).get("data", [])
+            return [
+                Card(str(one["id"]), one.get("parent"), one.get("max_model_len")) for one in found
+            ]
 
     async def complete(self, body: Mapping[str, Any]) -> Piece:
         """Return a completion that is not streamed. Raises `ServerLost` for an answer without a choice."""
         answer = await self._ask("POST", "/v1/completions", body=body)
-        piece = self._piece(_json(self.url, answer))
+        with _readable(self.url):
+            piece = self._piece(_json(self.url, answer))
         if piece is None:
             raise ServerLost(f"The vLLM server {self.url} answered a completion without a choice.")
         return piece
@@ -165,7 +171,8 @@ class Server:
 
     async def world_size(self) -> int:
         """Return the number of GPUs in a weight transfer."""
-        return int((await self._get("/get_world_size"))["world_size"])
+        with _readable(self.url):
+            return int((await self._get("/get_world_size"))["world_size"])
 
     async def transfer(self, name: str, body: Mapping[str, Any] | None) -> None:
         """Make one of the calls of a weight transfer."""
@@ -213,7 +220,7 @@ class Server:
             ) as response:
                 await self._refuse(response)
                 yield response
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (aiohttp.ClientError, LineTooLong, TimeoutError, OSError) as error:
             raise ServerLost(_unreachable(self.url, error)) from error
 
     async def _refuse(self, response: aiohttp.ClientResponse) -> None:
@@ -226,7 +233,7 @@ class Server:
                 f"{self.url} answers with a redirection ({code}), which is not followed; name where it leads.",
                 code,
             )
-        said = _said(await response.content.read(LONGEST_LINE))
+        said = _said(await read_start(response, LONGEST_LINE))
         where = f"{self.url}{response.url.path}"
         if code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
             raise ServerBusy(f"The vLLM server takes nothing new now ({where}, {code}): {said}")
@@ -243,11 +250,12 @@ class Server:
             data = line[5:].strip()
             if data == b"[DONE]":
                 with suppress(TimeoutError):  # Reading to the end allows reuse of the connection.
-                    await asyncio.wait_for(response.content.read(), LAST_SECONDS)
+                    await asyncio.wait_for(read_start(response, LONGEST_LINE), LAST_SECONDS)
                 if ended is not None:
                     yield ended
                 return
-            piece = self._piece(_json(self.url, data))
+            with _readable(self.url):
+                piece = self._piece(_json(self.url, data))
             if piece is None:
                 continue
             if piece.finish_reason is not None:
@@ -270,6 +278,8 @@ class Server:
         choice = choices[0]
         ids = choice.get("token_ids") or []
         logprobs = (choice.get("logprobs") or {}).get("token_logprobs") or []
+        if not all(type(token) is int for token in ids):
+            raise TypeError("token_ids")
         if len(ids) != len(logprobs):
             raise ServerRefused(
                 f"The vLLM server {self.url} gave {len(ids)} token ids and {len(logprobs)} logprobs; it is too old to "
@@ -285,6 +295,17 @@ def _likeliest(row: dict[str, float]) -> list[tuple[int, float]]:
     pairs = [(_TOKEN.fullmatch(name), value) for name, value in row.items()]
     found = [(int(match[1]), value) for match, value in pairs if match is not None]
     return sorted(found, key=lambda pair: -pair[1])
+
+
+@contextmanager
+def _readable(url: str) -> Iterator[None]:
+    """Turn the errors of reading fields that are absent or of another type into `ServerLost`."""
+    try:
+        yield
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ServerLost(
+            f"{url} answered with other fields than a vLLM server ({type(error).__name__}: {error})."
+        ) from error
 
 
 def _json(url: str, data: bytes) -> Any:

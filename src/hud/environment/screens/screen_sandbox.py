@@ -26,6 +26,7 @@ from hud.environment.workspace.sandbox.bubblewrap import (
     memory_file,
     sandbox_user,
 )
+from hud.environment.workspace.sandbox.lacking import explained
 from hud.environment.workspace.sandbox.mounts import (
     INSIDE,
     font_cache,
@@ -40,6 +41,8 @@ _ENTRY = Path(__file__).parent / "inside" / "entry.py"
 _STREAM_BYTES = 1 << 28
 """Largest message through a sandbox's pipes, in bytes; screenshots of large pages are the largest."""
 _MEMORY_TMP_BYTES = 1 << 30
+_IN_MEMORY = {"/dev/shm": 1 << 30, "/run": 1 << 26, "/var": 1 << 28}
+"""Size limits of the sandbox's own writable folders, in bytes; browsers share images in `/dev/shm`."""
 _GRACE_SECONDS = 10.0
 _ERRORS_SHOWN = 600
 # Entries of /etc that graphical programs read; no passwords or keys.
@@ -96,9 +99,11 @@ class Box:
             found("bwrap", "bubblewrap"), "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000",
             "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
             "--hostname", "box", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-            "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/run", "--tmpfs", "/var", "--dir", "/etc",
-            *system_mounts(_ETC), *font_cache(),
+            "--proc", "/proc", "--dev", "/dev", "--dir", "/etc",
         ]  # fmt: skip
+        for folder, most in _IN_MEMORY.items():
+            words += ["--perms", "1777", "--size", str(most), "--tmpfs", folder]
+        words += [*system_mounts(_ETC), *font_cache()]
         words += ["--ro-bind", "/proc/sys", "/proc/sys", *hidden_files(), "--seccomp", str(seccomp)]
         if not self.network:
             words.append("--unshare-net")
@@ -113,6 +118,8 @@ class Box:
         for ours, theirs in self.shared:
             words += ["--bind", str(ours), theirs]
         words += ["--bind", str(self.home), HOME, "--chdir", HOME]
+        # Read-only, since bubblewrap's root file system and its /dev have no size limit.
+        words += ["--remount-ro", "/dev", "--remount-ro", "/"]
         words.append("--clearenv")
         for name, value in (*_ENVIRONMENT, *self.environment):
             words += ["--setenv", name, value]
@@ -165,6 +172,8 @@ class BoxedProgram:
                     start_new_session=True,
                     pass_fds=descriptors,
                     cwd="/",
+                    # Not this process's variables: process 1 inside is bubblewrap's, and keeps what it started with.
+                    env={"PATH": os.defpath},
                     **_become(box.user),
                 )
             )
@@ -203,7 +212,7 @@ class BoxedProgram:
         """Return the end of its standard error."""
         with contextlib.suppress(OSError):
             text = self._errors.read_text(encoding="utf-8", errors="replace")
-            return " / ".join(text[-_ERRORS_SHOWN:].split("\n")).strip(" /")
+            return explained(" / ".join(text[-_ERRORS_SHOWN:].split("\n")).strip(" /"))
         return ""
 
     async def end(self) -> None:

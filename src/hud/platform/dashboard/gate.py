@@ -1,4 +1,4 @@
-"""Gate in front of the API: routes requests to the pages, refuses cross-site requests, and sets security headers."""
+"""Gate in front of the API: routes requests to the pages and refuses cross-site requests."""
 
 from __future__ import annotations
 
@@ -13,26 +13,6 @@ from hud.platform.dashboard.paths import header, is_page
 if TYPE_CHECKING:
     from hud.platform.parts import Parts
 
-POLICY = "; ".join(
-    (
-        "default-src 'none'",
-        "script-src 'self'",
-        "style-src 'self'",
-        "img-src 'self' data:",
-        "connect-src 'self'",
-        "form-action 'self'",
-        "frame-ancestors 'none'",
-        "base-uri 'none'",
-    )
-)
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-)
 SAFE = ("GET", "HEAD")
 
 
@@ -49,20 +29,19 @@ class Dashboard:
             await self.app(scope, receive, send)
             return
 
-        async def send_safely(message: Message) -> None:
+        async def send_fresh(message: Message) -> None:
             if message["type"] == "http.response.start":
-                sent = {name for name, _ in message.get("headers", ())}
-                more = [pair for pair in HEADERS if pair[0] not in sent]
-                if b"cache-control" not in sent:
-                    more.append((b"cache-control", b"no-store"))
-                message = {**message, "headers": [*message.get("headers", ()), *more]}
+                headers = message.get("headers", ())
+                if not any(name == b"cache-control" for name, _ in headers):
+                    fresh = (b"cache-control", b"no-store")
+                    message = {**message, "headers": [*headers, fresh]}
             await send(message)
 
         if scope["method"] not in SAFE and not comes_from_here(scope):
             refusal = JSONResponse({"detail": "This request comes from another site."}, 403)
-            await refusal(scope, receive, send_safely)
+            await refusal(scope, receive, send_fresh)
             return
-        await self.pages()(scope, receive, send_safely)
+        await self.pages()(scope, receive, send_fresh)
 
     def pages(self) -> ASGIApp:
         """Application of the pages; created at the first request for a page, which most embedded platforms never get."""

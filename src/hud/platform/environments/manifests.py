@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import jsonschema
@@ -33,14 +34,71 @@ def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]
 
 
 def faults(args: Any, schema: Any) -> Iterator[str]:
-    """Yield one line for each violation of a schema; a schema of an unsupported kind accepts all arguments."""
+    """Yield one line for each violation of a schema; one of an unsupported kind, or that takes long, accepts everything.
+
+    The environment itself refuses invalid arguments. Regular expressions are left to it: their author could choose one that
+    takes hours.
+    """
+    steps = _STEPS.set(iter(range(_MOST_REFERENCES)))
     try:
-        jsonschema.Draft202012Validator.check_schema(schema)
+        _Validator.check_schema(schema)
         # An empty registry: references in an environment's schema are never fetched.
-        validator = jsonschema.Draft202012Validator(schema, registry=Registry())
+        validator = _Validator(schema, registry=Registry())
         errors = list(validator.iter_errors(args))
-    except (jsonschema.SchemaError, Unresolvable, RecursionError):
-        return  # Unsupported schema: the environment itself will refuse invalid arguments.
+    except (jsonschema.SchemaError, Unresolvable, RecursionError, _TooLongError):
+        return
+    finally:
+        _STEPS.reset(steps)
     for error in errors:
         where = ".".join(str(part) for part in error.absolute_path)
         yield f"argument {where!r}: {error.message}" if where else error.message
+
+
+class _TooLongError(Exception):
+    """A check followed more references than `_MOST_REFERENCES`."""
+
+
+_MOST_REFERENCES = 10_000
+_STEPS: ContextVar[Iterator[int]] = ContextVar("steps")
+_Check = Callable[[Any, Any, Any, Any], Iterator[jsonschema.ValidationError] | None]
+
+
+def _counted(check: _Check) -> _Check:
+    """Return a check of references that counts: a few hundred bytes of them can stand for 2^40 checks."""
+
+    def counted(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[jsonschema.ValidationError] | None:
+        if next(_STEPS.get(), None) is None:
+            raise _TooLongError
+        return check(validator, value, instance, schema)
+
+    return counted
+
+
+def _without_patterns(check: _Check) -> _Check:
+    """Return a check that is left out where its result depends on `patternProperties`."""
+
+    def checked(
+        validator: Any, value: Any, instance: Any, schema: Any
+    ) -> Iterator[jsonschema.ValidationError] | None:
+        return None if "patternProperties" in schema else check(validator, value, instance, schema)
+
+    return checked
+
+
+def _left_out(*_: Any) -> None:
+    """Check nothing."""
+
+
+_CHECKS = jsonschema.Draft202012Validator.VALIDATORS
+_Validator = jsonschema.validators.extend(  # type: ignore[no-untyped-call]
+    jsonschema.Draft202012Validator,
+    {
+        "pattern": _left_out,
+        "patternProperties": _left_out,
+        **{name: _counted(_CHECKS[name]) for name in ("$ref", "$dynamicRef")},
+        "additionalProperties": _without_patterns(_CHECKS["additionalProperties"]),
+        "unevaluatedProperties": _left_out,  # It matches the patterns of all schemas inside.
+    },
+)

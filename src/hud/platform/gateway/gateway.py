@@ -314,10 +314,12 @@ class Gateway:
             cost_usd=cost,
         )
         self.limits.charge(who, meter.charged)
-        if target is not None:  # Labels for unknown names would grow without bound.
+        if target is not None:
+            # No names: metrics are public, and a provider's models are whatever callers ask for.
+            shown = target.record.id if isinstance(target, LocalModel) else target.family
             tokens = self.metrics.tokens
-            tokens.labels(target.name, "prompt").inc(meter.prompt_tokens)
-            tokens.labels(target.name, "completion").inc(meter.completion_tokens)
+            tokens.labels(shown, "prompt").inc(meter.prompt_tokens)
+            tokens.labels(shown, "completion").inc(meter.completion_tokens)
 
 
 async def _refuse(exchange: Exchange, dialect: ServerCodec, error: Exception) -> None:

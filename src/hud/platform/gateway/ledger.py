@@ -26,6 +26,9 @@ _log = logging.getLogger("hud.gateway")
 EVERY_SECONDS = 0.5
 MOST_WAITING = 50_000
 """Maximum number of buffered entries while the store is unavailable; the oldest are dropped first."""
+MOST_TOKENS = 1 << 28
+"""Maximum token count of one request that is taken over from a provider: sums of a few fit the database's integers."""
+_LONGEST_NAME = 300
 
 
 @dataclass
@@ -71,7 +74,9 @@ class Ledger:
             "cached_tokens": meter.cached_tokens,
             "created_at": datetime.now(UTC),
         }
-        self._waiting.append({**row, **columns})
+        # One row that the database refuses would take its whole batch with it.
+        model = columns["model"].replace("\0", "\ufffd")[:_LONGEST_NAME]
+        self._waiting.append({**row, **columns, "model": model})
         loop = asyncio.get_running_loop()
         if self._due is not loop:
             self._due = loop

@@ -13,11 +13,12 @@ import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from hud.outbound import AddressRefusedError, read_bounded
+from hud.outbound import AddressRefusedError, read_bounded, read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.providers import ProviderModel
+from hud.platform.gateway.redaction import Redaction, redacted
 from hud.platform.gateway.refusals import UpstreamError
 from hud.platform.gateway.usage_reader import UsageReader
 
@@ -50,7 +51,6 @@ _RETURNED_BELOW = ("x-ratelimit-", "anthropic-ratelimit-")
 """Prefixes of response headers that are returned to a client; others describe the server's account."""
 _KEY_PARAMETERS = ("key", "api_key")
 _BYTES_OF_A_TOKEN = 4
-REDACTED = b"[redacted]"
 MOST_ERROR_BYTES = 1 << 20
 
 
@@ -131,7 +131,7 @@ async def _pass_answer(
     usage = UsageReader()
     streams = response.content_type == "text/event-stream"
     if not streams and response.content_length is not None:
-        data = redacted(await read_bounded(response), model)
+        data = redacted(await read_bounded(response), model.secrets)
         usage.take(data)
         usage.read(meter)
         length = (b"content-length", str(len(data)).encode())
@@ -139,32 +139,25 @@ async def _pass_answer(
         await exchange.end(data)
         return
     await exchange.begin(response.status, _returned(response.headers))
+    redaction = Redaction(model.secrets)
     try:
         async for data in response.content.iter_any():
-            data = redacted(data, model)
-            usage.take(data)
-            await exchange.write(data)
+            if shown := redaction.take(data):
+                usage.take(shown)
+                await exchange.write(shown)
     finally:
         usage.read(meter)
-    await exchange.end()
+    await exchange.end(redaction.end())
 
 
 async def _pass_error(
     exchange: Exchange, model: ProviderModel, response: aiohttp.ClientResponse
 ) -> None:
     check_refusal(model, response.status)
-    data = redacted(await response.content.read(MOST_ERROR_BYTES), model)
+    data = redacted(await read_start(response, MOST_ERROR_BYTES), model.secrets)
     length = (b"content-length", str(len(data)).encode())
     await exchange.begin(response.status, [*_returned(response.headers), length])
     await exchange.end(data)
-
-
-def redacted(data: bytes, model: ProviderModel) -> bytes:
-    """Return data with this server's key for the model removed."""
-    for secret in model.secrets:
-        if secret in data:
-            data = data.replace(secret, REDACTED)
-    return data
 
 
 def _returned(headers: CIMultiDictProxy[str]) -> Headers:

@@ -11,23 +11,27 @@ import orjson
 
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
-from hud.inference.dialects.codec import Family, StreamingCodec
+from hud.inference.dialects.codec import Family, StreamingCodec, StreamReader
 from hud.inference.dialects.events import Event
 from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of
 from hud.inference.retries import retry_after
+from hud.outbound import read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.passthrough import (
     MOST_ERROR_BYTES,
     check_refusal,
-    redacted,
     unreachable,
 )
 from hud.platform.gateway.providers import ProviderModel
+from hud.platform.gateway.redaction import redacted
 from hud.platform.gateway.refusals import UpstreamError
+from hud.platform.gateway.usage_reader import check_usage
 
+_TEXTS = ("text", "id", "name")
+"""Fields of events that are text."""
 _CODECS: dict[Family, StreamingCodec] = {
     "openai": ChatCodec(limit="max_completion_tokens"),
     "anthropic": AnthropicCodec(),
@@ -67,7 +71,7 @@ class UpstreamTurns:
                 async for data in data_of(response.content.iter_any()):
                     if data == b"[DONE]":
                         break
-                    events = reader.read(_value(model, data))
+                    events = _events(model, reader, _value(model, data), request.choices)
                     meter.count(reader.usage)
                     if events:
                         yield events
@@ -78,13 +82,36 @@ class UpstreamTurns:
         yield reader.end()
 
 
+def _events(
+    model: ProviderModel, reader: StreamReader, value: dict[str, Any], choices: int
+) -> list[Event]:
+    """Return the events in a value. Raises `UpstreamError` for fields that are absent or of another type."""
+    check_usage(value)
+    try:
+        events = reader.read(value)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise _unreadable(model) from error
+    for event in events:
+        for name in _TEXTS:
+            if type(getattr(event, name, "")) is not str:
+                raise _unreadable(model)
+        choice = getattr(event, "choice", 0)
+        if type(choice) is not int or not 0 <= choice < choices:
+            raise _unreadable(model)
+    return events
+
+
+def _unreadable(model: ProviderModel) -> UpstreamError:
+    return UpstreamError(f"The provider of {model.name!r} sent an unreadable event.", 502)
+
+
 def _value(model: ProviderModel, data: bytes) -> dict[str, Any]:
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        raise UpstreamError(f"The provider of {model.name!r} sent an unreadable event.", 502)
+        raise _unreadable(model)
     if value.get("error"):
         raise UpstreamError(_message(model, data), _status(value["error"]))
     return value
@@ -92,13 +119,13 @@ def _value(model: ProviderModel, data: bytes) -> dict[str, Any]:
 
 async def _refused(model: ProviderModel, response: aiohttp.ClientResponse) -> UpstreamError:
     check_refusal(model, response.status)
-    data = await response.content.read(MOST_ERROR_BYTES)
+    data = await read_start(response, MOST_ERROR_BYTES)
     return UpstreamError(_message(model, data), response.status, retry_after(response.headers))
 
 
 def _message(model: ProviderModel, data: bytes) -> str:
     """Return a provider's error message with the server's key removed."""
-    text = redacted(data, model).decode("utf-8", "replace")
+    text = redacted(data, model.secrets).decode("utf-8", "replace")
     try:
         value = orjson.loads(text)
     except orjson.JSONDecodeError:

@@ -14,7 +14,7 @@ from hud.inference.dialects.chat_completions import answer as chat_completions
 from hud.inference.dialects.gemini import answer as gemini
 from hud.inference.dialects.responses import answer as responses
 from hud.inference.prices import TokenCounts
-from hud.platform.gateway.ledger import Meter
+from hud.platform.gateway.ledger import MOST_TOKENS, Meter
 
 _HEAD, _TAIL = 16_384, 65_536
 _MARKS = (b'"usage":', b'"usageMetadata":')
@@ -64,6 +64,17 @@ def _counts(data: bytes) -> list[dict[str, Any]]:
     return [value for _, value in sorted(found, key=lambda one: one[0])]
 
 
+def check_usage(event: dict[str, Any]) -> None:
+    """Remove invalid counts from an event of any dialect."""
+    for name in ("usage", "usageMetadata"):
+        if name in event:
+            found = event[name]
+            event[name] = _checked(found) if isinstance(found, dict) else None
+    message = event.get("message")
+    if isinstance(message, dict):  # Anthropic's first event.
+        check_usage(message)
+
+
 def _read_counts(counts: dict[str, Any], meter: Meter) -> None:
     counts = _checked(counts)
     found = _dialect(counts)(counts)
@@ -90,5 +101,5 @@ def _checked(counts: dict[str, Any]) -> dict[str, Any]:
         if name.endswith("_details"):
             kept[name] = _checked(value) if isinstance(value, dict) else None
         elif type(value) is int and value >= 0:
-            kept[name] = value
+            kept[name] = min(value, MOST_TOKENS)
     return kept

@@ -1,6 +1,6 @@
-"""Documentation over MCP, for coding agents; public, like the page /docs.
+"""Public documentation of a server: its routes as a page, and the product's documentation over MCP, for coding agents.
 
-POST /docs/mcp
+GET /docs      POST /docs/mcp
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import asyncio
 import functools
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse
 from starlette.types import Receive, Scope, Send
 
 from hud.errors import PlatformError
@@ -39,6 +40,21 @@ def _server() -> DocumentationServer:
     from hud.platform.documentation import Library, read_pages
 
     return DocumentationServer(Library(read_pages()))
+
+
+@router.get("/docs", include_in_schema=False)
+def reference(request: Request) -> HTMLResponse:
+    """Routes of this server, from its OpenAPI document. Static: a page with scripts of other sites could use any key."""
+    from hud.platform.dashboard.rendering import templates  # Loaded with the first page.
+
+    described = request.app.openapi()
+    groups: dict[str, list[tuple[str, str, str]]] = {}
+    for path, methods in described["paths"].items():
+        for method, route in methods.items():
+            line = (method.upper(), path, route.get("description", ""))
+            groups.setdefault((route.get("tags") or ["other"])[0], []).append(line)
+    shown = {"groups": groups, "version": described["info"]["version"]}
+    return HTMLResponse(templates.get_template("reference.html").render(shown))
 
 
 # Plain ASGI: the official package reads requests and writes responses itself. Not part of the REST interface.

@@ -5,7 +5,6 @@ POST /auth/device/code     POST /auth/device/token     GET, POST /auth/device
 
 from __future__ import annotations
 
-import html
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Form, Request
@@ -40,19 +39,6 @@ def _limited(kind: str, per_minute: int) -> Any:
 
 
 _CONFIRM = [_limited("confirm", CONFIRMED_PER_MINUTE)]
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-store",
-}
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Log in a device · OpenHUD</title><style>
-:root{{color-scheme:light dark}}
-body{{font:16px/1.5 system-ui,sans-serif;max-width:26rem;margin:12vh auto;padding:0 1rem}}
-input,button{{font:inherit;padding:.5rem .7rem;width:100%;box-sizing:border-box;margin:.2rem 0 1rem}}
-code{{font-size:1.4rem;letter-spacing:.1em}} .row{{display:flex;gap:.7rem}}
-</style></head><body><h1>Log in a device</h1>{body}</body></html>"""
 
 
 class CodeRequest(BaseModel):
@@ -124,7 +110,7 @@ def confirm(
     except NotFoundError as error:
         return _form(logins, "", str(error), status=404)
     said = "The device is logged in." if decision == "allow" else "The device was refused."
-    return _page(f"<p role='status'>{said} You can close this page.</p>")
+    return _page(done=f"{said} You can close this page.")
 
 
 def _form(logins: DeviceLogins, code: str, problem: str, status: int = 200) -> HTMLResponse:
@@ -134,17 +120,12 @@ def _form(logins: DeviceLogins, code: str, problem: str, status: int = 200) -> H
             name = logins.client_name(code)
         except NotFoundError as error:
             problem, status = str(error), 404
-    said = f"<p role='alert'>{html.escape(problem)}</p>" if problem else ""
-    whose = f"<p><b>{html.escape(name)}</b> requests access.</p>" if name else ""
-    body = f"""{said}{whose}<form method="post" action="/auth/device" autocomplete="off">
-<label>Code on the device<input name="code" value="{html.escape(code)}" required></label>
-<label>Your key<input name="key" type="password" required></label>
-<p>The device gets its own key with the same permissions and limits, which expires with yours; revoke it separately with
-<b>hud keys revoke</b>.</p>
-<div class="row"><button name="decision" value="allow">Allow</button>
-<button name="decision" value="deny">Refuse</button></div></form>"""
-    return _page(body, status)
+    return _page(status, code=code, problem=problem, device=name)
 
 
-def _page(body: str, status: int = 200) -> HTMLResponse:
-    return HTMLResponse(_PAGE.format(body=body), status_code=status, headers=_HEADERS)
+def _page(status: int = 200, **values: str) -> HTMLResponse:
+    from hud.platform.dashboard.rendering import templates  # Loaded with the first page.
+
+    shown = {"code": "", "problem": "", "device": "", "done": "", **values}
+    page = templates.get_template("device_login.html").render(shown)
+    return HTMLResponse(page, status, {"cache-control": "no-store"})

@@ -19,6 +19,11 @@ from itertools import count
 
 from hud.environment.workspace.sandbox.bubblewrap import Plan, as_user, command
 from hud.environment.workspace.sandbox.cgroups import ControlGroup
+from hud.environment.workspace.sandbox.lacking import (
+    explained,
+    warn_without_groups,
+    warn_without_landlock,
+)
 from hud.environment.workspace.sandbox.limits import MB
 from hud.environment.workspace.sandbox.mounts import HOME, SEARCH_PATH, USER
 from hud.errors import EnvironmentFault
@@ -208,6 +213,9 @@ class Sandbox:
         self._group = ControlGroup.create(
             int(limits.memory_mb * MB), limits.processes, limits.processors
         )
+        if self._group is None:
+            warn_without_groups()
+        warn_without_landlock()
         with ExitStack() as stack:
             groups = [] if self._group is None else self._group.entrances(stack)
             planned = command(self.plan, self._theirs.fileno(), stack, groups)
@@ -329,7 +337,7 @@ class Sandbox:
         while chunk := await bubblewrap.stderr.read(4096):
             self._words = (self._words + chunk)[-_LAST_WORDS_BYTES:]
         await bubblewrap.wait()
-        said = self._words.decode("utf-8", "replace").strip()
+        said = explained(self._words.decode("utf-8", "replace").strip())
         self._over(f"The workspace's sandbox ended{': ' + said if said else ''}.")
 
     def _over(self, problem: str) -> None:

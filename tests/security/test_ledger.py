@@ -1,0 +1,169 @@
+"""What a provider says of tokens, and what a caller calls a model, spoils neither the ledger of requests nor a key's limits."""
+
+import http.server
+import json
+import threading
+
+import pytest
+import sqlalchemy as sa
+from tests.security.server import AttackedServer, bearer
+
+from hud.platform.store import tables
+
+COUNTS = {
+    "huge": 10**30,
+    "beyond 64 bits": 2**64,
+    "beyond 32 bits": 2**40,
+    "negative": -(10**9),
+    "fraction": 0.5,
+    "text": "many",
+    "truth": True,
+    "nested": {"x": 1},
+}
+PATHS = {"passed on": "/v1/chat/completions", "translated": "/v1/messages"}
+
+
+class Provider(http.server.ThreadingHTTPServer):
+    """A provider in OpenAI's dialect that counts as it likes."""
+
+    def __init__(self, counted, stream=None):
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                usage = dict.fromkeys(
+                    ("prompt_tokens", "completion_tokens", "total_tokens"), counted
+                )
+                usage["prompt_tokens_details"] = {"cached_tokens": counted}
+                choice = {"index": 0, "finish_reason": "stop"}
+                said = {"role": "assistant", "content": "hi"}
+                if asked.get("stream"):
+                    event = {"choices": [{**choice, "delta": said}], "usage": usage}
+                    body = stream or f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n"
+                    kind = "text/event-stream"
+                else:
+                    body = json.dumps({"choices": [{**choice, "message": said}], "usage": usage})
+                    kind = "application/json"
+                self.send_response(200)
+                self.send_header("content-type", kind)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *arguments):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def provider():
+    made = []
+
+    def begin(counted, stream=None):
+        made.append(Provider(counted, stream))
+        return f"http://127.0.0.1:{made[-1].server_port}/v1"
+
+    yield begin
+    for one in made:
+        one.shutdown()
+        one.server_close()
+
+
+@pytest.fixture
+def world(tmp_path):
+    made = AttackedServer(tmp_path / "home")
+    yield made
+    made.parts.close()
+
+
+def rows(world):
+    world.parts.gateway.ledger.flush()
+    with world.parts.store.read() as connection:
+        return connection.execute(sa.select(tables.requests)).all()
+
+
+def asking(model):
+    return {"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": "x"}]}
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+@pytest.mark.parametrize("counted", COUNTS.values(), ids=COUNTS)
+async def test_counts_of_a_provider_are_bounded(world, provider, counted, path):
+    admin = bearer(world.key())
+    made = {"name": "odd", "provider": {"url": provider(counted)}}
+    assert (await world.ask("POST", "/v2/models/provide", admin, made)).status == 200
+    answer = await world.ask("POST", path, admin, asking("odd"))
+    assert answer.status < 500 or answer.status == 502, answer.text
+    await world.ask("POST", path, admin, asking("nothing"))  # Recorded in the same batch.
+    found = rows(world)
+    assert {row.model for row in found} == {"odd", "nothing"}
+    for row in found:
+        for count in (row.prompt_tokens, row.completion_tokens, row.cached_tokens):
+            assert 0 <= count < 2**31
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+async def test_no_count_gives_tokens_back(world, provider, path):
+    admin = bearer(world.key())
+    for name, counted in (("gives", -(10**6)), ("takes", 60)):
+        made = {"name": name, "provider": {"url": provider(counted)}}
+        assert (await world.ask("POST", "/v2/models/provide", admin, made)).status == 200
+    limited = bearer(world.key(tokens_per_minute=100))
+    assert (await world.ask("POST", path, limited, asking("gives"))).status in (200, 502)
+    assert (await world.ask("POST", path, limited, asking("takes"))).status == 200
+    assert (await world.ask("POST", path, limited, asking("takes"))).status == 429
+
+
+@pytest.mark.parametrize("name", ["x" * 1_000_000, "a\0b", "\u202e" * 300, ""])
+async def test_a_name_of_a_model_spoils_no_record(world, name):
+    admin = bearer(world.key())
+    for model in (name, "nothing"):
+        answer = await world.ask("POST", "/v1/chat/completions", admin, asking(model))
+        assert answer.status in (400, 404)
+    found = {row.model for row in rows(world)}
+    assert "nothing" in found
+    assert max(map(len, found)) <= 300
+    assert not any("\0" in model for model in found)
+
+
+EVENTS = [
+    7,
+    "text",
+    [],
+    {"choices": 7},
+    {"choices": [7]},
+    {"choices": [{"delta": 7}]},
+    {"choices": [{"delta": {"content": 7}}]},
+    {"choices": [{"delta": {"content": {"a": 1}}}]},
+    {"choices": [{"delta": {"content": "\ud83d"}}]},
+    {"choices": [{"delta": {"refusal": 7}}]},
+    {"choices": [{"delta": {"tool_calls": 7}}]},
+    {"choices": [{"delta": {"tool_calls": [7]}}]},
+    {"choices": [{"delta": {"tool_calls": [{"index": "x", "function": 7}]}}]},
+    {
+        "choices": [
+            {"delta": {"tool_calls": [{"index": 0, "function": {"name": 7, "arguments": 7}}]}}
+        ]
+    },
+    {"choices": [{"delta": {"content": "x"}, "finish_reason": 7}]},
+    {"choices": [{"index": "x", "delta": {"content": "x"}}]},
+    {"choices": [{"index": 10**30, "delta": {"content": "x"}}]},
+    {"choices": [{"index": 10**7, "delta": {"content": "x"}}]},
+    {"choices": [{"delta": {"content": "x"}, "logprobs": {"content": [7]}}]},
+    {"usage": [], "choices": []},
+    {"error": 7},
+    {"error": {"code": "x", "message": {"a": 1}}},
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("event", EVENTS, ids=lambda event: json.dumps(event)[:60])
+async def test_an_event_that_is_none_is_the_provider_s_fault(world, provider, event, stream):
+    admin = bearer(world.key())
+    url = provider(1, f"data: {json.dumps(event)}\n\ndata: [DONE]\n\n")
+    made = {"name": "odd", "provider": {"url": url}}
+    assert (await world.ask("POST", "/v2/models/provide", admin, made)).status == 200
+    answer = await world.ask("POST", "/v1/messages", admin, {**asking("odd"), "stream": stream})
+    assert answer.status in (200, 502), answer.text
+    assert "failed on this request" not in answer.text
