@@ -13,6 +13,7 @@ _API = {
         GET /openapi.json  GET /docs  GET /healthz  GET /readyz  GET /metrics  POST /docs/mcp
         POST /auth/device/code  POST /auth/device/token  GET /auth/device  POST /auth/device
         PUT /uploads/{build_id}  POST /sdk-events/cli  POST /v3/api/sdk-events/cli
+        GET /downloads/{token}/{file:path}
     """,
     "read": """
         GET /models  GET /v1/models
@@ -40,16 +41,27 @@ _API = {
         GET /v2/qa-agents  POST /v2/qa-agents  PUT /v2/qa-agents  DELETE /v2/qa-agents
         GET /v2/qa-agents/{rest:path}  POST /v2/qa-agents/{rest:path}
         PUT /v2/qa-agents/{rest:path}  DELETE /v2/qa-agents/{rest:path}
+        GET /api/v1/training_runs  GET /api/v1/training_runs/{run}
+        GET /api/v1/training_runs/{run}/checkpoints  GET /api/v1/checkpoints
+        GET /api/v1/training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls
+        GET /api/v1/sessions  GET /api/v1/sessions/{session_id}  GET /api/v1/samplers/{sampler_id}
+        GET /api/v1/whoami
     """,
     "run": """
         POST /v2/ingest  POST /v2/trace/job/{job_id}/enter  POST /v2/trace/{trace_id}/enter
         POST /v2/trace/{trace_id}/exit
         POST /trace/{task_run_id}/telemetry-upload  POST /v3/api/trace/{task_run_id}/telemetry-upload
         POST /v2/projects  POST /v2/tasksets  POST /v2/tasks/upload
-        POST /v2/rollouts/submit  POST /v2/rollouts/cancel  POST /v2/rollouts/cancel_job
+        POST /v2/rollouts/submit  POST /v2/rollouts/submit_many  POST /v2/rollouts/cancel  POST /v2/rollouts/cancel_job
         POST /v2/rollouts/cancel_user_jobs
         POST /runtime/sessions  DELETE /runtime/sessions/{session_id}
         WEBSOCKET /runtime/tunnels/{session_id}
+        POST /api/v1/client/config  POST /api/v1/client/dynamic_config  POST /api/v1/telemetry
+        GET /api/v1/healthz  GET /api/v1/get_server_capabilities
+        POST /api/v1/create_session  POST /api/v1/session_heartbeat
+        POST /api/v1/sessions/{session_id}/finish  POST /api/v1/get_info
+        POST /api/v1/create_sampling_session  POST /api/v1/asample
+        POST /api/v1/retrieve_future  POST /api/v1/cancel_future  POST /api/v1/weights_info
     """,
     "inference": """
         POST /chat/completions  POST /v1/chat/completions  POST /completions  POST /v1/completions
@@ -75,6 +87,11 @@ _API = {
         POST /v2/models/fork  POST /v2/models/create  DELETE /v2/models/{model_id}
         PUT /v2/models/{model_id}/checkpoints/{checkpoint_id}  PUT /v2/models/{model_id}/head
         POST /v2/models/{model_id}/prune  POST /v2/models/{model_id}/promote
+        POST /api/v1/create_model  POST /api/v1/forward_backward  POST /api/v1/optim_step
+        POST /api/v1/save_weights  POST /api/v1/save_weights_external  POST /api/v1/save_weights_for_sampler
+        POST /api/v1/load_weights  POST /api/v1/unload_model
+        DELETE /api/v1/training_runs/{run}/checkpoints/{kind}/{name}
+        PUT /api/v1/training_runs/{run}/checkpoints/{kind}/{name}/ttl
         POST /v2/builds/upload-url  POST /v2/builds/trigger
     """,
     "admin": """

@@ -111,7 +111,7 @@ def download_weights(request: Request, passes: PassesPart, token: str, file: str
     """A file of saved weights, by its signed URL."""
     body, _, signature = token.partition(".")
     if not hmac.compare_digest(passes.sign(_signed(body)).encode(), signature.encode()):
-        raise PlatformError("This URL is not one of this server's.", 403)
+        raise NotFoundError("This URL is not one of this server's.")
     checkpoint, until = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
     if until < time.time():
         raise PlatformError("This URL has expired; ask for the download again.", 403)
