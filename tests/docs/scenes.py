@@ -56,6 +56,13 @@ rm "$3/pass.env"
 SBATCH = """#!/bin/bash
 [ "$1 $2" = "--nodes 4" ] && grep -q ^hud_ "$HUD_PASS_FILE" && bash -n "$3"
 """
+DOCKER = """#!/bin/bash
+# No image is built, which takes a daemon and the package index: its parts are there, and what it runs with is allowed.
+case $1 in
+  build) [ "$*" = "build -t openhud ." ] && [ -f "$ROOT/Dockerfile" ] ;;
+  run) grep -q "^VOLUME .*/data" "$ROOT/Dockerfile" && grep -q "^EXPOSE 8000" "$ROOT/Dockerfile" ;;
+esac
+"""
 SSH = """#!/bin/bash
 # Every machine is this one, with a home of its own.
 while [[ $1 == -* ]]; do shift 2; done
@@ -178,7 +185,7 @@ assert not search.choice.takes("delete")
     ),
     "docs/platform.md": Scene(
         models=("mine",),
-        files={"shop/env.py": TASKS % (["red", "green"],)},
+        files={"shop/env.py": TASKS % (["red", "green"],), "bin/docker": DOCKER},
         stands={
             "http://localhost:8000": "$UP_URL",
             "HUD_API_KEY=hud_...": "HUD_API_KEY=$UP_KEY",

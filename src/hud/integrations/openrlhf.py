@@ -20,10 +20,10 @@ import orjson
 
 from hud.errors import RolloutError, UsageError
 from hud.eval import Taskset
-from hud.integrations.event_loop import wait_for
-from hud.integrations.left_out import LeftOut
-from hud.integrations.task_prompts import prompt_messages
-from hud.integrations.task_reference import reference_of, runtime_of, task_of
+from hud.integrations.shared.event_loop import wait_for
+from hud.integrations.shared.left_out import LeftOut
+from hud.integrations.shared.task_prompts import prompt_messages
+from hud.integrations.shared.task_reference import reference_of, runtime_of, task_of
 from hud.trace import new_id
 
 _REMEMBERED = 1000
@@ -63,7 +63,7 @@ def agent_executor(
             from hud.agents.tool_loop import ToolLoopAgent
             from hud.eval import Run
             from hud.eval.rollouts import carry_out
-            from hud.integrations.worker_jobs import job_of
+            from hud.integrations.shared.worker_jobs import job_of
 
             task = task_of(_parsed(label))
             job = await job_of(name)
@@ -96,7 +96,7 @@ def _parsed(label: Any) -> dict[str, Any]:
 
 def _model(name: str, params: Any, max_length: int, tokenizer: Any, engine: Any) -> Any:
     """Return OpenRLHF's engine as a model of the tool loop. Raises `UsageError` for a cut distribution."""
-    from hud.integrations.token_model import Sampled, TokenModel, chat_format
+    from hud.integrations.shared.token_model import Sampled, TokenModel, chat_format
 
     if getattr(params, "top_p", 1.0) != 1.0 or getattr(params, "top_k", -1) not in (-1, 0):
         raise UsageError(
@@ -131,7 +131,7 @@ def _model(name: str, params: Any, max_length: int, tokenizer: Any, engine: Any)
 
 def _response(run: Any, end_id: int, with_logprobs: bool) -> dict[str, Any]:
     """Return a run in OpenRLHF's form; nothing of one that was not measured is trained on."""
-    from hud.integrations.token_sequences import own_sequences
+    from hud.integrations.shared.token_sequences import own_sequences
     from hud.learning.failed_runs import failure_of
 
     failure = failure_of(run.reward, run.failure_kind, run.trace.stop_reason)

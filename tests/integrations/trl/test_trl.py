@@ -21,7 +21,7 @@ from hud.engine.tiny_model import create_tiny
 from hud.environment import Environment
 from hud.errors import UsageError
 from hud.eval import Taskset
-from hud.integrations.event_loop import wait_for
+from hud.integrations.shared.event_loop import wait_for
 from hud.integrations.trl import HudSpec, hud_reward
 from hud.integrations.trl.live_policy import LivePolicy, merged_weights
 from hud.trace import Sample

@@ -20,8 +20,8 @@ from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.client import connect
 from hud.errors import UsageError
+from hud.integrations.shared.worker_jobs import forget_jobs
 from hud.integrations.verifiers import VerifiersEnvironment
-from hud.integrations.worker_jobs import forget_jobs
 
 SUMS = """
 import verifiers.v1 as vf

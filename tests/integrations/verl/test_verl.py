@@ -32,9 +32,9 @@ from hud.client import connect
 from hud.engine.policy import Policy
 from hud.engine.tiny_model import create_tiny
 from hud.errors import InfrastructureFault, UsageError
-from hud.integrations.token_model import chat_format
+from hud.integrations.shared.token_model import chat_format
+from hud.integrations.shared.worker_jobs import forget_jobs
 from hud.integrations.verl import HUDRollout, write_parquet
-from hud.integrations.worker_jobs import forget_jobs
 from hud.trace import SamplingParams, ToolCall
 
 LETTERS = Path(letters.__file__)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hud.eval import Taskset
-    from hud.integrations.left_out import LeftOut
+    from hud.integrations.shared.left_out import LeftOut
 
 
 Writer = Callable[["Taskset", Path], tuple[int, "list[LeftOut]"]]
@@ -19,7 +19,7 @@ def write_tasks(source: str, form: str, output: Path) -> None:
     from hud.cli.evaluation.task_source import task_source
     from hud.cli.output import console, count
     from hud.errors import UsageError
-    from hud.integrations.left_out import lines_of
+    from hud.integrations.shared.left_out import lines_of
 
     tasks = task_source(source, None, None).tasks
     try:

@@ -32,7 +32,7 @@ def command(source: Path, form: str, output: Path | None) -> None:
     from hud.cli.output import console, count
     from hud.errors import UsageError
     from hud.integrations.harbor import import_folder
-    from hud.integrations.left_out import lines_of
+    from hud.integrations.shared.left_out import lines_of
 
     target = output or Path(f"{source.resolve().name}-hud")
     try:

@@ -15,10 +15,10 @@ from hud.client.archives import files_of
 from hud.environment import Task
 from hud.errors import RolloutError, UsageError
 from hud.eval import Taskset
-from hud.integrations.event_loop import wait_for
 from hud.integrations.harbor.environment import HarborEnvironment
-from hud.integrations.left_out import LeftOut
-from hud.integrations.task_prompts import beyond_answers, prompt_messages
+from hud.integrations.shared.event_loop import wait_for
+from hud.integrations.shared.left_out import LeftOut
+from hud.integrations.shared.task_prompts import beyond_answers, prompt_messages
 
 ANSWER = "/app/answer.txt"
 _TOML = """schema_version = "1.4"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hud.errors import UsageError
 from hud.integrations.harbor.task_folder import TaskFolder, read_folders
-from hud.integrations.left_out import LeftOut
+from hud.integrations.shared.left_out import LeftOut
 
 _ENV = '''"""Tasks of Harbor, in the folder `tasks`."""
 

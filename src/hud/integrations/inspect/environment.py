@@ -9,7 +9,7 @@ from typing import Any
 from hud.environment import Environment, Task
 from hud.errors import GraderFault, UsageError
 from hud.graders import EvaluationResult, SubScore
-from hud.integrations.left_out import LeftOut
+from hud.integrations.shared.left_out import LeftOut
 from hud.trace import Message
 
 _LOST = ("setup", "sandbox", "files", "choices", "checkpoint")

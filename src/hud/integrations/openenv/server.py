@@ -18,8 +18,8 @@ from pydantic import Field
 from hud.environment import Task
 from hud.errors import UsageError
 from hud.eval import Job, LocalRuntime, Taskset
-from hud.integrations.driven_run import DrivenRun, measured_reward
-from hud.integrations.event_loop import wait_for
+from hud.integrations.shared.driven_run import DrivenRun, measured_reward
+from hud.integrations.shared.event_loop import wait_for
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -10,11 +10,11 @@ import orjson
 from hud.environment import Task
 from hud.errors import RolloutError, UsageError
 from hud.eval import Taskset
-from hud.integrations.event_loop import wait_for
-from hud.integrations.left_out import LeftOut
 from hud.integrations.rft.grader_source import python_grader
 from hud.integrations.rft.grading_rule import Rule, rule_of
-from hud.integrations.task_prompts import beyond_answers, environment_of
+from hud.integrations.shared.event_loop import wait_for
+from hud.integrations.shared.left_out import LeftOut
+from hud.integrations.shared.task_prompts import beyond_answers, environment_of
 from hud.trace import Message
 
 

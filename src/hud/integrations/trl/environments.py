@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from hud.errors import RolloutError, UsageError
 from hud.eval import Job, Run
 from hud.eval.eval_context import evaluate
-from hud.integrations.event_loop import wait_for
+from hud.integrations.shared.event_loop import wait_for
 from hud.integrations.trl.registry import registered
 from hud.learning.failed_runs import failure_of
 from hud.trace import AgentStep, ToolCall, ToolSpec, new_id

@@ -8,7 +8,7 @@ from typing import Any
 
 from hud.errors import UsageError
 from hud.eval import Job, Run, rollout
-from hud.integrations.event_loop import wait_for
+from hud.integrations.shared.event_loop import wait_for
 from hud.integrations.trl.registry import registered
 from hud.trace import new_id
 

@@ -15,7 +15,7 @@ from hud.agents.types import AgentConfig
 from hud.errors import UsageError
 from hud.eval import Job, Run
 from hud.eval.scheduler import PlannedRun, run_planned
-from hud.integrations.event_loop import wait_for
+from hud.integrations.shared.event_loop import wait_for
 from hud.integrations.trl.live_policy import LivePolicy
 from hud.integrations.trl.registry import Registered
 from hud.learning.datums import Datum, datums_of, payload_of

@@ -20,7 +20,7 @@ from hud.errors import UsageError
 from hud.eval import LocalRuntime, Taskset
 from hud.eval.eval_context import evaluate
 from hud.eval.scheduler import MAX_CONCURRENT
-from hud.integrations.event_loop import wait_for
+from hud.integrations.shared.event_loop import wait_for
 from hud.integrations.trl.environments import Episode, episode_classes
 from hud.integrations.trl.registry import Registered, register
 from hud.integrations.trl.rewards import hud_reward

@@ -15,7 +15,7 @@ from typing import Any
 from hud.environment import Environment, Task
 from hud.errors import GraderFault, UsageError
 from hud.graders import EvaluationResult
-from hud.integrations.left_out import LeftOut
+from hud.integrations.shared.left_out import LeftOut
 from hud.trace import Message
 
 CHILD = Path(__file__).with_name("child.py")

@@ -8,10 +8,10 @@ from typing import Any
 from hud.environment import Task
 from hud.errors import RolloutError, UsageError
 from hud.eval import Taskset
-from hud.integrations.event_loop import wait_for
-from hud.integrations.left_out import LeftOut
-from hud.integrations.task_prompts import prompt_messages
-from hud.integrations.task_reference import reference_of
+from hud.integrations.shared.event_loop import wait_for
+from hud.integrations.shared.left_out import LeftOut
+from hud.integrations.shared.task_prompts import prompt_messages
+from hud.integrations.shared.task_reference import reference_of
 
 AGENT = "hud_agent"
 """Name of the agent loop, in rows and in the agent loop's YAML."""

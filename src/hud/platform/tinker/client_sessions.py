@@ -17,7 +17,7 @@ _MOST = 1000
 
 
 @dataclass
-class ClientSession:
+class TinkerSession:
     """A session."""
 
     id: str
@@ -46,18 +46,18 @@ class ClientSessions:
     """Sessions of every team, in memory: a restarted server has none."""
 
     def __init__(self) -> None:
-        self._known: dict[str, ClientSession] = {}
+        self._known: dict[str, TinkerSession] = {}
 
-    def create(self, team: str, **values: Any) -> ClientSession:
+    def create(self, team: str, **values: Any) -> TinkerSession:
         """Begin a session."""
         ended = [one.id for one in self._known.values() if one.released]
         for identifier in ended[: max(0, len(self._known) - _MOST)]:
             del self._known[identifier]
-        made = ClientSession(f"tinker-{new_id()[:12]}", team, **values)
+        made = TinkerSession(f"tinker-{new_id()[:12]}", team, **values)
         self._known[made.id] = made
         return made
 
-    def get(self, session_id: str, team: str) -> ClientSession:
+    def get(self, session_id: str, team: str) -> TinkerSession:
         """Return a session. Raises `NotFoundError` for one that this process does not know."""
         found = self._known.get(session_id)
         if found is None or found.team != team:
@@ -67,7 +67,7 @@ class ClientSessions:
             )
         return found
 
-    def open(self, session_id: str, team: str) -> ClientSession:
+    def open(self, session_id: str, team: str) -> TinkerSession:
         """Return a session that has not ended. Raises `PlatformError` 410 for one that has."""
         found = self.get(session_id, team)
         if found.finished is not None:
@@ -75,10 +75,10 @@ class ClientSessions:
         found.seen, found.released = time.monotonic(), False
         return found
 
-    def of_team(self, team: str) -> list[ClientSession]:
+    def of_team(self, team: str) -> list[TinkerSession]:
         """Return a team's sessions, newest first."""
         return [one for one in reversed(self._known.values()) if one.team == team]
 
-    def lost(self) -> list[ClientSession]:
+    def lost(self) -> list[TinkerSession]:
         """Return the sessions whose models should be released."""
         return [one for one in self._known.values() if one.lost]

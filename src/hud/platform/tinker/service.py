@@ -10,7 +10,7 @@ from contextlib import suppress
 from hud.errors import HudError
 from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.tinker.checkpoint_paths import remove_expired
-from hud.platform.tinker.client_sessions import ClientSession, ClientSessions
+from hud.platform.tinker.client_sessions import ClientSessions, TinkerSession
 from hud.platform.tinker.futures import Answer, Futures
 from hud.platform.tinker.sampling_clients import SamplingClients
 from hud.platform.tinker.training_clients import TrainingClient, TrainingClients
@@ -42,7 +42,7 @@ class Tinker:
             waiting.cancel()
             stopping.cancel()
 
-    async def finish(self, session: ClientSession, reason: str) -> None:
+    async def finish(self, session: TinkerSession, reason: str) -> None:
         """End a session and release its models. The first reason stays."""
         session.finished = session.finished or reason
         await self._release(session)
@@ -66,7 +66,7 @@ class Tinker:
         with suppress(HudError):
             remove_expired(training.registry, training.registry.model(training.model_id))
 
-    async def _release(self, session: ClientSession) -> None:
+    async def _release(self, session: TinkerSession) -> None:
         for name in session.runs:
             try:
                 await self.training.release(name)

@@ -30,7 +30,7 @@ from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.tinker import checkpoint_paths as paths
 from hud.platform.tinker.base_models import base_named
-from hud.platform.tinker.client_sessions import ClientSession
+from hud.platform.tinker.client_sessions import TinkerSession
 from hud.platform.tinker.futures import PROTOBUF, Answer, Turns
 from hud.platform.tinker.messages import ForwardBackward, write_pass_result
 from hud.platform.tinker.requests import (
@@ -98,7 +98,7 @@ class TrainingClients:
         """True if the weights in training differ from the model's head."""
         return any(one.model_id == model_id and one.ahead for one in self._known.values())
 
-    async def create(self, registry: Registry, session: ClientSession, body: CreateModel) -> Answer:
+    async def create(self, registry: Registry, session: TinkerSession, body: CreateModel) -> Answer:
         """Fork the base model, and load the fork for training. Raises `UsageError` for adapters on no layer."""
         name = f"{session.id}:train:{body.model_seq_id}"
         config = ModelConfig(training="full")
@@ -125,7 +125,7 @@ class TrainingClients:
         return Answer.of(model_id=name, type="create_model")
 
     async def create_from(
-        self, registry: Registry, session: ClientSession, body: LoadWeights
+        self, registry: Registry, session: TinkerSession, body: LoadWeights
     ) -> Answer:
         """Fork the checkpoint of a path, with its optimizer state if the request says so."""
         name = f"{session.id}:train:{body.model_seq_id}"
@@ -243,7 +243,7 @@ class TrainingClients:
     async def _begin(
         self,
         registry: Registry,
-        session: ClientSession,
+        session: TinkerSession,
         model: ModelRecord,
         user_metadata: dict[str, Any] | None,
     ) -> None:

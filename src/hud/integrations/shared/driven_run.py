@@ -10,7 +10,7 @@ from hud.environment.templates.task import Provider
 from hud.errors import UsageError
 from hud.eval import Job, Run
 from hud.eval.eval_context import evaluate
-from hud.integrations.event_loop import wait_for
+from hud.integrations.shared.event_loop import wait_for
 from hud.learning.failed_runs import failure_of
 from hud.trace import AgentStep, ToolCall, ToolResult, new_id
 
