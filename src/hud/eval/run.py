@@ -87,6 +87,8 @@ class Run(RunRecord):
     """Name of the subagent tool, and number of its caller's earlier calls of that tool."""
     children: list[Run] = field(default_factory=list)
     """Its subagents' runs, in order of calls; failed, repeated runs come last."""
+    broken_attempts: int = 0
+    """Attempts before this one that infrastructure broke."""
     live: LiveRun = field(default_factory=LiveRun)
 
     def __repr__(self) -> str:
@@ -319,6 +321,7 @@ class Run(RunRecord):
             recorder=self.recorder,
             caller=self.caller,
             called_as=self.called_as,
+            broken_attempts=self.broken_attempts + 1,
         )
         again.budget.within = self.budget.within
         for name in ("parent_trace_id", "subagent"):

@@ -239,7 +239,7 @@ class _Loop:
         waiting = perf_counter()
         subagents: dict[str, RolloutBatch] = {}
         async for groups in source:
-            if await self._is_disturbed():
+            if await self._is_disturbed(batch):
                 return
             with _timed(seconds, "update"):
                 for model in config.joined:
@@ -290,16 +290,16 @@ class _Loop:
         self.guard.played(batch.measured)
         await self.guard.check(over=self._over)
 
-    async def _is_disturbed(self) -> bool:
-        """Return True if a reproducible step must be repeated: its rollouts were sampled by more than one process.
+    async def _is_disturbed(self, batch: RolloutBatch) -> bool:
+        """Return True if a reproducible step must be repeated: infrastructure broke one of its rollouts, or its sampler.
 
         A process that takes over in the middle of a step lacks the keys and values of earlier rollouts, and what it computes
-        anew differs in the last bits.
+        anew differs in the last bits; so does what is sampled again where the first attempt's are kept.
         """
         if self.config.max_concurrent > 1:
             return False
         held = [await learner.holds_session() for learner in self.learners]
-        enough = all(held) or self.repeated == MOST_REPEATED
+        enough = (all(held) and not batch.broken_attempts) or self.repeated == MOST_REPEATED
         self.repeated = 0 if enough else self.repeated + 1
         return not enough
 

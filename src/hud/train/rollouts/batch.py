@@ -45,6 +45,8 @@ class RolloutBatch:
     replaced: int = 0
     """Number of tasks sampled as replacements of groups without signal."""
     failed_runs: int = 0
+    broken_attempts: int = 0
+    """Number of attempts that infrastructure broke, whether they were repeated or not."""
     tokens: int = 0
     """Number of tokens sampled by the policy."""
 
@@ -54,6 +56,7 @@ class RolloutBatch:
         groups: dict[str, list[Run]] = {}
         for run in runs:
             self.tokens += run.trace.usage.completion_tokens
+            self.broken_attempts += run.broken_attempts + (run.failure_kind == "infrastructure")
             if _failure(run) is None:
                 self.measured.append(run)
             else:
