@@ -64,7 +64,7 @@ def test_a_worker_whose_server_is_gone_ends_within_seconds(tmp_path):
             wait(lambda: record(api, trace)["status"] == "running")
         server.kill()
         node.process.send_signal(signal.SIGTERM)
-        assert node.stop(25.0) == 0
+        assert node.stop(60.0) == 0
         server.start()
 
 

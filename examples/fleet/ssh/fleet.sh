@@ -26,10 +26,11 @@ export HUD_API_KEY
 touch ~/.hud/fleet.log
 from=$(($(wc -l <~/.hud/fleet.log) + 1))
 setsid nohup hud fleet join "$@" >>~/.hud/fleet.log 2>&1 </dev/null &
-echo $! >~/.hud/fleet.pid
+started=$!
+echo "$started" >~/.hud/fleet.pid
 for _ in $(seq 300); do  # A minute: Python starts slowly on a busy machine.
     grep -q "^Joined" <(tail -n +"$from" ~/.hud/fleet.log) && { echo "is up"; exit 0; }
-    lives || break
+    kill -0 "$started" 2>/dev/null || break  # Not by its words: while a program replaces another, it has none.
     sleep 0.2
 done
 tail -n 3 ~/.hud/fleet.log
