@@ -197,10 +197,19 @@ class Trainings(Commands):
         said = ""
         for _ in range(ATTEMPTS):
             code, said = self.play(self.scene.trainers, "train", name, "train_tasks.py", *TRAINING)
-            if code == 0:
+            if code == 0 or self._finished(name):
                 self.ledger.trained.append(name)
                 return
         raise AssertionError(f"{ATTEMPTS} attempts did not finish a training; the last said {said}")
+
+    def _finished(self, name: str) -> bool:
+        """Return True where the command was killed after the end of its run: given again, it would begin another."""
+        model = self.until_answered(
+            lambda api: api.get("/v2/models/resolve", params={"model": name})
+        )
+        query = {"model": model["id"]}
+        runs = self.until_answered(lambda api: api.get("/v2/training-runs", params=query))["items"]
+        return any(run["status"] == "finished" for run in runs)
 
 
 class Completions(Work):
