@@ -134,17 +134,15 @@ async def create_model(
 ) -> dict[str, Any]:
     body.optimizer_config.check()
     session = tinker.sessions.open(body.session_id, team)
-    request_id = f"{session.id}:create:{body.model_seq_id}"
-
-    async def work() -> Answer:
-        made = await tinker.training.create(registry, session, body)
-        await asyncio.to_thread(
-            audit.note, "model forked", json.loads(made.content)["model_id"], source=body.base_model
-        )
-        return made
-
-    tinker.futures.start(request_id, team, work)
-    return {"request_id": request_id}
+    create = tinker.training.create
+    return _made(
+        tinker,
+        team,
+        audit,
+        f"{session.id}:create:{body.model_seq_id}",
+        body.base_model,
+        lambda: create(registry, session, body),
+    )
 
 
 @router.post("/get_info")
@@ -224,17 +222,16 @@ async def load_weights(
         load = tinker.training.load_weights
         return _in_turn(tinker, training, body.seq_id or 0, lambda: load(training, body))
     session = tinker.sessions.open(body.session_id, team)
-    request_id = f"{session.id}:create:{body.model_seq_id}"
-
-    async def work() -> Answer:
-        made = await tinker.training.create_from(registry, session, body)
-        await asyncio.to_thread(
-            audit.note, "model forked", json.loads(made.content)["model_id"], source=body.path
-        )
-        return made
-
-    tinker.futures.start(request_id, team, work)
-    return {"request_id": request_id, "model_id": f"{session.id}:train:{body.model_seq_id}"}
+    create = tinker.training.create_from
+    answer = _made(
+        tinker,
+        team,
+        audit,
+        f"{session.id}:create:{body.model_seq_id}",
+        body.path,
+        lambda: create(registry, session, body),
+    )
+    return {**answer, "model_id": f"{session.id}:train:{body.model_seq_id}"}
 
 
 @router.post("/unload_model", dependencies=TRAIN)
@@ -323,6 +320,27 @@ async def cancel_future(tinker: TinkerPart, team: Team, body: Retrieve) -> Respo
     if tinker.futures.knows(body.request_id, team) and ":sample:" in f":{body.request_id}":
         tinker.futures.cancel(body.request_id)
     return Response(status_code=204)
+
+
+def _made(
+    tinker: Tinker,
+    team: str,
+    audit: Audit,
+    request_id: str,
+    source: str,
+    create: Callable[[], Awaitable[Answer]],
+) -> dict[str, Any]:
+    """Queue the creation of a model, which the audit log notes with its source."""
+
+    async def work() -> Answer:
+        made = await create()
+        await asyncio.to_thread(
+            audit.note, "model forked", json.loads(made.content)["model_id"], source=source
+        )
+        return made
+
+    tinker.futures.start(request_id, team, work)
+    return {"request_id": request_id}
 
 
 def _numbered(

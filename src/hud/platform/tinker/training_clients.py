@@ -54,7 +54,7 @@ class TrainingClient:
     """A model in training by one client, in this process."""
 
     registry: Registry
-    """Of the client's team."""
+    """Models of the client's team."""
     name: str
     """`SESSION:train:NUMBER`, which clients derive themselves."""
     model_id: str
