@@ -7,28 +7,19 @@ from pathlib import Path
 import click
 
 
-@click.command(name="import", epilog="docs/integrations has a page for each form.")
+@click.command(name="import", epilog="More: docs/integrations/harbor.md")
 @click.argument("source", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option(
-    "--from",
-    "form",
-    type=click.Choice(["harbor"]),
-    default="harbor",
-    show_default=True,
-    help="The form of SOURCE: a folder with task folders of Harbor, or one of them.",
-)
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     help="The new folder (default: SOURCE's name, with -hud).",
 )
-def command(source: Path, form: str, output: Path | None) -> None:
-    """Write an environment and its tasks from the tasks in SOURCE.
+def command(source: Path, output: Path | None) -> None:
+    """Write an environment and its tasks from SOURCE: a folder with task folders of Harbor, or one of them.
 
     What they have that an environment cannot have is named.
     """
-    del form
     from hud.cli.output import console, count
     from hud.errors import UsageError
     from hud.integrations.harbor import import_folder
