@@ -204,12 +204,7 @@ class PolicyChatModel:
         """Sample the assistant's next turn. A truncated distribution (top-p, top-k) gives no sample to train on."""
         chat = self.policy.chat
         effort = params.reasoning_effort
-        prompt = None
-        if continuation is not None:
-            prompt = chat.extend(continuation, messages, tools, effort=effort)
-        extended = continuation is None or prompt is not None
-        if prompt is None:
-            prompt = chat.render(messages, tools, effort=effort)
+        prompt, extended = next_prompt(chat, messages, tools, continuation, effort)
         stopped = None
         if params.stop:
 
@@ -218,24 +213,50 @@ class PolicyChatModel:
                 return any(stop in text for stop in params.stop)
 
         drawn = await self.policy.sample(prompt, params, stopped=stopped)
-        parsed = chat.parse(drawn.token_ids, tools, opened=chat.opens_reasoning(prompt))
-        return Completion(
-            content=_before(parsed.content, params.stop),
-            reasoning=parsed.reasoning,
-            tool_calls=parsed.tool_calls,
-            finish_reason=_finish_reason(drawn, parsed),
-            model=self.name,
-            usage=Usage(
-                prompt_tokens=len(prompt),
-                completion_tokens=len(drawn.token_ids),
-                cached_tokens=drawn.cached_tokens,
-            ),
-            sample=None if params.truncates else _sample(prompt, drawn, params),
-            extended=extended,
-        )
+        completion = completion_of(chat, prompt, drawn, tools)
+        completion.content = _before(completion.content, params.stop)
+        completion.model, completion.extended = self.name, extended
+        if not params.truncates:
+            completion.sample = sample_of(prompt, drawn, params.effective_temperature)
+        return completion
 
 
-def _sample(prompt: list[int], drawn: SampledTurn, params: SamplingParams) -> Sample:
+def next_prompt(
+    chat: ChatFormat,
+    messages: list[ChatMessage],
+    tools: list[ToolSpec],
+    continuation: Continuation | None,
+    effort: str | None = None,
+) -> tuple[list[int], bool]:
+    """Return the tokens of a turn's prompt, and True where they extend those of the turn before, or none came before."""
+    prompt = None
+    if continuation is not None:
+        prompt = chat.extend(continuation, messages, tools, effort=effort)
+    if prompt is not None:
+        return prompt, True
+    return chat.render(messages, tools, effort=effort), continuation is None
+
+
+def completion_of(
+    chat: ChatFormat, prompt: list[int], drawn: SampledTurn, tools: list[ToolSpec]
+) -> Completion:
+    """Return the completion that a turn's tokens are, without its sample."""
+    parsed = chat.parse(drawn.token_ids, tools, opened=chat.opens_reasoning(prompt))
+    return Completion(
+        content=parsed.content,
+        reasoning=parsed.reasoning,
+        tool_calls=parsed.tool_calls,
+        finish_reason=_finish_reason(drawn, parsed),
+        usage=Usage(
+            prompt_tokens=len(prompt),
+            completion_tokens=len(drawn.token_ids),
+            cached_tokens=drawn.cached_tokens,
+        ),
+    )
+
+
+def sample_of(prompt: list[int], drawn: SampledTurn, temperature: float) -> Sample:
+    """Return a turn's tokens as a sample to train on."""
     # Built, not validated: these lists are the sampler's own, and long.
     return Sample.model_construct(
         prompt_token_ids=prompt,
@@ -243,7 +264,7 @@ def _sample(prompt: list[int], drawn: SampledTurn, params: SamplingParams) -> Sa
         output_logprobs=drawn.logprobs,
         checkpoint=drawn.version,
         swaps=drawn.swaps,
-        temperature=params.effective_temperature,
+        temperature=temperature,
     )
 
 

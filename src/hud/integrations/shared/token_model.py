@@ -15,15 +15,15 @@ from typing import Any
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
+from hud.engine.policy import completion_of, next_prompt, sample_of
+from hud.engine.sample.request import SampledTurn
 from hud.errors import ContextOverflow
 from hud.trace import (
     ChatMessage,
     Completion,
     Continuation,
-    Sample,
     SamplingParams,
     ToolSpec,
-    Usage,
 )
 
 
@@ -66,37 +66,18 @@ class TokenModel:
         trace_id: str | None = None,
     ) -> Completion:
         """Sample the next turn. Raises `ContextOverflow` where the trainer's lengths leave no room."""
-        prompt = None
-        if continuation is not None:
-            prompt = self.chat.extend(continuation, messages, tools)
-        extended = continuation is None or prompt is not None
-        if prompt is None:
-            prompt = self.chat.render(messages, tools)
+        prompt, extended = next_prompt(self.chat, messages, tools, continuation)
         if continuation is None or not extended:
             self._prompts[trace_id or ""] = len(prompt)
         room = params.most_tokens(self._room(len(prompt), self._prompts[trace_id or ""]))
-        drawn = await self.generate(prompt, room, trace_id or "")
-        parsed = self.chat.parse(drawn.token_ids, tools, opened=self.chat.opens_reasoning(prompt))
-        reason = "tool_calls" if parsed.tool_calls else "stop"
-        if parsed.malformed:
-            reason = "malformed_tool_call"
-        if not drawn.token_ids or drawn.token_ids[-1] not in self.chat.stop_ids:
-            reason = "length"
-        return Completion(
-            content=parsed.content,
-            reasoning=parsed.reasoning,
-            tool_calls=parsed.tool_calls,
-            finish_reason=reason,
-            model=self.name,
-            usage=Usage(prompt_tokens=len(prompt), completion_tokens=len(drawn.token_ids)),
-            sample=Sample(
-                prompt_token_ids=prompt,
-                output_token_ids=drawn.token_ids,
-                output_logprobs=drawn.logprobs,
-                temperature=self.temperature,
-            ),
-            extended=extended,
-        )
+        sampled = await self.generate(prompt, room, trace_id or "")
+        ids = sampled.token_ids
+        ended = bool(ids) and ids[-1] in self.chat.stop_ids
+        drawn = SampledTurn(ids, sampled.logprobs, "stop" if ended else "length", 0, None)
+        completion = completion_of(self.chat, prompt, drawn, tools)
+        completion.model, completion.extended = self.name, extended
+        completion.sample = sample_of(prompt, drawn, self.temperature)
+        return completion
 
     def _room(self, length: int, first: int) -> int:
         if first > self.prompt_tokens:
