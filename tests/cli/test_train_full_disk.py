@@ -1,6 +1,7 @@
 """A disk that fills up while `hud train` runs: a sentence, exit code 2, and the same command goes on once there is room."""
 
 import errno
+import re
 import subprocess
 import sys
 
@@ -28,11 +29,11 @@ import os, shutil, subprocess, sys
 home = os.environ["HUD_HOME"]
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", home], check=True)
 from hud.cli.main import run
-create, train = sys.argv[1:]
+create, train, free = sys.argv[1:]
 assert run(create.split()) == 0
 filler = os.path.join(home, "filler")
 with open(filler, "wb") as file:
-    file.write(bytes(shutil.disk_usage(home).free - (300 << 10)))
+    file.write(bytes(shutil.disk_usage(home).free - (int(free) << 10)))
 print("full:", run(train.split()), flush=True)
 os.remove(filler)
 print("again:", run(train.split()), flush=True)
@@ -42,13 +43,16 @@ TRAIN = "train tiny tasks.py --steps 1 --group 2 --max-tokens 4 --tasks-per-step
 
 @pytest.mark.skipif(not MAY_MOUNT, reason="needs a mount namespace")
 @pytest.mark.timeout(120)
-def test_training_says_that_the_disk_is_full_and_goes_on_when_it_is_not(tmp_path, monkeypatch):
+@pytest.mark.parametrize("free_kib", [0, 60, 200])
+def test_training_says_that_the_disk_is_full_and_goes_on_when_it_is_not(
+    tmp_path, monkeypatch, free_kib
+):
     (tmp_path / "home").mkdir()
     (tmp_path / "tasks.py").write_text(TASKS)
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("HUD_API_URL", raising=False)
     done = subprocess.run(
-        ["unshare", "-rm", sys.executable, "-c", ON_A_SMALL_DISK, CREATE, TRAIN],
+        ["unshare", "-rm", sys.executable, "-c", ON_A_SMALL_DISK, CREATE, TRAIN, str(free_kib)],
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -57,9 +61,9 @@ def test_training_says_that_the_disk_is_full_and_goes_on_when_it_is_not(tmp_path
     assert "full: 2" in done.stdout, done.stdout + done.stderr
     assert "again: 0" in done.stdout, done.stdout + done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
-    # The engine's sentence, or the store's: whichever writes first.
-    assert "disk is full" in line or "no room on the disk" in line
-    assert "run the same command again" in line
+    # The journal's sentence, the store's, or the engine's: whichever writes first.
+    assert re.search("No space left|disk is full|no room on the disk", line)
+    assert "Free some" in line
     assert "Traceback" not in done.stderr
 
 

@@ -69,9 +69,10 @@ def test_once_there_is_room_again_everything_is_stored(small_disk):
     recorder = hud.client.recorder()
 
     async def again():
+        await tasks(1).run(agent)
         await recorder.flush()
         return await runs_of_jobs()
 
-    assert len(asyncio.run(again())) == 2
+    assert len(asyncio.run(again())) == 3
     hud.client.disconnect(small_disk)
     assert list((small_disk / "journal").glob("*")) == []

@@ -190,6 +190,8 @@ class JournalRecorder(EventRecorder):
             raise StoreError("This recorder was closed; open another with hud.client.recorder().")
         with self._lock:
             self._buffer.append(line)
+        if self._failure is not None:  # The disk may have room again.
+            self._write()
         if self._failure is not None:
             raise self._failure
         try:
@@ -214,7 +216,7 @@ class JournalRecorder(EventRecorder):
             try:
                 self._shipper.append(b"".join(self._buffer))
             except StoreError as error:
-                # The lines stay in the buffer; the error is raised to the caller, and the next flush retries.
+                # The lines stay in the buffer; the error is raised to the caller, and the next event retries.
                 self._failure = error
                 return
             self._failure = None
