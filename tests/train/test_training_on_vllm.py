@@ -1,9 +1,11 @@
 """`hud train` with vLLM servers as rollout workers: sampled there, trained here, weights published after every step."""
 
+import asyncio
 import contextlib
 
 import pytest
 from tests.engine.vllm.vllm_stand_in import StandIn
+from tests.engine.waiting import until
 from tests.platform.serving.engine_server import drawn, engine_of, request
 
 from hud import Environment
@@ -160,6 +162,24 @@ async def test_a_model_without_its_servers_says_which_do_not_answer(home):
     await sample_on()
     report = await train(TrainConfig(model="m", steps=1, **SMALL), tasks=TASKS)
     assert report.finished
+
+
+async def test_servers_change_while_the_model_is_trained(home):
+    """A node of samplers that is lost, and another in its place: the run goes on, and its policy stays loaded."""
+    await make()
+    with two_servers() as (one, two):
+        await sample_on(one)
+        loaded = policy()
+        running = asyncio.create_task(train(TrainConfig(model="m", steps=4, **SMALL), tasks=TASKS))
+        await until(lambda: one.requests)
+        await sample_on(two)
+        one.kill()
+        report = await running
+        assert report.finished
+        assert two.requests
+        assert policy() is loaded
+        for entry in report.history:
+            assert entry["metrics"]["sampler_gap:max"] < 1e-4
 
 
 async def test_servers_are_given_to_one_model_not_to_its_forks(home):

@@ -85,6 +85,11 @@ class Policy:
         return self._samplers.own.sampler
 
     @property
+    def turn_sampler(self) -> TurnSampler:
+        """Samples its turns: in this process, or on servers."""
+        return self._samplers
+
+    @property
     def closed(self) -> bool:
         """True after sampling has stopped."""
         return self._samplers.closed

@@ -85,3 +85,31 @@ async def test_of_servers_that_join_one_after_another_none_samples_with_older_we
         assert request.cache_salt != "base", number
     assert there.requests
     policy.close()
+
+
+async def test_servers_come_and_go_while_turns_are_under_way(servers, tmp_path):
+    there, late = servers
+    policy = await asyncio.to_thread(vllm_policy, [there], tmp_path)
+    await asyncio.to_thread(change, policy, "one")
+    there.hold_at(10)
+    turn = asyncio.create_task(policy.sample(PROMPT, LONG))
+    await until(there.reached.is_set)
+    await asyncio.to_thread(policy.turn_sampler.change_servers, (late.url,))
+    drawn = await turn  # The tokens that the first had sampled are kept, and the other one continues with its weights.
+    (asked,) = late.requests
+    assert asked.cache_salt == "one"
+    assert (drawn.version, drawn.swaps, len(drawn.token_ids)) == ("one", [], 40)
+    expected = trained_logprobs(policy, PROMPT, drawn)
+    np.testing.assert_allclose(drawn.logprobs, expected, atol=1e-3)
+    there.hold_at(None)
+    calls = len(late.calls)
+    await asyncio.to_thread(policy.turn_sampler.change_servers, (late.url, there.url))
+    await asyncio.to_thread(change, policy, "two")
+    pool = policy.turn_sampler._pool
+    await until(
+        lambda: all(one.problem is None and one.has is pool.current for one in pool.replicas)
+    )
+    await asyncio.gather(*(policy.sample([number, *PROMPT], LONG) for number in range(8)))
+    assert {one.cache_salt for one in there.requests[1:]} == {"two"}
+    assert len(late.calls) > calls
+    policy.close()

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -75,7 +75,8 @@ class ReplicaPool:
         self._session: aiohttp.ClientSession | None = None
         self._changed = asyncio.Event()
         self._publishing = 0
-        self._looking: set[asyncio.Task[None]] = set()
+        self._looking: dict[Replica, asyncio.Task[None]] = {}
+        """Health checks."""
 
     async def open(self, publication: Publication) -> None:
         """Load the weights on every server, and begin health checks.
@@ -83,9 +84,7 @@ class ReplicaPool:
         Raises `UsageError` for an unusable server (its version, its model), `InfrastructureFault` if none answers.
         """
         self._session = guarded_session(self._servers.reach, read_bufsize=1 << 18)
-        self.replicas = [
-            Replica(Server(url, self._session, self._servers.key)) for url in self._servers.urls
-        ]
+        self.replicas = [self._replica(url) for url in self._servers.urls]
         self.current = publication
         problems = await asyncio.gather(*(self._check(replica) for replica in self.replicas))
         sound = [one for one, why in zip(self.replicas, problems, strict=True) if why is None]
@@ -98,17 +97,33 @@ class ReplicaPool:
         for replica in self.replicas:
             if replica.problem is not None:
                 log.warning("%s It is asked again every %g s.", replica.problem, self.patience.look)
-        self._looking = {asyncio.create_task(self._look(replica)) for replica in self.replicas}
+        for replica in self.replicas:
+            self._looking[replica] = asyncio.create_task(self._look(replica, self.patience.look))
+
+    async def change(self, urls: Sequence[str]) -> None:
+        """Replace the servers by those at `urls`; ones that stay go on.
+
+        New ones load the weights before they sample, and sequences of those that go continue elsewhere. A server that
+        is unusable counts as lost.
+        """
+        known = {replica.server.url: replica for replica in self.replicas}
+        self.replicas = [known.pop(url, None) or self._replica(url) for url in urls]
+        for replica in known.values():
+            self._put_out(replica, f"{replica.server.url} is no server of this model any more.")
+        await _cancelled([self._looking.pop(replica) for replica in known.values()])
+        for replica in self.replicas:
+            if replica not in self._looking:
+                self._looking[replica] = asyncio.create_task(self._look(replica, 0.0))
 
     async def close(self) -> None:
         """End the health checks and close all connections."""
-        for task in self._looking:
-            task.cancel()
-        for task in self._looking:
-            with suppress(asyncio.CancelledError):
-                await task
+        await _cancelled(self._looking.values())
         if self._session is not None:
             await self._session.close()
+
+    def _replica(self, url: str) -> Replica:
+        assert self._session is not None
+        return Replica(Server(url, self._session, self._servers.key))
 
     # -- choosing -----------------------------------------------------------------------------------
 
@@ -264,30 +279,34 @@ class ReplicaPool:
 
     # -- servers that come and go -------------------------------------------------------------------
 
-    async def _look(self, replica: Replica) -> None:
-        """Check a server's health and weights, until cancelled."""
+    async def _look(self, replica: Replica, first: float) -> None:
+        """Check a server's health and weights, until cancelled; the first time after `first` seconds."""
+        await asyncio.sleep(first)
         while True:
+            await self._look_once(replica)
             await asyncio.sleep(self.patience.look)
-            if replica.problem is not None:
-                await self._join(replica)
-                continue
-            if replica.has is not self.current and not self._publishing:
-                # It joined during the publication of the newest weights.
-                self._lose(replica, f"{replica.server.url} has older weights.")
-                continue
-            silent = time.monotonic() - replica.server.heard
-            waited_for = replica.active and not replica.changing.locked()
-            if waited_for and silent > self.patience.silence:
-                self._lose(
-                    replica,
-                    f"The vLLM server {replica.server.url} has drawn nothing for {silent:.0f} s.",
-                )
-                continue
-            try:
-                await replica.server.health(self.patience.health)
-                await replica.tidy(self.current)
-            except HudError as error:
-                self._lose(replica, str(error))
+
+    async def _look_once(self, replica: Replica) -> None:
+        if replica.problem is not None:
+            await self._join(replica)
+            return
+        if replica.has is not self.current and not self._publishing:
+            # It joined during the publication of the newest weights.
+            self._lose(replica, f"{replica.server.url} has older weights.")
+            return
+        silent = time.monotonic() - replica.server.heard
+        waited_for = replica.active and not replica.changing.locked()
+        if waited_for and silent > self.patience.silence:
+            self._lose(
+                replica,
+                f"The vLLM server {replica.server.url} has drawn nothing for {silent:.0f} s.",
+            )
+            return
+        try:
+            await replica.server.health(self.patience.health)
+            await replica.tidy(self.current)
+        except HudError as error:
+            self._lose(replica, str(error))
 
     async def _first(
         self, replicas: Sequence[Replica], publication: Publication
@@ -349,6 +368,9 @@ class ReplicaPool:
     def _lose(self, replica: Replica, problem: str) -> None:
         if replica.problem is None:
             log.error("%s It is asked again every %g s.", problem, self.patience.look)
+        self._put_out(replica, problem)
+
+    def _put_out(self, replica: Replica, problem: str) -> None:
         replica.problem = problem
         replica.has = None
         self._prefixes.forget(replica)
@@ -360,3 +382,10 @@ class ReplicaPool:
             replica.problem or f"{replica.server.url} is busy." for replica in self.replicas
         )
         return f"No vLLM server can draw now. {told}"
+
+
+async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait for their end."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

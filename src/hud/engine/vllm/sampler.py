@@ -12,7 +12,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -110,11 +110,18 @@ class VllmSampler:
                 self._wait_for(pool.publish(publication, in_flight=in_flight))
             self._version = version
 
+    def change_servers(self, urls: tuple[str, ...]) -> None:
+        """Replace the servers, while they sample or before they do. Blocks."""
+        with self._changing:
+            self._servers = replace(self._servers, urls=urls)
+            if self._pool is not None and not self._closed:
+                self._wait_for(self._pool.change(urls))
+
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed`, `UsageError` for a constraint or no room."""
         loop, pool = self._loop, self._pool
         if self._closed or loop is None or pool is None:
-            raise SamplerClosed("The servers of this model are no longer turn.")
+            raise SamplerClosed("The servers of this model are not in use any more.")
         if turn.constraint is not None:
             raise UsageError("vLLM servers are not asked for answers in a fixed form; ask without.")
         context = min(self._context, pool.max_context or self._context)

@@ -32,6 +32,7 @@ from hud.engine.lora import (
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.shared_base import SharedBases
+from hud.engine.vllm.sampler import VllmSampler
 from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
 from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.models.vllm_servers import policy_on_servers
@@ -117,6 +118,13 @@ class Policies:
     def loaded(self, model_id: str) -> Serving | None:
         """Return a model's serving policy if it is loaded."""
         return self._serving.get(model_id)
+
+    def change_servers(self, model_id: str, urls: tuple[str, ...]) -> None:
+        """Sample a model's loaded policy on other vLLM servers, also while it is trained. Blocks."""
+        with self._loading_of(model_id):
+            serving = self._serving.get(model_id)
+            if serving is not None and isinstance(serving.policy.turn_sampler, VllmSampler):
+                serving.policy.turn_sampler.change_servers(urls)
 
     def forget(self, model_id: str) -> None:
         """Unload all policies of a model."""

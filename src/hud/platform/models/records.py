@@ -60,6 +60,10 @@ class VllmConfig(BaseModel, extra="forbid"):
             raise ValueError("a server is listed twice")
         return plain
 
+    def differs_in_urls_alone(self, other: VllmConfig | None) -> bool:
+        """True if `other` has the same key and transfer: a policy that is sampled there can change its servers."""
+        return other is not None and self == other.model_copy(update={"urls": self.urls})
+
 
 class ModelConfig(BaseModel, extra="forbid"):
     """Training settings and origin of a model."""

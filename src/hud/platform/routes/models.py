@@ -41,7 +41,7 @@ from hud.platform.models.records import (
 )
 from hud.platform.models.registry import Registry
 from hud.platform.secrets import Secrets
-from hud.platform.serving.calls import ExportModel, ForgetModel, MoveHead
+from hud.platform.serving.calls import ChangeServers, ExportModel, ForgetModel, MoveHead
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
@@ -243,8 +243,13 @@ async def set_head(
 async def set_servers(
     registry: Models, engine: EnginePart, model_id: str, body: ServersRequest
 ) -> dict[str, Any]:
-    changed = await asyncio.to_thread(registry.sample_on, registry.model(model_id), body.vllm)
-    await engine.call(changed, ForgetModel())
+    before = registry.model(model_id)
+    changed = await asyncio.to_thread(registry.sample_on, before, body.vllm)
+    new = changed.config.vllm
+    if new is not None and new.differs_in_urls_alone(before.config.vllm):
+        await engine.call(changed, ChangeServers(urls=new.urls))
+    else:
+        await engine.call(changed, ForgetModel())
     return _model(changed)
 
 

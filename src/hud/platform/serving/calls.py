@@ -45,6 +45,12 @@ class ForgetModel(BaseModel):
     """Unload a model's policies and close its session."""
 
 
+class ChangeServers(BaseModel):
+    """Sample a model's loaded policy on other vLLM servers."""
+
+    urls: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class EngineCall:
     """A call, with its implementation over the sessions of this process."""
@@ -96,6 +102,12 @@ async def _score(
     return await asyncio.to_thread(score_prompt, sessions.policies, model, body)
 
 
+async def _change_servers(
+    sessions: Sessions, model: ModelRecord, body: ChangeServers, _: Contributor
+) -> None:
+    await asyncio.to_thread(sessions.policies.change_servers, model.id, body.urls)
+
+
 async def _export(
     sessions: Sessions, model: ModelRecord, body: ExportModel, _: Contributor
 ) -> None:
@@ -123,6 +135,7 @@ _CALLS = (
     _of_model(datums.LOAD, _load),
     _of_model(datums.SCORE, _score),
     _of_model(Call("export", ExportModel, type(None)), _export),
+    _of_model(Call("change-servers", ChangeServers, type(None)), _change_servers),
     _of_model(
         Call("forget", ForgetModel, type(None)),
         lambda sessions, model, _body, _who: sessions.forget(model.id),

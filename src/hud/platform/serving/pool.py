@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
-from hud.platform.serving.calls import ForgetModel
+from hud.platform.serving.calls import ChangeServers, ForgetModel
 from hud.platform.serving.remote import WorkerEngine
 from hud.platform.serving.token_engine import (
     EngineDownError,
@@ -80,10 +80,13 @@ class EnginePool(TokenEngine):
         self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
         """Return the result of a call as JSON. `ForgetModel` also ends the process of a model that shares it with no other."""
-        if isinstance(body, ForgetModel):
-            engine = self._of.pop(model.id, None)
-            if engine is None:
-                return b"null"
+        if isinstance(body, ForgetModel | ChangeServers):
+            there = self._of.get(model.id)
+            if there is None:
+                return b"null"  # Nothing of the model is loaded.
+            engine = there
+            if isinstance(body, ForgetModel):
+                del self._of[model.id]
         else:
             engine = self.engine_of(model)
         answer = await engine.call(model, body, client)
