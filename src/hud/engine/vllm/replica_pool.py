@@ -107,7 +107,7 @@ class ReplicaPool:
         is unusable counts as lost.
         """
         known = {replica.server.url: replica for replica in self.replicas}
-        self.replicas = [known.pop(url, None) or self._replica(url) for url in urls]
+        self.replicas = [known.pop(url) if url in known else self._replica(url) for url in urls]
         for replica in known.values():
             self._put_out(replica, f"{replica.server.url} is no server of this model any more.")
         await _cancelled([self._looking.pop(replica) for replica in known.values()])
