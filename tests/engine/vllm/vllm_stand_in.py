@@ -38,11 +38,14 @@ from hud.trace import SamplingParams
 class StandIn:
     """`with StandIn(folder) as server: server.url`"""
 
-    def __init__(self, folder: Path, **options: Any) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, *, host: str = "127.0.0.1", port: int = 0, **options: Any
+    ) -> None:
+        """`port`: 0 finds a free one."""
+        self.folder, self.host = folder, host
         self.options = Options(**options)
         with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
+            found.bind((host, port))
             self.port = found.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.calls: list[str] = []
@@ -130,7 +133,7 @@ class StandIn:
                 app.router.add_post(f"/{name}", self._transferred)
         self.runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self.runner.setup()
-        await web.TCPSite(self.runner, "127.0.0.1", self.port, reuse_address=True).start()
+        await web.TCPSite(self.runner, self.host, self.port, reuse_address=True).start()
         self.woken = asyncio.Event()
         self.engine = self.loop.create_task(self._draw_all())
 

@@ -145,7 +145,7 @@ def _kill(process):
 
 
 def hud(*arguments, code=0, seconds=120.0, **variables):
-    """Run a command; returns what it prints."""
+    """Run a command; returns what it prints, JSON alone where it was asked for."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HUD_")}
     done = subprocess.run(
         [sys.executable, "-m", "hud.cli.main", *arguments],
@@ -156,7 +156,7 @@ def hud(*arguments, code=0, seconds=120.0, **variables):
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    return done.stdout if "--json" in arguments else done.stdout + done.stderr
 
 
 def until(done, seconds=60.0):

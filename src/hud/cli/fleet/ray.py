@@ -10,31 +10,23 @@ from typing import Any
 import click
 
 from hud.cli.command_line import pairs
-from hud.cli.fleet import worker_options
+from hud.cli.fleet import ray_kept, ray_options, worker_options
 from hud.cli.output import console, print_json, table
 from hud.errors import UsageError
 
-_address = click.option(
-    "--address",
-    default="auto",
-    show_default=True,
-    envvar="RAY_ADDRESS",
-    help="Address of the cluster, HOST:PORT; auto: the one of this machine. Also: RAY_ADDRESS.",
-)
 _name = click.option(
     "--name", default="fleet", show_default=True, help="Name of the fleet on the cluster."
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("ray")
 def command() -> None:
-    """Keep a worker on each node of a Ray cluster that the queue needs; Ray carries no rollouts."""
+    """Keep workers on the nodes of a Ray cluster, and trainers and vLLM servers; Ray carries no rollouts."""
 
 
 @command.command("up")
 @click.argument("url")
-@_address
+@ray_options.address
 @_name
 @click.option(
     "--hosts",
@@ -63,7 +55,7 @@ def command() -> None:
 @worker_options.pass_file
 @worker_options.notice
 @worker_options.images
-@_json
+@ray_options.as_json
 def up(
     url: str,
     address: str,
@@ -116,9 +108,9 @@ def up(
 
 
 @command.command("status")
-@_address
+@ray_options.address
 @_name
-@_json
+@ray_options.as_json
 def status(address: str, name: str, as_json: bool) -> None:
     """Show the hosts of a fleet, and the queue that they play."""
     from hud.fleet.ray import launcher  # Loads Ray.
@@ -148,7 +140,7 @@ def status(address: str, name: str, as_json: bool) -> None:
 
 
 @command.command("down")
-@_address
+@ray_options.address
 @_name
 def down(address: str, name: str) -> None:
     """End a fleet: rollouts may end within its notice, and the others are handed back."""
@@ -156,6 +148,10 @@ def down(address: str, name: str) -> None:
 
     count = launcher.down(address, name)
     click.echo(f"The fleet {name} is down; {count} hosts ended.")
+
+
+for _kept in (ray_kept.keep, ray_kept.serve, ray_kept.kept, ray_kept.end):
+    command.add_command(_kept)
 
 
 def bounds(text: str) -> tuple[int, int]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from hud.errors import UsageError
 from hud.fleet.ray.host import Host
+from hud.fleet.ray.keeper import Keeper, KeptCommand
 from hud.fleet.ray.package import ray
 from hud.fleet.ray.placement import FleetSettings, Node
 
 SUPERVISOR = "supervisor"
+KEPT = "hud-kept"
+"""Namespace of commands that are kept."""
 _HOST = "host/"
 _HEAD = "node:__internal_head__"
 """Resource of the head node alone."""
@@ -23,21 +27,26 @@ _OUTLIVING = {"env_vars": {"RAY_kill_child_processes_on_worker_exit": "false"}}
 
 
 @contextmanager
-def connected(address: str, name: str) -> Iterator[Cluster]:
+def connected(address: str, cluster: Cluster) -> Iterator[Cluster]:
     """Connect this process to the cluster at an address (`auto`: of this machine) for the block.
 
     Raises `UsageError` where there is none.
     """
     try:
         ray.init(
-            address=address, namespace=_namespace(name), log_to_driver=False, logging_level="error"
+            address=address,
+            namespace=cluster.namespace,
+            log_to_driver=False,
+            logging_level="error",
         )
     except (ConnectionError, RuntimeError, ray.exceptions.RayError) as error:
         raise UsageError(
             f"There is no Ray cluster to be used at {address!r}: {error} Give its address: --address HOST:PORT"
         ) from error
     try:
-        yield Cluster(name)
+        # Ray prints what happens to nodes, among what the command prints.
+        with redirect_stdout(sys.stderr):
+            yield cluster
     finally:
         ray.shutdown()
 
@@ -45,9 +54,14 @@ def connected(address: str, name: str) -> Iterator[Cluster]:
 class Cluster:
     """Actors of one fleet, by their names, and the nodes that they may use."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, namespace: str | None = None) -> None:
         self.name = name
-        self.namespace = _namespace(name)
+        self.namespace = namespace or _namespace(name)
+
+    @classmethod
+    def of_kept(cls) -> Cluster:
+        """Return the actors that keep commands; they belong to no fleet."""
+        return cls("kept", KEPT)
 
     def nodes(self, on: Mapping[str, str]) -> list[Node]:
         """Return the living nodes with these labels, in a fixed order."""
@@ -87,13 +101,72 @@ class Cluster:
 
     def start_supervisor(self, kind: type, settings: FleetSettings, on: Mapping[str, str]) -> Any:
         """Start the supervisor on a node with these labels; without any, on the head node."""
-        options = self._options(SUPERVISOR, max_concurrency=8)
+        return self._supervising(kind, SUPERVISOR, on).remote(settings)
+
+    def _supervising(self, kind: type, name: str, on: Mapping[str, str]) -> Any:
+        options = self._options(name, max_concurrency=8)
         if on:
             options["label_selector"] = dict(on)
         else:
             # An affinity to the head that is soft leads elsewhere at times, and the head outlives every other node.
             options["resources"] = {_HEAD: 0.001}
-        return ray.remote(kind).options(**options).remote(settings)
+        return ray.remote(kind).options(**options)
+
+    def leaving(self) -> frozenset[str]:
+        """Return the nodes that drain."""
+        return frozenset(ray._private.state.state.get_draining_nodes())
+
+    def keeper(self, name: str) -> Any | None:
+        """Return the actor that keeps a command; None where there is none."""
+        return self._actor(name)
+
+    def keepers(self) -> dict[str, Any]:
+        """Return the actors that keep commands, by name; not those that another one keeps."""
+        names = [name for name in ray.util.list_named_actors() if "/" not in name]
+        found = {name: self._actor(name) for name in sorted(names)}
+        return {name: handle for name, handle in found.items() if handle is not None}
+
+    def gang(self, name: str) -> dict[str, Any]:
+        """Return the actors that another one keeps, by name."""
+        names = [one for one in ray.util.list_named_actors() if one.startswith(f"{name}/")]
+        found = {one: self._actor(one) for one in sorted(names)}
+        return {one: handle for one, handle in found.items() if handle is not None}
+
+    def start_keeper(self, kept: KeptCommand) -> Any:
+        """Start a command on a node with its labels and amounts; returns its actor at once."""
+        options = self._options(kept.name, max_concurrency=4)
+        # Unlike a worker of the fleet, a command has nothing to hand back: it ends with its actor.
+        options |= {"num_cpus": kept.cpus, "num_gpus": kept.gpus, "runtime_env": {}}
+        if kept.on:
+            options["label_selector"] = dict(kept.on)
+        return ray.remote(Keeper).options(**options).remote(kept)
+
+    def start_gang(self, kept: KeptCommand) -> Any:
+        """Start a command in a placement group of its own: all its GPUs on one node; returns its actor at once."""
+        bundle = {"CPU": kept.cpus, "GPU": kept.gpus}
+        group = ray.util.placement_group(
+            [{name: amount for name, amount in bundle.items() if amount}],
+            "STRICT_PACK",
+            name=kept.name,
+            lifetime="detached",
+            bundle_label_selector=[dict(kept.on)] if kept.on else None,
+        )
+        placed = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0)
+        options = self._options(kept.name, max_concurrency=4)
+        options |= {"num_cpus": kept.cpus, "num_gpus": kept.gpus, "runtime_env": {}}
+        return ray.remote(Keeper).options(**options, scheduling_strategy=placed).remote(kept)
+
+    def start_members(self, kind: type, name: str, settings: Any, on: Mapping[str, str]) -> Any:
+        """Start the actor that keeps a model's servers, where a supervisor would be."""
+        return self._supervising(kind, name, on).remote(settings)
+
+    def free_gang(self, name: str) -> None:
+        """Give a placement group's amounts back, if it is there."""
+        try:
+            group = ray.util.get_placement_group(name)
+        except ValueError:
+            return
+        ray.util.remove_placement_group(group)
 
     def remove(self, handle: Any) -> None:
         """Kill an actor for good."""

@@ -25,7 +25,7 @@ def up(address: str, settings: FleetSettings, supervisor_on: Mapping[str, str]) 
     Raises `ConflictError` where it runs already, `UsageError` where the platform refuses the pass or is not reached from
     the cluster, `PlatformError` where the supervisor does not start.
     """
-    with connected(address, settings.name) as cluster:
+    with connected(address, Cluster(settings.name)) as cluster:
         if cluster.supervisor() is not None:
             raise ConflictError(
                 f"The fleet {settings.name!r} is up on this cluster. To change it: hud fleet ray down, then up again."
@@ -50,7 +50,7 @@ def up(address: str, settings: FleetSettings, supervisor_on: Mapping[str, str]) 
 
 def status(address: str, name: str) -> dict[str, Any]:
     """Return the status of a fleet. Raises `NotFoundError` where there is none, `PlatformError` 503 while it starts."""
-    with connected(address, name) as cluster:
+    with connected(address, Cluster(name)) as cluster:
         found = _status(_supervisor(cluster))
         if found is None:
             raise PlatformError(
@@ -64,7 +64,7 @@ def down(address: str, name: str) -> int:
 
     Raises `NotFoundError` where there is none.
     """
-    with connected(address, name) as cluster:
+    with connected(address, Cluster(name)) as cluster:
         return _end(cluster, _supervisor(cluster))
 
 

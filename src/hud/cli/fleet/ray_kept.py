@@ -1,0 +1,215 @@
+"""`hud fleet ray keep`, `serve`, `kept` and `end`: trainers and vLLM servers on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from hud import settings
+from hud.cli.command_line import pairs
+from hud.cli.fleet import ray_options, worker_options
+from hud.cli.output import console, print_json, table
+from hud.cli.platform_requests import model_path
+from hud.errors import UsageError
+
+if TYPE_CHECKING:
+    from hud.fleet.ray.keeper import KeptCommand
+
+_on = click.option(
+    "--on", multiple=True, metavar="NAME=VALUE", help="A label of its node, such as market=spot."
+)
+_gpus = click.option(
+    "--gpus", type=click.FloatRange(min=0), default=0.0, help="GPUs of its node.  [default: none]"
+)
+_variables = click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="An environment variable for it; without a value, the one of this shell.",
+)
+_folder = click.option("--folder", help="Its working folder, an absolute path on its node.")
+_stop_notice = click.option(
+    "--notice",
+    type=click.FloatRange(min=0),
+    default=60.0,
+    show_default=True,
+    help="Seconds that it has to end after SIGTERM.",
+)
+
+
+@click.command("keep")
+@click.argument("name")
+@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED)
+@ray_options.address
+@_on
+@_gpus
+@click.option("--cpus", type=click.FloatRange(min=0), default=0.0, help="CPUs of its node.")
+@_variables
+@_folder
+@_stop_notice
+def keep(
+    name: str,
+    words: tuple[str, ...],
+    address: str,
+    on: tuple[str, ...],
+    gpus: float,
+    cpus: float,
+    variables: tuple[str, ...],
+    folder: str | None,
+    notice: float,
+) -> None:
+    """Keep a command running on one node of the cluster until it ends with 0, such as a training.
+
+    It is started again when it fails, and on another node when its node is lost. Exit code 2, bad input, ends it.
+    """
+    kept = _kept(name, words, on, gpus, cpus, variables, folder, notice)
+    from hud.fleet.ray import keeping  # Loads Ray.
+
+    keeping.keep(address, kept)
+    click.echo(f"The cluster keeps {name}.")
+    _say_next(name, address)
+
+
+@click.command("serve")
+@click.argument("url")
+@click.argument("model")
+@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED)
+@ray_options.address
+@click.option(
+    "--count", type=click.IntRange(min=1), default=1, show_default=True, help="Number of servers."
+)
+@_on
+@click.option(
+    "--supervisor-on",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A label of the node of their supervisor; default: the head node.",
+)
+@_gpus
+@click.option(
+    "--cpus", type=click.FloatRange(min=0), default=1.0, show_default=True, help="CPUs of its node."
+)
+@_variables
+@_folder
+@_stop_notice
+@click.option("--key-env", help="Environment variable of the platform with the servers' key.")
+@click.option(
+    "--weights",
+    type=click.Choice(["folder", "nccl"]),
+    help="Transfer of full weights.  [default: folder]",
+)
+def serve(
+    url: str,
+    model: str,
+    words: tuple[str, ...],
+    address: str,
+    count: int,
+    on: tuple[str, ...],
+    supervisor_on: tuple[str, ...],
+    gpus: float,
+    cpus: float,
+    variables: tuple[str, ...],
+    folder: str | None,
+    notice: float,
+    key_env: str | None,
+    weights: str | None,
+) -> None:
+    """Keep vLLM servers of MODEL on the cluster, and have the platform at URL sample it on those that are ready.
+
+    COMMAND starts one; {port} in it stands for a free port. HUD_API_KEY is an admin's key of the platform.
+    """
+    if not any("{port}" in word for word in words):
+        raise UsageError(
+            "The command of a server needs {port}, such as: vllm serve FOLDER --port {port}"
+        )
+    if not (cpus or gpus):
+        raise UsageError("A server needs --gpus or --cpus above 0: Ray reserves them together.")
+    key, url = settings.load().api_key, worker_options.platform_address(url)
+    if not key:
+        raise UsageError("Naming servers needs an admin's key of the platform: HUD_API_KEY=KEY")
+    server = _kept(f"serve-{model}", words, on, gpus, cpus, variables, folder, notice)
+    path = model_path(model)
+    supervised = dict(pairs("supervisor-on", "NAME=VALUE", supervisor_on))
+    from hud.fleet.ray import keeping  # Loads Ray.
+    from hud.fleet.ray.members import MemberSettings
+
+    given = {"key_env": key_env, "weights": weights}
+    options = {name: value for name, value in given.items() if value is not None}
+    members = MemberSettings(url, key, path, count, server, options)
+    keeping.serve(address, members, supervised)
+    click.echo(f"The cluster keeps {server.name}: {model} is sampled there once a server is ready.")
+    _say_next(server.name, address)
+
+
+@click.command("kept")
+@ray_options.address
+@ray_options.as_json
+def kept(address: str, as_json: bool) -> None:
+    """List the commands and servers that the cluster keeps."""
+    from hud.fleet.ray import keeping  # Loads Ray.
+
+    found = keeping.kept(address)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("The cluster keeps nothing. Start something: hud fleet ray keep --help")
+        return
+    shown = table("name", "state", "node", "restarts", "last line")
+    for one in found:
+        where = one.get("url") or one.get("address") or ""
+        shown.add_row(one["name"], one["state"], where, str(one["restarts"]), one["said"])
+    console().print(shown)
+
+
+@click.command("end")
+@click.argument("name")
+@ray_options.address
+def end(name: str, address: str) -> None:
+    """End a command or servers that the cluster keeps, within their notice."""
+    from hud.fleet.ray import keeping  # Loads Ray.
+
+    keeping.end(address, name)
+    click.echo(f"{name} has ended.")
+
+
+def _kept(
+    name: str,
+    words: tuple[str, ...],
+    on: tuple[str, ...],
+    gpus: float,
+    cpus: float,
+    variables: tuple[str, ...],
+    folder: str | None,
+    notice: float,
+) -> KeptCommand:
+    from hud.fleet.ray.keeper import KeptCommand  # Loads Ray.
+
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
+        raise UsageError(f"A name has letters, digits, '.', '-' and '_', and no others: {name!r}.")
+    if folder is not None and not Path(folder).is_absolute():
+        raise UsageError(f"--folder is a folder of the node: an absolute path, not {folder!r}.")
+    labels = dict(pairs("on", "NAME=VALUE", on))
+    given = dict(_variable(one) for one in variables)
+    return KeptCommand(name, words, folder, given, labels, cpus, gpus, notice)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, given, value = text.partition("=")
+    if not given and name not in os.environ:
+        raise UsageError(
+            f"--env {name} takes the variable of this shell, which has none; or give it: {name}=VALUE"
+        )
+    return name, value if given else os.environ[name]
+
+
+def _say_next(name: str, address: str) -> None:
+    same = "" if address == "auto" else f" --address {shlex.quote(address)}"
+    click.echo(f"Next: hud fleet ray kept{same}")
+    click.echo(f"End it: hud fleet ray end {name}{same}")

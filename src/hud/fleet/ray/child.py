@@ -1,0 +1,98 @@
+"""`Child`: a command that runs as a child process, and is started again when it fails."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+
+FIRST_WAIT_SECONDS = 1.0
+LONGEST_WAIT_SECONDS = 30.0
+
+
+class Child:
+    """Starts the command at once, and again after a failure, until it ends with a final exit code or is asked to end."""
+
+    def __init__(
+        self,
+        command: Callable[[], list[str]],
+        environment: Mapping[str, str],
+        *,
+        final: Collection[int] = (0,),
+        folder: str | None = None,
+    ) -> None:
+        """`command` is asked before each start; `final`: exit codes after which nothing is started."""
+        self.restarts = 0
+        self.said = ""
+        """Its last line."""
+        self.code: int | None = None
+        """Exit code, once it has ended for good."""
+        self._command, self._final, self._folder = command, final, folder
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+        self._environment = {**kept, **environment}
+        self._asked = threading.Event()
+        self._child: subprocess.Popen[str] | None = None
+        # Not the thread of a call: a command that is bound to its parent follows the thread that started it.
+        threading.Thread(target=self._keep, daemon=True).start()
+
+    @property
+    def asked(self) -> bool:
+        """True once it was asked to end."""
+        return self._asked.is_set()
+
+    def ask(self, number: signal.Signals) -> None:
+        """Signal it, and start nothing after its end."""
+        self._asked.set()
+        self.signal(number)
+
+    def signal(self, number: signal.Signals) -> None:
+        child = self._child
+        if child is not None:
+            child.send_signal(number)  # Nothing happens where it has ended.
+
+    def _keep(self) -> None:
+        wait, code = FIRST_WAIT_SECONDS, 0
+        while not self.asked:
+            began = time.monotonic()
+            code = self._run()
+            if code in self._final and not self.asked:
+                break
+            lived = time.monotonic() - began
+            wait = FIRST_WAIT_SECONDS if lived > LONGEST_WAIT_SECONDS else wait
+            if self._asked.wait(wait):
+                break
+            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+            self.restarts += 1
+        self.code = code
+
+    def _run(self) -> int:
+        """Run it to its end; returns its exit code."""
+        try:
+            child = self._child = subprocess.Popen(
+                self._command(),
+                env=self._environment,
+                cwd=self._folder,
+                stdin=subprocess.PIPE,  # The end of this process is the end of its input.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:  # A folder that this node lacks, for example.
+            self.said = f"It cannot be started: {error}"
+            return 1
+        if self.asked:  # It came between the last look and the start.
+            child.terminate()
+        # What it started may hold its output open for longer than it lives.
+        threading.Thread(target=self._listen, args=(child,), daemon=True).start()
+        return child.wait()
+
+    def _listen(self, child: subprocess.Popen[str]) -> None:
+        assert child.stdout is not None
+        for line in child.stdout:
+            print(line, end="", flush=True)
+            self.said = line.strip() or self.said
