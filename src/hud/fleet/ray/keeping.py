@@ -31,7 +31,7 @@ def serve(address: str, settings: MemberSettings, on: Mapping[str, str]) -> None
     """Start a model's servers, with the actor that names them to the platform on a node with the labels `on`.
 
     Raises `ConflictError` where there are some of that name, `UsageError` where the platform refuses the model or the key,
-    or is not reached from the cluster.
+    or is not reached from the cluster, `PlatformError` 503 where nothing starts.
     """
     name = settings.server.name
     with connected(address, Cluster.of_kept()) as cluster:

@@ -235,7 +235,7 @@ class Registry:
         )
 
     def sample_on(self, model: ModelRecord, servers: VllmConfig | None) -> ModelRecord:
-        """Set the vLLM servers that sample a model; None: this platform. Loaded policies of it must be told, or reloaded.
+        """Set the vLLM servers that sample a model; None: this platform. Loaded policies of it must change their servers, or be reloaded.
 
         Raises `UsageError` for a provider's model and, with an adapter, for weights over NCCL.
         """
