@@ -38,6 +38,7 @@ set -e -o pipefail
 AT_A_TERMINAL='import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))'
 hud() {
   case "$1 $*" in
+    *" --help"*) "$HUD" "$@" ;;
     *" --stdio"*) "$HUD" "$@" </dev/null ;;
     "eval eval "*" human"*) python -c "$AT_A_TERMINAL" "$HUD" "$@" ;;
     "up "*|"view "*|"serve "*|"dev "*) serve_beside "$@" --port 0 ;;
