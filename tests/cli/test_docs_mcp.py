@@ -5,11 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from mcp import Client
+from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from hud.errors import NotFoundError, UsageError
 from hud.platform.documentation import Library, Page, read_pages
+from hud.platform.documentation.served import DocumentationServer
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -59,6 +60,28 @@ async def test_the_official_client_searches_and_reads(tmp_path, mode):
         assert "has no match for 'xylophone'" in text(nothing)
 
 
+async def test_a_prompt_leads_through_the_whole_pipeline(library):
+    async with Client(DocumentationServer(library)._server) as client:
+        (prompt,) = (await client.list_prompts()).prompts
+        assert (prompt.name, [one.name for one in prompt.arguments]) == ("train_an_agent", ["goal"])
+        guide = await client.get_prompt("train_an_agent", {"goal": "refund orders"})
+        said = guide.messages[0].content.text
+        assert "My goal: refund orders" in said
+        assert library.read("coding-agents") in said
+        asked = (await client.get_prompt("train_an_agent")).messages[0].content.text
+        assert "Ask me first what the agent shall learn" in asked
+        for name, arguments in [("train", {}), ("train_an_agent", {"model": "x"})]:
+            with pytest.raises(MCPError, match="There is one prompt, 'train_an_agent'"):
+                await client.get_prompt(name, arguments)
+
+
+def test_the_guide_of_the_prompt_leads_to_pages_and_sections_that_can_be_read(library):
+    links = re.findall(r"\]\(([\w/-]+)\.md(?:#([^)]+))?\)", library.read("coding-agents"))
+    assert len(links) > 6
+    for page, section in links:
+        assert library.read(page, section)
+
+
 def test_every_page_is_there_whole_and_the_overview_comes_first(library):
     written = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
     assert set(library.pages) == {"readme", *written}
@@ -81,7 +104,7 @@ def test_every_page_is_there_whole_and_the_overview_comes_first(library):
         ("keys and scopes: who may do what", "platform"),
         ("AgentTool from_task", "hierarchies"),
         ("compute_advantages", "reference/train"),
-        ("hud models promote --critical", "commands"),
+        ("hud models discard", "commands"),
     ],
 )
 def test_what_is_looked_for_is_found(library, query, page):

@@ -77,6 +77,7 @@ PY
 }
 latest_job() { "$HUD" jobs --json | jq -r '.[0].id'; }
 latest_run() { "$HUD" jobs "$(latest_job)" --json | jq -r '.traces[0].id'; }
+newest_of() { "$HUD" models checkpoints "$1" --json | jq -r '.[-1].id'; }
 checkpoint_of() { "$HUD" models checkpoints "$1" --json | jq -r '.[0].id'; }
 """
 
