@@ -6,10 +6,12 @@ WORKDIR /build
 RUN python -m venv /opt/hud
 COPY requirements.lock ./
 RUN /opt/hud/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r requirements.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE mkdocs.yml constraints.txt ./
 COPY docs docs
+COPY scripts/site scripts/site
 COPY src src
-RUN python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir hatchling==1.33.0 \
+RUN python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --constraint constraints.txt \
+        hatchling==1.33.0 mkdocs mkdocs-material 'mkdocstrings[python]' ruff \
     && /opt/build/bin/python -m hatchling build --target wheel --directory /tmp/wheel \
     && /opt/hud/bin/pip install --no-cache-dir --no-deps --no-index /tmp/wheel/openhud-*.whl
 

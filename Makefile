@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hierarchy demo-null lab test test-all test-integration chaos check bench clean format
+.PHONY: help setup demo demo-hierarchy demo-null lab test test-all test-integration chaos check docs bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -61,6 +61,11 @@ check: $(STAMP)  ## Lint, format, types and import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
 
+docs: $(STAMP)  ## Build the documentation's site into site/; a broken link fails
+	@$(BIN)/python scripts/site/commands.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "==> site/index.html; hud up serves it at /docs"
+
 format: $(STAMP)  ## Rewrite the code in the house format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -69,5 +74,5 @@ bench: $(STAMP)  ## Run the benchmarks, and make the table and the plot of bench
 	@$(BIN)/python benchmarks/perf/run_all.py; failed=$$?; $(BIN)/python benchmarks/perf/results.py; exit $$failed
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-hierarchy .demo-null .lab dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-hierarchy .demo-null .lab dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -64,8 +64,15 @@ async def test_the_paths_of_the_api_stay_its_own(web):
     assert (await web.get("/v2/jobs")).json()["items"] == []
     models = await web.get("/models", headers={"accept": "application/json"})
     assert models.json()["object"] == "list"
-    assert "/v2/jobs" in (await web.get("/docs")).text
+    assert "/v2/jobs" in (await web.get("/docs/routes")).text
     assert (await web.delete("/v2/jobs")).status_code == 405
+
+
+async def test_a_checkout_without_built_documentation_says_how_to_build_it(web, monkeypatch):
+    monkeypatch.setattr("hud.platform.routes.documentation._site", lambda: None)
+    for path in ("/docs/", "/docs/training/"):
+        page = await web.get(path)
+        assert (page.status_code, "make docs" in page.text) == (200, True)
 
 
 # -- keys ------------------------------------------------------------------------------------------------

@@ -93,6 +93,43 @@ SCENES = {
         needs="bwrap",
         check="await look()",
     ),
+    "docs/coding-agents.md": Scene(
+        stands={
+            "http://localhost:8000": "$UP_URL",
+            'os.environ["HUD_API_KEY"]': '"$UP_KEY"',
+            "signal JOB": 'signal "$(latest_job)"',
+            "fork Qwen/Qwen3.5-4B": 'fork "$MODEL_FOLDER"',
+            # A model that has not learned from the solution's runs has no group with signal.
+            "hud train desk-next desk.py --steps 40": (
+                "hud eval desk.py solution.py --all\n"
+                "hud train desk-next desk.py --from-job latest\n"
+                "hud train desk-next desk.py --steps 40"
+            ),
+            "hud models promote desk-agent CHECKPOINT": (
+                'held hud models promote desk-agent "$(newest_of desk-next)"'
+            ),
+        },
+    ),
+    "docs/deployment.md": Scene(
+        files={"support/env.py": TASKS % (["red", "green"],)},
+        stands={
+            "HUD_API_URL=http://localhost:8000 HUD_API_KEY=hud_...": (
+                'HUD_API_URL="$UP_URL" HUD_API_KEY="$UP_KEY" PROVIDER_KEY=secret'
+            ),
+            "fork Qwen/Qwen3-4B": 'fork "$MODEL_FOLDER"',
+        },
+    ),
+    "docs/one-gpu.md": Scene(
+        stands={
+            "fork Qwen/Qwen3-4B": 'fork "$MODEL_FOLDER"',
+            "signal JOB": 'signal "$(latest_job)"',
+            "max_tokens = 1024": "max_tokens = 32",
+        },
+    ),
+    "docs/rewards.md": Scene(
+        models=("my-policy",),
+        stands={"signal JOB": 'signal "$(latest_job)"'},
+    ),
     "docs/evaluation.md": Scene(
         models=("triage",),
         stands={
@@ -201,8 +238,7 @@ assert not search.choice.takes("delete")
             "METRICS": '"$(ls -t $(find "$HUD_HOME" -name metrics.jsonl) | head -n 1)"',
             # Two tasks cannot show that the newest is better than the base: it is held, with exit code 1.
             "hud models promote my-policy step-40 --taskset held_out.py --critical tag=refunds": (
-                "newest=$(hud models checkpoints my-policy --json | "
-                "python -c 'import json, sys; print(json.load(sys.stdin)[-1][\"id\"])')\n"
+                "newest=$(newest_of my-policy)\n"
                 "hud models head my-policy --set base\n"
                 'held hud models promote my-policy "$newest" --taskset held_out.py'
             ),

@@ -38,6 +38,7 @@ set -e -o pipefail
 AT_A_TERMINAL='import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))'
 hud() {
   case "$1 $*" in
+    *" --help"*) "$HUD" "$@" ;;
     *" --stdio"*) "$HUD" "$@" </dev/null ;;
     "eval eval "*" human"*) python -c "$AT_A_TERMINAL" "$HUD" "$@" ;;
     "up "*|"view "*|"serve "*|"dev "*) serve_beside "$@" --port 0 ;;
@@ -76,6 +77,7 @@ PY
 }
 latest_job() { "$HUD" jobs --json | jq -r '.[0].id'; }
 latest_run() { "$HUD" jobs "$(latest_job)" --json | jq -r '.traces[0].id'; }
+newest_of() { "$HUD" models checkpoints "$1" --json | jq -r '.[-1].id'; }
 checkpoint_of() { "$HUD" models checkpoints "$1" --json | jq -r '.[0].id'; }
 """
 

@@ -26,12 +26,17 @@ from hud.client import disconnect
 SLOW = [
     f"docs/{name}.md"
     for name in (
+        "coding-agents",
+        "commands",
+        "deployment",
         "first-policy",
         "fleet",
         "hierarchies",
         "incident-lab",
         "mcp",
+        "one-gpu",
         "platform",
+        "rewards",
         "training",
     )
 ]

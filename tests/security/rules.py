@@ -10,7 +10,7 @@ A route that is not in this table fails `test_every_identity.py`.
 
 _API = {
     "open": """
-        GET /openapi.json  GET /docs  GET /healthz  GET /readyz  GET /metrics  POST /docs/mcp
+        GET /openapi.json  GET /docs  GET /docs/routes  GET /docs/{path:path}  GET /healthz  GET /readyz  GET /metrics  POST /docs/mcp
         POST /auth/device/code  POST /auth/device/token  GET /auth/device  POST /auth/device
         PUT /uploads/{build_id}  POST /sdk-events/cli  POST /v3/api/sdk-events/cli
         GET /downloads/{token}/{file:path}

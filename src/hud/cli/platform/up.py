@@ -109,7 +109,7 @@ def _exports(variables: dict[str, str]) -> str:
 
 
 def _announce(address: Address, key: str | None) -> None:
-    click.echo(f"OpenHUD is up at {address.url}  (API reference: {address.url}/docs)")
+    click.echo(f"OpenHUD is up at {address.url}  (documentation: {address.url}/docs)")
     if key is not None:
         click.echo("\nThis is the first key, an admin's. It is shown only now:")
         click.echo(f"  {key}")

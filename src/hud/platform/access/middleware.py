@@ -26,8 +26,15 @@ Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/docs/mcp", "/openapi.json")
-OPEN_BELOW = ("/auth/device", "/uploads/", "/downloads/", "/sdk-events/", "/v3/api/sdk-events/")
+OPEN = ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json")
+OPEN_BELOW = (
+    "/docs/",
+    "/auth/device",
+    "/uploads/",
+    "/downloads/",
+    "/sdk-events/",
+    "/v3/api/sdk-events/",
+)
 """Paths that need no key: health, documentation, login, uploads and downloads whose URL is signed, and usage events, which are dropped."""
 _EVENTS = "/events/"
 """Path prefix of the pages' event streams."""

@@ -27,9 +27,10 @@ _COMMON = frozenset(
 _FIND = """
 SELECT page, heading, snippet(sections, 3, '', '', ' … ', 48)
 FROM sections WHERE sections MATCH ?
-ORDER BY bm25(sections, 1, 1, 4, 1) * iif(page GLOB 'decisions/*', 0.5, 1), rowid LIMIT ?
+ORDER BY bm25(sections, 1, 1, 4, 1) * iif(page = 'commands' OR page GLOB '*/*' AND page NOT GLOB 'integrations/*', 0.5, 1),
+rowid LIMIT ?
 """
-"""Search over sections; decisions rank after the pages on use."""
+"""Search over sections; decisions, help of commands and the API reference rank after the pages on use."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +76,12 @@ class Library:
             return found.text
         wanted = _key(section)
         headings = [each.heading for each in found.sections]
-        begin = next((at for at, each in enumerate(headings) if _key(each) == wanted), None)
+        near = [at for at, each in enumerate(headings) if _key(each) == wanted]
+        # The reference has names that differ by case alone: `Run` and `run`.
+        begin = next((at for at in near if headings[at] == section), near[0] if near else None)
         if begin is None:
-            near = did_you_mean(section.lower(), [each.lower() for each in headings])
-            raise NotFoundError(f"The page {found.name!r} has no section {section!r}{near}")
+            meant = did_you_mean(section.lower(), [each.lower() for each in headings])
+            raise NotFoundError(f"The page {found.name!r} has no section {section!r}{meant}")
         level = found.sections[begin].level
         text = found.sections[begin].text
         for each in found.sections[begin + 1 :]:

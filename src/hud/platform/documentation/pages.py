@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hud.errors import NotFoundError
+from hud.platform.documentation.api_reference import expand
 
 _HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*")
 _FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
-_PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[2]
+"""Folder of the installed package, or of the source."""
 _README = "readme"
 
 
@@ -45,14 +47,16 @@ class Page:
         return "".join(section.text for section in self.sections)
 
 
-def read_pages(package: Path = _PACKAGE) -> dict[str, Page]:
+def read_pages(package: Path = PACKAGE) -> dict[str, Page]:
     """Return all pages by name, the overview first. Raises `NotFoundError` if the installation has none."""
     found = {}
     for folder, pattern in _folders(package):
         for path in sorted(folder.glob(pattern)):
             name = path.relative_to(folder).with_suffix("").as_posix()
             name = _README if name == "README" else name
-            found[name] = Page(name, tuple(_sections(name, path.read_text(encoding="utf-8"))))
+            text = path.read_text(encoding="utf-8")
+            text = expand(text) if name.startswith("reference/") else text
+            found[name] = Page(name, tuple(_sections(name, text)))
     if not found:
         raise NotFoundError(f"{package} holds no documentation; install openhud again.")
     return found
@@ -60,11 +64,17 @@ def read_pages(package: Path = _PACKAGE) -> dict[str, Page]:
 
 def _folders(package: Path) -> list[tuple[Path, str]]:
     """Return the folders of pages: those of the checkout of `package`, or else of the package."""
-    checkout = package.parents[1]
-    if package.parent.name == "src" and (checkout / "pyproject.toml").is_file():
+    if checkout := checkout_of(package):
         return [(checkout, "README.md"), (checkout / "docs", "**/*.md")]
     installed = package / "docs_pages"
     return [(installed, "README.md"), (installed, "**/*.md")]
+
+
+def checkout_of(package: Path) -> Path | None:
+    """Return the checkout whose source a package is; None for an installed package."""
+    checkout = package.parents[1]
+    found = package.parent.name == "src" and (checkout / "pyproject.toml").is_file()
+    return checkout if found else None
 
 
 def _sections(name: str, text: str) -> Iterator[Section]:

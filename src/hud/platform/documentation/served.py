@@ -1,4 +1,4 @@
-"""Documentation as an MCP server with two tools, `search` and `read`.
+"""Documentation as an MCP server with two tools, `search` and `read`, and a prompt for the whole pipeline.
 The server is stateless: over HTTP each request is independent, without a session.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from mcp import types
+from mcp import MCPError, types
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
@@ -21,6 +21,8 @@ from hud.errors import HudError
 from hud.platform.documentation.library import Library
 from hud.trace import TextContent, ToolResult, ToolSpec
 
+_PROMPT, _GUIDE = "train_an_agent", "coding-agents"
+"""Name of the prompt, and the page that is its text."""
 _LARGEST = 64 * 1024
 """Maximum size of a request in bytes; small, because requests over HTTP need no key."""
 
@@ -48,9 +50,12 @@ class DocumentationServer:
             "openhud-docs",
             version=__version__,
             instructions="The documentation of OpenHUD. Search it, then read the matching page or section. "
+            f"To lead a user from nothing to a trained model, follow the page {_GUIDE}. "
             f"Pages: {'; '.join(f'{page.name} ({page.title})' for page in library.pages.values())}.",
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
         )
 
     async def serve_stdio(self) -> None:
@@ -106,6 +111,40 @@ class DocumentationServer:
             return refused(f"The arguments of {params.name!r} do not fit: {problems}.")
         except HudError as error:
             return refused(str(error))
+
+    async def _list_prompts(
+        self, context: ServerRequestContext[Any], params: object
+    ) -> types.ListPromptsResult:
+        del context, params
+        prompt = types.Prompt(
+            name=_PROMPT,
+            description="Lead the user through the pipeline: key, environment, evaluation, fork, training, promotion, serving.",
+            arguments=[
+                types.PromptArgument(
+                    name="goal", description="What the agent shall learn to do.", required=False
+                )
+            ],
+        )
+        return types.ListPromptsResult(prompts=[prompt])
+
+    async def _get_prompt(
+        self, context: ServerRequestContext[Any], params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        del context
+        given = params.arguments or {}
+        if params.name != _PROMPT or set(given) - {"goal"}:
+            sentence = f"There is one prompt, {_PROMPT!r}, with one argument, 'goal'."
+            raise MCPError(types.INVALID_PARAMS, sentence)
+        goal = given.get("goal", "").strip()
+        text = (
+            "Lead me through the pipeline below, one step at a time, with this documentation server and a shell. "
+            f"{f'My goal: {goal}' if goal else 'Ask me first what the agent shall learn to do.'}\n\n"
+            f"{self._library.read(_GUIDE)}"
+        )
+        message = types.PromptMessage(
+            role="user", content=types.TextContent(type="text", text=text)
+        )
+        return types.GetPromptResult(messages=[message])
 
     def _search(self, asked: _Search) -> ToolResult:
         found = self._library.search(asked.query, asked.limit)

@@ -45,7 +45,7 @@ async def refuse_path(exchange: Exchange) -> None:
     sentence = (
         f"This server {_ABSENT[known]}."
         if known is not None
-        else f"There is no {exchange.scope['method']} {path[:_LONGEST]} here; /docs lists the routes of this server."
+        else f"There is no {exchange.scope['method']} {path[:_LONGEST]} here; /docs/routes lists the routes of this server."
     )
     await _refuse(exchange, Refusal(404, sentence))
 

@@ -1,6 +1,6 @@
-"""Public documentation of a server: its routes as a page, and the product's documentation over MCP, for coding agents.
+"""Public documentation of a server: the product's, as a site and over MCP for coding agents, and the server's routes.
 
-GET /docs      POST /docs/mcp
+GET /docs      GET /docs/{path}      GET /docs/routes      POST /docs/mcp
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ import functools
 from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from starlette.exceptions import HTTPException
+from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from hud.errors import PlatformError
+from hud.errors import NotFoundError, PlatformError
+from hud.platform.documentation.site import site_files
 
 if TYPE_CHECKING:
     from hud.platform.documentation.served import DocumentationServer
@@ -42,7 +45,7 @@ def _server() -> DocumentationServer:
     return DocumentationServer(Library(read_pages()))
 
 
-@router.get("/docs", include_in_schema=False)
+@router.get("/docs/routes", include_in_schema=False)
 def reference(request: Request) -> HTMLResponse:
     """Routes of this server, from its OpenAPI document. Static: a page with scripts of other sites could use any key."""
     from hud.platform.dashboard.rendering import templates  # Loaded with the first page.
@@ -57,5 +60,38 @@ def reference(request: Request) -> HTMLResponse:
     return HTMLResponse(templates.get_template("reference.html").render(shown))
 
 
+@router.get("/docs", include_in_schema=False)
+def front() -> Response:
+    """The site's address: its pages link to each other by relative paths, from this one with a slash at its end."""
+    return RedirectResponse("/docs/")
+
+
 # Plain ASGI: the official package reads requests and writes responses itself. Not part of the REST interface.
 router.add_route("/docs/mcp", _Mounted(), methods=["POST"], include_in_schema=False)  # type: ignore[arg-type]
+
+
+@router.get("/docs/{path:path}", include_in_schema=False)
+async def page(request: Request, path: str) -> Response:
+    """A page or a file of the site. Without a site, a page that says how to build it."""
+    if path == "mcp":
+        raise PlatformError("/docs/mcp takes POST, not GET.", 405)
+    files = _site()
+    if files is None:
+        from hud.platform.dashboard.rendering import templates
+
+        return HTMLResponse(templates.get_template("documentation.html").render())
+    try:
+        found = await files.get_response(path or ".", request.scope)
+    except HTTPException:  # A path of no file, or one that leaves the folder.
+        raise NotFoundError(f"The documentation has no page {path!r}. See /docs/.") from None
+    if isinstance(
+        found, RedirectResponse
+    ):  # From a folder to its page; by path, since proxies change the host.
+        return RedirectResponse(f"{request.url.path}/")
+    found.headers["cache-control"] = "no-cache"
+    return found
+
+
+@functools.cache
+def _site() -> StaticFiles | None:
+    return site_files()
