@@ -1,4 +1,4 @@
-"""Qwen3 shapes with random weights, and what the device can do at best."""
+"""Qwen3 shapes with random weights, and the measured limits of a device: bandwidth and matrix products."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ LARGE = replace(
     num_attention_heads=32,
 )
 """Qwen3-4B, likewise."""
+LARGEST = replace(
+    LARGE,
+    hidden_size=4096,
+    intermediate_size=12_288,
+    tie_word_embeddings=False,
+)
+"""Qwen3-8B, likewise."""
 TINY = replace(
     SMALL,
     vocab_size=256,
