@@ -18,7 +18,7 @@ class Drawing:
 
     def __init__(self, most: int, device: torch.device) -> None:
         self.step = torch.zeros((), dtype=torch.long, device=device)
-        """How many steps have sampled since `fill`."""
+        """() int64: number of steps since `fill`."""
         self._temperatures = torch.ones(most, device=device)
         self._top_p = torch.ones(most, device=device)
         self._top_k = torch.zeros(most, dtype=torch.int32, device=device)
