@@ -7,6 +7,7 @@ from time import perf_counter
 
 import torch
 
+from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 
@@ -59,7 +60,7 @@ def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
         try:
-            decoder = Decoder(config)
+            decoder = (decoder_type(device) if device.type == "cuda" else Decoder)(config)
         finally:
             torch.set_default_dtype(before)
     generator = torch.Generator(device).manual_seed(0)
