@@ -12,11 +12,15 @@ needs_triton = pytest.mark.skipif(
 )
 
 
-def check(script: str, *, seconds: float = 300) -> None:
+def check(script: str, *, interpret: bool = True, seconds: float = 300) -> None:
     """Run a script that prints `alike` at its end. Triton reads the variable when it is imported."""
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "TRITON_INTERPRET": "1" if interpret else "0",
+            "OMP_NUM_THREADS": "1",
+        },
         capture_output=True,
         text=True,
         timeout=seconds,

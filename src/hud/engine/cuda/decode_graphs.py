@@ -47,6 +47,11 @@ class GraphCache(KVCache):
         self._step = tables, starts + 1
         return starts
 
+    @property
+    def places(self) -> Tensor:
+        """(B * kv_heads,) int64: where the next `write` stores each key and value, as rows of a layer's (..., D)."""
+        return self._places
+
     def attend(self, layer: int, q: Tensor) -> Tensor:
         if self._step is None:
             return super().attend(layer, q)
@@ -193,13 +198,20 @@ class DecodeGraphs:
 
     def _step(self, size: int, kind: str) -> Tensor:
         positions = self._cache.aim_at_tables(self._tables[:size], self._starts[:size])
-        hidden = self.decoder.hidden_cached(self._ids[:size], positions, self._cache)
+        hidden = self._hidden(self._ids[:size], positions)
         if kind == "hidden":
             return hidden
         ids = self._drawing.draw(self.decoder.logits(hidden), cut=kind == "cut")
         self._ids[:size].copy_(ids)
         self._starts[:size].add_(1)
         return ids
+
+    def _hidden(self, ids: Tensor, positions: Tensor) -> Tensor:
+        if ids.device.type != "cuda":
+            return self.decoder.hidden_cached(ids, positions, self._cache)
+        from hud.engine.cuda.decode_layers import hidden_decoded  # Needs triton.
+
+        return hidden_decoded(self.decoder, ids, positions, self._cache)
 
 
 class EagerGraph:
