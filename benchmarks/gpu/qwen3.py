@@ -1,4 +1,4 @@
-"""Qwen3 shapes with random weights, and what the device can do at best."""
+"""Qwen3 shapes with random weights, and the measured limits of a device: bandwidth and matrix products."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from time import perf_counter
 
 import torch
 
+from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 
@@ -33,6 +34,13 @@ LARGE = replace(
     num_attention_heads=32,
 )
 """Qwen3-4B, likewise."""
+LARGEST = replace(
+    LARGE,
+    hidden_size=4096,
+    intermediate_size=12_288,
+    tie_word_embeddings=False,
+)
+"""Qwen3-8B, likewise."""
 TINY = replace(
     SMALL,
     vocab_size=256,
@@ -52,7 +60,7 @@ def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
         try:
-            decoder = Decoder(config)
+            decoder = (decoder_type(device) if device.type == "cuda" else Decoder)(config)
         finally:
             torch.set_default_dtype(before)
     generator = torch.Generator(device).manual_seed(0)

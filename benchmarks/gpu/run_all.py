@@ -1,91 +1,161 @@
-"""Every figure that needs a GPU, in one run of under 8 minutes; `--tiny` runs all of it on a CPU, on tiny shapes.
+"""Every figure that needs a GPU, each part in a process of its own; `--tiny` runs all of it on a CPU, on tiny shapes.
 
     python benchmarks/gpu/run_all.py
+    python benchmarks/gpu/run_all.py --only decode --only swap
 
-Random weights in the shapes of Qwen3-0.6B and Qwen3-4B, bf16:
+Random weights in the shapes of Qwen3-0.6B, 4B and 8B, bf16:
 
-- `decoding`: 256 sequences, 512 tokens in and 512 out: tokens a second over what memory bandwidth allows (weights once
-  a step and every sequence's keys and values once, over the measured bandwidth), and over the continuous batching of
-  `transformers` on the same weights, whole runs compared, its warm-up left out;
-- `training`: the 4B shape, 65,536 packed tokens in sequences of 1,024, half of them sampled, forward and backward with
-  full weights and with LoRA: the operations that the mathematics asks for, over those of a measured matrix product;
-- `swapping`: new weights under a sampler that is drawing from them.
+- `decode`: 256 sequences, 512 tokens in and 512 out: tokens a second over what memory bandwidth allows (weights once
+  a step and every sequence's keys and values once, over the measured bandwidth); prompts that arrive meanwhile; and the
+  continuous batching of `transformers` on the same weights, whole runs compared, its warm-up left out;
+- `train`: 65,536 packed tokens in sequences of 1,024, or spread around it, half of them sampled, forward and backward
+  with full weights and with LoRA: the operations that the mathematics asks for, over those of a measured matrix product;
+- `swap`: new weights under a sampler that is drawing from them;
+- `grpo`: a whole GRPO step of 64 x 512 tokens, phase by phase;
+- `parity`: the sampler's logprobs against the trainer's.
 
-Each prints its ratio and the bar. A part that fails (out of memory, say) is told, and the others run.
+Figures are printed and recorded (`benchmarks/perf/records.py`) as they are measured. A part that fails, out of memory,
+say, or that is not finished after `--limit` seconds, is named, and the others run.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
+import os
+import signal
+import subprocess
 import sys
-import traceback
 from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "perf"))
 
-import torch
-from decoding import Load, decoding
-from qwen3 import LARGE, SMALL, TINY, release
-from swapping import swapping
-from training import training
-from transformers.utils.logging import disable_progress_bar, set_verbosity_error
+KINDS = ("decode", "train", "swap", "grpo", "parity")
+LIMIT = 150.0
+"""Seconds that one part may take."""
+MISSED = 3
+"""Exit status of a part that missed a bar."""
+TRAINING, PEER = "training.training", "continuous_batching.against_transformers"
 
 Part = Callable[[], list[bool]]
 
 
-def parts(device: torch.device) -> list[Part]:
-    """Return what is measured on a GPU, the most telling first."""
-    return [
-        partial(decoding, "0.6B", SMALL, Load(), device),
-        partial(training, "4B", "full", LARGE, device),
-        partial(training, "4B", "LoRA", LARGE, device),
-        partial(swapping, "4B", LARGE, device),
-        partial(decoding, "4B", LARGE, Load(rounds=1), device),
-    ]
+def part(script: str, *arguments: object, **sizes: object) -> Part:
+    """Return a part: a call of `script.function`, whose imports wait until it is called."""
+    module, _, function = script.partition(".")
+    return lambda: getattr(import_module(module), function)(*arguments, **sizes)
 
 
-def tiny_parts() -> list[Part]:
+def parts() -> dict[str, Part]:
+    """Return the parts by name, `KIND: what`, the most telling first."""
+    import torch
+    from decoding import Load
+    from qwen3 import LARGE, LARGEST, SMALL
+
+    device = torch.device("cuda")
+    found = {
+        "decode: 0.6B": part("decoding.decoding", "0.6B", SMALL, Load(), device),
+        "train: 4B, full, equal": part(TRAINING, "4B", "full", "equal", LARGE, device),
+        "train: 4B, LoRA, equal": part(TRAINING, "4B", "LoRA", "equal", LARGE, device),
+        "swap: 4B": part("swapping.swapping", "4B", LARGE, device),
+        "grpo: 0.6B": part("grpo.grpo", "0.6B", SMALL, device),
+        "parity: 0.6B": part("parity.parity", "0.6B", SMALL, device),
+        "decode: 4B": part("decoding.decoding", "4B", LARGE, Load(rounds=1), device),
+        "decode: 0.6B, mixed steps": part("mixing.mixing", "0.6B", SMALL, device),
+    }
+    for name, shape in {"0.6B": SMALL, "4B": LARGE, "8B": LARGEST}.items():
+        for kind in ("full", "LoRA"):
+            for lengths in ("equal", "spread"):
+                one = part(TRAINING, name, kind, lengths, shape, device)
+                found.setdefault(f"train: {name}, {kind}, {lengths}", one)
+    short = Load(sequences=64, prompt=256, new=128, rounds=1)
+    return found | {"decode: 0.6B against transformers": part(PEER, "0.6B", SMALL, short, device)}
+
+
+def tiny_parts() -> dict[str, Part]:
     """Return the same on shapes that a CPU computes in seconds: that it runs is all that it shows."""
-    device = torch.device("cpu")
+    import torch
+    from decoding import Load
+    from qwen3 import TINY
+
+    shape = ("tiny", TINY, torch.device("cpu"))
+    load = Load(sequences=4, prompt=16, new=8, rounds=1)
     small = {"tokens": 512, "length": 64, "pass_tokens": 256, "rounds": 1}
-    return [
-        partial(decoding, "tiny", TINY, Load(sequences=4, prompt=16, new=8, rounds=1), device),
-        partial(training, "tiny", "full", TINY, device, **small),
-        partial(training, "tiny", "LoRA", TINY, device, **small),
-        partial(swapping, "tiny", TINY, device, swaps=3, new=32),
-    ]
+    mixed = {"sequences": 4, "prompt": 16, "new": 100, "arrivals": 2}
+    step = {"groups": 2, "size": 2, "prompt": 16, "new": 16, "pass_tokens": 256, "steps": 1}
+    name, config, device = shape
+    return {
+        "decode: tiny": part("decoding.decoding", name, config, load, device),
+        "decode: tiny, mixed steps": part("mixing.mixing", *shape, **mixed),
+        "decode: tiny against transformers": part(PEER, name, config, load, device),
+        "train: tiny, full, equal": part(TRAINING, name, "full", "equal", config, device, **small),
+        "train: tiny, LoRA, spread": part(
+            TRAINING, name, "LoRA", "spread", config, device, **small
+        ),
+        "swap: tiny": part("swapping.swapping", *shape, swaps=3, new=32),
+        "grpo: tiny": part("grpo.grpo", *shape, **step),
+        "parity: tiny": part("parity.parity", *shape, sequences=4, prompt=16, new=16),
+    }
 
 
-def main(tiny: bool) -> int:
-    """Run every part; return how many failed to run, or, on a GPU, missed a bar."""
-    set_verbosity_error()
-    disable_progress_bar()
+def main(tiny: bool, only: list[str], limit: float) -> int:
+    """Run every part of the kinds `only`; return how many failed or, on a GPU, missed a bar."""
+    import torch
+
     if not tiny and not torch.cuda.is_available():
         print("There is no GPU here. Use --tiny to run everything on tiny shapes.", file=sys.stderr)
         return 2
-    device = torch.device("cpu" if tiny else "cuda")
-    print(torch.cuda.get_device_name() if device.type == "cuda" else "CPU, tiny shapes")
-    failed = 0
-    for part in tiny_parts() if tiny else parts(device):
+    print("CPU, tiny shapes" if tiny else torch.cuda.get_device_name(), flush=True)
+    names = [
+        name
+        for name in (tiny_parts() if tiny else parts())
+        if not only or name.partition(":")[0] in only
+    ]
+    troubles = []
+    for name in names:
+        print(name, flush=True)
         started = perf_counter()
-        try:
-            held = part()
-        except Exception:
-            traceback.print_exc()
-            failed += 1
-        else:
-            failed += 0 if tiny else held.count(False)
-        gc.collect()
-        release(device)
+        trouble = run_apart(name, tiny, limit)
         print(f"  ({perf_counter() - started:.0f} s)", flush=True)
-    return failed
+        if trouble and not (tiny and trouble == "missed a bar"):
+            troubles.append(f"{name} {trouble}")
+    for trouble in troubles:
+        print(trouble, file=sys.stderr)
+    return len(troubles)
+
+
+def run_apart(name: str, tiny: bool, limit: float) -> str:
+    """Run a part in a process of its own, which is killed after `limit` seconds; return what went wrong, or nothing."""
+    command = [sys.executable, __file__, "--part", name, *(["--tiny"] if tiny else [])]
+    process = subprocess.Popen(command, start_new_session=True)
+    try:
+        code = process.wait(limit)
+    except subprocess.TimeoutExpired:
+        return f"was not finished after {limit:g} s and was killed"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    if code == MISSED:
+        return "missed a bar"
+    return f"failed (exit status {code})" if code else ""
+
+
+def run_part(name: str, tiny: bool) -> int:
+    """Run one part in this process."""
+    held = (tiny_parts() if tiny else parts())[name]()
+    return 0 if all(held) else MISSED
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tiny", action="store_true", help="tiny shapes, on the CPU")
-    sys.exit(main(parser.parse_args().tiny))
+    parser.add_argument("--only", action="append", default=[], choices=KINDS, help="repeatable")
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for each part")
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.part:
+        sys.exit(run_part(options.part, options.tiny))
+    sys.exit(main(options.tiny, options.only, options.limit))

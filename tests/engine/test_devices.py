@@ -1,5 +1,7 @@
 """Every tensor is where the weights are. The meta device stands for any device that is not the CPU."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.engine.random_decoder import CONFIG
@@ -10,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from hud.engine.cuda.decode_graphs import DecodeGraphs, GraphCache
 from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.learn.optimizer import AdamW
+from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.learn.training_pass import pass_logprobs
 from hud.engine.lora import LoraConfig, attach, lora_layers
@@ -135,10 +138,37 @@ def test_graphs_buffers_are_where_the_cache_is(decoder):
     assert elsewhere(graphs) == []
 
 
+def test_a_training_pass_of_adapters_computes_where_the_weights_are(decoder):
+    attach(decoder, LoraConfig(rank=2))
+    with OnMeta():
+        logprobs, _ = pass_logprobs(decoder, pass_on_meta())
+        logprobs.sum().backward()
+    layers = lora_layers(decoder).values()
+    assert all(one.lora_A.grad.is_meta and one.lora_B.grad.is_meta for one in layers)
+
+
+def test_a_step_with_an_adapter_per_row_computes_where_the_weights_are(decoder):
+    attach(decoder, LoraConfig(rank=2))
+    with META:
+        bank = AdapterBank(Decoder(CONFIG).eval())
+    adapter = bank.put("v1", lora_layers(decoder))
+    size = CacheSize(pages=4, page_tokens=64, max_context=63)
+    cache = KVCache(CONFIG, size, torch.float32, META)
+    positions = cache.aim([[0], [1]], [0, 0], [4, 4], 4)
+    bank.aim([adapter, None], width=4)
+    ids = torch.zeros(8, dtype=torch.int64, device=META)
+    with OnMeta(), torch.no_grad():
+        hidden = bank.decoder.hidden_cached(ids, positions, cache)
+    assert hidden.is_meta
+
+
+@pytest.mark.parametrize("states", ["float32", "8bit"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_optimizers_state_is_where_the_weights_are(decoder, dtype):
+def test_the_optimizers_state_is_where_the_weights_are(dtype, states):
+    with META:
+        decoder = Decoder(replace(CONFIG, hidden_size=64, intermediate_size=128))
     decoder.to(dtype)
-    optimizer = AdamW(decoder.named_parameters())
+    optimizer = AdamW(decoder.named_parameters(), OptimizerOptions(states=states))
     for parameter in decoder.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.collect()

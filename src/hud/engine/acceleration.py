@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 def decoder_type(device: torch.device | str) -> type[Decoder]:
     """Return the class of decoders that are trained on `device`."""
-    if torch.device(device).type == "cpu" and settings.load().cpu_kernels:
+    kind, now = torch.device(device).type, settings.load()
+    if kind == "cpu" and now.cpu_kernels:
         from hud.engine.cpu.decoder import CpuDecoder
 
         return CpuDecoder
+    if kind == "cuda" and now.cuda_kernels:
+        from hud.engine.cuda.decoder import CudaDecoder
+
+        return CudaDecoder
     return Decoder
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hud.engine.cpu.fused_decoder import FusedDecoder
 from hud.engine.decoder import Decoder
+from hud.engine.sample.ahead import is_watched, reserve_ahead
 from hud.engine.sample.request import Request
 from hud.engine.sample.runner import Runner, Sampled
 from hud.engine.sample.scheduler import Chunk, Scheduler
@@ -71,15 +72,11 @@ class CpuRunner(Runner):
             return
         self._count = 1
         # A prompt that is being computed, or a preempted sequence, continues after this call.
-        if len(batch) < len(scheduler.active) or any(_is_watched(one) for one in requests):
+        if len(batch) < len(scheduler.active) or any(map(is_watched, requests)):
             return
         seconds, before = self._pace
         most = min(AT_ONCE, int(AT_ONCE_SECONDS / (seconds * max(1.0, len(batch) / before))))
-        for request in requests:
-            needed = min(most, request.most - len(request.token_ids))
-            found = scheduler.prefix_cache.grow(request.place, needed)
-            most = most if found >= needed else found
-        self._count = max(1, most)
+        self._count = reserve_ahead(requests, scheduler.prefix_cache, most)
 
     def decode(self, batch: Sequence[Chunk]) -> Sampled:
         began = perf_counter()
@@ -116,8 +113,3 @@ class CpuRunner(Runner):
 
 def _needs_logits(request: Request) -> bool:
     return request.constraint is not None or request.top > 0 or request.params.truncates
-
-
-def _is_watched(request: Request) -> bool:
-    """Return whether a caller must process each token before the next is sampled."""
-    return request.followed or request.stopped is not None

@@ -51,8 +51,26 @@ def paged_attention(
         PAGE=page_tokens,
         DIM=dim,
     )
-    weights = torch.softmax(mass, dim=-1).unsqueeze(-2)
-    return torch.matmul(weights, partial).squeeze(-2).to(q.dtype)
+    found = torch.empty(rows, heads, dim, dtype=q.dtype, device=q.device)
+    _combine[(rows * heads,)](
+        partial, mass, found, PARTS=parts, BLOCK=triton.next_power_of_2(parts), DIM=dim, num_warps=1
+    )
+    return found
+
+
+@triton.jit
+def _combine(partial, mass, found, PARTS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
+    """Add up the parts of one query, weighted by their masses."""
+    which = tl.program_id(0).to(tl.int64)
+    part, dim = tl.arange(0, BLOCK), tl.arange(0, DIM)
+    real = part < PARTS
+    logged = tl.load(mass + which * PARTS + part, mask=real, other=float("-inf"))
+    weights = tl.exp(logged - tl.max(logged, 0))
+    weights = weights / tl.sum(weights, 0)
+    at = (which * PARTS + part)[:, None] * DIM + dim[None, :]
+    values = tl.load(partial + at, mask=real[:, None], other=0.0)
+    total = tl.sum(values * weights[:, None], 0)
+    tl.store(found + which * DIM + dim, total.to(found.dtype.element_ty))
 
 
 @triton.jit

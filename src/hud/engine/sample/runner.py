@@ -6,7 +6,7 @@ The scheduler decides, the runner computes. This one uses the decoder unchanged;
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
@@ -29,6 +29,9 @@ class Runner:
     """Computes with a decoder, or with a bank of adapters over it."""
 
     cache_type: ClassVar[type[KVCache]] = KVCache
+
+    interrupted: Callable[[], bool] = staticmethod(lambda: False)
+    """Returns True while a caller waits for the end of `decode`."""
 
     def __init__(
         self, decoder: AnyDecoder, cache: KVCache, most: int, bank: AdapterBank | None = None

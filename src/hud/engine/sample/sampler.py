@@ -82,6 +82,7 @@ class Sampler:
         self._changed = threading.Condition()
         self._pauses = [0, 0]
         """Callers in `exclusive`: while there are some, no request is admitted; in flight, no step begins."""
+        self._runner.interrupted = lambda: self._closed or self._pauses[True] > 0
         self._closed = False
         self._retired = False
         self._resting = True

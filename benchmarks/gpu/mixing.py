@@ -1,0 +1,82 @@
+"""Steps that compute prompts while other sequences decode: their time over the time that the device works."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager, nullcontext
+from time import perf_counter
+
+import torch
+from qwen3 import random_decoder
+from records import report
+from torch.profiler import ProfilerActivity, profile
+
+from hud.engine.config import DecoderConfig
+from hud.engine.sample.kv_cache import PAGE_TOKENS, bytes_for
+from hud.engine.sample.sampler import Sampler
+from hud.trace import SamplingParams
+
+BAR = 1.15
+
+
+def mixing(
+    name: str,
+    config: DecoderConfig,
+    device: torch.device,
+    *,
+    sequences: int = 256,
+    prompt: int = 512,
+    new: int = 512,
+    arrivals: int = 64,
+) -> list[bool]:
+    """Let prompts arrive while others decode; report the time of that over the device's.
+
+    On a CPU, where both are the same, it is the time alone.
+    """
+    decoder = random_decoder(config, device)
+    length = prompt + new
+    pages = (sequences + arrivals) * -(-(length + 1) // PAGE_TOKENS) + 1
+    budget = pages * bytes_for(config, 1, PAGE_TOKENS, decoder.dtype)
+    sampler = Sampler(decoder, slots=sequences + arrivals, max_context=length, cache_bytes=budget)
+
+    def turns(count: int, tokens: int) -> list[asyncio.Future]:
+        prompts = torch.randint(9, config.vocab_size, (count, prompt)).tolist()
+        params = SamplingParams(max_tokens=tokens)
+        return [asyncio.ensure_future(sampler.sample(one, params, frozenset())) for one in prompts]
+
+    async def arrive(measured: AbstractContextManager[object] | None = None) -> float:
+        first = turns(sequences, 1)
+        await asyncio.gather(*first)
+        decoding = turns(sequences, new)
+        await asyncio.gather(*turns(1, 1))  # Admitted after the others.
+        with measured or nullcontext():
+            started = perf_counter()
+            await asyncio.gather(*turns(arrivals, 2))
+            elapsed = perf_counter() - started
+        for one in decoding:
+            one.cancel()
+        await asyncio.gather(*decoding, return_exceptions=True)
+        return elapsed
+
+    asyncio.run(arrive())
+    elapsed = asyncio.run(arrive())
+    tokens = arrivals * prompt
+    report(f"{name}, prompt tokens beside {sequences} decoding sequences", tokens / elapsed, "/s")
+    if device.type != "cuda":
+        sampler.close()
+        return [report(f"{name}, mixed steps, time", elapsed, "s")]
+    found = profile(activities=[ProfilerActivity.CUDA])
+    whole = asyncio.run(arrive(found))
+    busy = sum(one.self_device_time_total for one in found.key_averages()) / 1e6
+    sampler.close()
+    # Of the profiled run the share of the device; the profiler slows the host, so the time is of the run before.
+    print(f"  {name}: {elapsed:.3f} s, profiled {whole:.3f} s, device {busy:.3f} s", flush=True)
+    return [
+        report(
+            f"{name}, mixed steps, time over device time",
+            elapsed / busy,
+            "times",
+            bar=BAR,
+            at_most=True,
+        )
+    ]

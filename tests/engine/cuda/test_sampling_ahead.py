@@ -1,0 +1,211 @@
+"""Sampling ahead gives the tokens of the synchronous path: arrivals, stops, grammars, preemption and swaps included.
+
+The kernels, tested by themselves, are replaced by their references, so that this needs neither Triton nor a GPU.
+"""
+
+import asyncio
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.engine.random_decoder import CONFIG, random_decoder
+
+from hud.engine.cuda import runner
+from hud.engine.cuda.runner import CudaRunner
+from hud.engine.decoder import Decoder
+from hud.engine.sample import sampler as sampling
+from hud.engine.sample.request import Turn, wait_for_turn
+from hud.engine.sample.runner import Runner
+from hud.engine.sample.token_sampling import sample_tokens
+from hud.trace import SamplingParams
+
+CACHE_BYTES = 14 * 2 * 2 * 2 * 64 * 16 * 4
+"""14 pages, so that some sequences are preempted."""
+KINDS = [
+    {},
+    {"temperature": 0.0},
+    {"temperature": 0.7},
+    {"top_k": 5},
+    {"top_p": 0.8},
+    {"temperature": 1.5},
+]
+
+
+class EvenIds:
+    """A constraint that allows even ids alone."""
+
+    def allow(self, logits):
+        logits[1::2] = float("-inf")
+
+    def take(self, token):
+        assert token % 2 == 0
+
+
+def attention(q, keys, values, table, lengths):
+    """Return what `paged_attention` returns."""
+    rows = []
+    for query, pages, length in zip(q, table, lengths.tolist(), strict=True):
+        k, v = (one[pages].transpose(0, 1).flatten(1, 2)[:, :length] for one in (keys, values))
+        rows.append(F.scaled_dot_product_attention(query[:, None], k, v, enable_gqa=True)[:, 0])
+    return torch.stack(rows)
+
+
+def drawing(logits, params, uniforms, *, cut):
+    """Return what `sample_rows` returns."""
+    told = [
+        SamplingParams(temperature=t, top_p=p if cut else None, top_k=k if cut else None)
+        for t, p, k in zip(
+            params.temperatures.tolist(), params.top_p.tolist(), params.top_k.tolist(), strict=True
+        )
+    ]
+    ids, logprobs = sample_tokens(logits, told, uniforms.tolist())
+    return torch.tensor(ids), torch.tensor(logprobs)
+
+
+@pytest.fixture
+def sampler_of(monkeypatch):
+    attend = SimpleNamespace(paged_attention=attention)
+    monkeypatch.setitem(sys.modules, "hud.engine.cuda.paged_attention", attend)
+    rows = SimpleNamespace(
+        sample_rows=drawing,
+        RowParams=lambda *values: SimpleNamespace(
+            temperatures=values[0], top_p=values[1], top_k=values[2]
+        ),
+    )
+    monkeypatch.setitem(sys.modules, "hud.engine.cuda.fused_sampling", rows)
+
+    def make(kind, decoder, **options):
+        monkeypatch.setattr(sampling, "runner_type", lambda *_: kind)
+        return sampling.Sampler(decoder, **options)
+
+    return make
+
+
+def turn(number, **extra):
+    rng = np.random.default_rng(number)
+    return Turn(
+        prompt=rng.integers(0, CONFIG.vocab_size, 3 + 9 * number).tolist(),
+        params=SamplingParams(max_tokens=3 + 9 * (number % 6), seed=number, **KINDS[number % 6]),
+        stop_ids=frozenset([7, 8, 9]) if number % 2 else frozenset(),
+        **extra,
+    )
+
+
+async def play(sampler, turns):
+    async def one(number, made):
+        await asyncio.sleep(0.002 * number)  # Arrivals while others decode.
+        request = None
+
+        def submit(listener):
+            nonlocal request
+            request = sampler.submit(made, listener)
+            return request
+
+        return await wait_for_turn(submit), request.likeliest
+
+    return await asyncio.gather(*(one(*pair) for pair in enumerate(turns)))
+
+
+def special(number):
+    return {
+        4: {"constraint": EvenIds()},
+        6: {"top": 3},
+        8: {"stopped": lambda ids: len(ids) == 5},
+        10: {"followed": True},
+    }.get(number, {})
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "with constraints and watchers"])
+def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, mixed):
+    decoder = random_decoder(kind=Decoder)
+    ahead = set()
+    original = CudaRunner.decode
+
+    def decode(self, batch):
+        sampled = original(self, batch)
+        ahead.update(len(ids) for _, ids, _ in sampled)
+        return sampled
+
+    monkeypatch.setattr(CudaRunner, "decode", decode)
+    monkeypatch.setattr(runner, "AHEAD_SECONDS", 1e9)  # Whatever a slow machine does.
+    found = []
+    for kind in (Runner, CudaRunner):
+        sampler = sampler_of(kind, decoder, slots=5, max_context=256, cache_bytes=CACHE_BYTES)
+        turns = [turn(number, **(special(number) if mixed else {})) for number in range(14)]
+        found.append(asyncio.run(play(sampler, turns)))
+        sampler.close()
+    for (mine, likeliest), (theirs, expected) in zip(*found, strict=True):
+        assert mine.token_ids == theirs.token_ids
+        assert mine.finish_reason == theirs.finish_reason
+        np.testing.assert_allclose(mine.logprobs, theirs.logprobs, atol=1e-5)
+        assert [[one for one, _ in row] for row in likeliest] == [
+            [one for one, _ in row] for row in expected
+        ]
+    assert mixed or max(ahead) > 1
+
+
+def test_weights_that_change_in_flight_take_over_where_the_swap_says(sampler_of):
+    decoder = random_decoder(kind=Decoder)
+    sampler = sampler_of(CudaRunner, decoder, slots=2, max_context=1024, version="old")
+    params = SamplingParams(max_tokens=900, seed=1)
+    swapping = threading.Event()
+
+    def swap():
+        swapping.set()
+        with sampler.exclusive(in_flight=True):
+            place = len(sampler.active[0].token_ids)
+            with torch.no_grad():
+                decoder.model.norm.weight.mul_(0.5)
+            sampler.set_version("new")
+        return place
+
+    async def swapped():
+        reached = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def stopped(ids):
+            if len(ids) == 20:
+                loop.call_soon_threadsafe(reached.set)
+                swapping.wait()
+            return False
+
+        made = Turn(prompt=[1, 2, 3], params=params, stop_ids=frozenset(), stopped=stopped)
+        going = asyncio.ensure_future(
+            wait_for_turn(lambda listener: sampler.submit(made, listener))
+        )
+        await reached.wait()
+        place = await asyncio.to_thread(swap)
+        return place, await going
+
+    place, found = asyncio.run(swapped())
+    sampler.close()
+    assert (found.version, found.swaps) == ("old", [(place, "new")])
+    reference = sampler_of(Runner, random_decoder(kind=Decoder), slots=2, max_context=1024)
+    before = asyncio.run(reference.sample([1, 2, 3], params, frozenset()))
+    reference.close()
+    assert found.token_ids[:place] == before.token_ids[:place]
+    assert found.logprobs[place:] != before.logprobs[place:]
+
+
+def test_a_caller_that_waits_ends_a_call_early(sampler_of):
+    decoder = random_decoder(kind=Decoder)
+    sampler = sampler_of(CudaRunner, decoder, slots=2, max_context=512)
+    counts = []
+    original = sampler._runner.decode
+
+    def decode(batch):
+        sampled = original(batch)
+        counts.append(len(sampled[0][1]))
+        return sampled
+
+    sampler._runner.decode = decode
+    sampler._runner.interrupted = lambda: len(counts) == 1
+    params = SamplingParams(max_tokens=40, seed=1)
+    asyncio.run(sampler.sample([1, 2, 3], params, frozenset()))
+    sampler.close()
+    assert counts[0] > 1
+    assert counts[1] == 1
