@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -28,7 +28,6 @@ from hud.trace import (
 
 if TYPE_CHECKING:
     from hud.engine.cpu.worker_handle import WorkerProcess
-    from hud.engine.pretrained import AnyDecoder
     from hud.engine.sample.sampler import Sampler
 
 
@@ -67,16 +66,17 @@ class Policy:
 
     def __init__(
         self,
-        decoder: AnyDecoder,
+        decoder: Any,
         chat: ChatFormat,
         *,
         slots: int = 64,
         samplers: TurnSampler | None = None,
     ) -> None:
         """`samplers` samples with the decoder's weights; None: a `SamplerPool`."""
-        self.decoder = decoder
+        self.decoder: Any = decoder
+        """A module of torch, or `TinkerWeights`, of which only `config` is read."""
         self.chat = chat
-        self._samplers = samplers or SamplerPool(decoder, slots=slots)
+        self._samplers: TurnSampler = samplers or SamplerPool(decoder, slots=slots)
 
     @property
     def sampler(self) -> Sampler:

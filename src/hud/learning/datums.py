@@ -257,6 +257,31 @@ def datums_of(
     return datums
 
 
+def weighted_datums(
+    datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
+) -> tuple[list[Datum], int]:
+    """Return datums with these weights, and how many weights of tokens that were not sampled have no effect.
+
+    Raises `UsageError` for weights that are not finite, or not one for each token.
+    """
+    if len(weights) != len(datums):
+        raise UsageError(f"{len(weights)} lists of weights were sent for {len(datums)} datums.")
+    weighted, ignored = [], 0
+    for number, (datum, given) in enumerate(zip(datums, weights, strict=True)):
+        row = np.asarray(given, np.float32)
+        if row.shape != datum.mask.shape:
+            raise UsageError(
+                f"Datum {number} has {datum.length} tokens and {len(row)} weights; send one for each token."
+            )
+        if not np.isfinite(row).all():
+            raise UsageError(
+                f"The weights of datum {number} are not all finite; look at your loss."
+            )
+        ignored += int(((row != 0) & (datum.mask == 0)).sum())
+        weighted.append(replace(datum, weights=row))
+    return weighted, ignored
+
+
 def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts) -> Datum:
     length = len(part.tokens)
     mask = np.zeros(length, np.float32)

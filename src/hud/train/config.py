@@ -42,9 +42,13 @@ class SubagentConfig(BaseModel):
     """Reasoning effort; None: its chat template's default."""
 
 
+Backend = Literal["platform", "tinker"]
+"""Place of the weights: the platform, or a Tinker service."""
+
 # Settings of execution, display and storage, without effect on learning: changing them continues the same run.
 _NOT_THE_EXPERIMENT = frozenset(
     {
+        "backend",
         "keep",
         "keep_every",
         "max_concurrent",
@@ -62,6 +66,10 @@ _NOT_THE_EXPERIMENT = frozenset(
 )
 
 
+_NOT_ON_TINKER = ("kl_coef", "kl_advantage_coef", "entropy_coef")
+"""Keys of losses that need more of a model than logprobs of its tokens."""
+
+
 def rollouts_at_once(max_lag: int) -> int:
     """Return the default number of concurrent rollouts: more than a step's if they are sampled ahead."""
     return 128 if max_lag else 64
@@ -76,6 +84,9 @@ class TrainConfig(BaseModel):
     """Slug or id of the trained model."""
     tasks: str = ""
     """Tasks: a file or folder that `Taskset.from_file` reads. Python callers may pass a Taskset."""
+    backend: Backend = "platform"
+    """Place of the weights: `platform`, or `tinker`, a Tinker service (TINKER_BASE_URL, TINKER_API_KEY); the model is then one of
+    its base models, or one trained there before."""
     steps: int = Field(default=50, ge=1)
     """Number of optimizer steps."""
     group: int = Field(default=8, ge=2)
@@ -245,11 +256,29 @@ class TrainConfig(BaseModel):
                 "stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo, dppo, or one whose loss_config "
                 f"drops tokens (icepop_high, outlier_mask_high), not {self.loss}"
             )
+        if self.backend == "tinker":
+            self._refuse_on_tinker()
         if self.loss == "cross_entropy":
             raise ValueError(
                 "cross_entropy learns from recorded runs, not from rollouts: give a job (--from-job) or use warm_up()"
             )
         return self
+
+    def _refuse_on_tinker(self) -> None:
+        """Raise `ValueError` for the first setting that a Tinker service cannot follow."""
+        terms = [
+            name for name, value in self.loss_config.items() if value and name in _NOT_ON_TINKER
+        ]
+        refused = {
+            "temperature other than 1": self.temperature != 1.0,
+            "swap='in_flight' with max_lag (set swap='finish')": self.max_lag > 0
+            and self.swap == "in_flight",
+            "promote='gate', which forks the model": self.promote == "gate",
+            f"{', '.join(terms)} in loss_config": bool(terms),
+        }
+        for what, asked in refused.items():
+            if asked:
+                raise ValueError(f"backend='tinker' cannot be used with {what}")
 
     @property
     def bounds_ratios(self) -> bool:

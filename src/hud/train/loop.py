@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from hud.client import connect
+from hud.client.tinker_models import model_on_tinker
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.runtimes.hosted import HostedRuntime
@@ -113,6 +114,9 @@ async def train(
     chosen = load_tasks(tasks, config.tasks, "tasks")
     scored = HeldOut(held_out_sets(held_out, config.held_out))
     config = _checked(config, chosen, reporter)
+    if config.backend == "tinker":
+        model = await model_on_tinker(connect(), config.model)
+        config = config.model_copy(update={"model": model})
     promotions = None
     if config.promote == "gate":
         promotions = await Promotions.open(connect(), config, scored.tasks, reporter, fresh=fresh)

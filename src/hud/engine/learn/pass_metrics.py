@@ -60,6 +60,24 @@ class Measured:
         return rows
 
 
+def pass_metrics(
+    datums: Sequence[Datum], measured: Measured, logprobs: Sequence[Floats], *, supervised: bool
+) -> dict[str, float]:
+    """Return the metrics of a training call; `logprobs` are those of the trained weights, by datum."""
+    sums = dict(measured.sums)
+    metrics = {
+        "loss:sum": sums.pop("loss", 0.0),
+        "datums:sum": float(len(datums)),
+        "tokens:sum": float(measured.tokens),
+        "action_tokens:sum": float(measured.actions),
+        "passes:sum": float(measured.passes),
+    }
+    metrics |= {f"{name}:mean": one / max(measured.actions, 1) for name, one in sums.items()}
+    if not supervised:
+        metrics |= gap_metrics(datums, logprobs)
+    return metrics | lag_metrics([datum for datum in datums if datum.actions])
+
+
 def gap_metrics(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> dict[str, float]:
     """Return how far the trainer's logprobs are from the sampler's."""
     found = [

@@ -13,11 +13,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,7 +26,7 @@ from hud.engine.learn.flops import pass_flops
 from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.packed_pass import PackedPass, check, cost_of, lay_out
-from hud.engine.learn.pass_metrics import Measured, gap_metrics, lag_metrics
+from hud.engine.learn.pass_metrics import Measured, pass_metrics
 from hud.engine.learn.ranks import Ranks
 from hud.engine.learn.step_meter import Meter
 from hud.engine.learn.training_pass import (
@@ -40,7 +38,7 @@ from hud.engine.learn.training_pass import (
 )
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.errors import ConflictError, UsageError
-from hud.learning.datums import Datum, Floats
+from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, Normalization, parse_loss
 from hud.learning.packing import deal, pack, tokens_of
 
@@ -167,17 +165,7 @@ class Trainer:
         self._sequences += told.sequences
         if actions:
             self._normalization = loss.normalization
-        metrics = {
-            "loss:sum": sums.pop("loss", 0.0),
-            "datums:sum": float(len(datums)),
-            "tokens:sum": float(told.tokens),
-            "action_tokens:sum": float(actions),
-            "passes:sum": float(told.passes),
-        }
-        metrics |= {f"{name}:mean": value / max(actions, 1) for name, value in sums.items()}
-        if not loss.supervised:
-            metrics |= gap_metrics(datums, self.last_logprobs)
-        return metrics | lag_metrics([datum for datum in datums if datum.actions])
+        return pass_metrics(datums, told, self.last_logprobs, supervised=loss.supervised)
 
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 if the mask is 0."""
@@ -195,21 +183,7 @@ class Trainer:
         Weights of tokens that were not sampled have no effect; `ignored_weights:sum` counts them.
         Raises `UsageError` for weights that are not finite, or not one for each token.
         """
-        if len(weights) != len(datums):
-            raise UsageError(f"{len(weights)} lists of weights were sent for {len(datums)} datums.")
-        weighted, ignored = [], 0
-        for number, (datum, given) in enumerate(zip(datums, weights, strict=True)):
-            row = np.asarray(given, np.float32)
-            if row.shape != datum.mask.shape:
-                raise UsageError(
-                    f"Datum {number} has {datum.length} tokens and {len(row)} weights; send one for each token."
-                )
-            if not np.isfinite(row).all():
-                raise UsageError(
-                    f"The weights of datum {number} are not all finite; look at your loss."
-                )
-            ignored += int(((row != 0) & (datum.mask == 0)).sum())
-            weighted.append(replace(datum, weights=row))
+        weighted, ignored = weighted_datums(datums, weights)
         metrics = self.forward_backward(weighted, "cross_entropy")
         return metrics | {"ignored_weights:sum": float(ignored)}
 

@@ -32,9 +32,11 @@ from hud.engine.lora import (
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.shared_base import SharedBases
+from hud.engine.tinker.weights import TinkerWeights
 from hud.engine.vllm.sampler import VllmSampler
 from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
 from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
+from hud.platform.models.tinker_models import TinkerModels
 from hud.platform.models.vllm_servers import policy_on_servers
 from hud.platform.serving.token_engine import OverloadedError
 
@@ -85,6 +87,7 @@ class Policies:
         self._serving: dict[str, Serving] = {}
         self._pinned: OrderedDict[tuple[str, str | None], Policy] = OrderedDict()
         self._bases = SharedBases()
+        self._tinker = TinkerModels(registry)
         self._lock = threading.RLock()
         """Guards the dictionaries; never held during slow work."""
         self._loading: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
@@ -113,6 +116,11 @@ class Policies:
 
     def move(self, serving: Serving, model: ModelRecord, checkpoint_id: str | None) -> None:
         """Move a serving policy to another checkpoint, after verifying its files."""
+        if isinstance(serving.policy.decoder, TinkerWeights):
+            with serving.lock:
+                serving.policy.decoder.go_to(self._tinker.saved(model, checkpoint_id))
+                serving.policy.checkpoint = checkpoint_id
+            return
         serving.move(self._verified(model, checkpoint_id), checkpoint_id)
 
     def loaded(self, model_id: str) -> Serving | None:
@@ -145,6 +153,7 @@ class Policies:
             known = {*self._serving, *(key[0] for key in self._pinned)}
         for model_id in known:
             self.forget(model_id)
+        self._tinker.close()
 
     def export(self, model: ModelRecord, checkpoint_id: str | None, folder: Path) -> None:
         """Write a model at a checkpoint as a Hugging Face folder; an adapter is merged into the weights."""
@@ -269,6 +278,8 @@ class Policies:
 
         With `on_servers`, a model that has vLLM servers is sampled there; servers hold one version of it.
         """
+        if model.config.tinker is not None:
+            return self._tinker.policy(model, checkpoint_id), {}
         weights = self._verified(model, checkpoint_id)
         device = training_device()
         lora = lora_config(model.config)

@@ -65,6 +65,14 @@ class VllmConfig(BaseModel, extra="forbid"):
         return other is not None and self == other.model_copy(update={"urls": self.urls})
 
 
+class TinkerConfig(BaseModel, extra="forbid"):
+    """Base model of a Tinker service that samples and trains a model, by adapters of `lora_rank`."""
+
+    base_model: str
+    url: str | None = Field(default=None, pattern=r"^https?://[^\s@?#]+$")
+    """Address of the service; None: that of Thinking Machines."""
+
+
 class ModelConfig(BaseModel, extra="forbid"):
     """Training settings and origin of a model."""
 
@@ -93,6 +101,8 @@ class ModelConfig(BaseModel, extra="forbid"):
     """Origin of the weights: a folder, a hub id, or a preset."""
     provider: ProviderConfig | None = None
     """Endpoint of a model without weights on this platform."""
+    tinker: TinkerConfig | None = None
+    """Tinker service with the weights; None: they are on this platform."""
     vllm: VllmConfig | None = None
     """Servers that sample the model; None: this platform samples it."""
 

@@ -24,6 +24,7 @@ from hud.platform.models.records import (
     ModelConfig,
     ModelRecord,
     ProviderConfig,
+    TinkerConfig,
     VllmConfig,
     Weights,
 )
@@ -99,8 +100,12 @@ class Registry:
     def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files that make the policy of a model at a checkpoint; None: its base weights.
 
-        Raises `UsageError` for a provider's model, which has no weights on this platform.
+        Raises `UsageError` for models of a provider and of a Tinker service, which have no weights on this platform.
         """
+        if model.config.tinker is not None:
+            raise UsageError(
+                f"{model.slug!r} is on a Tinker service: there are no weights here to copy, fork, merge or score prompts with."
+            )
         if model.config.provider is not None:
             raise UsageError(
                 f"{model.slug!r} lives with its provider at {model.config.provider.url}: there are no weights here."
@@ -181,6 +186,15 @@ class Registry:
         config = ModelConfig(source=provider.url, provider=provider)
         return self._insert(new_id(), name, Path(), kind="provider", config=config)
 
+    def on_tinker(
+        self, name: str, tinker: TinkerConfig, model_id: str, folder: Path, rank: int
+    ) -> ModelRecord:
+        """Register a model whose weights are on a Tinker service; `folder` holds its tokenizer and config.json."""
+        config = ModelConfig(
+            training="lora", lora_rank=rank, source=tinker.base_model, tinker=tinker
+        )
+        return self._insert(model_id, name, folder, kind="tinker", config=config)
+
     def fork(
         self,
         base: str,
@@ -241,6 +255,8 @@ class Registry:
         """
         if model.config.provider is not None:
             raise UsageError(f"{model.slug!r} lives with its provider; there is nothing to sample.")
+        if model.config.tinker is not None:
+            raise UsageError(f"{model.slug!r} is sampled by its Tinker service, not by vLLM.")
         if servers is not None and servers.weights == "nccl" and model.config.training == "lora":
             raise UsageError(
                 f"{model.slug!r} is trained by an adapter, which reaches vLLM servers as a file; leave --weights out."
@@ -326,6 +342,10 @@ class Registry:
     ) -> ModelRecord:
         assert self.team is not None
         _refuse_servers(config)
+        if (config.tinker is not None) != (kind == "tinker"):
+            raise UsageError(
+                "A model of a Tinker service is made by: hud train BASE_MODEL TASKS --backend tinker"
+            )
         if (config.provider is not None) != (kind == "provider"):
             raise UsageError(
                 "A provider's model is registered by its URL: hud models add NAME --url URL"

@@ -27,10 +27,10 @@ def is_hub_id(source: str) -> bool:
     return bool(re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", source))
 
 
-def from_hub(source: str, *, public: bool = False) -> Path:
+def from_hub(source: str, *, public: bool = False, weights: bool = True) -> Path:
     """Download a model from the hub. Raises `NotFoundError` for an invalid hub id, `UsageError` if the download fails.
 
-    With `public`, only models that are readable without a token; the server's token and its private cache are not used.
+    Without `weights`, only its configuration and tokenizer are fetched. With `public`, only models that are readable without a token; the server's token and its private cache are not used.
     """
     if not is_hub_id(source):
         raise NotFoundError(
@@ -43,7 +43,7 @@ def from_hub(source: str, *, public: bool = False) -> Path:
             "Fetching a model needs huggingface_hub: pip install 'openhud[train]', or give a folder."
         ) from None
     try:
-        wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt", "*.model"]
+        wanted = ["*.json", "*.jinja", "*.txt", "*.model", *(["*.safetensors"] * weights)]
         if public:
             # A model that was fetched with a token is in the cache and would be returned from there.
             HfApi(token=False).auth_check(source)

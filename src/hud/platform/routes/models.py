@@ -2,7 +2,8 @@
 
 GET    /v2/models                          GET  /v2/models/resolve?model=SLUG     POST /v2/models/fork
 GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
-POST   /v2/models/create | /add | /provide GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
+POST   /v2/models/create | /add | /provide | /tinker
+GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
 GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET, PUT /v2/models/{id}/checkpoints/{id}
 """
 
@@ -37,6 +38,7 @@ from hud.platform.models.records import (
     ModelConfig,
     ModelRecord,
     ProviderConfig,
+    TinkerConfig,
     VllmConfig,
 )
 from hud.platform.models.registry import Registry
@@ -81,6 +83,13 @@ class ProvideRequest(StrictBody):
 
     name: str
     provider: ProviderConfig
+
+
+class TinkerRequest(StrictBody):
+    """Register a base model of a Tinker service, which samples and trains it."""
+
+    name: str
+    tinker: TinkerConfig
 
 
 class ServersRequest(StrictBody):
@@ -167,6 +176,14 @@ async def add(registry: Models, body: AddRequest) -> dict[str, Any]:
 @router.post("/provide", dependencies=ADMIN)
 def provide(registry: Models, body: ProvideRequest) -> dict[str, Any]:
     return _model(registry.provide(body.name, body.provider))
+
+
+# Privileged, as for providers.
+@router.post("/tinker", dependencies=ADMIN)
+async def add_on_tinker(registry: Models, body: TinkerRequest) -> dict[str, Any]:
+    from hud.platform.models.tinker_models import register_on_tinker  # Imports torch.
+
+    return _model(await asyncio.to_thread(register_on_tinker, registry, body.name, body.tinker))
 
 
 @router.get("/{model_id}")

@@ -24,6 +24,8 @@ KEPT_SECONDS = 3600.0
 """Time for which a result is kept that nobody fetched."""
 FETCHED_SECONDS = 120.0
 """Time for which a fetched result is kept, for a client that lost the response."""
+DROP_SECONDS = 1.0
+"""Interval between two removals of expired results."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class Futures:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, _Future] = OrderedDict()
+        self._dropped_at = 0.0
 
     def start(self, request_id: str, team: str, work: Callable[[], Awaitable[Answer]]) -> bool:
         """Begin a request; False if it has begun already. Raises `UsageError` for an id of another team."""
@@ -104,6 +107,9 @@ class Futures:
 
     def _drop_expired(self) -> None:
         now = time.monotonic()
+        if now < self._dropped_at + DROP_SECONDS:
+            return  # Thousands of results are kept: not all are looked at with each request.
+        self._dropped_at = now
         late = [key for key, one in self._known.items() if one.expires and one.expires < now]
         for key in late:
             del self._known[key]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ from safetensors.torch import load_file
 from hud.engine.learn.distributed import open_trainer
 from hud.engine.pretrained import load_decoder
 from hud.engine.tensor_file import write_tensors
+from hud.engine.tinker.trainer import TinkerTrainer
+from hud.engine.tinker.weights import TinkerWeights
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.learning.metrics import merge
 from hud.learning.wire_types import OptimStepRequest, OptimStepResult
@@ -29,7 +32,8 @@ from hud.platform.training.gradient_accumulation import Accumulated
 from hud.trace import new_id
 
 if TYPE_CHECKING:
-    from hud.platform.models.loaded_policies import Policies
+    from hud.engine.learn.distributed import AnyTrainer
+    from hud.platform.models.loaded_policies import Policies, Serving
     from hud.platform.models.registry import Registry
 
 
@@ -49,12 +53,7 @@ class TrainedModel:
         self.registry, self.policies, self.model = registry, policies, model
         registry.tree.clean(model)
         self.serving = policies.serving(model)
-        self.trainer = open_trainer(
-            self.serving.policy.decoder,
-            lora=lora_config(model.config),
-            options=trainer_options(model.config),
-            beside=self.serving.policy.beside,
-        )
+        self.trainer = _trainer_of(self.serving)
         self.broken = False
         """True if the weights are in an unknown state."""
         self._steps: dict[str, int] = {}
@@ -159,6 +158,8 @@ class TrainedModel:
 
     def load_reference(self) -> None:
         """Load the reference policy for KL (the model's base weights), unless it is the adapter's base."""
+        if isinstance(self.trainer, TinkerTrainer):
+            return  # It refuses losses that need one.
         if self.trainer.lora is not None or self.trainer.reference is not None:
             return
         weights = self.registry.weights(self.model, self.model.config.origin_checkpoint)
@@ -223,7 +224,7 @@ class TrainedModel:
             idempotency_key=key,
             metrics=metrics,
         )
-        write_checkpoint(place, manifest, self._write)
+        write_checkpoint(place, manifest, partial(self._write, place.name))
         if key is not None:
             metrics["idempotency_key"] = key
         node = CheckpointRecord(
@@ -248,9 +249,13 @@ class TrainedModel:
             self._applied[key] = identifier
         return node
 
-    def _write(self, folder: Path) -> None:
-        """Write the files for the next step and for the sampler into a new folder."""
-        write_policy(self.trainer, self.model.folder, folder / SAMPLER)
+    def _write(self, name: str, folder: Path) -> None:
+        """Write the files for the next step and for the sampler of a checkpoint into a new folder."""
+        if isinstance(self.trainer, TinkerTrainer):
+            (folder / SAMPLER).mkdir()
+            self.trainer.weights.save(name).write(folder / SAMPLER)
+        else:
+            write_policy(self.trainer, self.model.folder, folder / SAMPLER)
         state = {name: tensor.contiguous() for name, tensor in self.trainer.state_dict().items()}
         write_tensors(state, folder / STATE)
 
@@ -295,6 +300,19 @@ class TrainedModel:
         if checkpoint_id not in self._steps:
             self._steps[checkpoint_id] = self.registry.tree.get(checkpoint_id).step
         return self._steps[checkpoint_id]
+
+
+def _trainer_of(serving: Serving) -> AnyTrainer | TinkerTrainer:
+    """Return the trainer of a policy's weights, which are in this process or on a Tinker service."""
+    decoder = serving.policy.decoder
+    if isinstance(decoder, TinkerWeights):
+        return TinkerTrainer(decoder)
+    return open_trainer(
+        decoder,
+        lora=lora_config(serving.config),
+        options=trainer_options(serving.config),
+        beside=serving.policy.beside,
+    )
 
 
 def step_result(trained: TrainedModel, slug: str, node: CheckpointRecord | None) -> OptimStepResult:

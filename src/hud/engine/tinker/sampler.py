@@ -1,0 +1,159 @@
+"""The `TurnSampler` of a policy on a Tinker service. Every turn is sampled by one version of the weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from hud.engine.chat.chat_format import ChatFormat
+from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
+from hud.engine.sample.token_sampling import Uniforms
+from hud.engine.tinker.weights import SavedPaths, TinkerWeights
+from hud.errors import HudError, InfrastructureFault, UsageError
+
+SEEDS = 1 << 31
+"""Seeds of the service are below this."""
+
+
+class TinkerSampler:
+    """Samples turns by a sampling client, which is replaced when the version is set."""
+
+    def __init__(
+        self,
+        weights: TinkerWeights,
+        chat: ChatFormat,
+        find: Callable[[str | None], SavedPaths | None],
+    ) -> None:
+        """`find` returns where the weights of a checkpoint were saved, None where it was not."""
+        self._weights, self._chat, self._find = weights, chat, find
+        self._version: str | None = None
+        self._client: Any = None
+        self._futures: set[Future[Any]] = set()
+        self._closed = False
+
+    @property
+    def version(self) -> str | None:
+        """The checkpoint that is sampled; None: the base model."""
+        return self._version
+
+    @version.setter
+    def version(self, version: str | None) -> None:
+        saved = self._find(version)
+        if saved is None and version is not None:
+            self._client = self._weights.present_sampling_client()
+        else:
+            self._client = self._weights.sampling_client(saved)
+        self._version = version
+
+    @property
+    def load(self) -> int:
+        return len(self._futures)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def queue_length(self) -> int:
+        """Return 0: requests wait on the service."""
+        return 0
+
+    @contextmanager
+    def exclusive(self, *, in_flight: bool = False) -> Iterator[None]:
+        """Change the weights inside the block: active turns continue with the old ones, which the service keeps.
+
+        Raises `UsageError` with `in_flight`.
+        """
+        if in_flight:
+            raise UsageError(
+                "A Tinker service finishes every turn with the weights that began it: set swap = 'finish' (--swap finish)."
+            )
+        yield
+
+    def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
+        """Queue one turn; see `Sampler.submit`. Raises `SamplerClosed`, `UsageError` for what the service cannot do."""
+        if self._closed or self._client is None:
+            raise SamplerClosed("The policy of this model was unloaded.")
+        if turn.constraint is not None:
+            raise UsageError("A Tinker service samples no answers in a fixed form; leave it out.")
+        if turn.top:
+            raise UsageError(
+                "The likeliest tokens are not read from a Tinker service; leave top_logprobs out."
+            )
+        config = self._weights.config
+        context = config.max_position_embeddings
+        room = room_after(turn.prompt, config.vocab_size, context, "the model's context")
+        request = Request(
+            **vars(turn),
+            uniforms=Uniforms(turn.params.seed),
+            most=turn.params.most_tokens(room),
+            listener=listener,
+            version=self._version,
+        )
+        future = self._sample(request)
+        self._futures.add(future)
+        request.cancel = partial(_cancel, future)
+        future.add_done_callback(partial(self._ended, request))
+        return request
+
+    def revive(self) -> None:
+        """Sample again after `close`."""
+        if self._closed:
+            self._closed = False
+            self.version = self._version
+
+    def close(self) -> None:
+        """Stop sampling; unfinished turns end with `SamplerClosed`."""
+        self._closed, self._client = True, None
+        for future in list(self._futures):
+            future.cancel()
+
+    def _sample(self, request: Request) -> Future[Any]:
+        from tinker import types
+
+        params, ends = request.params, sorted(request.stop_ids)
+        stop: list[int] | list[str] = ends
+        if params.stop:
+            # A request has stops of one kind.
+            texts = [self._chat.tokenizer.id_to_token(one) for one in ends]
+            stop = [*params.stop, *(one for one in texts if one is not None)]
+        sampling = types.SamplingParams(
+            max_tokens=request.most,
+            seed=None if params.seed is None else params.seed % SEEDS,
+            stop=stop,
+            temperature=params.effective_temperature,
+            top_p=params.effective_top_p,
+            top_k=params.top_k or -1,
+        )
+        prompt = types.ModelInput.from_ints(request.prompt)
+        with self._weights.service.errors():
+            found: Future[Any] = self._client.sample(prompt, 1, sampling).future()
+        return found
+
+    def _ended(self, request: Request, future: Future[Any]) -> None:
+        """Take over the result of a turn; called from the client's thread."""
+        self._futures.discard(future)
+        try:
+            with self._weights.service.errors():
+                done = future.result()
+        except CancelledError:
+            request.outcome = SamplerClosed("The sampler was closed while it sampled.")
+        except HudError as error:
+            request.outcome = InfrastructureFault(str(error))
+        except Exception as error:
+            request.outcome = InfrastructureFault(
+                f"Sampling on the Tinker service failed: {type(error).__name__}: {error}"
+            )
+        else:
+            (sequence,) = done.sequences
+            request.token_ids += sequence.tokens
+            request.logprobs += sequence.logprobs
+            request.cached = done.prompt_cache_hit_tokens or 0
+            request.end(sequence.stop_reason)
+        request.listener()
+
+
+def _cancel(future: Future[Any]) -> None:
+    future.cancel()

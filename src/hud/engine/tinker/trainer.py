@@ -1,0 +1,224 @@
+"""The trainer of weights on a Tinker service, with the methods of `hud.engine.learn.trainer.Trainer`.
+
+A pass asks the service for logprobs, and computes the loss and its derivative of each logprob here, by the same formulas
+as for weights of this process. The gradient is made with the optimizer step, as the service's `cross_entropy` whose
+weights are these derivatives: what is accumulated is in this process until then, and every loss is available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hud.engine.learn.packed_pass import check, lay_out
+from hud.engine.learn.pass_metrics import Measured, pass_metrics
+from hud.engine.tinker.service import WAIT_SECONDS
+from hud.engine.tinker.weights import TinkerWeights
+from hud.errors import ConflictError, UsageError
+from hud.learning.datums import Datum, Floats, weighted_datums
+from hud.learning.losses.config import LossConfig, Normalization, parse_loss
+from hud.learning.losses.formulas import compute_loss, sampler_gap
+
+if TYPE_CHECKING:
+    from tinker import types
+
+_CPU = torch.device("cpu")
+
+
+class TinkerTrainer:
+    """Accumulates derivatives of losses, and steps on the service."""
+
+    def __init__(self, weights: TinkerWeights) -> None:
+        self.weights = weights
+        self.last_logprobs: list[Floats] = []
+        self._passes: list[tuple[Datum, Floats]] = []
+        """Sequences since the last step, each with (T,) -dC/dlp."""
+        self._actions = 0
+        self._normalization: Normalization | None = None
+
+    @property
+    def pending(self) -> bool:
+        """True when something was accumulated since the last step."""
+        return bool(self._passes)
+
+    def forward_backward(
+        self,
+        datums: Sequence[Datum],
+        loss_fn: str = "importance_sampling",
+        config: Mapping[str, float] | None = None,
+        *,
+        num_substeps: int = 1,
+    ) -> dict[str, float]:
+        """Accumulate a loss over `datums`; return its metrics. `num_substeps` has no effect: passes are the service's.
+
+        Raises `UsageError` for a loss that needs a reference policy or the entropy.
+        """
+        loss = parse_loss(loss_fn, config)
+        _refuse_terms(loss)
+        if self._normalization not in (None, loss.normalization):
+            raise ConflictError(
+                f"This step has accumulated with {self._normalization} so far and cannot add {loss.normalization} to it. "
+                "Use one normalization between two steps."
+            )
+        used = [number for number, datum in enumerate(datums) if datum.actions]
+        measured = Measured()
+        self.last_logprobs = self.forward(datums)
+        if used:
+            self._accumulate(datums, used, loss, measured)
+        return pass_metrics(datums, measured, self.last_logprobs, supervised=loss.supervised)
+
+    def forward(self, datums: Sequence[Datum]) -> list[Floats]:
+        """Return, for each datum, (T,) logprobs of its tokens under the weights now; 0 if the mask is 0.
+
+        Raises `UsageError` for tokens that were sampled at another temperature than 1.
+        """
+        used = [number for number, datum in enumerate(datums) if datum.actions]
+        check(datums, used)
+        for number in used:
+            if (datums[number].temperatures[datums[number].mask > 0] != 1).any():
+                raise UsageError(
+                    "A Tinker service computes logprobs at temperature 1, so runs that were sampled at another one cannot be "
+                    "learned from there: sample with temperature 1."
+                )
+        rows = [np.zeros(datum.length, np.float32) for datum in datums]
+        if used:
+            data = [_wire(datums[number], datums[number].mask) for number in used]
+            done = self.weights.train(
+                lambda client: client.forward(data, "cross_entropy").result(WAIT_SECONDS)
+            )
+            for number, output in zip(used, done.loss_fn_outputs, strict=True):
+                found = np.asarray(output["logprobs"].to_numpy(), np.float32)
+                rows[number][1:] = found * (datums[number].mask[1:] > 0)
+        return rows
+
+    def backward(
+        self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
+    ) -> dict[str, float]:
+        """Accumulate the gradient of -Σ w lp; see `Trainer.backward`."""
+        weighted, ignored = weighted_datums(datums, weights)
+        metrics = self.forward_backward(weighted, "cross_entropy")
+        return metrics | {"ignored_weights:sum": float(ignored)}
+
+    def optim_step(
+        self,
+        learning_rate: float,
+        beta1: float = 0.9,
+        beta2: float = 0.95,
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_grad_norm: float | None = None,
+    ) -> dict[str, float]:
+        """Compute the accumulated gradient and apply it, on the service; return the metrics that it measures.
+
+        Raises `ConflictError` if nothing was accumulated.
+        """
+        from tinker import types
+
+        if not self.pending:
+            raise ConflictError(
+                "Nothing was accumulated since the last step, so there is nothing to apply. Every group of the "
+                "batch may have been without spread; send a batch with some first."
+            )
+        scale = np.float32(1.0 / self._divisor())
+        data = [_wire(datum, pull * scale) for datum, pull in self._passes]
+        params = types.AdamParams(
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            eps=eps,
+            weight_decay=weight_decay,
+            grad_clip_norm=max_grad_norm or 0.0,
+        )
+
+        def step(client: Any) -> Any:
+            # Both are sent before either is waited for: the service runs them back to back.
+            passed, stepped = (
+                client.forward_backward(data, "cross_entropy"),
+                client.optim_step(params),
+            )
+            passed.result(WAIT_SECONDS)
+            return stepped.result(WAIT_SECONDS)
+
+        try:
+            done = self.weights.train(step)
+        finally:
+            self.zero_grad()
+        found = dict(done.metrics or {})
+        return {name: float(value) for name, value in found.items() if not name.startswith("step:")}
+
+    def zero_grad(self) -> None:
+        """Drop what was accumulated."""
+        self._passes, self._actions, self._normalization = [], 0, None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the random state of this process: that of the optimizer is in the service's save."""
+        return {"rng": torch.get_rng_state()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue from `state_dict()`. Drops what was accumulated."""
+        torch.set_rng_state(state["rng"].cpu().to(torch.uint8))
+        self.zero_grad()
+
+    def reset(self) -> None:
+        """Drop what was accumulated: the base model has no optimizer state."""
+        self.zero_grad()
+
+    def _accumulate(
+        self, datums: Sequence[Datum], used: list[int], loss: LossConfig, measured: Measured
+    ) -> None:
+        batch = lay_out(datums, used, _CPU, torch.float64)
+        flat = np.concatenate(
+            [self.last_logprobs[number][datums[number].mask > 0] for number in used]
+        )
+        logprobs = torch.from_numpy(flat.astype(np.float64)).requires_grad_()
+        tokens = batch.tokens(logprobs)
+        total, sums = compute_loss(tokens, loss)
+        if not torch.isfinite(total):
+            self.zero_grad()
+            raise ConflictError(
+                f"The loss is {float(total)}; the accumulated gradient was discarded and the weights are unchanged. Look for "
+                "extreme logprobs, advantages or weights."
+            )
+        (slope,) = torch.autograd.grad(total, logprobs)
+        if not loss.supervised:
+            sums |= sampler_gap(tokens)
+        measured.add(batch, {name: float(one) for name, one in sums.items()}, logprobs)
+        ends = np.cumsum([datums[number].actions for number in used])
+        for number, part in zip(used, np.split(-slope.float().numpy(), ends[:-1]), strict=True):
+            pull = np.zeros(datums[number].length, np.float32)
+            pull[datums[number].mask > 0] = part
+            self._passes.append((datums[number], pull))
+        self._actions += measured.actions
+        self._normalization = loss.normalization
+
+    def _divisor(self) -> float:
+        if self._normalization == "token_mean":
+            return float(self._actions)
+        return 1.0 if self._normalization == "token_sum" else float(len(self._passes))
+
+
+def _refuse_terms(loss: LossConfig) -> None:
+    for needed, keys in (
+        (loss.needs_reference, "kl_coef and kl_advantage_coef"),
+        (loss.needs_entropy, "entropy_coef"),
+    ):
+        if needed:
+            raise UsageError(
+                f"A Tinker service returns only the logprobs of the trained weights, so a loss cannot have {keys} there; "
+                "leave them out."
+            )
+
+
+def _wire(datum: Datum, weights: Floats) -> types.Datum:
+    """Return a datum as Tinker's, whose position i predicts token i + 1, with (T,) weights."""
+    from tinker import types
+
+    targets = datum.tokens if datum.targets is None else datum.targets
+    return types.Datum(
+        model_input=types.ModelInput.from_ints(datum.tokens[:-1].tolist()),
+        loss_fn_inputs={"target_tokens": targets[1:], "weights": weights[1:].astype(np.float32)},
+    )
