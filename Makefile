@@ -50,10 +50,10 @@ test-integration:  ## Test an integration with the real package: make test-integ
 	@scripts/setup-integration $(NAME)
 	@OMP_NUM_THREADS=1 .venv-integrations/$(NAME)/bin/python -m pytest tests/integrations/$(NAME)
 
-chaos: $(STAMP)  ## Strike a server at work with 200 faults on SQLite and 200 on PostgreSQL (an hour)
+chaos: $(STAMP)  ## Strike a server at work with 200 faults on SQLite and 200 on PostgreSQL; write the tables (an hour)
 	@scripts/setup-worlds
-	@scripts/chaos sqlite
-	@scripts/chaos postgresql
+	@scripts/chaos sqlite --record tests/chaos/RESULTS.md
+	@scripts/chaos postgresql --record tests/chaos/RESULTS.md
 
 check: $(STAMP)  ## Lint, format, types and import contracts
 	@$(BIN)/ruff check .

@@ -15,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 import httpx
 import psutil
 from tests.chaos.scene import MODEL, Scene
+from tests.chaos.wall_clock import COMPILER
 
 Fault = Callable[[Scene, random.Random], None]
 """Strikes, and returns when the fault is over; raises `AssertionError` where something answers as it must not."""
@@ -205,6 +206,20 @@ def upset_provider(mood: str) -> Fault:
     return strike
 
 
+def set_clock(whose: str) -> Fault:
+    """Set a wall clock forwards or backwards, by a minute to a day, and after some seconds right again."""
+
+    def strike(scene: Scene, chance: random.Random) -> None:
+        clock = scene.clocks[whose]
+        clock.set(chance.choice((-1, 1)) * chance.choice((60, 3_600, 86_400)))
+        try:
+            time.sleep(chance.uniform(1.0, 10.0))
+        finally:
+            clock.set(0)
+
+    return strike
+
+
 FAULTS: dict[str, Fault] = {
     "the server is killed": kill_server,
     "an engine is killed": kill_engine,
@@ -228,6 +243,12 @@ FAULTS: dict[str, Fault] = {
     "the provider breaks off": upset_provider("breaks off"),
     "the provider is broken": upset_provider("is broken"),
 }
+if COMPILER is not None:
+    FAULTS |= {
+        "the server's clock jumps": set_clock("server"),
+        "a machine's clock jumps": set_clock("machine"),
+        "a user's clock jumps": set_clock("user"),
+    }
 ON_POSTGRESQL: dict[str, Fault] = {
     "the database ends its connections": end_database_connections,
     "the database crashes": crash_database,

@@ -61,7 +61,8 @@ class Ledger:
             twice = [place for place, count in counts.items() if count > 1]
             if len(counts) != tasks * group or twice:
                 self.complain(
-                    f"Evaluation {job} has {len(counts)} of {tasks * group}; twice: {twice}"
+                    f"Evaluation {job} has {len(counts)} of {tasks * group}; twice: {twice}; others: "
+                    f"{[run for run in runs if run['status'] != 'completed']}"
                 )
             for run in ended:
                 if run["reward"] != int(run["slug"].rpartition("-")[2]) / 10:

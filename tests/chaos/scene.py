@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 from tests.chaos.provider import Provider
+from tests.chaos.wall_clock import WallClock
 from tests.conftest import DATABASE, schema_url
 from tests.fleet.deployed_server import deploy
 from tests.fleet.joined_node import JoinedNode
@@ -55,6 +56,8 @@ class Scene:
         self.sources = folder / "sources"
         self.server = LiveServer(self.home, "--workers", "1", "--rollout-lease", str(LEASE_SECONDS))
         self.provider = Provider()
+        folder.mkdir(exist_ok=True)
+        self.clocks = {whose: WallClock(folder, whose) for whose in ("server", "machine", "user")}
         self.node: JoinedNode | None = None
         self.trainers: list[psutil.Popen] = []
         self.evaluations: list[psutil.Popen] = []
@@ -70,7 +73,10 @@ class Scene:
         log = logging.getLogger("uvicorn.error")
         log.addFilter(_silence)
         self._closing.callback(log.removeFilter, _silence)
-        self.server.variables = {"HUD_REACH": "127.0.0.0/8", "STORM_API_KEY": "sk-of-the-storm"}
+        self.server.variables = {
+            **{"HUD_REACH": "127.0.0.0/8", "STORM_API_KEY": "sk-of-the-storm"},
+            **self.clocks["server"].variables,
+        }
         self.server.start()
         with self.server.client() as api:
             deploy(api, self.sources, "echo")
@@ -105,6 +111,7 @@ class Scene:
             self.fleet_key,
             self.folder / f"node-{number}",
             *("--rollouts", "4", "--name", f"node-{number}", "--cache", str(self.folder / "cache")),
+            variables=self.clocks["machine"].variables,
         )
 
     def hud(self, *arguments: str) -> psutil.Popen:
@@ -115,6 +122,7 @@ class Scene:
             "HUD_API_KEY": self.server.key,
             "HUD_HOME": str(self.client_home),
             "OMP_NUM_THREADS": "1",
+            **self.clocks["user"].variables,
         }
         return psutil.Popen(
             [sys.executable, "-m", "hud.cli.main", *arguments],

@@ -1,8 +1,9 @@
 """A storm: users at work, faults at random, and the ledger at the end.
 
-    scripts/chaos --faults 200 --seed 1 --store postgresql
+    scripts/chaos postgresql --faults 200 --seed 1 --record tests/chaos/RESULTS.md
 
-Prints each fault as it strikes, then a table of faults and what was promised and kept. Exit code 1 if anything is broken.
+Prints each fault as it strikes, then a table of faults and what was promised and kept. `--record` puts the table into a
+file, in place of the last one of the same store. Exit code 1 if anything is broken.
 """
 
 import argparse
@@ -27,6 +28,10 @@ from tests.chaos.work import Completions, Evaluations, HostedRollouts, Trainings
 CALM_SECONDS = (0.5, 3.0)
 """Bounds of the time between two faults."""
 CALM = "calm"
+HEAD = """# Storms
+
+The last run of `make chaos` on each store, written by `scripts/chaos --record`.
+"""
 
 
 @dataclass
@@ -127,6 +132,9 @@ def main() -> None:
     )
     parser.add_argument("--faults", type=int, default=200)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--record", type=Path, help="Markdown file with the last table of each store"
+    )
     parser.add_argument("--only", action="append", default=[], choices=[*FAULTS, *ON_POSTGRESQL])
     given = parser.parse_args()
     from tests.conftest import DATABASE
@@ -140,12 +148,23 @@ def main() -> None:
             only=given.only,
         )
     store = "SQLite" if DATABASE is None else "PostgreSQL"
-    print(
-        f"\n{date.today()}, seed {given.seed}, {store}, {report.seconds:.0f} s\n\n{report.table()}"
-    )
-    for sentence in report.ledger.broken:
-        print(f"\nbroken: {sentence}")
+    struck = f"{report.faults.total()} faults, seed {given.seed}, {report.seconds:.0f} s"
+    broken = "".join(f"\n\nbroken: {sentence}" for sentence in report.ledger.broken)
+    said = f"{date.today()}, {struck}\n\n{report.table()}{broken}\n"
+    print(f"\n{store}: {said}")
+    if given.record is not None:
+        record(given.record, store, said)
     sys.exit(1 if report.ledger.broken else 0)
+
+
+def record(file: Path, store: str, said: str) -> None:
+    """Put a store's section into the file of the last storms."""
+    text = file.read_text() if file.exists() else HEAD
+    head, *sections = text.split("\n## ")
+    found = dict(section.split("\n", 1) for section in sections)
+    found[store] = f"\n{said}"
+    parts = [f"\n## {name}\n{found[name].rstrip()}\n" for name in sorted(found, reverse=True)]
+    file.write_text(head.rstrip() + "\n" + "".join(parts))
 
 
 def _processes_of(folder: Path) -> list[psutil.Process]:

@@ -164,8 +164,12 @@ class Evaluations(Commands):
             job = self._job(name)
             resumed = () if job is None else ("--resume", job)
             code, said = self.play(self.scene.evaluations, *given, *resumed)
-            if code == 0:
-                self.ledger.evaluations[parse_json(said)["job_id"]] = (TASKS, GROUP)
+            if code != 0:
+                continue
+            ended = parse_json(said)
+            # Exit code 0: something was measured. What failed, on a full disk for example, is played when it is resumed.
+            if all(run["reward"] is not None for run in ended["runs"]):
+                self.ledger.evaluations[ended["job_id"]] = (TASKS, GROUP)
                 return
         raise AssertionError(
             f"{ATTEMPTS} attempts did not complete an evaluation; the last said {said}"

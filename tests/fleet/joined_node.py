@@ -5,20 +5,35 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 
 class JoinedNode:
     """One `hud fleet join`."""
 
-    def __init__(self, url: str, key: str, home: Path, *arguments: str) -> None:
+    def __init__(
+        self,
+        url: str,
+        key: str,
+        home: Path,
+        *arguments: str,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("HUD_")}
         home.mkdir(parents=True, exist_ok=True)
         self.log = home / "said.log"
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "hud.cli.main", "fleet", "join", url, *arguments],
-                env={**kept, "HUD_HOME": str(home), "HUD_API_KEY": key, "OMP_NUM_THREADS": "1"},
+                env={
+                    **kept,
+                    "HUD_HOME": str(home),
+                    "HUD_API_KEY": key,
+                    "OMP_NUM_THREADS": "1",
+                    **variables,
+                },
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

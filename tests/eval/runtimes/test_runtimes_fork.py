@@ -467,6 +467,13 @@ def test_a_runtime_may_be_used_by_one_event_loop_after_another(source):
         ("1 / 0", UsageError, "ZeroDivisionError"),
         ("import sys; sys.exit(3)", UsageError, r"SystemExit\(3\)"),
         ("import os; os._exit(3)", EnvironmentFault, "exited with 3"),
+        ("import os; os.kill(os.getpid(), 9)", InfrastructureFault, "was killed by SIGKILL"),
+        (
+            "import resource; from hud import Environment; env = Environment('full'); "
+            "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))",
+            InfrastructureFault,
+            "could not be served: .*File too large",
+        ),
         ("import time; time.sleep(60)", EnvironmentFault, r"was not imported within 1\.5 s"),
     ],
 )

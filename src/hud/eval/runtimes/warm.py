@@ -29,6 +29,8 @@ from hud.eval.runtimes.zygote import MESSAGE_BYTES
 from hud.trace import ToolSpec
 
 _SPECS = TypeAdapter(list[ToolSpec])
+_EXIT_SECONDS = 0.5
+"""Time that a server whose socket is closed has to exit, before it is killed."""
 _END_SECONDS = 2.0
 """Time between a process's SIGTERM and SIGKILL, in seconds."""
 
@@ -257,6 +259,9 @@ class WarmServer:
             self._greeted(*files)
         elif "failed" in message:
             self._settle(UsageError(message["failed"]))
+        elif "machinery" in message:
+            why = f"{self.source} was imported, but could not be served: {message['machinery']}."
+            self._settle(InfrastructureFault(why))
         elif "forked" in message:
             forked = self.children.get(message["forked"])
             if forked is not None:
@@ -292,9 +297,14 @@ class WarmServer:
 
     def _died(self) -> None:
         """Handle an unexpected exit of the server."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(_EXIT_SECONDS)
         self.kill()
         how = told_exit(self.process.returncode, "")
-        self._settle(EnvironmentFault(f"{self.source} could not be imported: {how}."))
+        # No import kills its process so: another program did, or the kernel for want of memory.
+        killed = self.process.returncode == -signal.SIGKILL
+        fault = InfrastructureFault if killed else EnvironmentFault
+        self._settle(fault(f"{self.source} could not be imported: {how}."))
         self._all_ended(f"the warm server died ({how})")
 
     def _all_ended(self, why: str) -> None:

@@ -335,7 +335,11 @@ def main(descriptor: int, source: str) -> None:
     gc.collect()
     gc.freeze()  # The children's collector then does not touch the shared pages.
     try:
-        _publish(environment, control)
+        try:
+            _publish(environment, control)
+        except OSError as error:  # Of this machine, and not of the environment, which is imported.
+            zygote.say({"machinery": str(error)})
+            return
         zygote.serve()
     finally:
         zygote.end()

@@ -66,18 +66,19 @@ class Supervisor:
             time.sleep(max(0.0, ROUND_SECONDS - (time.monotonic() - began)))
 
     def _round(self) -> None:
-        now, settings = time.time(), self.settings
+        # Ray gives the ends of nodes as dates; what is measured here follows no jump of the wall clock.
+        now, here, settings = time.time(), time.monotonic(), self.settings
         queue = self._queue()
-        wanted = 0 if self.stopping else self._scaling.next(queue, now)
+        wanted = 0 if self.stopping else self._scaling.next(queue, here)
         nodes = self.cluster.nodes(settings.on)
-        reports = self._reports(now)
+        reports = self._reports(here)
         states: dict[str, HostState] = {
             node: (report or {}).get("state", "starting") for node, report in reports.items()
         }
         if self.stopping:
             found = endings(nodes, states, now=now, notice=settings.notice)
         else:
-            avoid = frozenset(node for node, until in self._avoid.items() if until > now)
+            avoid = frozenset(node for node, until in self._avoid.items() if until > here)
             found = changes(nodes, states, wanted, now=now, notice=settings.notice, avoid=avoid)
         for node in found.drain:
             self._hosts[node].drain.remote()

@@ -7,12 +7,12 @@ import hashlib
 import hmac
 import os
 import secrets
-import time
 from pathlib import Path
 
 import orjson
 
 from hud.platform.access.identity import Identity
+from hud.platform.store.clock import steady_time
 
 PREFIX = "hudpass_"
 
@@ -26,7 +26,7 @@ class Passes:
 
     def make(self, who: Identity, seconds: float) -> str:
         """Return a pass with the permissions of `who`, valid for `seconds`."""
-        content = {**vars(who), "scopes": sorted(who.scopes), "until": time.time() + seconds}
+        content = {**vars(who), "scopes": sorted(who.scopes), "until": steady_time() + seconds}
         body = base64.urlsafe_b64encode(orjson.dumps(content)).decode().rstrip("=")
         return f"{PREFIX}{body}.{self.sign(body)}"
 
@@ -37,7 +37,7 @@ class Passes:
         if not hmac.compare_digest(self.sign(body).encode(), signature.encode("utf-8", "replace")):
             return None
         content = orjson.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        if content.pop("until") < time.time():
+        if content.pop("until") < steady_time():
             return None
         return Identity(**{**content, "scopes": frozenset(content["scopes"])})
 

@@ -50,7 +50,7 @@ class Builder:
 
     async def work(self) -> None:
         """Build whatever is queued, until the platform stops."""
-        await asyncio.to_thread(self.builds.recover)
+        await asyncio.to_thread(self.builds.begin_again)
         stopping = self.stopping
         while not stopping.is_set():
             taken = await asyncio.to_thread(self.builds.take, self.worker)

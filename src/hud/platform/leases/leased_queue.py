@@ -103,7 +103,7 @@ class LeasedQueue(ABC, Generic[Item]):
         `only`: further conditions of the rows that it may have. Safe on SQLite (one writer at a time) and on PostgreSQL
         (rows that another transaction looks at are skipped).
         """
-        now = datetime.now(UTC)
+        now = self.store.clock.now()
         expired = sa.and_(self._held, self._expires < now)
         ready = sa.or_(self._expires.is_(None), self._expires <= now)
         due = sa.and_(self._status == self.waiting, ready, *only)
@@ -132,8 +132,9 @@ class LeasedQueue(ABC, Generic[Item]):
     def renew(self, worker: str, held: Sequence[str]) -> tuple[list[str], list[str]]:
         """Extend a worker's leases; returns the ids to be cancelled, and those that the worker holds no more."""
         mine = (self.table.c.worker == worker, self._id.in_(held), self._held)
+        until = self._until(self.store.clock.now())
         with self.store.begin() as connection:
-            self._update(connection, mine, lease_expires_at=self._until(datetime.now(UTC)))
+            self._update(connection, mine, lease_expires_at=until)
             rows = connection.execute(sa.select(self._id, self._status).where(*mine)).all()
         states: dict[str, str] = {row[0]: row[1] for row in rows}
         cancelled = [one for one, status in states.items() if status == self.cancelling]
@@ -158,6 +159,18 @@ class LeasedQueue(ABC, Generic[Item]):
         held = sa.select(self._id).where(self.table.c.worker == worker, self._held)
         if rows := self.store.values(held):
             self.release(worker, rows)
+
+    def begin_again(self) -> None:
+        """At a server's start, let the leases of living workers begin now, and every pause end.
+
+        None could be renewed while no server ran, and the date may be another one than it was.
+        """
+        until = self._until(self.store.clock.now())
+        with self.store.begin() as connection:
+            self._update(connection, (self._held,), lease_expires_at=until)
+            paused = (self._status == self.waiting, self._expires.is_not(None))
+            self._update(connection, paused, lease_expires_at=None)
+        self.recover()
 
     def recover(self) -> None:
         """Let the leases of dead workers of this machine expire now."""
@@ -188,7 +201,7 @@ class LeasedQueue(ABC, Generic[Item]):
 
     def retry(self, lease: Lease, pause_seconds: float) -> bool:
         """Put a row back into the queue for another attempt after a pause; False where the lease is lost or cancelled."""
-        later = datetime.now(UTC) + timedelta(seconds=pause_seconds)
+        later = self.store.clock.now() + timedelta(seconds=pause_seconds)
         running = (*self._under(lease), self._status == self.running)
         with self.store.begin() as connection:
             self.note(connection, running, "broken")

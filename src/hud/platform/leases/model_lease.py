@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
@@ -67,14 +67,13 @@ class Holder:
     released: bool = False
     """Given back; the row stays for what `lost` says."""
 
-    @property
-    def alive(self) -> bool:
+    def alive(self, now: datetime) -> bool:
         """False when it is certain, or was announced, that nobody is there any more."""
         if self.released:
             return False
         if self.host == socket.gethostname():
             return process_lives(self.pid, self.started or None)
-        return datetime.now(UTC) < self.expires_at
+        return now < self.expires_at
 
     @property
     def is_ours(self) -> bool:
@@ -102,7 +101,7 @@ class Leases:
         """Return who holds a model now; a dead holder is nobody."""
         row = self.store.row(_row_of(model_id))
         found = _holder(row) if row is not None else None
-        return found if found is not None and found.alive else None
+        return found if found is not None and found.alive(self.store.clock.now()) else None
 
     def acquire(self, model_id: str, slug: str) -> tuple[str, ...]:
         """Take or renew the lease of a model; raises `ConflictError` while another process holds it.
@@ -148,7 +147,7 @@ class Leases:
     def _try(self, model_id: str, slug: str) -> tuple[str, ...] | None:
         """Take the lease once; returns who lost a gradient, None where another process was faster."""
         leases, models = tables.leases, tables.models
-        now = datetime.now(UTC)
+        now = self.store.clock.now()
         pid, host, _ = _identity()
         ours = {
             "holder": _description(),
@@ -168,7 +167,7 @@ class Leases:
                 if holder.is_this_process and not holder.released:
                     ours["acquired_at"] = row.acquired_at
                     ours["holder"] = row.holder
-                elif holder.alive:
+                elif holder.alive(now):
                     raise ConflictError(_held(slug, holder, "trained"))
                 else:
                     query = sa.select(models.c.head_checkpoint_id).where(models.c.id == model_id)

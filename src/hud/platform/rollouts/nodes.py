@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import sqlalchemy as sa
@@ -94,7 +94,7 @@ class Nodes:
         version: str,
     ) -> str:
         """Register a worker, or that it came back; returns the node's id."""
-        nodes, now, worker = tables.fleet_nodes, datetime.now(UTC), holder(who, name)
+        nodes, now, worker = tables.fleet_nodes, self.store.clock.now(), holder(who, name)
         self._known.clear()
         told = {"name": shown, "labels": labels, "capacity": capacity, "version": version}
         with self.store.begin() as connection:
@@ -142,13 +142,13 @@ class Nodes:
         """Note a sign of life, and what the worker says of its load."""
         nodes = tables.fleet_nodes
         mine = sa.update(nodes).where(nodes.c.worker == node.worker)
-        self.store.write(mine.values(load=load, seen_at=datetime.now(UTC)))
+        self.store.write(mine.values(load=load, seen_at=self.store.clock.now()))
 
     def leave(self, node: Node) -> None:
         """Note that a worker ended in order."""
         nodes = tables.fleet_nodes
         mine = sa.update(nodes).where(nodes.c.worker == node.worker)
-        self.store.write(mine.values(left_at=datetime.now(UTC)))
+        self.store.write(mine.values(left_at=self.store.clock.now()))
         self._known.clear()
 
     def set_state(self, team: str, reference: str, state: State) -> dict[str, Any]:
@@ -176,8 +176,13 @@ class Nodes:
         """Return the nodes of a team, those that live first; of the first team with the server's own."""
         nodes = tables.fleet_nodes
         query = sa.select(nodes).where(nodes.c.team_id == team)
-        rows = self.store.rows(query.order_by(nodes.c.joined_at.desc(), nodes.c.id))
-        return sorted(map(_shown, rows), key=lambda one: one["status"] in ("left", "lost"))
+        rows, now = (
+            self.store.rows(query.order_by(nodes.c.joined_at.desc(), nodes.c.id)),
+            self.store.clock.now(),
+        )
+        return sorted(
+            (_shown(row, now) for row in rows), key=lambda one: one["status"] in ("left", "lost")
+        )
 
     def notice(self, items: list[dict[str, Any]]) -> str | None:
         """Return a sentence where these nodes have room for more rollouts than SQLite's one writer serves well."""
@@ -201,7 +206,7 @@ class Nodes:
 
     def _offers(self, which: sa.ColumnElement[bool]) -> list[Offer]:
         nodes = tables.fleet_nodes
-        recent = nodes.c.seen_at > datetime.now(UTC) - timedelta(hours=1)
+        recent = nodes.c.seen_at > self.store.clock.now() - timedelta(hours=1)
         query = sa.select(nodes.c.labels, nodes.c.capacity).where(recent, which)
         return [Offer.whole(row.labels, row.capacity) for row in self.store.rows(query)]
 
@@ -219,8 +224,8 @@ def _has(capacity: dict[str, Any]) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _shown(row: Row) -> dict[str, Any]:
-    silent = (datetime.now(UTC) - row.seen_at).total_seconds()
+def _shown(row: Row, now: datetime) -> dict[str, Any]:
+    silent = (now - row.seen_at).total_seconds()
     gone = "left" if row.left_at is not None else "lost" if silent > SILENT_SECONDS else None
     load = row.load or {}
     failures = int(load.get("failures_in_a_row", 0))

@@ -36,7 +36,7 @@ class Workers:
 
     async def work(self) -> None:
         """Keep the workers alive until the platform stops; then have them hand back what they hold."""
-        await asyncio.to_thread(self.rollouts.recover)
+        await asyncio.to_thread(self.rollouts.begin_again)
         await asyncio.gather(*(self._keep() for _ in range(self.config.rollout_workers)))
 
     async def _keep(self) -> None:

@@ -9,6 +9,7 @@ import logging
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from hud.errors import StoreAwayError, StoreError, UsageError
 from hud.platform.store.blobs import Blobs
+from hud.platform.store.clock import StoreClock
 from hud.platform.store.queries import Query, Row
 from hud.trace.recording.journal import free_space
 
@@ -44,6 +46,7 @@ class Store:
         self.engine = sa.create_engine(self.url, **_options(self.url))
         if self._is_file:
             sa.event.listen(self.engine, "connect", _prepare_sqlite)
+        self.clock = StoreClock(None if self._is_file else self._database_time)
         self._opened = False
         with self._translated():
             self._migrate()
@@ -114,6 +117,10 @@ class Store:
         """Execute one statement in its own transaction; returns the number of changed rows."""
         with self.begin() as connection:
             return connection.execute(statement).rowcount
+
+    def _database_time(self) -> datetime:
+        found: datetime = self.value(sa.select(sa.func.clock_timestamp()))
+        return found.astimezone(UTC)
 
     def close(self) -> None:
         """Close every connection."""

@@ -194,6 +194,10 @@ class Sandbox:
         self._control.close()
         self._theirs.close()
         if self._bubblewrap is not None:
+            if self._bubblewrap.returncode is None:
+                # While bubblewrap starts, its death does not end its child, which would wait for it and keep the pipe.
+                with suppress(ProcessLookupError):
+                    os.killpg(self._bubblewrap.pid, signal.SIGKILL)
             with suppress(OSError):
                 # By pidfd: asyncio's child watcher and its own kill may race for the exit status.
                 signal.pidfd_send_signal(self._handle, signal.SIGKILL)
@@ -220,16 +224,27 @@ class Sandbox:
             groups = [] if self._group is None else self._group.entrances(stack)
             planned = command(self.plan, self._theirs.fileno(), stack, groups)
             self.user = planned.user
-            self._bubblewrap = await asyncio.create_subprocess_exec(
-                *planned.arguments,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=planned.descriptors,
-                cwd="/",
-                env={"PATH": SEARCH_PATH},  # Not this process's variables: they may contain keys.
-                **as_user(planned.user),
+            starting = asyncio.ensure_future(
+                asyncio.create_subprocess_exec(
+                    *planned.arguments,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                    pass_fds=planned.descriptors,
+                    cwd="/",
+                    env={
+                        "PATH": SEARCH_PATH
+                    },  # Not this process's variables: they may contain keys.
+                    start_new_session=True,
+                    **as_user(planned.user),
+                )
             )
+            try:
+                self._bubblewrap = await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                # asyncio, cancelled while it connects the pipes, would wait for all that have them; `close` ends those.
+                self._bubblewrap = await starting
+                raise
         self._theirs.close()
         with suppress(ProcessLookupError):  # It may have exited; its output has the reason.
             self._handle = os.pidfd_open(self._bubblewrap.pid)
