@@ -16,7 +16,9 @@ from hud.engine.vllm.weight_transfer import nccl_engine
 from hud.errors import UsageError
 
 FIRST = ["pause", "get_world_size", "init_weight_transfer_engine"]
-EACH = ["start_weight_update", "update_weights", "finish_weight_update", "resume"]
+SENT = ["start_weight_update", "update_weights", "finish_weight_update"]
+EACH = [*SENT, "update_weight_version", "resume"]
+JOIN, LEAVE = "init_weight_transfer_engine", "shutdown_weight_transfer_engine"
 AGAIN = ["pause", "get_world_size", *EACH]
 
 
@@ -112,6 +114,49 @@ async def test_where_one_cannot_take_them_all_are_given_them_one_by_one(policy, 
     servers[0].failing_reload = False
     await until(lambda: all(one.problem is None for one in policy._samplers._pool.replicas))
     assert not any(server.paused for server in servers)
+
+
+def joined(server):
+    """What a server was asked of groups: to join one, and to leave it."""
+    return [call for call in server.calls if call in (JOIN, LEAVE)]
+
+
+async def test_a_server_leaves_its_group_before_it_joins_the_next(policy, servers):
+    servers[0].kill()
+    await asyncio.to_thread(change, policy, "one")
+    assert joined(servers[1]) == [JOIN, LEAVE, JOIN]
+    servers[0].start()
+    await until(lambda: all(one.problem is None for one in policy._samplers._pool.replicas))
+    await asyncio.to_thread(change, policy, "two")
+    # The one that came back was given the weights in a group of its own.
+    assert joined(servers[1]) == [JOIN, LEAVE, JOIN, LEAVE, JOIN]
+    await asyncio.to_thread(policy.close)
+    assert not any(server.receiving.group for server in servers)
+
+
+async def test_servers_that_go_or_fail_are_left_in_no_group(policy, servers):
+    await asyncio.to_thread(policy.turn_sampler.change_servers, (servers[0].url,))
+    assert [joined(server) for server in servers] == [[JOIN, LEAVE]] * 2
+    servers[0].failing_reload = True
+    await asyncio.to_thread(change, policy, "one")
+    assert joined(servers[0])[:4] == [JOIN, LEAVE] * 2
+    servers[0].failing_reload = False
+    await until(lambda: all(one.problem is None for one in policy._samplers._pool.replicas))
+    drawn = await policy.sample(PROMPT, LONG)
+    assert drawn.version == "one"
+    check(policy, drawn)
+
+
+async def test_older_servers_that_cannot_leave_a_group_join_the_next(tmp_path):
+    with contextlib.ExitStack() as stack:
+        old = [stack.enter_context(StandIn(tiny_folder(), version="0.32.0")) for _ in range(2)]
+        policy = await asyncio.to_thread(vllm_policy, old, tmp_path, connect=SendingHalf)
+        old[0].kill()
+        await asyncio.to_thread(change, policy, "one")
+        drawn = await policy.sample(PROMPT, LONG)
+        assert drawn.version == "one"
+        check(policy, drawn)
+        await asyncio.to_thread(policy.close)
 
 
 def test_vllm_is_needed_for_its_half(tmp_path):

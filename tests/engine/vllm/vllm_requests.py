@@ -40,6 +40,7 @@ class CompletionRequest(Strict):
     logprobs: int | None = Field(None, ge=0, le=20)
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
+    return_weight_versions: bool = False
     cache_salt: str | None = Field(None, min_length=1, max_length=1024)
     stream: bool = False
     stream_options: StreamOptions | None = None
@@ -56,6 +57,10 @@ class UnloadRequest(Strict):
     lora_int_id: int | None = None
 
 
+class VersionRequest(Strict):
+    new_version: str
+
+
 class RpcRequest(Strict):
     method: Literal["reload_weights"]
     args: list[str] = []
@@ -70,12 +75,14 @@ class Sequence:
     uniforms: Uniforms
     cached: int
     ids: list[int] = field(default_factory=list)
+    weights: list[str] = field(default_factory=list)
+    """The name of the weights of every token."""
     rows: asyncio.Queue = field(default_factory=asyncio.Queue)
 
 
 @dataclass
 class Options:
-    version: str = "0.32.0"
+    version: str = "0.33.0"
     served: str = "policy"
     dev_mode: bool = True
     lora_api: bool = True
@@ -136,4 +143,15 @@ def choice_of(sequence: Sequence, rows: list[dict[str, Any]], *, ids: bool) -> d
         }
     if asked.return_token_ids and ids:
         choice["token_ids"] = [row["token"] for row in rows]
+    if asked.return_weight_versions and choice["finish_reason"]:
+        choice["weight_versions"] = _spans(sequence.weights)
     return choice
+
+
+def _spans(names: list[str]) -> list[dict[str, Any]]:
+    spans: list[dict[str, Any]] = []
+    for place, name in enumerate(names):
+        if not spans or spans[-1]["version"] != name:
+            spans.append({"version": name, "start": place})
+        spans[-1]["end"] = place + 1
+    return spans

@@ -25,6 +25,7 @@ from tests.engine.vllm.vllm_requests import (
     RpcRequest,
     Sequence,
     UnloadRequest,
+    VersionRequest,
     choice_of,
 )
 from tests.engine.vllm.vllm_transfer import ReceivingHalf
@@ -65,6 +66,10 @@ class StandIn:
         self.start()
 
     # -- from the test's thread ---------------------------------------------------------------------
+
+    @property
+    def names_weights(self) -> bool:
+        return tuple(map(int, self.options.version.split("."))) >= (0, 33)
 
     def start(self) -> None:
         """Begin, with the weights of the folder, as a process that was started anew."""
@@ -131,6 +136,9 @@ class StandIn:
                 app.router.add_post(f"/{name}", self._transferred)
             for name in ("update_weights", "finish_weight_update"):
                 app.router.add_post(f"/{name}", self._transferred)
+            if self.names_weights:
+                app.router.add_post("/shutdown_weight_transfer_engine", self._transferred)
+                app.router.add_post("/update_weight_version", self._named)
         self.runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self.runner.setup()
         await web.TCPSite(self.runner, self.host, self.port, reuse_address=True).start()
@@ -245,11 +253,17 @@ class StandIn:
     async def _world_size(self, request: web.Request) -> web.Response:
         return web.json_response({"world_size": self.options.gpus})
 
+    async def _named(self, request: web.Request) -> web.Response:
+        asked = VersionRequest.model_validate_json(await request.read())
+        self.receiving.version = asked.new_version
+        return web.json_response({"message": "done"})
+
     async def _transferred(self, request: web.Request) -> web.Response:
-        """One of the four calls of a weight transfer."""
+        """One of the calls of a weight transfer."""
         body = json.loads(await request.read() or "{}")
         call = request.path[1:]
-        if call != "init_weight_transfer_engine" and self.sequences and not self.paused:
+        updating = call not in ("init_weight_transfer_engine", "shutdown_weight_transfer_engine")
+        if updating and self.sequences and not self.paused:
             raise Refused(500, "weights were changed while sequences were drawn")
         if self.failing_reload and call == "update_weights":
             self.receiving.started = False  # What fails is cleaned up.
@@ -270,6 +284,8 @@ class StandIn:
             raise Refused(400, f"Token id {max(asked.prompt)} is out of vocabulary")
         if len(asked.prompt) + asked.max_tokens > self.options.max_context:
             raise Refused(400, "This model's maximum context length is too small for the request.")
+        if asked.return_weight_versions and not self.names_weights:
+            raise Refused(400, "this version ignores return_weight_versions")
         if asked.stream_options is not None and not asked.stream:
             raise Refused(400, "Stream options can only be defined when `stream=True`.")
         if asked.stream:
@@ -374,6 +390,7 @@ class StandIn:
     def _put(self, one: Sequence, token: int, logprob: float, top: list[tuple[int, float]]) -> None:
         asked = one.asked
         one.ids.append(token)
+        one.weights.append(self.receiving.version)
         end = token in asked.stop_token_ids or (not asked.ignore_eos and token == 0)
         reason = "stop" if end else "length" if len(one.ids) == asked.max_tokens else None
         told = {f"token_id:{other}": value for other, value in [(token, logprob), *top]}

@@ -29,7 +29,7 @@ class UpdateInfo(BaseModel):
 
 
 class ReceivingHalf:
-    """What a server does with the four calls; those out of order are refused as vLLM's engine fails at them."""
+    """What a server does with the calls of a transfer; those out of order are refused as vLLM's engine fails at them."""
 
     def __init__(self, gpus: int) -> None:
         self.gpus = gpus
@@ -38,10 +38,18 @@ class ReceivingHalf:
         self.started = False
         self.updates = 0
         self.version = "default"
+        self.busy = asyncio.Lock()
+        """Held during a call: its workers do one after another."""
 
     async def called(self, name: str, body: dict[str, Any], decoder: torch.nn.Module) -> None:
+        async with self.busy:
+            await self._called(name, body, decoder)
+
+    async def _called(self, name: str, body: dict[str, Any], decoder: torch.nn.Module) -> None:
         if name == "init_weight_transfer_engine":
             await asyncio.to_thread(self.init, InitInfo.model_validate(body.pop("init_info")))
+        elif name == "shutdown_weight_transfer_engine":
+            self.shutdown()
         elif name == "start_weight_update":
             self.start()
         elif name == "update_weights":
@@ -58,6 +66,11 @@ class ReceivingHalf:
         self.info = info
         self.group = socket.create_connection((info.master_address, info.master_port), timeout=20)
         self.group.sendall(bytes([info.rank_offset]))
+
+    def shutdown(self) -> None:
+        if self.group is not None:
+            self.group.close()
+        self.group = None
 
     def start(self) -> None:
         if self.started:

@@ -58,7 +58,7 @@ class Publication:
     @property
     def salt(self) -> str:
         """Salt of the prefix cache, so that keys of another version are never reused."""
-        return self.version or "base"
+        return name_of(self.version)
 
     def mistake(self, answers: list[Piece]) -> str | None:
         """Return the error of a server with these answers to the probes, None if they match."""
@@ -88,6 +88,11 @@ class Publication:
                 "serve this model's folder"
             )
         return None
+
+
+def name_of(version: str | None) -> str:
+    """Return the name of a version on servers."""
+    return version or "base"
 
 
 class Publisher:

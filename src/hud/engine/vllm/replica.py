@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
 from hud.engine.sample.request import Request
-from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publication
+from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publication, name_of
 from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused, completion_body
 from hud.errors import HudError, UsageError
 
@@ -32,6 +32,10 @@ class Replica:
         self.active: set[Request] = set()
         self.epoch = 0
         """Number of times its streams were cut; chunks of an older epoch are dropped."""
+        self.doubted: set[int] = set()
+        """Epochs with other weights than believed: the tokens of their streams are sampled again."""
+        self.names_weights = False
+        """True: completions may name the weights of their tokens."""
         self.adapters: set[str] = set()
         """Names of the adapters loaded from here."""
         self.changing = asyncio.Lock()
@@ -75,6 +79,7 @@ class Replica:
     async def _go_on(self, publication: Publication) -> None:
         """Resume with other weights, and record on each active sequence where they took over."""
         await self._settled()
+        self.names_weights = await self.server.name_weights(name_of(publication.version))
         for request in self.active:
             request.swap(publication.version)
         await self.server.resume()
@@ -129,11 +134,11 @@ async def send(replicas: Sequence[Replica], publication: Publication) -> None:
             servers = [replica.server for replica in replicas]
             await transfer.send(servers, sizes, publication.version)
         except (HudError, TimeoutError) as error:
-            transfer.drop()
             for replica in replicas:
                 # An unfinished update would block the next.
                 with suppress(HudError):
                     await replica.server.transfer("finish_weight_update", None)
+            await transfer.release()
             if isinstance(error, ServerRefused):
                 raise _without(error, "VLLM_SERVER_DEV_MODE=1") from error
             if isinstance(error, TimeoutError):

@@ -111,6 +111,8 @@ class ReplicaPool:
         for replica in known.values():
             self._put_out(replica, f"{replica.server.url} is no server of this model any more.")
         await _cancelled([self._looking.pop(replica) for replica in known.values()])
+        if known:
+            await self._dissolve()
         for replica in self.replicas:
             if replica not in self._looking:
                 self._looking[replica] = asyncio.create_task(self._look(replica, 0.0))
@@ -118,8 +120,14 @@ class ReplicaPool:
     async def close(self) -> None:
         """End the health checks and close all connections."""
         await _cancelled(self._looking.values())
+        await self._dissolve()
         if self._session is not None:
             await self._session.close()
+
+    async def _dissolve(self) -> None:
+        """Release every server's side of a weight transfer."""
+        if self.current is not None and self.current.transfer is not None:
+            await self.current.transfer.release()
 
     def _replica(self, url: str) -> Replica:
         assert self._session is not None
@@ -181,6 +189,11 @@ class ReplicaPool:
             self._lose(replica, str(error))
         elif replica.problem is None:
             await self._alive(replica)
+
+    def doubt(self, replica: Replica, problem: str) -> None:
+        """Record that a server samples with other weights than believed: it loads the newest before it samples again."""
+        replica.doubted.add(replica.epoch)
+        self._lose(replica, problem)
 
     # -- weights ------------------------------------------------------------------------------------
 

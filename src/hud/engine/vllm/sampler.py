@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.vllm.publication import Publication, Publisher
+from hud.engine.vllm.publication import Publication, Publisher, name_of
 from hud.engine.vllm.replica import Replica
 from hud.engine.vllm.replica_pool import ReplicaPool, Servers
-from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, completion_body
+from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, WeightSpan, completion_body
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
@@ -211,12 +211,15 @@ class VllmSampler:
         try:
             for _ in range(MOST_ATTEMPTS):
                 replica = await pool.choose([*request.prompt, *request.token_ids])
+                start, epoch = len(request.token_ids), replica.epoch
                 reason = await self._attempt(request, replica, pool)
                 if reason is not None:
                     pool.drew(replica, [*request.prompt, *request.token_ids])
                     request.end(reason)
                     request.listener()
                     return
+                if epoch in replica.doubted:
+                    _take_back(request, start)
             raise InfrastructureFault(
                 f"{MOST_ATTEMPTS} times a vLLM server broke off while it drew one sequence."
             )
@@ -242,14 +245,20 @@ class VllmSampler:
             request.swap(publication.version)
         pool.began(replica, request)
         request.placed = True
-        epoch = replica.epoch
+        epoch, start = replica.epoch, len(request.token_ids)
         try:
             body = _body(request, publication.adapter or replica.model, publication.salt)
+            if replica.names_weights:
+                body["return_weight_versions"] = True
             async with aclosing(replica.server.stream(body)) as pieces:
                 async for piece in pieces:
                     if replica.epoch != epoch:
                         return None
                     reason = _take(request, piece)
+                    mistake = _mistake(request, publication.version, start, piece.weights or [])
+                    if mistake is not None:
+                        pool.doubt(replica, f"The vLLM server {replica.server.url} {mistake}")
+                        return None
                     if request.followed and piece.token_ids:
                         request.listener()
                     if reason is not None:
@@ -299,6 +308,45 @@ def _take(request: Request, piece: Piece) -> str | None:
     if piece.finish_reason in ("stop", "length"):
         return piece.finish_reason
     return None  # `abort`: it continues on another server.
+
+
+def _mistake(
+    request: Request, first: str | None, start: int, spans: Sequence[WeightSpan]
+) -> str | None:
+    """Compare the weights that a server names for its tokens, from `start` on, with those it should have had.
+
+    `first` are those at the beginning of its stream. Where one took over from another, the server's word counts. Returns the
+    mistake, None if there is none.
+    """
+    if not spans:
+        return None
+    later = [version for place, version in request.swaps if place >= start]
+    left = [first, *([] if start else [request.version]), *later]
+    expected = " or ".join(repr(name) for name in dict.fromkeys(map(name_of, left)))
+    begins: list[tuple[int, str | None]] = []
+    for span in spans:
+        while left and name_of(left[0]) != span.name:
+            left.pop(0)
+        if not left:
+            return f"sampled with the weights {span.name!r}, and {expected} had been loaded there."
+        begins.append((start + span.start, left[0]))
+    if not start:
+        request.version = begins[0][1]
+    request.swaps = [swap for swap in request.swaps if swap[0] < start]
+    for place, version in begins:
+        if version != _newest(request):
+            request.swaps.append((place, version))
+    return None
+
+
+def _take_back(request: Request, start: int) -> None:
+    """Remove the tokens from `start` on. Raises `InfrastructureFault` if they are in use already."""
+    if request.followed and len(request.token_ids) > start:
+        raise InfrastructureFault(
+            "A vLLM server sampled a part of this turn with other weights than had been loaded there."
+        )
+    del request.token_ids[start:], request.logprobs[start:], request.likeliest[start:]
+    request.swaps = [swap for swap in request.swaps if swap[0] < start]
 
 
 def _body(request: Request, model: str, salt: str) -> dict[str, Any]:

@@ -23,6 +23,8 @@ ANSWER_SECONDS = 30.0
 """Time-out of cheap requests, in seconds."""
 LOAD_SECONDS = 600.0
 """Time-out of loading weights, in seconds: a folder of 60 GB from a network disk."""
+RELEASE_SECONDS = 10.0
+"""Time-out of leaving a weight transfer, in seconds: the server may be gone."""
 LAST_SECONDS = 1.0
 """Time-out for the end of a stream after its last event, in seconds."""
 LONGEST_LINE = 1 << 20
@@ -57,6 +59,16 @@ class Card:
 
 
 @dataclass(frozen=True)
+class WeightSpan:
+    """Tokens of one completion that were sampled with one version of the weights."""
+
+    name: str
+    """The version's name, as given by `Server.name_weights`."""
+    start: int
+    """Its first token in the completion."""
+
+
+@dataclass(frozen=True)
 class Piece:
     """Tokens of one chunk of a stream."""
 
@@ -67,6 +79,8 @@ class Piece:
     finish_reason: str | None
     cached_tokens: int | None
     """Prompt tokens found in its cache, with --enable-prompt-tokens-details."""
+    weights: list[WeightSpan] | None = None
+    """The weights of all tokens of the completion, at its end; None: not given."""
 
 
 def completion_body(model: str, prompt: list[int], **options: Any) -> dict[str, Any]:
@@ -160,6 +174,16 @@ class Server:
         body = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
         await self._ask("POST", "/collective_rpc", body=body, seconds=LOAD_SECONDS)
 
+    async def name_weights(self, name: str) -> bool:
+        """Name the loaded weights in completions with `return_weight_versions`; False: it is too old for that."""
+        try:
+            await self._ask("POST", "/update_weight_version", body={"new_version": name})
+        except ServerRefused as error:
+            if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+                raise
+            return False
+        return True
+
     async def load_adapter(self, name: str, folder: str) -> None:
         """Load an adapter under a name."""
         body = {"lora_name": name, "lora_path": folder}
@@ -177,6 +201,11 @@ class Server:
     async def transfer(self, name: str, body: Mapping[str, Any] | None) -> None:
         """Make one of the calls of a weight transfer."""
         await self._ask("POST", f"/{name}", body=body, seconds=LOAD_SECONDS)
+
+    async def leave_transfer(self) -> None:
+        """Leave the group of a weight transfer; does nothing if the server is gone, or too old for that."""
+        with suppress(ServerLost, ServerRefused):
+            await self._ask("POST", "/shutdown_weight_transfer_engine", seconds=RELEASE_SECONDS)
 
     # -- inside -------------------------------------------------------------------------------------
 
@@ -288,7 +317,13 @@ class Server:
             )
         rows = (choice.get("logprobs") or {}).get("top_logprobs") or []
         top = [_likeliest(row or {}) for row in rows]
-        return Piece(ids, logprobs, top, choice.get("finish_reason"), cached)
+        spans = choice.get("weight_versions")
+        weights = None if spans is None else [_span(span) for span in spans]
+        return Piece(ids, logprobs, top, choice.get("finish_reason"), cached, weights)
+
+
+def _span(told: dict[str, Any]) -> WeightSpan:
+    return WeightSpan(str(told["version"]), int(told["start"]))
 
 
 def _likeliest(row: dict[str, float]) -> list[tuple[int, float]]:

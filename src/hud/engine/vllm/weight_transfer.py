@@ -4,8 +4,9 @@
     POST /start_weight_update              then, for every new version, in this order
     POST /update_weights                   during the transfer of the tensors
     POST /finish_weight_update
+    POST /shutdown_weight_transfer_engine  before the set of servers changes (since vLLM 0.33)
 
-The trainer side is part of vLLM, which must be installed here, too; it makes the four calls through `SyncClient`.
+The trainer side is part of vLLM, which must be installed here, too; it makes the first four calls through `SyncClient`.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Transfer:
         """
         client = self._client
         if client is None or [*client.servers, *client.sizes] != [*servers, *sizes]:
-            self.drop()
+            await self.release()
             client = self._client = SyncClient(servers, sizes, asyncio.get_running_loop())
         client.version = version
         # In a separate thread: a hanging broadcast must not block other work.
@@ -130,9 +131,11 @@ class Transfer:
         finally:
             leave.set()
 
-    def drop(self) -> None:
-        """Discard the group; the next call forms a new one."""
-        self._engine = self._client = None
+    async def release(self) -> None:
+        """Dissolve the group, also on its servers; the next call forms a new one."""
+        client, self._engine, self._client = self._client, None, None
+        if client is not None:
+            await asyncio.gather(*(server.leave_transfer() for server in client.servers))
 
     def _send(self, client: SyncClient) -> None:
         try:
