@@ -4,7 +4,8 @@
     ├── UsageError                the caller's input: CLI exit code 2, HTTP 400
     │   ├── NotFoundError         no such model, job, task, checkpoint: HTTP 404
     │   ├── RefusedError          a model's server refuses a request: its key, its quota, its content
-    │   │   └── ContextOverflow   the conversation no longer fits the model's window
+    │   │   ├── ContextOverflow   the conversation no longer fits the model's window
+    │   │   └── DeviceMemoryError a GPU has no memory left to load, train or sample a model: HTTP 507
     │   └── ConflictError         taken, held by another client, or out of order: HTTP 409
     ├── RolloutError              one rollout failed; `kind` names the part that failed
     │   ├── EnvironmentFault      the environment failed (its hook, its template, its process)
@@ -70,6 +71,12 @@ class RefusedError(UsageError):
 
 class ContextOverflow(RefusedError):
     """The conversation no longer fits the model's window; the agent's `context_policy` applies."""
+
+
+class DeviceMemoryError(RefusedError):
+    """A GPU has no memory left for the work; the message names options that need less."""
+
+    status = 507
 
 
 class RolloutError(HudError):

@@ -1,4 +1,4 @@
-"""`hud plan`: a table that fits a terminal, prices that can be replaced, JSON, and simulated preemption."""
+"""`hud plan`: a table that fits a terminal, prices that can be replaced, JSON, simulated preemption, and one GPU."""
 
 import json
 
@@ -128,3 +128,41 @@ def test_a_simulation_takes_rates_of_preemption(monkeypatch):
     assert told["check"]["steps"] == 20
     undisturbed = json.loads(plan("m", "--simulate", "--json"))["simulated"][0]["prediction"]
     assert one["prediction"]["seconds"] > undisturbed["seconds"]
+
+
+SHAPE = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 151936,
+    "hidden_size": 2560,
+    "intermediate_size": 9728,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
+    "tie_word_embeddings": True,
+}
+
+
+def test_the_memory_of_a_folder_on_one_gpu(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
+    said = plan(str(tmp_path), "--gpu", "h100")
+    assert "4.02B parameters, full fine-tuning, on one H100" in said
+    assert "Does not fit by" in said
+    assert "--optimizer-states 8bit" in said
+    assert max(map(len, said.splitlines())) <= 80
+    fits = plan(str(tmp_path), "--gpu", "H100", "--training", "lora")
+    assert "Does not fit" not in fits
+    assert "left of 90% of the memory" in fits
+
+
+def test_an_unknown_gpu_lists_the_known_ones():
+    done = CliRunner().invoke(command, ["m", "--gpu", "h9"])
+    assert done.exit_code == 2
+    assert "h100" in done.output.lower()
+    assert "h200" in done.output.lower()
+
+
+def test_a_simulation_without_a_model_is_refused():
+    with pytest.raises(UsageError, match="takes a MODEL"):
+        plan("--simulate")

@@ -1,4 +1,4 @@
-"""`hud models` and `hud train` compute on a CUDA GPU. Skipped by name where there is no GPU."""
+"""`hud models` and `hud train` on a CUDA GPU: the run (skipped by name without one), its memory plan and its memory errors."""
 
 import json
 
@@ -17,3 +17,37 @@ def test_a_model_is_created_trained_and_sampled_on_the_gpu(hud):  # noqa: F811
     report = json.loads(hud(f"{TRAIN} --json"))
     assert report["finished"]
     assert torch.cuda.max_memory_allocated() > before
+
+
+def no_memory(*arguments, **named):
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_training_without_memory_ends_with_what_to_lower(hud, monkeypatch):  # noqa: F811
+    hud(CREATE)
+    monkeypatch.setattr("hud.engine.learn.trainer.Trainer._one_pass", no_memory)
+    said = hud(TRAIN, code=2)
+    assert "no memory left for a training pass" in said
+    assert "--recompute-layers" in said
+    assert "Traceback" not in said
+    assert "OutOfMemoryError" not in said
+
+
+def test_the_memory_plan_is_printed_before_a_run_on_a_gpu(hud, monkeypatch):  # noqa: F811
+    hud(CREATE)
+    monkeypatch.setattr("hud.cli.training.memory_table.cuda_device", lambda: ("NVIDIA H100", 79.1))
+    said = hud(TRAIN)
+    assert said.index("on one NVIDIA H100 of 79 GiB") < said.index("Finished at step 2")
+    assert "key-value cache" in said
+    assert json.loads(hud(f"{TRAIN} --steps 3 --json"))["finished"]
+
+
+def test_the_plan_of_a_registered_model_is_that_of_its_settings(hud):  # noqa: F811
+    hud(CREATE)
+    hud("models fork tiny --name adapter --lora-rank 4")
+    assert "full fine-tuning, on one H100" in hud("plan tiny --gpu h100")
+    assert "LoRA, on one H200" in hud("plan adapter")
+    found = json.loads(hud("plan tiny --gpu h100 --training 8bit --json"))
+    assert (found["training"], found["gpu"]) == ("8bit", "H100")
+    assert found["trainer"]["optimizer"] == 2 * found["parameters"]  # Its weights are fp32.
+    assert "There is no model 'other'" in hud("plan other --gpu h100", code=2)

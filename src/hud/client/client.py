@@ -17,6 +17,7 @@ import orjson
 
 from hud.errors import (
     ConflictError,
+    DeviceMemoryError,
     HudError,
     NotFoundError,
     PlatformError,
@@ -211,8 +212,9 @@ def _content(answer: httpx.Response) -> Any:
     except (orjson.JSONDecodeError, KeyError, TypeError):
         detail = answer.text[:500] or f"status {answer.status_code}"
     message = detail if isinstance(detail, str) else orjson.dumps(detail).decode()
-    if answer.headers.get("x-hud-error") == "StoreError":
-        raise StoreError(message)
+    for kind in (StoreError, DeviceMemoryError):
+        if answer.headers.get("x-hud-error") == kind.__name__:
+            raise kind(message)
     raise refusal(answer.status_code, message)
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
+from hud.engine.cuda.out_of_memory import TRAINING, within_memory
 from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.tensor_file import write_tensors
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_FEWER = f"Load fewer models at a time, end other programs on the GPU, or lower {TRAINING}."
 
 
+@within_memory("the weights of a model", _FEWER)
 def load_decoder(
     folder: Path, *, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
 ) -> AnyDecoder:
@@ -90,6 +93,7 @@ def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, 
 
 
 @torch.no_grad()
+@within_memory("the weights of a checkpoint", _FEWER)
 def load_weights(decoder: AnyDecoder, folder: Path) -> None:
     """Put a folder's weights into a decoder of the same shape, in place. Raises `ConflictError` for another shape."""
     if isinstance(decoder, Decoder):

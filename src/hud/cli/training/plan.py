@@ -15,7 +15,9 @@ from hud.train.planning.preemption import Preemption
 
 if TYPE_CHECKING:
     from hud.train.planning.measured import Measured
+    from hud.train.planning.model_shapes import Machine
     from hud.train.planning.setup import Setup
+    from hud.train.planning.speed import Work
 
 POSITIVE = click.FloatRange(0, min_open=True)
 NOT_NEGATIVE = click.FloatRange(0)
@@ -27,7 +29,9 @@ PER_HOUR = 0.1
 
 @click.command(
     name="plan",
-    epilog="""Fleets of large models, and their cost:  hud plan --training 8bit
+    epilog="""Memory of MODEL, or of a folder, on one GPU:  hud plan my-model --gpu H100
+
+Fleets of large models, and their cost:  hud plan --training 8bit
 
 Effect of asynchronous sampling, or of preemption, on an existing run:  hud plan my-policy --simulate --max-lag 2""",
 )
@@ -73,13 +77,11 @@ Effect of asynchronous sampling, or of preemption, on an existing run:  hud plan
 @click.option(
     "--training",
     type=click.Choice(TRAININGS),
-    default="8bit",
-    show_default=True,
-    help="Trained weights, and storage of the optimizer's states.",
+    help="Trained weights, and storage of the optimizer's states; default: MODEL's own, 8bit in the table.",
 )
 @click.option(
     "--gpu",
-    type=click.Choice(sorted(MACHINES)),
+    type=click.Choice(sorted(MACHINES), case_sensitive=False),
     default="H200",
     show_default=True,
     help="Its data sheet.",
@@ -141,31 +143,41 @@ Effect of asynchronous sampling, or of preemption, on an existing run:  hud plan
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: str | None, simulate: bool, as_json: bool, **options: Any) -> None:
-    """Plan a training run: fleets and cost of large models, or, with --simulate, the speed of MODEL's.
+    """Plan a training run: the memory of MODEL on one GPU, its speed (--simulate), or fleets of large models.
 
-    The table is an estimate for trainer, samplers and environments; the simulation uses rollouts and updates recorded by
-    MODEL's training on this machine.
+    MODEL is a registered model or a folder, whose trainer and sampler share the GPU. Without MODEL, the table is an estimate
+    for trainer, samplers and environments; the simulation uses rollouts and updates recorded by MODEL's training on this
+    machine.
     """
     from hud.cli.platform_requests import run
     from hud.errors import UsageError
 
-    if simulate != (model is not None):
-        raise UsageError(
-            "Give a MODEL together with --simulate, or neither for the table of sizes."
-        )
-    if model is not None:
+    if simulate and model is None:
+        raise UsageError("--simulate takes a MODEL, whose records it reads.")
+    if simulate and model is not None:
         run(_simulate(model, options, as_json))
+    elif model is not None:
+        run(_one_gpu(model, options, as_json))
     else:
         _size(options, as_json)
 
 
-def _size(options: dict[str, Any], as_json: bool) -> None:
+async def _one_gpu(model: str, options: dict[str, Any], as_json: bool) -> None:
     from hud.cli.output import print_json
-    from hud.cli.training.fleet_table import as_data, lines, plans_of
-    from hud.train.planning.prices import read_prices
-    from hud.train.planning.sizing import CORE_GIB, CpuNode, Fleet
-    from hud.train.planning.speed import Work
+    from hud.cli.training.memory_table import as_data, lines, plan_of
 
+    plan = await plan_of(
+        model, _machine(options), longest=_work(options).length, training=options["training"]
+    )
+    if as_json:
+        print_json({"model": model, **as_data(plan, options["gpu"])})
+    else:
+        for line in lines(plan, options["gpu"]):
+            click.echo(line)
+
+
+def _machine(options: dict[str, Any]) -> Machine:
+    """Return the accelerator of the command line."""
     given = {
         "memory_gib": options["gpu_memory"],
         "bandwidth_tb": options["gpu_bandwidth"],
@@ -174,16 +186,14 @@ def _size(options: dict[str, Any], as_json: bool) -> None:
         "compute_fraction": options["compute_fraction"],
     }
     changed = {name: value for name, value in given.items() if value is not None}
-    cores = options["node_cores"]
-    fleet = Fleet(
-        machine=dataclasses.replace(MACHINES[options["gpu"]], **changed),
-        node=CpuNode(cores, CORE_GIB * cores, options["environment_memory"]),
-        network_gbit=options["network"],
-        disk_gb=options["disk"],
-        preemption=_preemption(options, PER_HOUR),
-        every=options["every"],
-    )
-    work = Work(
+    return dataclasses.replace(MACHINES[options["gpu"]], **changed)
+
+
+def _work(options: dict[str, Any]) -> Work:
+    """Return the rollouts of the command line."""
+    from hud.train.planning.speed import Work
+
+    return Work(
         rollouts=options["rollouts"],
         turns=options["turns"],
         tokens_per_turn=options["tokens_per_turn"],
@@ -192,8 +202,26 @@ def _size(options: dict[str, Any], as_json: bool) -> None:
         environment_seconds_per_turn=options["environment_seconds"],
         steps=options["steps"] or Work.steps,
     )
+
+
+def _size(options: dict[str, Any], as_json: bool) -> None:
+    from hud.cli.output import print_json
+    from hud.cli.training.fleet_table import as_data, lines, plans_of
+    from hud.train.planning.prices import read_prices
+    from hud.train.planning.sizing import CORE_GIB, CpuNode, Fleet
+
+    cores = options["node_cores"]
+    fleet = Fleet(
+        machine=_machine(options),
+        node=CpuNode(cores, CORE_GIB * cores, options["environment_memory"]),
+        network_gbit=options["network"],
+        disk_gb=options["disk"],
+        preemption=_preemption(options, PER_HOUR),
+        every=options["every"],
+    )
+    work = _work(options)
     prices = read_prices(options["prices"])
-    plans = plans_of(work, fleet, options["training"])
+    plans = plans_of(work, fleet, options["training"] or "8bit")
     if as_json:
         print_json(as_data(plans, work, fleet, options["gpu"], prices))
     else:

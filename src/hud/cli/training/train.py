@@ -209,10 +209,14 @@ def _tell_stages(reports: list[StageReport], stages: int) -> None:
 
 
 async def _train(config: TrainConfig, going_on: _GoingOn, *, as_json: bool) -> int:
+    from hud.cli.training.memory_table import before_training
     from hud.cli.training.panel import reporter
     from hud.eval import StopSignal
     from hud.train.loop import train
 
+    if not as_json:
+        for line in await before_training(config):
+            console().print(line, markup=False, highlight=False)
     stop = StopSignal()
     with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
         report = await train(config, reporter=shown, stop=stop, **going_on)

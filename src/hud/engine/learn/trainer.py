@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,6 +21,7 @@ from torch import Tensor
 
 from hud.engine.cpu_threads import for_training, in_parallel, on_all_cores, passes_at_once
 from hud.engine.cuda.compiled_layers import compile_layers
+from hud.engine.cuda.out_of_memory import training_advice, within_memory
 from hud.engine.decoder import Decoder
 from hud.engine.learn.flops import pass_flops
 from hud.engine.learn.optimizer import AdamW
@@ -37,7 +38,7 @@ from hud.engine.learn.training_pass import (
     on_first_free,
 )
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
-from hud.errors import ConflictError, UsageError
+from hud.errors import ConflictError, DeviceMemoryError, UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, Normalization, parse_loss
 from hud.learning.packing import deal, pack, tokens_of
@@ -94,7 +95,9 @@ class Trainer:
             decoder.checkpointed = True
         self._ranks = ranks or Ranks()
         self._beside = beside
-        self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks)
+        self._advice = training_advice(options, lora=lora is not None)
+        with within_memory("the optimizer's states", self._advice):
+            self._optimizer = AdamW(trained.items(), options.optimizer, self._ranks)
         self._trained = list(trained.values())
         first = next(iter(trained.values()))
         self._device = first.device
@@ -147,7 +150,7 @@ class Trainer:
         loss = parse_loss(loss_fn, config)
         self._check_normalization(loss.normalization)
         mine = Measured()
-        with self._meter.working():
+        with self._meter.working(), self._gradient_within_memory("a training pass"):
             passes = self._passes(datums, num_substeps)
             for batch, found in self._each(passes, loss):
                 self._collect(batch, found, mine)
@@ -170,8 +173,9 @@ class Trainer:
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 if the mask is 0."""
         mine = Measured()
-        for batch, found in self._each(self._passes(datums, 1), None):
-            mine.add(batch, {}, found.logprobs)
+        with within_memory("a pass of logprobs", self._advice):
+            for batch, found in self._each(self._passes(datums, 1), None):
+                mine.add(batch, {}, found.logprobs)
         self._ranks.release(self.decoder)
         return Measured.together(self._ranks.gather(mine)).logprobs_of(datums)
 
@@ -217,7 +221,7 @@ class Trainer:
             divide_by=self._divisor(),
         )
         try:
-            with self._meter.working():
+            with self._meter.working(), self._gradient_within_memory("an optimizer step"):
                 measured = self._compute(update)
             return measured | self._meter.read(self._ranks)
         finally:
@@ -251,7 +255,8 @@ class Trainer:
         """
         if not self._ranks.gather("step" in state)[0]:
             raise UsageError("This is no trainer state: it has no step count.")
-        self._optimizer.load_state_dict(dict(state))
+        with within_memory("the optimizer's states", self._advice):
+            self._optimizer.load_state_dict(dict(state))
         if "rng" in state:
             torch.set_rng_state(state["rng"].cpu().to(torch.uint8))
         if "rng_cuda" in state and self._device.type == "cuda":
@@ -262,6 +267,16 @@ class Trainer:
         """Start again from the decoder's present weights: step 0 and no moments."""
         self._optimizer.reset()
         self._forget()
+
+    @contextmanager
+    def _gradient_within_memory(self, work: str) -> Iterator[None]:
+        """Raise `DeviceMemoryError` where the device has no memory for `work`; the partial gradient is discarded."""
+        try:
+            with within_memory(f"{work}; the accumulated gradient was discarded", self._advice):
+                yield
+        except DeviceMemoryError:
+            self.zero_grad()
+            raise
 
     def _forget(self) -> None:
         self._action_tokens = 0

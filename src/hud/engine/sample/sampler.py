@@ -18,6 +18,7 @@ import torch
 
 from hud.engine.acceleration import runner_type
 from hud.engine.cpu_threads import SMALL_PARAMETERS, for_sampling
+from hud.engine.cuda.out_of_memory import TRAINING, OutOfMemory, sentence, within_memory
 from hud.engine.sample.kv_cache import CacheSize
 from hud.engine.sample.pages import Pages
 from hud.engine.sample.prefix_cache import PrefixCache
@@ -46,6 +47,7 @@ PREFILL_TOKENS_SMALL = 2048
 DEFAULT_SLOTS = 64
 CACHE_BYTES = 2 << 30
 """Default budget of the key-value cache."""
+_LESS = f"Lower {TRAINING}, or end other programs on the GPU."
 
 
 class Sampler:
@@ -68,7 +70,8 @@ class Sampler:
         size = CacheSize.within(cache_bytes, config, dtype, slots=slots, max_context=max_context)
         self.max_context = size.max_context
         runner = runner_type(decoder, bank)
-        self.cache = runner.cache_type(config, size, dtype, decoder.device)
+        with within_memory("the sampler's key-value cache", _LESS):
+            self.cache = runner.cache_type(config, size, dtype, decoder.device)
         self.prefix_cache = PrefixCache(Pages(size.pages), size.page_tokens)
         self.scheduler = Scheduler(self.prefix_cache, slots)
         self._runner = runner(decoder, self.cache, slots, bank)
@@ -300,8 +303,9 @@ class Sampler:
             self.waiting.clear()
             self._changed.notify_all()
         fault = error if isinstance(error, InfrastructureFault) else None
+        said = f"The sampler failed: {type(error).__name__}: {error}"
+        if isinstance(error, OutOfMemory):
+            said = sentence(error, "sampling", _LESS)
         for request in requests:
-            request.outcome = fault or InfrastructureFault(
-                f"The sampler failed: {type(error).__name__}: {error}"
-            )
+            request.outcome = fault or InfrastructureFault(said)
             request.listener()

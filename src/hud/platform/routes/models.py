@@ -5,19 +5,22 @@ GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
 POST   /v2/models/create | /add | /provide | /tinker
 GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
 GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET, PUT /v2/models/{id}/checkpoints/{id}
+GET    /v2/models/{id}/architecture
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
 
-from hud.errors import ConflictError, NotFoundError, PlatformError
+from hud.engine.config import DecoderConfig
+from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.platform.dependencies import (
     ADMIN,
     READ,
@@ -268,6 +271,14 @@ async def set_servers(
     else:
         await engine.call(changed, ForgetModel())
     return _model(changed)
+
+
+@router.get("/{model_id}/architecture")
+def architecture(registry: Models, model_id: str) -> dict[str, Any]:
+    model = registry.model(model_id)
+    if model.config.provider is not None:
+        raise UsageError(f"{model.slug!r} has no weights on this platform: its provider has them.")
+    return asdict(DecoderConfig.from_folder(model.folder))
 
 
 @router.get("/{model_id}/lease")

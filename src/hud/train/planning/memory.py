@@ -8,7 +8,7 @@ What this project's trainer holds for each trained parameter (`hud.engine.learn.
                                                          or 0 where they are offloaded to the host's memory
 
 which is mixed-precision Adam's 16 bytes of ZeRO (arXiv 1910.02054, section 3.1) and the fp32 sum, by which gradients of several
-passes do not lose digits. LoRA's base is the weights alone; its adapter is fp32: weights 4, gradients 4, moments 8.
+passes do not lose digits. Weights in fp32 are their own master and sum: 4, 4, and the moments. LoRA's base is the weights alone; its adapter is fp32: weights 4, gradients 4, moments 8.
 """
 
 from __future__ import annotations
@@ -45,32 +45,49 @@ class TrainerMemory:
 
 
 def trainer_memory(
-    shape: ModelShape, training: Training, *, gpus: int, longest: int, rank: int
+    shape: ModelShape,
+    training: Training,
+    *,
+    gpus: int,
+    longest: int,
+    rank: int,
+    weight: int = BF16,
+    recompute: bool = True,
 ) -> TrainerMemory:
-    """Return a trainer's memory on `gpus`, with sequences of up to `longest` tokens.
+    """Return a trainer's memory on `gpus`, with sequences of up to `longest` tokens and `weight` bytes a weight.
 
     Weights, gradients and optimizer states are sharded over the GPUs (FSDP2), so their sum does not depend on how many there
     are; each GPU has the activations of a pass of its own.
     """
     trained = shape.parameters if training != "lora" else shape.adapter_parameters(rank)
+    weights = weight * shape.parameters
     if training == "lora":
-        states = shape.weight_bytes + FP32 * trained, FP32 * trained, 2 * FP32 * trained
+        states = weights + FP32 * trained, FP32 * trained, 2 * FP32 * trained
     else:
-        optimizer = {"full": 3 * FP32, "8bit": FP32 + 2, "offload": 0}[training]
-        states = shape.weight_bytes, (BF16 + FP32) * trained, optimizer * trained
-    return TrainerMemory(*states, gpus * activation_bytes(shape, max(PASS_TOKENS, longest)))
+        copied = weight < FP32
+        moments = {"full": 2 * FP32, "8bit": 2, "offload": 0}[training]
+        master = FP32 if copied and training != "offload" else 0
+        gradient = weight + (FP32 if copied else 0)
+        states = weights, gradient * trained, (master + moments) * trained
+    tokens = max(PASS_TOKENS, longest)
+    activations = activation_bytes(shape, tokens, weight=weight, recompute=recompute)
+    return TrainerMemory(*states, gpus * activations)
 
 
-def activation_bytes(shape: ModelShape, tokens: int) -> float:
-    """Return the activations of one pass of `tokens` on one GPU, with `recompute_layers`.
+def activation_bytes(
+    shape: ModelShape, tokens: int, *, weight: int = BF16, recompute: bool = True
+) -> float:
+    """Return the activations of one pass of `tokens` on one GPU, with `recompute_layers` or without.
 
-    tokens · 2 bytes · (layers · hidden + one layer's own): recomputation keeps the input of every layer (arXiv 1604.06174), and in the
+    tokens · `weight` bytes · (layers · hidden + one layer's own): recomputation keeps the input of every layer (arXiv 1604.06174), and in the
     backward pass what one layer computes: two norms, queries, attention's output, two residual sums (6 hidden), keys and values,
     gate, up and their product (3 intermediate). Attention's scores are not stored (FlashAttention, arXiv 2205.14135), logits are
-    computed in chunks.
+    computed in chunks. Without
+    recomputation every layer keeps its own.
     """
     layer = 6 * shape.hidden + 2 * shape.kv_heads * shape.head_dim + 3 * shape.intermediate
-    return float(tokens * BF16 * (shape.layers * shape.hidden + layer))
+    kept = shape.layers * shape.hidden + layer if recompute else shape.layers * layer
+    return float(tokens * weight * kept)
 
 
 def trainer_gpus(

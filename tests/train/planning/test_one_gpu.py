@@ -1,0 +1,105 @@
+"""The memory plan of a trainer and a sampler on one GPU: counted parameters, and what each option takes off."""
+
+import pytest
+
+from hud.engine.config import DecoderConfig
+from hud.errors import UsageError
+from hud.train.planning.model_shapes import GIB, MACHINES
+from hud.train.planning.one_gpu import shape_of, shared_gpu
+
+QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "vocab_size": 151936,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40960,
+    "tie_word_embeddings": True,
+}
+SMALL = DecoderConfig.from_dict(
+    {
+        **QWEN3,
+        "hidden_size": 1024,
+        "intermediate_size": 3072,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+    }
+)
+MIDDLE = DecoderConfig.from_dict(
+    {
+        **QWEN3,
+        "hidden_size": 2560,
+        "intermediate_size": 9728,
+        "num_hidden_layers": 36,
+        "num_attention_heads": 32,
+    }
+)
+SETTINGS = {
+    "training": "full",
+    "lora_rank": 16,
+    "dtype": "bfloat16",
+    "optimizer_states": "float32",
+    "offload_optimizer": False,
+    "recompute_layers": True,
+}
+
+
+def planned(config=MIDDLE, *, longest=1, **settings):
+    return shared_gpu(config, {**SETTINGS, **settings}, MACHINES["H100"], longest=longest)
+
+
+@pytest.mark.parametrize(("config", "parameters"), [(SMALL, 596_049_920), (MIDDLE, 4_022_468_096)])
+def test_the_parameters_are_those_of_the_published_models(config, parameters):
+    assert shape_of(config).parameters == parameters
+    plan = planned(config)
+    assert plan.trainer.weights == 2 * parameters
+    assert plan.trainer.gradients == 6 * parameters
+    assert plan.trainer.optimizer == 12 * parameters
+    # 2 (keys, values) x layers x 8 heads x 128 x 2 bytes a token, in whole pages of at most 2 GiB.
+    page = 2 * config.num_hidden_layers * 8 * 128 * 2 * 64
+    assert plan.cache == 2 * GIB // page * page
+
+
+def test_a_small_model_fits_whole_and_a_middle_one_with_8_bit_moments_or_lora():
+    assert planned(SMALL).left > 0
+    whole = planned()
+    assert whole.left == pytest.approx(72 * GIB - whole.trainer.total - whole.logits - whole.cache)
+    assert whole.left < 0
+    assert planned(optimizer_states="8bit").trainer.optimizer == 6 * whole.parameters
+    assert planned(optimizer_states="8bit").left > 0
+    assert planned(offload_optimizer=True, optimizer_states="8bit").trainer.optimizer == 0
+    assert planned(training="lora").left > planned(offload_optimizer=True).left
+
+
+def test_weights_in_fp32_are_their_own_master_and_sum():
+    plan = planned(SMALL, dtype="float32")
+    assert plan.trainer.weights == plan.trainer.gradients == 4 * plan.parameters
+    assert plan.trainer.optimizer == 8 * plan.parameters
+    assert planned(SMALL, dtype="float32", offload_optimizer=True).trainer.optimizer == 0
+
+
+def test_layers_that_are_not_recomputed_are_all_kept():
+    kept, recomputed = planned(recompute_layers=False), planned()
+    assert kept.trainer.activations > 10 * recomputed.trainer.activations
+    assert planned(longest=8192).trainer.activations == 2 * recomputed.trainer.activations
+    # No run is longer than the model's context.
+    assert planned(longest=10**6).tokens == MIDDLE.max_position_embeddings
+
+
+def test_remedies_are_options_that_are_not_in_use():
+    assert planned(recompute_layers=False).remedies[:4] == [
+        "--recompute-layers",
+        "--optimizer-states 8bit",
+        "--offload-optimizer",
+        "--lora-rank 16",
+    ]
+    assert len(planned(training="lora").remedies) == 1
+
+
+def test_servers_that_sample_have_the_cache():
+    assert planned(vllm={"urls": ["http://gpu:8000"]}).cache == 0
+
+
+def test_other_families_are_not_planned():
+    other = DecoderConfig("gpt2", 100, 8, 8, 1, 1, 1, 8)
+    with pytest.raises(UsageError, match="gpt2 models is not planned"):
+        planned(other)
