@@ -23,7 +23,7 @@ _API = {
         GET /v2/trace/{trace_id}/events
         GET /v2/models  GET /v2/models/resolve  GET /v2/models/{model_id}
         GET /v2/models/{model_id}/checkpoints  GET /v2/models/{model_id}/checkpoints/{checkpoint_id}
-        GET /v2/models/{model_id}/lease
+        GET /v2/models/{model_id}/lease  GET /v2/models/{model_id}/architecture
         GET /v2/auth/me  GET /v2/projects  GET /v2/projects/{project_id}
         GET /v2/tasksets  GET /v2/tasksets/by-name/{name:path}  GET /v2/tasksets/{taskset_id}
         GET /v2/tasksets/{taskset_id}/export  GET /v2/tasksets/{taskset_id}/versions
@@ -95,7 +95,8 @@ _API = {
         POST /v2/builds/upload-url  POST /v2/builds/trigger
     """,
     "admin": """
-        POST /v2/models/add  POST /v2/models/provide  PUT /v2/models/{model_id}/servers
+        POST /v2/models/add  POST /v2/models/provide  POST /v2/models/tinker
+        PUT /v2/models/{model_id}/servers
         POST /v2/models/{model_id}/export
         GET /v2/keys  POST /v2/keys  DELETE /v2/keys/{reference}
         GET /v2/secrets  PUT /v2/secrets/{name}  DELETE /v2/secrets/{name}

@@ -142,8 +142,9 @@ def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, mi
         assert mine.token_ids == theirs.token_ids
         assert mine.finish_reason == theirs.finish_reason
         np.testing.assert_allclose(mine.logprobs, theirs.logprobs, atol=1e-5)
-        assert [[one for one, _ in row] for row in likeliest] == [
-            [one for one, _ in row] for row in expected
+        # Turns that ask for none may have empty rows.
+        assert [[one for one, _ in row] for row in likeliest if row] == [
+            [one for one, _ in row] for row in expected if row
         ]
     assert mixed or max(ahead) > 1
 
