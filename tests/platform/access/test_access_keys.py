@@ -76,9 +76,9 @@ def test_another_process_hears_of_a_revocation_within_a_moment(keys):
 
 
 def test_a_key_expires(keys):
-    _, secret = keys.mint("a", LOCAL_TEAM, expires_in=0.05)
+    _, secret = keys.mint("a", LOCAL_TEAM, expires_in=1.0)
     assert keys.find(secret)
-    time.sleep(0.06)
+    time.sleep(1.1)
     assert keys.find(secret) is None
 
 
