@@ -152,7 +152,10 @@ def test_a_browser_shows_and_searches_it_without_a_complaint(server, chromium):
     for path in ("/docs", "/docs/training/", "/docs/reference/hud/", "/docs/commands/"):
         assert page.goto(path).ok
         assert page.locator("article h1").is_visible()
-    page.get_by_role("textbox", name="Search").fill("advantages")
+    # What is typed before the index is loaded finds nothing.
+    ready = page.locator(".md-search-result__meta", has_text="Type to start searching")
+    ready.wait_for(state="attached")
+    page.get_by_role("textbox", name="Search").press_sequentially("advantages")
     result = page.locator(".md-search-result__link").first
     result.wait_for()
     assert "Training" in result.inner_text()

@@ -41,8 +41,8 @@ SCRIPT = textwrap.dedent(
 
     write, append, report = TrainedModel._write, Tree.append, TrainingRun.report
 
-    def dying_write(self, folder):
-        write(self, folder)
+    def dying_write(self, *given):
+        write(self, *given)
         die("written")
 
     def dying_append(self, node, **options):
