@@ -73,7 +73,7 @@ class Way:
         from demo import GRPO, TEACHER
 
         from hud import Taskset
-        from hud.cli.training.plan import recorded
+        from hud.cli.training.plan_simulation import recorded
         from hud.client import connect
         from hud.eval import StopSignal
         from hud.eval.runtimes import LocalRuntime

@@ -35,8 +35,8 @@ from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach, load_adapter, save_adapter
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.vllm.publication import Publisher
-from hud.engine.vllm.replica_pool import Servers
 from hud.engine.vllm.sampler import VllmSampler
+from hud.engine.vllm.server_settings import Servers
 from hud.engine.vllm.weight_transfer import Connect, nccl_engine
 
 ROUNDS = 3

@@ -115,7 +115,7 @@ def test_a_simulation_takes_rates_of_preemption(monkeypatch):
     async def found(*arguments):
         return known(), Setup(steps=20, environments=8, group=4, tasks_per_step=4), (20, 100.0)
 
-    monkeypatch.setattr("hud.cli.training.plan.recorded", found)
+    monkeypatch.setattr("hud.cli.training.plan_simulation.recorded", found)
     calm = plan("m", "--simulate", "--nodes", "4")
     assert "lost rollouts" not in calm
     rough = ["m", "--simulate", "--nodes", "4", "--node-preemptions", "30", "--away", "20"]

@@ -12,7 +12,7 @@ from rich.console import Console
 from hud import Environment
 from hud.cli.models.tree import draw_tree
 from hud.cli.training.panel import Lines
-from hud.cli.training.plan import recorded
+from hud.cli.training.plan_simulation import recorded
 from hud.client import connect, disconnect
 from hud.errors import UsageError
 from hud.eval import StopSignal, Taskset

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.engine.cpu.test_packed_attention import HEADS, KV_HEADS, attended
 from tests.engine.learn.test_trainer_decoder import decoder as small
 from tests.engine.learn.test_trainer_decoder import gradients, grouped_batch
 
@@ -17,7 +18,6 @@ from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.trainer import Trainer
 
 varlen = pytest.importorskip("torch.nn.attention.varlen")
-HEADS, KV_HEADS, SIZE = 4, 2, 8
 
 
 def looped(q, k, v, starts, seen, longest, longest_seen, *, window_size, enable_gqa):
@@ -43,17 +43,6 @@ def looped(q, k, v, starts, seen, longest, longest_seen, *, window_size, enable_
             ).transpose(0, 1)
         )
     return torch.cat(outputs)
-
-
-def attended(packing, tokens, rows=None):
-    generator = torch.manual_seed(0)
-    parts = [
-        torch.randn(tokens, heads, SIZE, generator=generator).requires_grad_()
-        for heads in (HEADS, KV_HEADS, KV_HEADS)
-    ]
-    found = packing.attend(*parts, rows)
-    weights = torch.randn(found.shape, generator=generator)
-    return [found, *torch.autograd.grad((found * weights).sum(), parts)]
 
 
 @settings(deadline=None, max_examples=25)

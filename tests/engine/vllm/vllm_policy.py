@@ -7,8 +7,8 @@ from hud.engine.lora import attach, lora_parameters
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.engine.vllm.publication import Publisher
-from hud.engine.vllm.replica_pool import Patience, Servers
 from hud.engine.vllm.sampler import VllmSampler
+from hud.engine.vllm.server_settings import Patience, Servers
 
 BASE = None
 

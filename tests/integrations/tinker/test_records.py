@@ -22,13 +22,6 @@ DATUM = types.Datum(
 )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = started(tmp_path_factory.mktemp("tinker") / "home")
-    yield made
-    assert made.stop() == 0
-
-
 @pytest.fixture
 def service(server):
     made = tinker.ServiceClient(

@@ -9,19 +9,12 @@ pytest.importorskip("tinker", reason="scripts/setup-integration tinker")
 
 import tinker
 import torch
-from tests.integrations.tinker.server import folder_of, logprobs_of, started
+from tests.integrations.tinker.server import folder_of, logprobs_of
 from tinker import types
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 pytestmark = pytest.mark.timeout(300)
 PROMPT = [7, 20, 33, 46]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = started(tmp_path_factory.mktemp("tinker") / "home")
-    yield made
-    assert made.stop() == 0
 
 
 @pytest.fixture(scope="module")

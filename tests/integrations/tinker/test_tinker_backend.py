@@ -49,13 +49,6 @@ def configured(**settings):
     )
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = started(tmp_path_factory.mktemp("tinker") / "home")
-    yield made
-    assert made.stop() == 0
-
-
 @pytest.fixture
 def home(server, tmp_path, monkeypatch):
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))

@@ -10,7 +10,7 @@ import numpy as np
 import tinker
 import torch
 from tests.integrations import letters
-from tests.integrations.tinker.server import folder_of, logprobs_of, started
+from tests.integrations.tinker.server import folder_of, logprobs_of
 from tinker import types
 from transformers import AutoModelForCausalLM
 
@@ -34,13 +34,6 @@ env = Environment("vowels")
 async def vowels(word: str):
     answer = yield f"Which letters are the vowels of {word}?"
     yield sum(letter in "aeiou" for letter in answer) / max(len(answer), 1)
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = started(tmp_path_factory.mktemp("tinker") / "home")
-    yield made
-    assert made.stop() == 0
 
 
 @pytest.fixture

@@ -7,19 +7,12 @@ pytest.importorskip("tinker", reason="scripts/setup-integration tinker")
 
 import tinker
 import torch
-from tests.integrations.tinker.server import folder_of, logprobs_of, started
+from tests.integrations.tinker.server import folder_of, logprobs_of
 from tinker import types
 from transformers import AutoModelForCausalLM
 
 pytestmark = pytest.mark.timeout(300)
 CLIPS = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.1}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    made = started(tmp_path_factory.mktemp("tinker") / "home")
-    yield made
-    assert made.stop() == 0
 
 
 @pytest.fixture

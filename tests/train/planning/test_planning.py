@@ -211,7 +211,7 @@ def test_a_run_with_another_lag_plays_as_many_rollouts_as_it_would(
     async def found(*arguments):
         return known(), recorded, None
 
-    monkeypatch.setattr("hud.cli.training.plan.recorded", found)
+    monkeypatch.setattr("hud.cli.training.plan_simulation.recorded", found)
     lags = ["--max-lag", "0", "--max-lag", "2"]
     said = CliRunner().invoke(command, ["m", "--simulate", *lags, *given])
     assert said.exit_code == 0, said.output

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
@@ -18,57 +19,88 @@ from hud.cli.platform_requests import model_path
 from hud.errors import UsageError
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from hud.fleet.ray.keeper import KeptCommand
 
-_on = click.option(
-    "--on", multiple=True, metavar="NAME=VALUE", help="A label of its node, such as market=spot."
+Command = Callable[..., Any]
+
+_NODE_OPTIONS = (
+    click.option(
+        "--on",
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="A label of its node, such as market=spot.",
+    ),
+    click.option(
+        "--gpus",
+        type=click.FloatRange(min=0),
+        default=0.0,
+        help="GPUs of its node.  [default: none]",
+    ),
+    click.option(
+        "--env",
+        "variables",
+        multiple=True,
+        metavar="NAME[=VALUE]",
+        help="An environment variable for it; without a value, the one of this shell.",
+    ),
+    click.option("--folder", help="Its working folder, an absolute path on its node."),
+    click.option(
+        "--notice",
+        type=click.FloatRange(min=0),
+        default=60.0,
+        show_default=True,
+        help="Seconds that it has to end after SIGTERM.",
+    ),
 )
-_gpus = click.option(
-    "--gpus", type=click.FloatRange(min=0), default=0.0, help="GPUs of its node.  [default: none]"
-)
-_variables = click.option(
-    "--env",
-    "variables",
-    multiple=True,
-    metavar="NAME[=VALUE]",
-    help="An environment variable for it; without a value, the one of this shell.",
-)
-_folder = click.option("--folder", help="Its working folder, an absolute path on its node.")
-_stop_notice = click.option(
-    "--notice",
-    type=click.FloatRange(min=0),
-    default=60.0,
-    show_default=True,
-    help="Seconds that it has to end after SIGTERM.",
-)
+
+
+class NodeOptions(TypedDict):
+    """Options of a command that runs on a node."""
+
+    on: tuple[str, ...]
+    cpus: float
+    gpus: float
+    variables: tuple[str, ...]
+    folder: str | None
+    notice: float
+
+
+def _on_a_node(cpus: float) -> Callable[[Command], Command]:
+    """Add the options of `NodeOptions` to a command, with a default of `cpus`, and its words."""
+    options = (
+        click.argument(
+            "words", nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED
+        ),
+        click.option(
+            "--cpus",
+            type=click.FloatRange(min=0),
+            default=cpus,
+            show_default=True,
+            help="CPUs of its node.",
+        ),
+        *_NODE_OPTIONS,
+    )
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.command("keep")
 @click.argument("name")
-@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED)
+@_on_a_node(cpus=0.0)
 @ray_options.address
-@_on
-@_gpus
-@click.option("--cpus", type=click.FloatRange(min=0), default=0.0, help="CPUs of its node.")
-@_variables
-@_folder
-@_stop_notice
-def keep(
-    name: str,
-    words: tuple[str, ...],
-    address: str,
-    on: tuple[str, ...],
-    gpus: float,
-    cpus: float,
-    variables: tuple[str, ...],
-    folder: str | None,
-    notice: float,
-) -> None:
+def keep(name: str, words: tuple[str, ...], address: str, **node: Unpack[NodeOptions]) -> None:
     """Keep a command running on one node of the cluster until it ends with 0, such as a training.
 
     It is started again when it fails, and on another node when its node is lost. Exit code 2, bad input, ends it.
     """
-    kept = _kept(name, words, on, gpus, cpus, variables, folder, notice)
+    kept = _kept(name, words, node)
     from hud.fleet.ray import keeping  # Loads Ray.
 
     keeping.keep(address, kept)
@@ -79,25 +111,17 @@ def keep(
 @click.command("serve")
 @click.argument("url")
 @click.argument("model")
-@click.argument("words", nargs=-1, required=True, metavar="-- COMMAND...", type=click.UNPROCESSED)
+@_on_a_node(cpus=1.0)
 @ray_options.address
 @click.option(
     "--count", type=click.IntRange(min=1), default=1, show_default=True, help="Number of servers."
 )
-@_on
 @click.option(
     "--supervisor-on",
     multiple=True,
     metavar="NAME=VALUE",
     help="A label of the node of their supervisor; default: the head node.",
 )
-@_gpus
-@click.option(
-    "--cpus", type=click.FloatRange(min=0), default=1.0, show_default=True, help="CPUs of its node."
-)
-@_variables
-@_folder
-@_stop_notice
 @click.option("--key-env", help="Environment variable of the platform with the servers' key.")
 @click.option(
     "--weights",
@@ -110,15 +134,10 @@ def serve(
     words: tuple[str, ...],
     address: str,
     count: int,
-    on: tuple[str, ...],
     supervisor_on: tuple[str, ...],
-    gpus: float,
-    cpus: float,
-    variables: tuple[str, ...],
-    folder: str | None,
-    notice: float,
     key_env: str | None,
     weights: str | None,
+    **node: Unpack[NodeOptions],
 ) -> None:
     """Keep vLLM servers of MODEL on the cluster, and have the platform at URL sample it on those that are ready.
 
@@ -128,12 +147,12 @@ def serve(
         raise UsageError(
             "The command of a server needs {port}, such as: vllm serve FOLDER --port {port}"
         )
-    if not (cpus or gpus):
+    if not (node["cpus"] or node["gpus"]):
         raise UsageError("A server needs --gpus or --cpus above 0: Ray reserves them together.")
     key, url = settings.load().api_key, worker_options.platform_address(url)
     if not key:
         raise UsageError("Naming servers needs an admin's key of the platform: HUD_API_KEY=KEY")
-    server = _kept(f"serve-{model}", words, on, gpus, cpus, variables, folder, notice)
+    server = _kept(f"serve-{model}", words, node)
     path = model_path(model)
     supervised = dict(pairs("supervisor-on", "NAME=VALUE", supervisor_on))
     from hud.fleet.ray import keeping  # Loads Ray.
@@ -179,25 +198,24 @@ def end(name: str, address: str) -> None:
     click.echo(f"{name} has ended.")
 
 
-def _kept(
-    name: str,
-    words: tuple[str, ...],
-    on: tuple[str, ...],
-    gpus: float,
-    cpus: float,
-    variables: tuple[str, ...],
-    folder: str | None,
-    notice: float,
-) -> KeptCommand:
+def _kept(name: str, words: tuple[str, ...], node: NodeOptions) -> KeptCommand:
     from hud.fleet.ray.keeper import KeptCommand  # Loads Ray.
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
         raise UsageError(f"A name has letters, digits, '.', '-' and '_', and no others: {name!r}.")
+    folder = node["folder"]
     if folder is not None and not Path(folder).is_absolute():
         raise UsageError(f"--folder is a folder of the node: an absolute path, not {folder!r}.")
-    labels = dict(pairs("on", "NAME=VALUE", on))
-    given = dict(_variable(one) for one in variables)
-    return KeptCommand(name, words, folder, given, labels, cpus, gpus, notice)
+    return KeptCommand(
+        name,
+        words,
+        folder,
+        variables=dict(_variable(one) for one in node["variables"]),
+        on=dict(pairs("on", "NAME=VALUE", node["on"])),
+        cpus=node["cpus"],
+        gpus=node["gpus"],
+        notice=node["notice"],
+    )
 
 
 def _variable(text: str) -> tuple[str, str]:

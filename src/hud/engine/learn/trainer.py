@@ -23,6 +23,7 @@ from hud.engine.cpu_threads import for_training, in_parallel, on_all_cores, pass
 from hud.engine.cuda.compiled_layers import compile_layers
 from hud.engine.cuda.out_of_memory import training_advice, within_memory
 from hud.engine.decoder import Decoder
+from hud.engine.learn.accumulation import Accumulation, not_finite
 from hud.engine.learn.flops import pass_flops
 from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.options import TrainerOptions
@@ -38,9 +39,9 @@ from hud.engine.learn.training_pass import (
     on_first_free,
 )
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
-from hud.errors import ConflictError, DeviceMemoryError, UsageError
+from hud.errors import DeviceMemoryError, UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
-from hud.learning.losses.config import LossConfig, Normalization, parse_loss
+from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.packing import deal, pack, tokens_of
 
 if TYPE_CHECKING:
@@ -114,10 +115,7 @@ class Trainer:
             self._at_once = passes_at_once(sum(one.numel() for one in decoder.parameters()))
         self.last_logprobs: list[Floats] = []
         """Logprobs of the datums of the last `forward_backward`; see `forward`."""
-        # Since the last step; divisions by them wait for it.
-        self._action_tokens = 0
-        self._sequences = 0
-        self._normalization: Normalization | None = None
+        self._accumulation = Accumulation()
 
     @property
     def step(self) -> int:
@@ -132,7 +130,7 @@ class Trainer:
     @property
     def pending(self) -> bool:
         """True when something was accumulated since the last step."""
-        return self._action_tokens > 0
+        return self._accumulation.pending
 
     def forward_backward(
         self,
@@ -148,7 +146,7 @@ class Trainer:
         finite.
         """
         loss = parse_loss(loss_fn, config)
-        self._check_normalization(loss.normalization)
+        self._accumulation.check(loss.normalization)
         mine = Measured()
         with self._meter.working(), self._gradient_within_memory("a training pass"):
             passes = self._passes(datums, num_substeps)
@@ -158,16 +156,9 @@ class Trainer:
         sums = told.sums
         if not math.isfinite(sums.get("loss", 0.0)):
             self.zero_grad()
-            raise ConflictError(
-                f"The loss is {sums['loss']}; the accumulated gradient was discarded and the weights are unchanged. "
-                "Look for extreme logprobs, advantages or weights."
-            )
+            raise not_finite(sums["loss"])
         self.last_logprobs = told.logprobs_of(datums)
-        actions = told.actions
-        self._action_tokens += actions
-        self._sequences += told.sequences
-        if actions:
-            self._normalization = loss.normalization
+        self._accumulation.add(told, loss.normalization)
         return pass_metrics(datums, told, self.last_logprobs, supervised=loss.supervised)
 
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
@@ -205,11 +196,6 @@ class Trainer:
         Raises `ConflictError`, with the weights untouched, if nothing was accumulated or the gradient is not
         finite.
         """
-        if not self.pending:
-            raise ConflictError(
-                "Nothing was accumulated since the last step, so there is nothing to apply. Every group of the "
-                "batch may have been without spread; send a batch with some first."
-            )
         update = partial(
             self._optimizer.update,
             learning_rate=learning_rate,
@@ -218,7 +204,7 @@ class Trainer:
             eps=eps,
             weight_decay=weight_decay,
             max_grad_norm=max_grad_norm,
-            divide_by=self._divisor(),
+            divide_by=self._accumulation.divisor(),
         )
         try:
             with self._meter.working(), self._gradient_within_memory("an optimizer step"):
@@ -279,9 +265,7 @@ class Trainer:
             raise
 
     def _forget(self) -> None:
-        self._action_tokens = 0
-        self._sequences = 0
-        self._normalization = None
+        self._accumulation.clear()
         self._meter.reset()
 
     def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
@@ -369,17 +353,3 @@ class Trainer:
             logprobs = logprobs_pass(policy, batch).logprobs
         self._ranks.release(policy)
         return logprobs
-
-    def _check_normalization(self, normalization: Normalization) -> None:
-        if self._normalization not in (None, normalization):
-            raise ConflictError(
-                f"This step has accumulated with {self._normalization} so far and cannot add {normalization} to it. "
-                "Use one normalization between two steps."
-            )
-
-    def _divisor(self) -> float:
-        if self._normalization == "token_mean":
-            return float(self._action_tokens)
-        if self._normalization in ("sequence_mean", "dr_grpo"):
-            return float(self._sequences)
-        return 1.0

@@ -14,13 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hud.engine.learn.accumulation import Accumulation, not_finite
 from hud.engine.learn.packed_pass import check, lay_out
 from hud.engine.learn.pass_metrics import Measured, pass_metrics
 from hud.engine.tinker.service import WAIT_SECONDS
 from hud.engine.tinker.weights import TinkerWeights
-from hud.errors import ConflictError, UsageError
+from hud.errors import UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
-from hud.learning.losses.config import LossConfig, Normalization, parse_loss
+from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.losses.formulas import compute_loss, sampler_gap
 
 if TYPE_CHECKING:
@@ -37,13 +38,12 @@ class TinkerTrainer:
         self.last_logprobs: list[Floats] = []
         self._passes: list[tuple[Datum, Floats]] = []
         """Sequences since the last step, each with (T,) -dC/dlp."""
-        self._actions = 0
-        self._normalization: Normalization | None = None
+        self._accumulation = Accumulation()
 
     @property
     def pending(self) -> bool:
         """True when something was accumulated since the last step."""
-        return bool(self._passes)
+        return self._accumulation.pending
 
     def forward_backward(
         self,
@@ -59,11 +59,7 @@ class TinkerTrainer:
         """
         loss = parse_loss(loss_fn, config)
         _refuse_terms(loss)
-        if self._normalization not in (None, loss.normalization):
-            raise ConflictError(
-                f"This step has accumulated with {self._normalization} so far and cannot add {loss.normalization} to it. "
-                "Use one normalization between two steps."
-            )
+        self._accumulation.check(loss.normalization)
         used = [number for number, datum in enumerate(datums) if datum.actions]
         measured = Measured()
         self.last_logprobs = self.forward(datums)
@@ -118,12 +114,7 @@ class TinkerTrainer:
         """
         from tinker import types
 
-        if not self.pending:
-            raise ConflictError(
-                "Nothing was accumulated since the last step, so there is nothing to apply. Every group of the "
-                "batch may have been without spread; send a batch with some first."
-            )
-        scale = np.float32(1.0 / self._divisor())
+        scale = np.float32(1.0 / self._accumulation.divisor())
         data = [_wire(datum, pull * scale) for datum, pull in self._passes]
         params = types.AdamParams(
             learning_rate=learning_rate,
@@ -152,7 +143,8 @@ class TinkerTrainer:
 
     def zero_grad(self) -> None:
         """Drop what was accumulated."""
-        self._passes, self._actions, self._normalization = [], 0, None
+        self._passes = []
+        self._accumulation.clear()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the random state of this process: that of the optimizer is in the service's save."""
@@ -179,10 +171,7 @@ class TinkerTrainer:
         total, sums = compute_loss(tokens, loss)
         if not torch.isfinite(total):
             self.zero_grad()
-            raise ConflictError(
-                f"The loss is {float(total)}; the accumulated gradient was discarded and the weights are unchanged. Look for "
-                "extreme logprobs, advantages or weights."
-            )
+            raise not_finite(float(total))
         (slope,) = torch.autograd.grad(total, logprobs)
         if not loss.supervised:
             sums |= sampler_gap(tokens)
@@ -192,13 +181,7 @@ class TinkerTrainer:
             pull = np.zeros(datums[number].length, np.float32)
             pull[datums[number].mask > 0] = part
             self._passes.append((datums[number], pull))
-        self._actions += measured.actions
-        self._normalization = loss.normalization
-
-    def _divisor(self) -> float:
-        if self._normalization == "token_mean":
-            return float(self._actions)
-        return 1.0 if self._normalization == "token_sum" else float(len(self._passes))
+        self._accumulation.add(measured, loss.normalization)
 
 
 def _refuse_terms(loss: LossConfig) -> None:

@@ -12,7 +12,6 @@ import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import aiohttp
 
@@ -21,8 +20,9 @@ from hud.engine.sample.request import Request
 from hud.engine.vllm.publication import Publication
 from hud.engine.vllm.replica import Replica, send
 from hud.engine.vllm.server import Server, ServerBusy, ServerRefused
+from hud.engine.vllm.server_settings import Servers
 from hud.errors import HudError, InfrastructureFault, UsageError
-from hud.outbound import Reach, guarded_session
+from hud.outbound import guarded_session
 
 log = logging.getLogger(__name__)
 
@@ -32,34 +32,6 @@ SLACK = 16
 """Allowed excess of active sequences over the least loaded server's, in addition to a quarter of those."""
 REST_SECONDS = 5.0
 """Time without new requests for a server that refused one, in seconds."""
-
-
-@dataclass(frozen=True)
-class Patience:
-    """Time-outs and intervals, in seconds."""
-
-    look: float = 5.0
-    """Interval of health checks of each server."""
-    health: float = 10.0
-    """Time-out of a health check."""
-    server: float = 120.0
-    """Time-out of a sequence without a server."""
-    silence: float = 900.0
-    """Time without tokens after which a server with active sequences counts as lost."""
-    drain: float = 1800.0
-    """Time-out of turns with old weights, before new weights are loaded."""
-
-
-@dataclass(frozen=True)
-class Servers:
-    """Addresses and credentials of a model's vLLM servers."""
-
-    urls: tuple[str, ...]
-    key: str | None = None
-    """Their `Authorization: Bearer` token."""
-    patience: Patience = field(default_factory=Patience)
-    reach: Reach = field(default_factory=lambda: Reach(private=True))
-    """Allowed addresses."""
 
 
 class ReplicaPool:

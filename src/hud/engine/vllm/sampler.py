@@ -20,8 +20,9 @@ from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.vllm.publication import Publication, Publisher, name_of
 from hud.engine.vllm.replica import Replica
-from hud.engine.vllm.replica_pool import ReplicaPool, Servers
+from hud.engine.vllm.replica_pool import ReplicaPool
 from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, WeightSpan, completion_body
+from hud.engine.vllm.server_settings import Servers
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 

@@ -38,6 +38,7 @@ from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
 from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.models.tinker_models import TinkerModels
 from hud.platform.models.vllm_servers import policy_on_servers
+from hud.platform.models.weight_sources import companions
 from hud.platform.serving.token_engine import OverloadedError
 
 if TYPE_CHECKING:
@@ -344,18 +345,6 @@ def write_policy(trainer: AnyTrainer, base: Path, folder: Path) -> None:
     else:
         save_decoder(trainer.decoder, folder)
         link_companions(base, folder)
-
-
-def companions(folder: Path) -> list[Path]:
-    """Return the files that complete a folder of weights: the tokenizer's files and the chat template."""
-    return [
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix in (".json", ".jinja", ".txt", ".model")
-        and path.name != "config.json"
-        and not path.name.endswith(".index.json")
-        and path.is_file()
-    ]
 
 
 def link_companions(source: Path, target: Path) -> None:

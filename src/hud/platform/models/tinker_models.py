@@ -21,7 +21,7 @@ from hud.engine.tinker.weights import SavedPaths, TinkerWeights
 from hud.errors import PlatformError, UsageError
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import ModelRecord, TinkerConfig
-from hud.platform.models.weight_sources import from_hub
+from hud.platform.models.weight_sources import companions, from_hub
 from hud.platform.secrets import Secrets
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 RANK = 32
 """Rank of the adapters."""
-_COMPANIONS = ("*.json", "*.jinja", "*.txt", "*.model")
 
 
 def register_on_tinker(registry: Registry, name: str, tinker: TinkerConfig) -> ModelRecord:
@@ -122,12 +121,10 @@ def _copy_companions(source: str, folder: Path) -> None:
     place = Path(source)
     if not place.is_dir():
         place = from_hub(source, weights=False)
-    for pattern in _COMPANIONS:
-        for path in place.glob(pattern):
-            if path.is_file() and not path.name.endswith(".index.json"):
-                shutil.copyfile(path, folder / path.name)
     for needed in ("config.json", "tokenizer.json"):
-        if not (folder / needed).is_file():
+        if not (place / needed).is_file():
             raise UsageError(
                 f"{source} holds no {needed}, which sampling on a Tinker service needs here."
             )
+    for path in (place / "config.json", *companions(place)):
+        shutil.copyfile(path, folder / path.name)

@@ -11,8 +11,8 @@ from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.engine.vllm.publication import Publisher
-from hud.engine.vllm.replica_pool import Servers
 from hud.engine.vllm.sampler import VllmSampler
+from hud.engine.vllm.server_settings import Servers
 from hud.engine.vllm.weight_transfer import nccl_engine
 from hud.errors import UsageError
 from hud.platform.models.records import ModelRecord, VllmConfig

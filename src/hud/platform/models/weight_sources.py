@@ -7,6 +7,8 @@ from pathlib import Path
 
 from hud.errors import NotFoundError, UsageError
 
+_COMPANIONS = (".json", ".jinja", ".txt", ".model")
+
 
 def check_folder(folder: Path) -> None:
     """Raise `UsageError`, naming what is missing, for a folder that the engine could not load."""
@@ -20,6 +22,18 @@ def check_folder(folder: Path) -> None:
     from hud.engine.config import DecoderConfig
 
     DecoderConfig.from_folder(folder)
+
+
+def companions(folder: Path) -> list[Path]:
+    """Return the files that complete a folder of weights: the tokenizer's files and the chat template."""
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix in _COMPANIONS
+        and path.name != "config.json"
+        and not path.name.endswith(".index.json")
+        and path.is_file()
+    ]
 
 
 def is_hub_id(source: str) -> bool:
@@ -43,7 +57,7 @@ def from_hub(source: str, *, public: bool = False, weights: bool = True) -> Path
             "Fetching a model needs huggingface_hub: pip install 'openhud[train]', or give a folder."
         ) from None
     try:
-        wanted = ["*.json", "*.jinja", "*.txt", "*.model", *(["*.safetensors"] * weights)]
+        wanted = [f"*{suffix}" for suffix in (*_COMPANIONS, *((".safetensors",) * weights))]
         if public:
             # A model that was fetched with a token is in the cache and would be returned from there.
             HfApi(token=False).auth_check(source)

@@ -11,7 +11,6 @@ GET    /v2/models/{id}/architecture
 from __future__ import annotations
 
 import asyncio
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,9 @@ from hud.platform.dependencies import (
     TeamSecrets,
     Who,
 )
-from hud.platform.gateway.providers import builtin_records, find_builtin, sdk_agent_type
-from hud.platform.models.promotion import PROMOTION, goes_round_the_gate
+from hud.platform.gateway.providers import builtin_records, find_builtin
+from hud.platform.models.promotion import goes_round_the_gate
 from hud.platform.models.records import (
-    CheckpointRecord,
     ModelConfig,
     ModelRecord,
     ProviderConfig,
@@ -45,6 +43,7 @@ from hud.platform.models.records import (
     VllmConfig,
 )
 from hud.platform.models.registry import Registry
+from hud.platform.routes.model_responses import shown_checkpoint, shown_model
 from hud.platform.secrets import Secrets
 from hud.platform.serving.calls import ChangeServers, ExportModel, ForgetModel, MoveHead
 from hud.platform.store.tables import LOCAL_TEAM
@@ -136,7 +135,7 @@ def list_models(
     found = [*own, *(model for model in others if model.slug not in taken)]
     last = None if limit is None else offset + limit
     return {
-        "items": [_model(model) for model in found[offset:last]],
+        "items": [shown_model(model) for model in found[offset:last]],
         "total": len(found),
         "limit": limit if limit is not None else len(found),
         "offset": offset,
@@ -145,14 +144,14 @@ def list_models(
 
 @router.get("/resolve")
 def resolve(registry: Models, secrets: TeamSecrets, model: str) -> dict[str, Any]:
-    return _model(_found(registry, secrets, model))
+    return shown_model(_found(registry, secrets, model))
 
 
 @router.post("/fork", dependencies=TRAIN)
 def fork(registry: Models, audit: Audit, body: ForkRequest) -> dict[str, Any]:
     made = registry.fork(body.source_model_id, body.name, config=body.config)
     audit.note("model forked", made.slug, model_id=made.id, source=body.source_model_id)
-    return _model(made)
+    return shown_model(made)
 
 
 @router.post("/create", dependencies=TRAIN)
@@ -166,19 +165,21 @@ async def create(registry: Models, body: CreateRequest) -> dict[str, Any]:
         sizes=body.sizes,
         config=body.config,
     )
-    return _model(made)
+    return shown_model(made)
 
 
 # Folders of the server's disk are only for admins of the first team; other teams add models from the hub.
 @router.post("/add", dependencies=ADMIN)
 async def add(registry: Models, body: AddRequest) -> dict[str, Any]:
-    return _model(await asyncio.to_thread(registry.add, body.source, body.name, config=body.config))
+    return shown_model(
+        await asyncio.to_thread(registry.add, body.source, body.name, config=body.config)
+    )
 
 
 # Privileged: it sets an address that this server will call, and the key that is sent there.
 @router.post("/provide", dependencies=ADMIN)
 def provide(registry: Models, body: ProvideRequest) -> dict[str, Any]:
-    return _model(registry.provide(body.name, body.provider))
+    return shown_model(registry.provide(body.name, body.provider))
 
 
 # Privileged, as for providers.
@@ -186,12 +187,14 @@ def provide(registry: Models, body: ProvideRequest) -> dict[str, Any]:
 async def add_on_tinker(registry: Models, body: TinkerRequest) -> dict[str, Any]:
     from hud.platform.models.tinker_models import register_on_tinker  # Imports torch.
 
-    return _model(await asyncio.to_thread(register_on_tinker, registry, body.name, body.tinker))
+    return shown_model(
+        await asyncio.to_thread(register_on_tinker, registry, body.name, body.tinker)
+    )
 
 
 @router.get("/{model_id}")
 def describe(registry: Models, secrets: TeamSecrets, model_id: str) -> dict[str, Any]:
-    return _model(_found(registry, secrets, model_id))
+    return shown_model(_found(registry, secrets, model_id))
 
 
 @router.delete("/{model_id}", dependencies=TRAIN)
@@ -202,7 +205,7 @@ async def remove(
     removed = await asyncio.to_thread(registry.remove, model.id)
     await engine.call(model, ForgetModel())
     await asyncio.to_thread(audit.note, "model removed", model.slug, model_id=model.id)
-    return _model(removed)
+    return shown_model(removed)
 
 
 @router.get("/{model_id}/checkpoints")
@@ -213,7 +216,7 @@ async def checkpoints(registry: Models, steps: Steps, model_id: str) -> list[dic
 
     def listed() -> list[dict[str, Any]]:
         now = registry.model(model.id)
-        return [_checkpoint(node, now) for node in registry.tree.nodes(now)]
+        return [shown_checkpoint(node, now) for node in registry.tree.nodes(now)]
 
     return await asyncio.to_thread(listed)
 
@@ -221,7 +224,7 @@ async def checkpoints(registry: Models, steps: Steps, model_id: str) -> list[dic
 @router.get("/{model_id}/checkpoints/{checkpoint_id}")
 def checkpoint(registry: Models, model_id: str, checkpoint_id: str) -> dict[str, Any]:
     model = registry.model(model_id)
-    return _checkpoint(registry.tree.get(_node(registry, model, checkpoint_id)), model)
+    return shown_checkpoint(registry.tree.get(_node(registry, model, checkpoint_id)), model)
 
 
 @router.put("/{model_id}/checkpoints/{checkpoint_id}", dependencies=TRAIN)
@@ -230,7 +233,7 @@ def name_checkpoint(
 ) -> dict[str, Any]:
     model = registry.model(model_id)
     node = _node(registry, model, checkpoint_id)
-    return _checkpoint(registry.tree.rename(model, node, body.name), model)
+    return shown_checkpoint(registry.tree.rename(model, node, body.name), model)
 
 
 @router.put("/{model_id}/head", dependencies=TRAIN)
@@ -270,7 +273,7 @@ async def set_servers(
         await engine.call(changed, ChangeServers(urls=new.urls))
     else:
         await engine.call(changed, ForgetModel())
-    return _model(changed)
+    return shown_model(changed)
 
 
 @router.get("/{model_id}/architecture")
@@ -354,49 +357,3 @@ def _node(registry: Registry, model: ModelRecord, reference: str) -> str:
     if found is None:
         raise NotFoundError(f"Model {model.slug!r} has base weights that are not a checkpoint.")
     return found
-
-
-def _model(model: ModelRecord) -> dict[str, Any]:
-    return {
-        "id": dashed(model.id),
-        "name": model.name,
-        "model_name": model.slug,
-        "sdk_agent_type": sdk_agent_type(model),
-        "is_trainable": model.config.provider is None,
-        "provider": {
-            "name": "openhud" if model.config.provider is None else model.config.provider.dialect
-        },
-        "created_at": model.created_at.isoformat(),
-        "kind": model.kind,
-        "base_model_id": None if model.base_model_id is None else dashed(model.base_model_id),
-        "head_checkpoint_id": model.head_checkpoint_id,
-        "config": model.config.model_dump(mode="json"),
-    }
-
-
-def _checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:
-    return {
-        "id": node.id,
-        "name": node.name,
-        "checkpoint_name": node.name,
-        "prev_model_checkpoint_id": node.parent_id,
-        "is_active": node.id == model.head_checkpoint_id,
-        "created_at": node.created_at.isoformat(),
-        "num_traces": node.num_traces,
-        "num_datums": node.num_datums,
-        "num_tokens": node.num_tokens,
-        "mean_reward": node.mean_reward,
-        "learning_rate": node.learning_rate,
-        "loss_fn": node.loss_fn,
-        # HUD's client accepts only numbers, not null.
-        "metrics": {
-            name: float(value)
-            for name, value in node.metrics.items()
-            if isinstance(value, int | float) and math.isfinite(value)
-        },
-        "step": node.step,
-        "training_step": node.training_step,
-        "idempotency_key": node.metrics.get("idempotency_key"),
-        "promotion": node.metrics.get(PROMOTION),
-        "pruned": node.folder is None,
-    }

@@ -1,0 +1,59 @@
+"""Models and checkpoints in responses, with the keys that HUD's client expects and further ones of this platform."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hud.platform.gateway.providers import sdk_agent_type
+from hud.platform.models.promotion import PROMOTION
+from hud.platform.models.records import CheckpointRecord, ModelRecord
+from hud.trace import dashed
+
+
+def shown_model(model: ModelRecord) -> dict[str, Any]:
+    """Return a model as clients get it."""
+    return {
+        "id": dashed(model.id),
+        "name": model.name,
+        "model_name": model.slug,
+        "sdk_agent_type": sdk_agent_type(model),
+        "is_trainable": model.config.provider is None,
+        "provider": {
+            "name": "openhud" if model.config.provider is None else model.config.provider.dialect
+        },
+        "created_at": model.created_at.isoformat(),
+        "kind": model.kind,
+        "base_model_id": None if model.base_model_id is None else dashed(model.base_model_id),
+        "head_checkpoint_id": model.head_checkpoint_id,
+        "config": model.config.model_dump(mode="json"),
+    }
+
+
+def shown_checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:
+    """Return a checkpoint of a model as clients get it."""
+    return {
+        "id": node.id,
+        "name": node.name,
+        "checkpoint_name": node.name,
+        "prev_model_checkpoint_id": node.parent_id,
+        "is_active": node.id == model.head_checkpoint_id,
+        "created_at": node.created_at.isoformat(),
+        "num_traces": node.num_traces,
+        "num_datums": node.num_datums,
+        "num_tokens": node.num_tokens,
+        "mean_reward": node.mean_reward,
+        "learning_rate": node.learning_rate,
+        "loss_fn": node.loss_fn,
+        # HUD's client accepts only numbers, not null.
+        "metrics": {
+            name: float(value)
+            for name, value in node.metrics.items()
+            if isinstance(value, int | float) and math.isfinite(value)
+        },
+        "step": node.step,
+        "training_step": node.training_step,
+        "idempotency_key": node.metrics.get("idempotency_key"),
+        "promotion": node.metrics.get(PROMOTION),
+        "pruned": node.folder is None,
+    }
