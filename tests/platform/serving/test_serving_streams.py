@@ -194,12 +194,14 @@ async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path)
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
         before = await drawn(engine, model, request(seed=3))
-        stream = engine.stream(model, None, request(400))
-        await anext(stream)
+        # So many that none is over before a loaded machine gets to kill the engine.
+        streams = [engine.stream(model, None, request(400)) for _ in range(32)]
+        await asyncio.gather(*(anext(stream) for stream in streams))
         os.kill(engine.engine_of(model).pid, signal.SIGKILL)
-        with pytest.raises(EngineDownError, match="last checkpoints"):
-            async for _ in stream:
-                pass
+        for stream in streams:
+            with pytest.raises(EngineDownError, match="last checkpoints"):
+                async for _ in stream:
+                    pass
         with pytest.raises(EngineDownError) as down:
             await drawn(engine, model, request())
         assert not platform.engine.up
