@@ -72,14 +72,15 @@ router.add_route("/docs/mcp", _Mounted(), methods=["POST"], include_in_schema=Fa
 
 @router.get("/docs/{path:path}", include_in_schema=False)
 async def page(request: Request, path: str) -> Response:
-    """A page or a file of the site. Without a site, a page that says how to build it."""
+    """A page or a file of the site. Without a site, a page that says how to build it; with 404 below the root."""
     if path == "mcp":
         raise PlatformError("/docs/mcp takes POST, not GET.", 405)
     files = _site()
     if files is None:
         from hud.platform.dashboard.rendering import templates
 
-        return HTMLResponse(templates.get_template("documentation.html").render())
+        unbuilt = templates.get_template("documentation.html").render()
+        return HTMLResponse(unbuilt, status_code=404 if path else 200)
     try:
         found = await files.get_response(path or ".", request.scope)
     except HTTPException:  # A path of no file, or one that leaves the folder.
