@@ -3,7 +3,7 @@
 make bench                     all of them
 python benchmarks/perf/run_all.py sampler trainer     only those named
 
-Those that measure us against TRL run in an environment of their own, which
+Those that measure against TRL, or through Tinker's client, run in environments of their own, which
 scripts/setup-integration makes.
 """
 
@@ -16,7 +16,8 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[1]
-TRL = ROOT / ".venv-integrations" / "trl"
+PEERS = {"_against_trl": "trl", "_through_tinker": "tinker"}
+"""Integrations in whose environments scripts run, by the ends of their names."""
 SHARED = (
     "run_all",
     "counts",
@@ -54,11 +55,12 @@ def main(names: list[str]) -> int:
 
 
 def interpreter(script: Path) -> str:
-    """Return the Python that has what a script is measured against."""
-    if not script.stem.endswith("_against_trl"):
-        return sys.executable
-    subprocess.run([str(ROOT / "scripts" / "setup-integration"), "trl"], check=True)
-    return str(TRL / "bin" / "python")
+    """Return the Python that has what a script needs beside us."""
+    for end, name in PEERS.items():
+        if script.stem.endswith(end):
+            subprocess.run([str(ROOT / "scripts" / "setup-integration"), name], check=True)
+            return str(ROOT / ".venv-integrations" / name / "bin" / "python")
+    return sys.executable
 
 
 if __name__ == "__main__":
