@@ -11,7 +11,8 @@ Random weights in the shapes of Qwen3-0.6B, 4B and 8B, bf16:
 - `train`: 65,536 packed tokens in sequences of 1,024, or spread around it, half of them sampled, forward and backward
   with full weights and with LoRA: the operations that the mathematics asks for, over those of a measured matrix product;
 - `swap`: new weights under a sampler that is drawing from them;
-- `grpo`: a whole GRPO step of 64 x 512 tokens, phase by phase;
+- `grpo`: a whole GRPO step of 64 x 512 tokens, phase by phase; and against TRL's, where it is installed, on the same
+  weights, in a process of its own;
 - `parity`: the sampler's logprobs against the trainer's.
 
 Figures are printed and recorded (`benchmarks/perf/records.py`) as they are measured. A part that fails, out of memory,
@@ -33,10 +34,11 @@ from time import perf_counter
 sys.path.insert(0, str(Path(__file__).parents[1] / "perf"))
 
 KINDS = ("decode", "train", "swap", "grpo", "parity")
-LIMIT = 150.0
+LIMIT = 180.0
 """Seconds that one part may take."""
 MISSED = 3
 """Exit status of a part that missed a bar."""
+TRL = "grpo.against_trl"
 TRAINING, PEER = "training.training", "continuous_batching.against_transformers"
 
 Part = Callable[[], list[bool]]
@@ -52,18 +54,22 @@ def parts() -> dict[str, Part]:
     """Return the parts by name, `KIND: what`, the most telling first."""
     import torch
     from decoding import Load
+    from grpo import Sizes
     from qwen3 import LARGE, LARGEST, SMALL
 
     device = torch.device("cuda")
+    compared = ("0.6B", SMALL, device, Sizes(steps=2))
     found = {
         "decode: 0.6B": part("decoding.decoding", "0.6B", SMALL, Load(), device),
         "train: 4B, full, equal": part(TRAINING, "4B", "full", "equal", LARGE, device),
         "train: 4B, LoRA, equal": part(TRAINING, "4B", "LoRA", "equal", LARGE, device),
         "swap: 4B": part("swapping.swapping", "4B", LARGE, device),
-        "grpo: 0.6B": part("grpo.grpo", "0.6B", SMALL, device),
+        "grpo: 0.6B": part("grpo.grpo", "0.6B", SMALL, device, Sizes()),
         "parity: 0.6B": part("parity.parity", "0.6B", SMALL, device),
         "decode: 4B": part("decoding.decoding", "4B", LARGE, Load(rounds=1), device),
         "decode: 0.6B, mixed steps": part("mixing.mixing", "0.6B", SMALL, device),
+        "grpo: 0.6B against TRL": part(TRL, *compared, limit=120),
+        "grpo: 0.6B against TRL with vLLM": part(TRL, *compared, limit=120, vllm=True),
     }
     for name, shape in {"0.6B": SMALL, "4B": LARGE, "8B": LARGEST}.items():
         for kind in ("full", "LoRA"):
@@ -78,13 +84,14 @@ def tiny_parts() -> dict[str, Part]:
     """Return the same on shapes that a CPU computes in seconds: that it runs is all that it shows."""
     import torch
     from decoding import Load
+    from grpo import Sizes
     from qwen3 import TINY
 
     shape = ("tiny", TINY, torch.device("cpu"))
     load = Load(sequences=4, prompt=16, new=8, rounds=1)
     small = {"tokens": 512, "length": 64, "pass_tokens": 256, "rounds": 1}
     mixed = {"sequences": 4, "prompt": 16, "new": 100, "arrivals": 2}
-    step = {"groups": 2, "size": 2, "prompt": 16, "new": 16, "pass_tokens": 256, "steps": 1}
+    step = Sizes(groups=2, size=2, prompt=16, new=16, pass_tokens=256, steps=1)
     name, config, device = shape
     return {
         "decode: tiny": part("decoding.decoding", name, config, load, device),
@@ -95,7 +102,8 @@ def tiny_parts() -> dict[str, Part]:
             TRAINING, name, "LoRA", "spread", config, device, **small
         ),
         "swap: tiny": part("swapping.swapping", *shape, swaps=3, new=32),
-        "grpo: tiny": part("grpo.grpo", *shape, **step),
+        "grpo: tiny": part("grpo.grpo", *shape, step),
+        "grpo: tiny against TRL": part(TRL, *shape, step, limit=200),
         "parity: tiny": part("parity.parity", *shape, sequences=4, prompt=16, new=16),
     }
 

@@ -55,35 +55,40 @@ def reward(completions: list[list[dict[str, str]]], **_: object) -> list[float]:
     return [reward_of(messages[-1]["content"]) for messages in completions]
 
 
-def trl_arguments(folder: Path, prompts: Sequence[str], **settings: object) -> dict[str, object]:
-    """Return what a `GRPOTrainer` on this folder takes; `settings` go into its `GRPOConfig`."""
+def trl_arguments(
+    folder: Path,
+    prompts: Sequence[str],
+    *,
+    dtype: torch.dtype = torch.float32,
+    reward: Callable[..., list[float]] = reward,
+    **settings: object,
+) -> dict[str, object]:
+    """Return what a `GRPOTrainer` on this folder takes; `settings` go into its `GRPOConfig`, before the ones below."""
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in prompts]
+    usual: dict[str, object] = {
+        "per_device_train_batch_size": PROMPTS * GROUP,
+        "num_generations": GROUP,
+        "gradient_accumulation_steps": 1,
+        "gradient_checkpointing": False,
+        "learning_rate": RATE,
+        "lr_scheduler_type": "constant",
+        "max_grad_norm": MAX_NORM,
+        "beta": 0.0,
+        "epsilon": CLIP,
+        "loss_type": "dapo",
+        "scale_rewards": "none",
+        "bf16": False,
+        "use_cpu": True,
+        "report_to": "none",
+        "logging_strategy": "no",
+        "save_strategy": "no",
+        "disable_tqdm": True,
+    }
     with tempfile.TemporaryDirectory() as output:
-        config = GRPOConfig(
-            output_dir=output,
-            per_device_train_batch_size=PROMPTS * GROUP,
-            num_generations=GROUP,
-            gradient_accumulation_steps=1,
-            gradient_checkpointing=False,
-            learning_rate=RATE,
-            lr_scheduler_type="constant",
-            max_grad_norm=MAX_NORM,
-            beta=0.0,
-            epsilon=CLIP,
-            loss_type="dapo",
-            scale_rewards="none",
-            bf16=False,
-            use_cpu=True,
-            report_to="none",
-            logging_strategy="no",
-            save_strategy="no",
-            disable_tqdm=True,
-            **settings,
-        )
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        config = GRPOConfig(output_dir=output, **usual | settings)
     return {
-        "model": model,
+        "model": AutoModelForCausalLM.from_pretrained(folder, dtype=dtype),
         "reward_funcs": [reward],
         "args": config,
         "train_dataset": Dataset.from_list(rows),

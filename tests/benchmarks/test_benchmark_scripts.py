@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,7 @@ def test_every_gpu_benchmark_runs_on_tiny_shapes():
         "LoRA, spread lengths, model FLOPs utilization",
         "swap",
         "GRPO step of 4 x 16 tokens",
+        "TRL is not installed here" if find_spec("trl") is None else "with transformers",
         "sampler against trainer logprobs, p99",
     ):
         assert figure in done.stdout, figure

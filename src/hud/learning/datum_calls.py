@@ -100,6 +100,14 @@ class LoadRequest(BaseModel):
     """False: with a new optimizer state."""
 
 
+class Draws(BaseModel):
+    """Tokens to draw at every position of a prompt, with replacement."""
+
+    count: int = Field(ge=1)
+    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    seed: int | None = Field(default=None, ge=0)
+
+
 class ScoreRequest(BaseModel):
     """Compute the logprobs of a prompt's tokens under a checkpoint."""
 
@@ -108,6 +116,7 @@ class ScoreRequest(BaseModel):
     prompt: list[int]
     top: int = Field(default=0, ge=0)
     """Number of most likely tokens to return for each position."""
+    draws: Draws | None = None
 
 
 class PromptScores(BaseModel):
@@ -116,6 +125,8 @@ class PromptScores(BaseModel):
     logprobs: list[float]
     top: list[list[tuple[int, float]]] | None = None
     """Most likely tokens of each position, in descending order."""
+    drawn: list[list[tuple[int, float]]] | None = None
+    """Tokens drawn at each position, with their logprobs at temperature 1."""
 
 
 DATUM_PASS = Call("datum-pass", DatumPassRequest, DatumPassResult)

@@ -1,9 +1,11 @@
 """Bodies of requests as vLLM documents them (what else is in one is refused), and what a stand-in makes of them."""
 
 import asyncio
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
 from pydantic import BaseModel, ConfigDict, Field
 
 from hud.engine.sample.token_sampling import Uniforms
@@ -46,6 +48,45 @@ class CompletionRequest(Strict):
     stream_options: StreamOptions | None = None
 
 
+class SamplingSettings(Strict):
+    """Those of vllm/sampling_params.py that a rollout worker may use; they are not taken from generation_config.json."""
+
+    max_tokens: int = Field(16, ge=1)
+    temperature: float = Field(1.0, ge=0)
+    top_p: float = Field(1.0, gt=0, le=1)
+    top_k: int = Field(0, ge=-1)
+    min_p: float = Field(0.0, ge=0, le=1)
+    repetition_penalty: float = Field(1.0, gt=0)
+    presence_penalty: float = Field(0.0, ge=-2, le=2)
+    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    seed: int | None = Field(None, ge=-INT64, lt=INT64)
+    stop_token_ids: list[int] = []
+    ignore_eos: bool = False
+    logprobs: int | None = Field(None, ge=0, le=20)
+    detokenize: bool = True
+
+
+class GenerateRequest(Strict):
+    """Those of vllm/entrypoints/scale_out/token_in_token_out/protocol.py that a rollout worker may use."""
+
+    model: str
+    token_ids: list[int] = Field(min_length=1)
+    sampling_params: SamplingSettings
+    cache_salt: str | None = Field(None, min_length=1, max_length=1024)
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+
+    def completion(self) -> CompletionRequest:
+        sampling = self.sampling_params.model_dump(exclude={"detokenize"})
+        return CompletionRequest(
+            prompt=self.token_ids,
+            return_token_ids=True,
+            return_weight_versions=True,
+            **self.model_dump(exclude={"token_ids", "sampling_params"}),
+            **sampling,
+        )
+
+
 class LoadRequest(Strict):
     lora_name: str = Field(min_length=1)
     lora_path: str = Field(min_length=1)
@@ -61,6 +102,11 @@ class VersionRequest(Strict):
     new_version: str
 
 
+class CheckRequest(Strict):
+    action: Literal["checksum", "reset", "compare"]
+    baseline: dict[str, str] | None = None
+
+
 class RpcRequest(Strict):
     method: Literal["reload_weights"]
     args: list[str] = []
@@ -74,6 +120,8 @@ class Sequence:
     params: SamplingParams
     uniforms: Uniforms
     cached: int
+    generated: bool = False
+    """True: it was asked of `/inference/v1/generate`."""
     ids: list[int] = field(default_factory=list)
     weights: list[str] = field(default_factory=list)
     """The name of the weights of every token."""
@@ -91,6 +139,10 @@ class Options:
     max_context: int = 512
     served_key: str | None = None
     gpus: int = 1
+    layout: str = ""
+    """Beginning of its tensors' names: of other names where it joins and cuts them otherwise."""
+    scale_out: bool = False
+    """True: started with --enable-scale-out."""
 
 
 class Refused(Exception):
@@ -124,9 +176,20 @@ class PrefixCache:
         return [(end, (asked.model, asked.cache_salt, *ids[:end])) for end in ends]
 
 
+def checksums_of(decoder: torch.nn.Module, layout: str) -> dict[str, str]:
+    return {
+        f"dp0:pp0:pcp0:tp0:{layout}{name}": hashlib.sha256(
+            tensor.detach().contiguous().view(torch.uint8).numpy()
+        ).hexdigest()
+        for name, tensor in decoder.named_parameters()
+    }
+
+
 def choice_of(sequence: Sequence, rows: list[dict[str, Any]], *, ids: bool) -> dict[str, Any]:
     """Return drawn tokens as a choice of a completion; without `ids` as older versions do."""
     asked = sequence.asked
+    if sequence.generated:
+        return _generated_choice(sequence, rows)
     choice: dict[str, Any] = {
         "index": 0,
         "text": " " * len(rows),
@@ -146,6 +209,33 @@ def choice_of(sequence: Sequence, rows: list[dict[str, Any]], *, ids: bool) -> d
     if asked.return_weight_versions and choice["finish_reason"]:
         choice["weight_versions"] = _spans(sequence.weights)
     return choice
+
+
+def _generated_choice(sequence: Sequence, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    reason = rows[-1]["reason"]
+    rows = [row for row in rows if row["token"] is not None]
+    content = [
+        {
+            "token_id": row["token"],
+            "logprob": row["logprob"],
+            "rank": None,
+            "top_logprobs": [
+                {"token_id": int(name.split(":")[1]), "logprob": value, "rank": None}
+                for name, value in row["top"].items()
+            ],
+        }
+        for row in rows
+    ]
+    return {
+        "index": 0,
+        "finish_reason": reason,
+        "stop_reason": None,
+        "token_ids": [row["token"] for row in rows],
+        "routed_experts": None,
+        "sampling_mask": None,
+        "weight_versions": _spans(sequence.weights) if reason else None,
+        "logprobs": None if sequence.asked.logprobs is None else {"content": content},
+    }
 
 
 def _spans(names: list[str]) -> list[dict[str, Any]]:

@@ -17,7 +17,9 @@ import torch
 from aiohttp import web
 from pydantic import ValidationError
 from tests.engine.vllm.vllm_requests import (
+    CheckRequest,
     CompletionRequest,
+    GenerateRequest,
     LoadRequest,
     Options,
     PrefixCache,
@@ -26,6 +28,7 @@ from tests.engine.vllm.vllm_requests import (
     Sequence,
     UnloadRequest,
     VersionRequest,
+    checksums_of,
     choice_of,
 )
 from tests.engine.vllm.vllm_transfer import ReceivingHalf
@@ -34,6 +37,9 @@ from hud.engine.lora import load_adapter
 from hud.engine.pretrained import load_decoder, load_weights
 from hud.engine.sample.token_sampling import Uniforms, likeliest_tokens, sample_tokens
 from hud.trace import SamplingParams
+
+SAMPLING = ("/v1/completions", "/inference/v1/generate")
+COMMON = (*SAMPLING, "/health", "/version", "/v1/models", "/weight_checker")
 
 
 class StandIn:
@@ -50,9 +56,14 @@ class StandIn:
             self.port = found.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self.calls: list[str] = []
-        """What was asked beside completions and health, in order."""
+        """What was asked beside completions, health and checksums, in order."""
+        self.checked = 0
+        """How often its checksums were asked for."""
+        self.failing_checksums = False
         self.requests: list[CompletionRequest] = []
         """Completions, without probes."""
+        self.sampled_by: set[str] = set()
+        """Endpoints that were asked for completions, probes included."""
         self.limit: int | None = None
         """Tokens that a sequence may have before it waits; None: no limit."""
         self.refusing = False
@@ -124,6 +135,8 @@ class StandIn:
         app.router.add_get("/health", self._health)
         app.router.add_get("/v1/models", self._models)
         app.router.add_post("/v1/completions", self._completions)
+        if self.names_weights:
+            app.router.add_post("/inference/v1/generate", self._generate)
         if self.options.lora_api:
             app.router.add_post("/v1/load_lora_adapter", self._load)
             app.router.add_post("/v1/unload_lora_adapter", self._unload)
@@ -139,6 +152,7 @@ class StandIn:
             if self.names_weights:
                 app.router.add_post("/shutdown_weight_transfer_engine", self._transferred)
                 app.router.add_post("/update_weight_version", self._named)
+                app.router.add_post("/weight_checker", self._checksums)
         self.runner = web.AppRunner(app, access_log=None, handler_cancellation=True)
         await self.runner.setup()
         await web.TCPSite(self.runner, self.host, self.port, reuse_address=True).start()
@@ -158,10 +172,10 @@ class StandIn:
         if self.silent:
             await asyncio.sleep(3600)
         key = self.options.served_key
-        guarded = request.path.startswith("/v1")
+        guarded = request.path.startswith(("/v1", "/inference"))
         if key and guarded and request.headers.get("Authorization") != f"Bearer {key}":
             return web.json_response({"error": "Unauthorized"}, status=401)
-        if request.path not in ("/v1/completions", "/health", "/version", "/v1/models"):
+        if request.path not in COMMON:
             self.calls.append(request.path.rpartition("/")[2])
         try:
             return await handler(request)
@@ -258,6 +272,17 @@ class StandIn:
         self.receiving.version = asked.new_version
         return web.json_response({"message": "done"})
 
+    async def _checksums(self, request: web.Request) -> web.Response:
+        asked = CheckRequest.model_validate_json(await request.read())
+        self.checked += 1
+        if asked.action != "checksum":
+            raise Refused(400, "this stand-in only reads weights")
+        if self.paused:  # Versions after 0.33 say so.
+            raise Refused(409, "the engine is paused")
+        if self.failing_checksums:
+            raise Refused(500, "Duplicate weight checksum keys")
+        return web.json_response({"checksums": checksums_of(self.decoder, self.options.layout)})
+
     async def _transferred(self, request: web.Request) -> web.Response:
         """One of the calls of a weight transfer."""
         body = json.loads(await request.read() or "{}")
@@ -275,6 +300,19 @@ class StandIn:
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
         asked = CompletionRequest.model_validate_json(await request.read())
+        return await self._sampled(request, asked)
+
+    async def _generate(self, request: web.Request) -> web.StreamResponse:
+        if not self.options.scale_out:
+            raise Refused(403, "Scale-out endpoints are disabled.", "PermissionDeniedError")
+        asked = GenerateRequest.model_validate_json(await request.read())
+        if asked.sampling_params.detokenize:
+            raise Refused(400, "this stand-in has no tokenizer")
+        return await self._sampled(request, asked.completion(), generated=True)
+
+    async def _sampled(
+        self, request: web.Request, asked: CompletionRequest, *, generated: bool = False
+    ) -> web.StreamResponse:
         if self.refusing:
             raise Refused(503, "The server is shutting down.", "ServiceUnavailable")
         if asked.model != self.options.served and asked.model not in self.adapters:
@@ -290,8 +328,9 @@ class StandIn:
             raise Refused(400, "Stream options can only be defined when `stream=True`.")
         if asked.stream:
             self.requests.append(asked)
+        self.sampled_by.add(request.path)
         sequence = Sequence(
-            asked, self._params(asked), Uniforms(asked.seed), self.cache.look_up(asked)
+            asked, self._params(asked), Uniforms(asked.seed), self.cache.look_up(asked), generated
         )
         self.sequences.append(sequence)
         self.woken.set()
@@ -331,7 +370,7 @@ class StandIn:
         for number in itertools.count():
             row = await sequence.rows.get()
             choice = choice_of(sequence, [row], ids=self.options.token_ids)
-            if number == 0:
+            if number == 0 and not sequence.generated:
                 choice["prompt_token_ids"] = sequence.asked.prompt
             await self._event(response, {"id": "cmpl-1", "choices": [choice]})
             if row["reason"]:

@@ -132,6 +132,34 @@ def test_logprobs_of_the_prompt_and_the_likeliest_tokens(service, model):
     assert last[2:] == pytest.approx(expected[1:], abs=1e-4)
 
 
+def draws(client, count, seed, **sampling):
+    asked = {"max_tokens": 1, "seed": seed, **sampling}
+    found = sample(client, sampling=asked, prompt_alt_tokens_k=count).prompt_alt_tokens
+    assert found.tokens.shape == found.logprobs.shape == [len(PROMPT) - 1, count]
+    shape = (len(PROMPT) - 1, count)
+    return np.reshape(found.tokens.data, shape), np.reshape(found.logprobs.data, shape)
+
+
+def test_alternatives_to_the_tokens_of_a_prompt_are_drawn_by_the_model(service, model):
+    client = service.create_sampling_client(base_model="m").result()
+    with torch.no_grad():
+        table = model(torch.tensor([PROMPT])).logits[0, :-1].log_softmax(-1)
+    tokens, logprobs = draws(client, 64, seed=3)
+    expected = table.gather(-1, torch.from_numpy(tokens.astype(np.int64)))
+    np.testing.assert_allclose(logprobs, expected.numpy(), atol=1e-4)
+    # 64 draws of each position: their mean logprob is minus the entropy, to some standard errors.
+    chances = table.exp()
+    means, variances = (chances * table).sum(-1), (chances * table.square()).sum(-1)
+    error = ((variances - means.square()) / 64).sqrt()
+    assert (np.abs(logprobs.mean(1) - means.numpy()) < 5 * error.numpy() + 1e-6).all()
+
+    assert (draws(client, 64, seed=3)[0] == tokens).all()
+    assert (draws(client, 64, seed=4)[0] != tokens).any()
+    greedy, _ = draws(client, 2, seed=3, temperature=0.0)
+    assert (greedy == table.argmax(-1).numpy()[:, None]).all()
+    assert sample(client).prompt_alt_tokens is None
+
+
 def learned(client, times=2):
     ids = [7, 8, 9, 10, 11, 12]
     datum = types.Datum(
@@ -183,7 +211,7 @@ def test_a_sampling_client_is_carried_to_another_process(service):
         ([], {}, {}, "prompt is empty"),
         ([9_999], {}, {}, "9999"),
         ([7] * 600, {}, {}, "holds 512"),
-        (PROMPT, {}, {"prompt_alt_tokens_k": 2}, "not served here"),
+        (PROMPT, {}, {"prompt_alt_tokens_k": 65}, "at most 64"),
         (PROMPT, {}, {"topk_sample_logprobs": 50}, "at most 20"),
     ],
 )

@@ -28,11 +28,18 @@ PER_HOUR = 0.1
     name="plan",
     epilog="""Memory of MODEL, or of a folder, on one GPU:  hud plan my-model --gpu H100
 
+Each stage of a recipe, with its subagents:  hud plan --config recipe.toml --gpu H100
+
 Fleets of large models, and their cost:  hud plan --training 8bit
 
 Effect of asynchronous sampling, or of preemption, on an existing run:  hud plan my-policy --simulate --max-lag 2""",
 )
 @click.argument("model", required=False)
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="TOML file of a training or a recipe, as `hud train --config` takes it.",
+)
 @click.option("--simulate", is_flag=True, help="Simulate MODEL's training from its records.")
 @click.option("--job", help="Job with the rollouts; default: the model's newest training.")
 @click.option(
@@ -139,22 +146,31 @@ Effect of asynchronous sampling, or of preemption, on an existing run:  hud plan
     "--environment-seconds", type=NOT_NEGATIVE, default=5.0, show_default=True, help="In one turn."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(model: str | None, simulate: bool, as_json: bool, **options: Any) -> None:
+def command(
+    model: str | None, config: Path | None, simulate: bool, as_json: bool, **options: Any
+) -> None:
     """Plan a training run: the memory of MODEL on one GPU, its speed (--simulate), or fleets of large models.
 
-    MODEL is a registered model or a folder, whose trainer and sampler share the GPU. Without MODEL, the table is an estimate
+    MODEL is a registered model or a folder, whose trainer and sampler share the GPU; --config plans a training with its
+    subagents, and every stage of a recipe. Without either, the table is an estimate
     for trainer, samplers and environments; the simulation uses rollouts and updates recorded by MODEL's training on this
     machine.
     """
     from hud.cli.platform_requests import run
     from hud.errors import UsageError
 
+    if config is not None and (model is not None or simulate or options["training"]):
+        raise UsageError(
+            "--config names the models, and they have their own settings; give neither MODEL, --simulate nor --training."
+        )
     if simulate and model is None:
         raise UsageError("--simulate takes a MODEL, whose records it reads.")
     if simulate and model is not None:
         from hud.cli.training.plan_simulation import show
 
         run(show(model, _preemption(options, 0.0), options, as_json))
+    elif config is not None:
+        run(_stages(config, options, as_json))
     elif model is not None:
         run(_one_gpu(model, options, as_json))
     else:
@@ -172,6 +188,18 @@ async def _one_gpu(model: str, options: dict[str, Any], as_json: bool) -> None:
         print_json({"model": model, **as_data(plan, options["gpu"])})
     else:
         for line in lines(plan, options["gpu"]):
+            click.echo(line)
+
+
+async def _stages(config: Path, options: dict[str, Any], as_json: bool) -> None:
+    from hud.cli.output import print_json
+    from hud.cli.training.stage_table import as_data, lines, stages_of
+
+    stages = await stages_of(config, _machine(options))
+    if as_json:
+        print_json(as_data(stages, options["gpu"]))
+    else:
+        for line in lines(stages, options["gpu"]):
             click.echo(line)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from hud.engine.lora import LoraConfig, save_adapter
 from hud.engine.pretrained import save_decoder
-from hud.engine.vllm.server import Piece
+from hud.engine.vllm.completion import Piece
 from hud.engine.vllm.weight_transfer import Connect, Transfer
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
 from hud.engine.sample.request import Request
+from hud.engine.vllm.completion import completion_body
 from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publication, name_of
-from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused, completion_body
+from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused
 from hud.errors import HudError, UsageError
 
 SETTLED_SECONDS = 0.05

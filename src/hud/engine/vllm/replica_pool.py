@@ -21,6 +21,7 @@ from hud.engine.vllm.publication import Publication
 from hud.engine.vllm.replica import Replica, send
 from hud.engine.vllm.server import Server, ServerBusy, ServerRefused
 from hud.engine.vllm.server_settings import Servers
+from hud.engine.vllm.weight_agreement import WeightAgreement
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.outbound import guarded_session
 
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 OLDEST = (0, 16)
 """The first version that reloads weights from another folder and pauses active requests meanwhile."""
+TOKENS_SINCE = (0, 33)
+"""The first version whose `/inference/v1/generate` streams token ids as numbers, and the names of their weights."""
 SLACK = 16
 """Allowed excess of active sequences over the least loaded server's, in addition to a quarter of those."""
 REST_SECONDS = 5.0
@@ -46,6 +49,7 @@ class ReplicaPool:
         self._prefixes = PrefixIndex()
         self._session: aiohttp.ClientSession | None = None
         self._changed = asyncio.Event()
+        self._agreement = WeightAgreement()
         self._publishing = 0
         self._looking: dict[Replica, asyncio.Task[None]] = {}
         """Health checks."""
@@ -290,8 +294,13 @@ class ReplicaPool:
         try:
             await replica.server.health(self.patience.health)
             await replica.tidy(self.current)
+            # Only while it is idle: it samples nothing until its checksums are computed.
+            if not replica.active and not self._publishing:
+                await self._agreement.read(replica)
         except HudError as error:
             self._lose(replica, str(error))
+        for other, problem in self._agreement.problems(self.replicas, self.current).items():
+            self._lose(other, problem)
 
     async def _first(
         self, replicas: Sequence[Replica], publication: Publication
@@ -340,7 +349,8 @@ class ReplicaPool:
                 f"{server.url} does not answer as a vLLM server does: {error}"
             ) from error
         number = re.match(r"(\d+)\.(\d+)", version)
-        if number is not None and (int(number[1]), int(number[2])) < OLDEST:
+        release = None if number is None else (int(number[1]), int(number[2]))
+        if release is not None and release < OLDEST:
             raise UsageError(
                 f"The vLLM server {server.url} is of version {version}; {'.'.join(map(str, OLDEST))} is the oldest that "
                 "does what training needs. Upgrade it: pip install -U vllm"
@@ -349,6 +359,8 @@ class ReplicaPool:
         if not bases:
             raise UsageError(f"The vLLM server {server.url} serves no model.")
         replica.model, replica.max_context = bases[0].name, bases[0].max_context
+        if release is not None and release >= TOKENS_SINCE:
+            await server.find_endpoint()
 
     def _lose(self, replica: Replica, problem: str) -> None:
         if replica.problem is None:

@@ -18,10 +18,11 @@ from typing import Any, TypeVar
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
+from hud.engine.vllm.completion import Piece, WeightSpan, completion_body
 from hud.engine.vllm.publication import Publication, Publisher, name_of
 from hud.engine.vllm.replica import Replica
 from hud.engine.vllm.replica_pool import ReplicaPool
-from hud.engine.vllm.server import Piece, ServerLost, ServerRefused, WeightSpan, completion_body
+from hud.engine.vllm.server import ServerLost, ServerRefused
 from hud.engine.vllm.server_settings import Servers
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
@@ -249,14 +250,16 @@ class VllmSampler:
         epoch, start = replica.epoch, len(request.token_ids)
         try:
             body = _body(request, publication.adapter or replica.model, publication.salt)
-            if replica.names_weights:
+            named = replica.names_weights
+            if named:
                 body["return_weight_versions"] = True
             async with aclosing(replica.server.stream(body)) as pieces:
                 async for piece in pieces:
                     if replica.epoch != epoch:
                         return None
                     reason = _take(request, piece)
-                    mistake = _mistake(request, publication.version, start, piece.weights or [])
+                    spans = (piece.weights or []) if named else []
+                    mistake = _mistake(request, publication.version, start, spans)
                     if mistake is not None:
                         pool.doubt(replica, f"The vLLM server {replica.server.url} {mistake}")
                         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
@@ -15,6 +14,7 @@ import aiohttp
 import orjson
 from aiohttp.http_exceptions import LineTooLong
 
+from hud.engine.vllm.completion import COMPLETIONS, GENERATE, Endpoint, Piece, read_piece
 from hud.errors import InfrastructureFault, UsageError
 from hud.outbound import read_bounded, read_start
 
@@ -28,7 +28,8 @@ RELEASE_SECONDS = 10.0
 LAST_SECONDS = 1.0
 """Time-out for the end of a stream after its last event, in seconds."""
 LONGEST_LINE = 1 << 20
-_TOKEN = re.compile(r"token_id:(\d+)")
+_MISSING = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+"""Answers of a server that does not have a route."""
 
 
 class ServerLost(InfrastructureFault):
@@ -58,49 +59,6 @@ class Card:
     max_context: int | None
 
 
-@dataclass(frozen=True)
-class WeightSpan:
-    """Tokens of one completion that were sampled with one version of the weights."""
-
-    name: str
-    """The version's name, as given by `Server.name_weights`."""
-    start: int
-    """Its first token in the completion."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Tokens of one chunk of a stream."""
-
-    token_ids: list[int]
-    logprobs: list[float]
-    top: list[list[tuple[int, float]]]
-    """For each token, the most likely tokens at its position, in descending order."""
-    finish_reason: str | None
-    cached_tokens: int | None
-    """Prompt tokens found in its cache, with --enable-prompt-tokens-details."""
-    weights: list[WeightSpan] | None = None
-    """The weights of all tokens of the completion, at its end; None: not given."""
-
-
-def completion_body(model: str, prompt: list[int], **options: Any) -> dict[str, Any]:
-    """Return a completion request for token ids, explicit in all settings of a model's generation_config.json."""
-    return {
-        "model": model,
-        "prompt": prompt,
-        "top_p": 1.0,
-        "top_k": 0,
-        "min_p": 0.0,
-        "repetition_penalty": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "ignore_eos": True,
-        "return_token_ids": True,
-        "return_tokens_as_token_ids": True,
-        **options,
-    }
-
-
 class Server:
     """A server at a URL. Belongs to the event loop of its `session`."""
 
@@ -111,6 +69,8 @@ class Server:
         self._streams: set[aiohttp.ClientResponse] = set()
         self.heard = 0.0
         """Time of the last token, on the monotonic clock."""
+        self.endpoint = COMPLETIONS
+        """The endpoint that samples; see `find_endpoint`."""
 
     async def version(self) -> str:
         """Return vLLM's version."""
@@ -129,11 +89,21 @@ class Server:
                 Card(str(one["id"]), one.get("parent"), one.get("max_model_len")) for one in found
             ]
 
+    async def find_endpoint(self) -> None:
+        """Sample by `/inference/v1/generate` if the server offers it, else by `/v1/completions`."""
+        # Without its fields the request is refused as wrong where the endpoint is; elsewhere with 403 or 404.
+        self.endpoint = COMPLETIONS
+        try:
+            await self._ask("POST", GENERATE.path, body={})
+        except ServerRefused as error:
+            if error.code in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
+                self.endpoint = GENERATE
+
     async def complete(self, body: Mapping[str, Any]) -> Piece:
         """Return a completion that is not streamed. Raises `ServerLost` for an answer without a choice."""
-        answer = await self._ask("POST", "/v1/completions", body=body)
-        with _readable(self.url):
-            piece = self._piece(_json(self.url, answer))
+        endpoint = self.endpoint
+        answer = await self._ask("POST", endpoint.path, body=endpoint.body(body))
+        piece = self._piece(endpoint, answer)
         if piece is None:
             raise ServerLost(f"The vLLM server {self.url} answered a completion without a choice.")
         return piece
@@ -144,10 +114,11 @@ class Server:
         Raises `ServerLost` if the stream is cut; all tokens yielded before are valid.
         """
         whole = {**body, "stream": True, "stream_options": {"include_usage": True}}
-        async with self._opened("POST", "/v1/completions", whole) as response:
+        endpoint = self.endpoint
+        async with self._opened("POST", endpoint.path, endpoint.body(whole)) as response:
             self._streams.add(response)
             try:
-                async with aclosing(self._pieces(response)) as pieces:
+                async with aclosing(self._pieces(endpoint, response)) as pieces:
                     async for piece in pieces:
                         self.heard = time.monotonic()
                         yield piece
@@ -179,10 +150,26 @@ class Server:
         try:
             await self._ask("POST", "/update_weight_version", body={"new_version": name})
         except ServerRefused as error:
-            if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+            if error.code not in _MISSING:
                 raise
             return False
         return True
+
+    async def checksums(self) -> dict[str, str] | None:
+        """Return the SHA-256 of every tensor of the loaded weights, on each rank; None: it is too old for that.
+
+        It copies the weights to the host and samples nothing meanwhile: some seconds for 10 GB on a rank.
+        """
+        body = {"action": "checksum"}
+        try:
+            answer = await self._ask("POST", "/weight_checker", body=body, seconds=LOAD_SECONDS)
+        except ServerRefused as error:
+            if error.code not in _MISSING:
+                raise
+            return None
+        with _readable(self.url):
+            found = _json(self.url, answer)["checksums"]
+            return {str(name): str(value) for name, value in found.items()}
 
     async def load_adapter(self, name: str, folder: str) -> None:
         """Load an adapter under a name."""
@@ -270,7 +257,9 @@ class Server:
             raise ServerLost(f"The vLLM server failed ({where}, {code}): {said}")
         raise ServerRefused(f"The vLLM server refused ({where}, {code}): {said}", code)
 
-    async def _pieces(self, response: aiohttp.ClientResponse) -> AsyncGenerator[Piece, None]:
+    async def _pieces(
+        self, endpoint: Endpoint, response: aiohttp.ClientResponse
+    ) -> AsyncGenerator[Piece, None]:
         """Yield the chunks of a stream of server-sent events, whose last is [DONE]."""
         ended: Piece | None = None
         while line := await response.content.readline():
@@ -283,8 +272,7 @@ class Server:
                 if ended is not None:
                     yield ended
                 return
-            with _readable(self.url):
-                piece = self._piece(_json(self.url, data))
+            piece = self._piece(endpoint, data)
             if piece is None:
                 continue
             if piece.finish_reason is not None:
@@ -296,40 +284,19 @@ class Server:
                 yield piece
         raise ServerLost(f"The vLLM server {self.url} broke off in the middle of a sequence.")
 
-    def _piece(self, chunk: dict[str, Any]) -> Piece | None:
-        if "error" in chunk:
-            raise _broken(self.url, chunk["error"])
-        details = (chunk.get("usage") or {}).get("prompt_tokens_details") or {}
-        cached = details.get("cached_tokens")
-        choices = chunk.get("choices") or []
-        if not choices:
-            return None if cached is None else Piece([], [], [], None, cached)
-        choice = choices[0]
-        ids = choice.get("token_ids") or []
-        logprobs = (choice.get("logprobs") or {}).get("token_logprobs") or []
-        if not all(type(token) is int for token in ids):
-            raise TypeError("token_ids")
-        if len(ids) != len(logprobs):
+    def _piece(self, endpoint: Endpoint, data: bytes) -> Piece | None:
+        with _readable(self.url):
+            answer = _json(self.url, data)
+            if "error" in answer:
+                raise _broken(self.url, answer["error"])
+            piece = read_piece(endpoint, answer)
+        if piece is not None and len(piece.token_ids) != len(piece.logprobs):
             raise ServerRefused(
-                f"The vLLM server {self.url} gave {len(ids)} token ids and {len(logprobs)} logprobs; it is too old to "
-                "return token ids.",
+                f"The vLLM server {self.url} gave {len(piece.token_ids)} token ids and {len(piece.logprobs)} logprobs; it "
+                "is too old to return token ids.",
                 HTTPStatus.NOT_IMPLEMENTED,
             )
-        rows = (choice.get("logprobs") or {}).get("top_logprobs") or []
-        top = [_likeliest(row or {}) for row in rows]
-        spans = choice.get("weight_versions")
-        weights = None if spans is None else [_span(span) for span in spans]
-        return Piece(ids, logprobs, top, choice.get("finish_reason"), cached, weights)
-
-
-def _span(told: dict[str, Any]) -> WeightSpan:
-    return WeightSpan(str(told["version"]), int(told["start"]))
-
-
-def _likeliest(row: dict[str, float]) -> list[tuple[int, float]]:
-    pairs = [(_TOKEN.fullmatch(name), value) for name, value in row.items()]
-    found = [(int(match[1]), value) for match, value in pairs if match is not None]
-    return sorted(found, key=lambda pair: -pair[1])
+        return piece
 
 
 @contextmanager

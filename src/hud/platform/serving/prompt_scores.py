@@ -6,10 +6,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
 from hud.engine.sample.request import room_after
 from hud.errors import UsageError
-from hud.learning.datum_calls import PromptScores, ScoreRequest
+from hud.learning.datum_calls import Draws, PromptScores, ScoreRequest
 from hud.platform.models.records import ModelRecord
 
 if TYPE_CHECKING:
@@ -50,6 +51,12 @@ def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
     bounds = torch.tensor([0, count], device=device)
     hidden = decoder.hidden_packed(ids[:-1], predicts, bounds, None, predicts)
     logprobs: list[float] = []
+    drawn: list[list[tuple[int, float]]] = []
+    generator = torch.Generator(device)
+    if body.draws is not None and body.draws.seed is not None:
+        generator.manual_seed(body.draws.seed)
+    else:
+        generator.seed()
     top: list[list[tuple[int, float]]] = []
     for start in range(0, count, ROWS):
         rows = decoder.logits(hidden[start : start + ROWS]).float().log_softmax(-1)
@@ -57,6 +64,23 @@ def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
         logprobs += rows.gather(-1, targets).squeeze(-1).tolist()
         if body.top:
             values, tokens = rows.topk(body.top, dim=-1)
-            for row, found in zip(tokens.tolist(), values.tolist(), strict=True):
-                top.append(list(zip(row, found, strict=True)))
-    return PromptScores(logprobs=logprobs, top=top if body.top else None)
+            top += _pairs(tokens, values)
+        if body.draws is not None:
+            tokens = _draw(rows, body.draws, generator)
+            drawn += _pairs(tokens, rows.gather(-1, tokens))
+    return PromptScores(
+        logprobs=logprobs, top=top if body.top else None, drawn=drawn if body.draws else None
+    )
+
+
+def _draw(rows: Tensor, draws: Draws, generator: torch.Generator) -> Tensor:
+    """Return (T, count) token ids drawn with replacement from (T, V) logprobs."""
+    if draws.temperature == 0:
+        return rows.argmax(-1, keepdim=True).expand(-1, draws.count)
+    chances = (rows / draws.temperature).softmax(-1)
+    return torch.multinomial(chances, draws.count, replacement=True, generator=generator)
+
+
+def _pairs(tokens: Tensor, values: Tensor) -> list[list[tuple[int, float]]]:
+    rows = zip(tokens.tolist(), values.tolist(), strict=True)
+    return [list(zip(row, found, strict=True)) for row, found in rows]

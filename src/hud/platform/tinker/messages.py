@@ -68,6 +68,8 @@ class Sampled:
     prompt_logprobs: list[float] | None = None
     """One for each prompt token, NaN where there is none."""
     prompt_top: list[list[tuple[int, float]]] | None = None
+    prompt_drawn: list[list[tuple[int, float]]] | None = None
+    """Tokens drawn at each position of the prompt but the first, and their logprobs."""
 
 
 def read_forward_backward(body: bytes) -> ForwardBackward:
@@ -128,6 +130,8 @@ def write_sampled(sampled: Sampled) -> bytes:
     if sampled.prompt_top is not None:
         parts.append(data(3, _top(sampled.prompt_top)))
     parts.append(integer(4, sampled.cached_tokens))
+    if sampled.prompt_drawn is not None:
+        parts.append(data(6, _drawn(sampled.prompt_drawn)))
     return b"".join(parts)
 
 
@@ -138,6 +142,15 @@ def _top(rows: list[list[tuple[int, float]]]) -> bytes:
     tokens = packed([[token for token, _ in row] for row in full], np.int32)
     logprobs = packed([[value for _, value in row] for row in full], np.float32)
     return data(1, tokens) + data(2, logprobs) + integer(3, width) + integer(4, len(rows))
+
+
+def _drawn(rows: list[list[tuple[int, float]]]) -> bytes:
+    """Encode tokens and logprobs of draws, as many in each row, as two tensors."""
+    shape = integer(4, len(rows)) + integer(4, len(rows[0]) if rows else 0)
+    tokens = packed([[token for token, _ in row] for row in rows], np.int64)
+    logprobs = packed([[value for _, value in row] for row in rows], np.float32)
+    first = data(1, tokens) + integer(3, INT64) + shape
+    return data(1, first) + data(2, data(1, logprobs) + integer(3, FLOAT32) + shape)
 
 
 def _entry(value: Value) -> tuple[str, Value]:

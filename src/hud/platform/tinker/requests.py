@@ -191,7 +191,7 @@ class Sample(Body):
     topk_sample_logprobs: int = Field(default=0, ge=0)
     prompt_logprobs_last_n: int | None = Field(default=None, ge=1)
     target_prompt_logprobs: Any = None
-    prompt_alt_tokens_k: int = 0
+    prompt_alt_tokens_k: int = Field(default=0, ge=0)
     record_stability_info: bool | None = None
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hud.errors import NotFoundError, UsageError
-from hud.learning.datum_calls import PromptScores, ScoreRequest
+from hud.learning.datum_calls import Draws, PromptScores, ScoreRequest
 from hud.platform.gateway.chat_formats import Format, format_of
 from hud.platform.gateway.ledger import Meter
 from hud.platform.models.records import BASE, ModelRecord
@@ -37,8 +37,12 @@ from hud.platform.tinker.requests import Sample, Sampling
 from hud.trace import SamplingParams
 
 MOST_TOP = 20
+MOST_DRAWS = 64
+"""Draws at each position of a prompt."""
 MOST_AT_ONCE = 512
 """Sequences that are sampled at once; further ones wait, where the engine would refuse them."""
+Rows = list[list[tuple[int, float]]]
+"""Tokens and their logprobs, for each position of a prompt."""
 PATIENCE_SECONDS = 300.0
 """Longest wait for an engine that is full, or restarts."""
 CACHE_SECONDS = 1.0
@@ -145,15 +149,12 @@ class SamplingClients:
             for one in drawn
         ]
         cached = min(one.cached for one in drawn)
-        scores: tuple[list[float], list[list[tuple[int, float]]] | None] | None = None
-        if body.prompt_logprobs or body.topk_prompt_logprobs:
-            scores = await self._scores(sampler, prompt, body)
-        found = Sampled(
-            sequences,
-            cached,
-            scores[0] if scores and body.prompt_logprobs else None,
-            scores[1] if scores else None,
-        )
+        found = Sampled(sequences, cached)
+        if body.prompt_logprobs or body.topk_prompt_logprobs or body.prompt_alt_tokens_k:
+            logprobs, top, alternatives = await self._scores(sampler, prompt, body)
+            found = Sampled(
+                sequences, cached, logprobs if body.prompt_logprobs else None, top, alternatives
+            )
         meter = Meter(
             prompt_tokens=len(prompt) * len(drawn),
             completion_tokens=sum(len(one.tokens) for one in drawn),
@@ -240,13 +241,16 @@ class SamplingClients:
 
     async def _scores(
         self, sampler: Sampler, prompt: list[int], body: Sample
-    ) -> tuple[list[float], list[list[tuple[int, float]]] | None]:
+    ) -> tuple[list[float], Rows | None, Rows | None]:
+        """Return logprobs, most likely tokens and draws of a prompt; the first two with NaN where there are none."""
         model = sampler.model
         checkpoint: str | None = sampler.checkpoint
         head = model.head_checkpoint_id or BASE
         if checkpoint == HEAD or (checkpoint == head and not self._is_ahead(model.id)):
             checkpoint = None
-        request = ScoreRequest(checkpoint=checkpoint, prompt=prompt, top=body.topk_prompt_logprobs)
+        request = ScoreRequest(
+            checkpoint=checkpoint, prompt=prompt, top=body.topk_prompt_logprobs, draws=_draws(body)
+        )
         answer = await self._engine().call(model, request)
         found = PromptScores.model_validate_json(answer)
         last = body.prompt_logprobs_last_n
@@ -259,15 +263,27 @@ class SamplingClients:
             none = [(0, math.nan)] * width
             top = [none, *found.top]
             top[:first] = [none] * first
-        return logprobs, top
+        return logprobs, top, found.drawn
+
+
+def _draws(body: Sample) -> Draws | None:
+    """Return the draws at each position of the prompt; their seed is none of the sequences'."""
+    given = body.sampling_params
+    if not body.prompt_alt_tokens_k:
+        return None
+    return Draws(
+        count=body.prompt_alt_tokens_k,
+        temperature=given.temperature,
+        seed=None if given.seed is None else seed_of(given.seed, body.num_samples),
+    )
 
 
 def _refuse(body: Sample) -> None:
     """Raise `UsageError` for parameters that this platform does not honour."""
-    if body.target_prompt_logprobs is not None or body.prompt_alt_tokens_k:
-        raise UsageError(
-            "target_prompt_logprobs and prompt_alt_tokens_k are not served here; leave them out."
-        )
+    if body.target_prompt_logprobs is not None:
+        raise UsageError("target_prompt_logprobs are not served here; leave them out.")
+    if body.prompt_alt_tokens_k > MOST_DRAWS:
+        raise UsageError(f"prompt_alt_tokens_k is at most {MOST_DRAWS}.")
     if body.record_stability_info:
         raise UsageError(
             "Stability information for stable_reinforce is not recorded here; leave it out."

@@ -1,0 +1,139 @@
+"""Agreement of several servers' weights, by the checksums that vLLM computes of every tensor (`Server.checksums`).
+
+Servers that are set up alike and loaded one folder have equal checksums. They are not those of a folder, because vLLM joins,
+cuts and casts the tensors of one: the comparison with the trainer is `Publication.mistake`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary, WeakSet
+
+from hud.engine.vllm.publication import Publication, name_of
+from hud.engine.vllm.replica import Replica
+from hud.errors import HudError
+
+log = logging.getLogger(__name__)
+
+Checksums = Mapping[str, str]
+"""For each tensor of each rank (`dp0:pp0:pcp0:tp0:model.norm.weight`), the SHA-256 of its bytes in hexadecimal."""
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """The checksums of a server's weights since it loaded them; empty where it has none."""
+
+    publication: Publication
+    epoch: int
+    checksums: Checksums
+
+    def holds(self, replica: Replica) -> bool:
+        """Return whether the server still samples with these weights, without a loss in between."""
+        return self.publication is replica.has and self.epoch == replica.epoch
+
+
+class WeightAgreement:
+    """Comparison of the full weights of a pool's servers with each other."""
+
+    def __init__(self) -> None:
+        self._readings: WeakKeyDictionary[Replica, _Reading] = WeakKeyDictionary()
+        self._loaded_again: WeakKeyDictionary[Replica, Publication] = WeakKeyDictionary()
+        self._apart: WeakSet[Replica] = WeakSet()
+        """Servers that differ after they loaded the same weights again: they compute in other number formats."""
+
+    async def read(self, replica: Replica) -> None:
+        """Read a server's checksums, once for each load of full weights; warn where it changed nothing."""
+        async with replica.changing:
+            publication, earlier = replica.has, self._readings.get(replica)
+            if publication is None or publication.adapter is not None:
+                return
+            if replica in self._apart or (earlier is not None and earlier.holds(replica)):
+                return
+            found = _Reading(publication, replica.epoch, await _checksums(replica))
+        self._readings[replica] = found
+        if earlier is not None and found.checksums:
+            _warn_of_same(replica, earlier, found)
+
+    def problems(
+        self, replicas: Iterable[Replica], current: Publication | None
+    ) -> dict[Replica, str]:
+        """Return the servers that must load the current weights again, and the reason for each.
+
+        A server is named once for each publication. One that differs again afterwards is not compared any more.
+        """
+        held = {
+            replica: reading.checksums
+            for replica in replicas
+            if (reading := self._readings.get(replica)) is not None
+            and reading.checksums
+            and reading.holds(replica)
+            and replica.has is current
+            and replica not in self._apart
+        }
+        found = {}
+        for replica, tensors in disagreeing(held).items():
+            assert current is not None
+            said = f"{tensors[0]!r} and {len(tensors) - 1} other tensors"
+            if self._loaded_again.get(replica) is current:
+                self._apart.add(replica)
+                log.warning(
+                    "The vLLM server %s loaded %r again and still has other bytes than the others in %s: another dtype, GPU or "
+                    "version of vLLM? Its checksums are not compared any more.",
+                    replica.server.url,
+                    name_of(current.version),
+                    said,
+                )
+                continue
+            self._loaded_again[replica] = current
+            found[replica] = (
+                f"The vLLM server {replica.server.url} has other weights than the other servers with "
+                f"{name_of(current.version)!r}, in {said}: it loads them again."
+            )
+        return found
+
+
+async def _checksums(replica: Replica) -> Checksums:
+    try:
+        return await replica.server.checksums() or {}
+    except HudError as error:
+        # Its health is checked apart; weights without checksums have passed the probes.
+        log.warning("%s Its weights are not compared with other servers'.", error)
+        return {}
+
+
+def _warn_of_same(replica: Replica, earlier: _Reading, found: _Reading) -> None:
+    versions = name_of(earlier.publication.version), name_of(found.publication.version)
+    if versions[0] != versions[1] and earlier.checksums == found.checksums:
+        log.warning(
+            "The weights %r of the vLLM server %s are those of %r, byte for byte: either the step changed less than its number "
+            "format keeps, or the server loaded old files.",
+            versions[1],
+            replica.server.url,
+            versions[0],
+        )
+
+
+def disagreeing(held: Mapping[Replica, Checksums]) -> dict[Replica, list[str]]:
+    """Return the servers whose weights differ from those of most, and the names of their differing tensors.
+
+    Only servers with the same tensors on the same ranks are compared. Without a majority all of them are returned.
+    """
+    alike: defaultdict[frozenset[str], dict[Replica, Checksums]] = defaultdict(dict)
+    for replica, checksums in held.items():
+        alike[frozenset(checksums)][replica] = checksums
+    found: dict[Replica, list[str]] = {}
+    for names, group in alike.items():
+        kinds = Counter(frozenset(checksums.items()) for checksums in group.values())
+        (most, count), *_ = kinds.most_common()
+        majority = count * 2 > len(group)
+        against = [dict(most)] if majority else [dict(kind) for kind in kinds]
+        for replica, checksums in group.items():
+            tensors = [
+                name for name in names if any(one[name] != checksums[name] for one in against)
+            ]
+            if tensors:
+                found[replica] = sorted(tensors)
+    return found

@@ -1,0 +1,63 @@
+"""Memory of a training whose policy plays with subagents: every model of it on one GPU.
+
+Models are counted whole. Adapters of one base share its weights and its key-value cache on a GPU, which takes less.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hud.train.planning.one_gpu import SharedGpu
+
+
+@dataclass(frozen=True)
+class PlayedModel:
+    """A model of a stage."""
+
+    model: str
+    trained: bool
+    """False: a frozen subagent, which is only sampled."""
+    plan: SharedGpu
+
+    @property
+    def weights(self) -> float:
+        return self.plan.trainer.weights
+
+    @property
+    def states(self) -> float:
+        """Gradients and optimizer states; 0 for a frozen model."""
+        return self.plan.trainer.gradients + self.plan.trainer.optimizer if self.trained else 0.0
+
+    @property
+    def cache(self) -> float:
+        return self.plan.cache
+
+
+@dataclass(frozen=True)
+class StageMemory:
+    """Bytes of one GPU that trains and samples the models of a stage."""
+
+    name: str
+    models: tuple[PlayedModel, ...]
+    """The policy first."""
+    elsewhere: tuple[str, ...] = ()
+    """Reasons, in sentences, for subagents without a model here: a provider has the weights, for example."""
+
+    @property
+    def passing(self) -> float:
+        """Activations and logits of the largest pass: models are updated one after the other."""
+        return max(
+            one.plan.trainer.activations + one.plan.logits for one in self.models if one.trained
+        )
+
+    @property
+    def left(self) -> float:
+        """Usable memory that nothing takes; below 0: the stage does not fit."""
+        held = sum(one.weights + one.states + one.cache for one in self.models)
+        return self.models[0].plan.usable - held - self.passing
+
+    @property
+    def remedies(self) -> list[str]:
+        """Options that need less, of any trained model."""
+        found = [remedy for one in self.models if one.trained for remedy in one.plan.remedies]
+        return list(dict.fromkeys(found))
