@@ -54,7 +54,7 @@ class WarmEnvironments:
         def bring_up(task: Task) -> AbstractAsyncContextManager[Connection]:
             environment = given["environments"][task.env]
             if environment["image"] is not None:
-                return ImageRuntime(environment["image"], environment["variables"])(task)
+                return self._contained(environment, task)
             return self._forked(environment, task)
 
         return bring_up
@@ -67,6 +67,16 @@ class WarmEnvironments:
 
     def __len__(self) -> int:
         return len(self._warm)
+
+    @asynccontextmanager
+    async def _contained(
+        self, environment: dict[str, Any], task: Task
+    ) -> AsyncIterator[Connection]:
+        image = environment["image"]
+        if self.builds is not None:
+            await self.builds.load_image(task.env, environment["build_id"], image)
+        async with ImageRuntime(image, environment["variables"])(task) as connection:
+            yield connection
 
     @asynccontextmanager
     async def _forked(self, environment: dict[str, Any], task: Task) -> AsyncIterator[Connection]:

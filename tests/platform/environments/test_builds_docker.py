@@ -3,10 +3,10 @@
 import asyncio
 import io
 import json
-import sys
 
 import httpx
 import pytest
+from tests.fleet.docker_stand_in import stand_in
 
 from hud.client.archives import pack
 from hud.environment import Task
@@ -27,60 +27,13 @@ async def buy(item: str = "pear"):
     yield 1.0
 """
 
-DOCKER = '''#!{python}
-"""docker info, build, run, port, logs, rm: images are folders, containers are processes."""
-import json, os, pathlib, shutil, signal, socket, subprocess, sys, uuid
-state = pathlib.Path(os.environ["DOCKER_CONFIG"])
-command, *rest = sys.argv[1:]
-with (state / "calls").open("a") as file:
-    file.write(json.dumps([sys.argv[1:], dict(os.environ)]) + "\\n")
-def values(option):
-    return [rest[at + 1] for at, part in enumerate(rest) if part == option]
-if command == "info":
-    if (state / "down").exists():
-        sys.exit("Cannot connect to the Docker daemon")
-elif command == "build":
-    text = pathlib.Path(values("--file")[0]).read_text()
-    print("#1 building with", os.environ.get("ARG", "nothing"), os.environ.get("SECRET", "none"))
-    if "RUN false" in text:
-        sys.exit("ERROR: process /bin/sh -c false did not complete")
-    shutil.copytree(rest[-1], state / values("--tag")[0].replace("/", "_").replace(":", "_"))
-elif command == "run":
-    image = state / rest[-1].replace("/", "_").replace(":", "_")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    name = uuid.uuid4().hex
-    given = {{one: os.environ[one] for one in values("--env")}}
-    served = subprocess.Popen(
-        ["{python}", "-m", "hud.environment.channel", str(image / "env.py"), "--port", str(port)],
-        env={{"PATH": os.environ["PATH"], **given}}, start_new_session=True,
-        stdin=subprocess.DEVNULL, stdout=(state / (name + ".log")).open("w"), stderr=subprocess.STDOUT)
-    (state / name).write_text(json.dumps([served.pid, port]))
-    print(name)
-elif command == "port":
-    print("127.0.0.1:%d" % json.loads((state / rest[0]).read_text())[1])
-elif command == "logs":
-    print((state / (rest[-1] + ".log")).read_text())
-elif command == "rm":
-    pid, _ = json.loads((state / rest[-1]).read_text())
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-    (state / rest[-1]).unlink()
-'''
-
 
 @pytest.fixture
 def docker(tmp_path, monkeypatch):
     """The stand-in's folder: what it was called with, its images, its containers."""
-    state, place = tmp_path / "docker", tmp_path / "bin"
-    state.mkdir()
-    place.mkdir()
-    (place / "docker").write_text(DOCKER.format(python=sys.executable))
-    (place / "docker").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
-    monkeypatch.setenv("DOCKER_CONFIG", str(state))
+    state = tmp_path / "docker"
+    for name, value in stand_in(tmp_path / "bin", state).items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("HUD_DOCKER", "1")
     return state
 

@@ -144,6 +144,24 @@ async def test_a_worker_joins_before_it_takes(fleet, build):
     assert (answer.status_code, "join again" in answer.json()["detail"]) == (404, True)
 
 
+async def test_a_rollout_is_handed_over_with_the_build_that_was_newest_as_it_was_submitted(
+    fleet, build, tmp_path
+):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    builds, before = tables.builds, tables.builds.c.id == build
+    for _ in range(2):  # The second is handed over by what is known from the first.
+        await fleet.submit()
+    for _ in range(2):
+        (given,) = await fleet.take(key, most=1)
+        assert given["environments"]["echo"]["build_id"] == build
+    row = dict(fleet.platform.store.row(sa.select(builds).where(before))._mapping)
+    fleet.platform.store.write(sa.insert(builds).values(**row | {"id": new_id(), "version": 2}))
+    await fleet.submit()
+    (given,) = await fleet.take(key, most=1)
+    assert given["environments"]["echo"]["build_id"] != build
+
+
 async def test_the_lease_of_another_worker_cannot_be_used(fleet, build):
     key, other = await fleet.new_pass("one"), await fleet.new_pass("two")
     await fleet.join(key)

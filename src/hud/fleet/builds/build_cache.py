@@ -1,7 +1,7 @@
 """Cache of builds that a worker fetched: one folder for each, named by the digest of its archive.
 
 A folder that is there is whole: an archive is fetched, verified, unpacked and installed beside it, and moved into place in
-one step. Several workers may share a cache.
+one step. Several workers may share a cache. Container images are kept by docker.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import orjson
 from hud.client import Client
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.fleet.builds.archives import unpack
+from hud.fleet.builds.docker import has_image, load_image
 from hud.fleet.builds.shared_packages import share_ours
 from hud.fleet.capacity import platform_tag
 
@@ -55,6 +56,8 @@ class BuildCache:
         self.client = client
         self.say = say
         self._known: dict[str, InstalledBuild] = {}
+        self._loaded: set[str] = set()
+        """Images that this machine's docker has."""
         self._fetching: dict[str, asyncio.Lock] = {}
 
     async def get(self, name: str, build_id: str) -> InstalledBuild:
@@ -68,6 +71,37 @@ class BuildCache:
                 about = await self.client.get(f"/v2/fleet/builds/{build_id}")
                 self._known[build_id] = await self._install(name, about)
             return self._known[build_id]
+
+    async def load_image(self, name: str, build_id: str, image: str) -> None:
+        """Have this machine's docker know the container image of a build, fetched if it does not.
+
+        Raises `InfrastructureFault` where it cannot be fetched, `EnvironmentFault` where the archive does not hold it.
+        """
+        async with self._fetching.setdefault(build_id, asyncio.Lock()):
+            if image in self._loaded:
+                return
+            if not await has_image(image):
+                self.say(f"{name}: waiting for its image")
+                about = await self.client.get(f"/v2/fleet/builds/{build_id}")
+                try:
+                    await self._load(name, str(about["digest"]), int(about["size"]), image)
+                except OSError as error:
+                    raise InfrastructureFault(
+                        f"{self.folder}: {error.strerror or error}."
+                    ) from error
+            self._loaded.add(image)
+
+    async def _load(self, name: str, digest: str, size: int, image: str) -> None:
+        began = time.monotonic()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetching-") as scratch:
+            archive = Path(scratch) / "image.tar.gz"
+            await self._download(name, digest, size, archive)
+            self.say(f"{name}: loading the image")
+            await load_image(archive)
+        if not await has_image(image):
+            raise EnvironmentFault(f"The archive of {name!r} does not hold the image {image}.")
+        self.say(f"{name}: ready after {time.monotonic() - began:.1f} s")
 
     async def _install(self, name: str, about: dict[str, Any]) -> InstalledBuild:
         digest = str(about["digest"])

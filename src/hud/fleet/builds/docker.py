@@ -6,11 +6,15 @@ An image's contract is HUD's: its CMD serves the control channel on port 8765.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import os
+import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from hud.errors import InfrastructureFault, UsageError
 from hud.eval.runtimes.remote import Runtime
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
 
 PORT = 8765
 READY_SECONDS = 120.0
+_CHUNK = 1 << 20
 _PASSED = ("PATH", "HOME", "LANG", "TMPDIR")
 _OF_DOCKER = ("DOCKER_", "BUILDKIT_", "BUILDX_", "LD_")
 
@@ -47,12 +52,14 @@ async def container(
 ) -> AsyncIterator[tuple[str, str, int]]:
     """A running container: its id, and host and port of its control channel, on this machine alone.
 
-    Raises `InfrastructureFault` where it has no address.
+    Raises `InfrastructureFault` where it has no address, and for an image that is not here.
     """
     # By name only: a list of processes shows no values.
     given = [part for name in sorted(variables) for part in ("--env", name)]
     publish = ["--publish", f"127.0.0.1::{PORT}"]
-    started = await docker("run", "--detach", *publish, *given, image, variables=variables)
+    # A public registry may have an image of this name, and of somebody else.
+    here = ["--detach", "--pull=never"]
+    started = await docker("run", *here, *publish, *given, image, variables=variables)
     identifier = started.splitlines()[-1].strip() if started else ""
     try:
         addresses = (await docker("port", identifier, f"{PORT}/tcp")).splitlines()
@@ -63,6 +70,46 @@ async def container(
     finally:
         # Whatever happens to who asked: a container that is left stays for ever.
         await asyncio.shield(docker("rm", "--force", identifier))
+
+
+async def has_image(image: str) -> bool:
+    """Return whether this machine's docker has an image of that name; raises `InfrastructureFault` where it does not answer."""
+    listed = await docker("image", "ls", "--quiet", image)
+    return bool(listed)
+
+
+async def load_image(archive: Path) -> None:
+    """Have this machine's docker take over the images of an archive."""
+    await docker("load", "--quiet", "--input", str(archive))
+
+
+def save_image(image: str, file: IO[bytes], most_bytes: int) -> None:
+    """Write an image of this machine's docker as a tar.gz, in a thread that may wait.
+
+    Raises `InfrastructureFault` where docker has none of this name, `UsageError` where it is larger than `most_bytes`.
+    """
+    command, own = ["docker", "save", image], beside_docker_s_own({})
+    with (
+        tempfile.TemporaryFile() as said,
+        subprocess.Popen(
+            command, env=own, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+        ) as process,
+        gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, mtime=0, filename="") as packed,
+    ):
+        assert process.stdout is not None
+        size = 0
+        while chunk := process.stdout.read(_CHUNK):
+            size += len(chunk)
+            if size > most_bytes:
+                process.kill()
+                raise UsageError(
+                    f"The image {image} is larger than {most_bytes >> 30} GiB, the most that is sent to other machines."
+                )
+            packed.write(chunk)
+        if process.wait() != 0:
+            said.seek(0)
+            lines = said.read().decode("utf-8", "replace").strip().splitlines()
+            raise InfrastructureFault(f"docker save: {lines[-1] if lines else process.returncode}")
 
 
 async def docker(*arguments: str, variables: Mapping[str, str] | None = None) -> str:

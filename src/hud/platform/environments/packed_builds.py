@@ -1,4 +1,4 @@
-"""Builds packed for other machines: source and installed packages in one archive, named by its SHA-256.
+"""Builds packed for other machines: source and installed packages, or a container image, in one archive, named by its SHA-256.
 
 What was installed here is what runs there, file for file: a worker needs no package index. An archive with packages is
 for one platform (system, processor, Python); one without, for all.
@@ -21,12 +21,15 @@ import sqlalchemy as sa
 
 from hud.errors import NotFoundError
 from hud.fleet.builds.build_cache import DESCRIPTION, PACKAGES, PLACE, SOURCE, site_packages
+from hud.fleet.builds.docker import save_image
 from hud.fleet.builds.shared_packages import INSTALLER, LINK
 from hud.fleet.capacity import platform_tag
 from hud.platform.environments.registry import SUCCEEDED, find_build
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Row
 
+MOST_IMAGE_BYTES = 32 << 30
+"""Size in bytes of the largest container image that is packed, uncompressed."""
 _LEFT_OUT = frozenset({"__pycache__"})
 _packing = threading.Lock()
 """One at a time: packing is rare, and compresses."""
@@ -42,13 +45,12 @@ class PackedBuilds:
     def describe(self, build_id: str) -> dict[str, Any]:
         """Return `digest`, `size` in bytes and `entry` of a build, which is packed where it was not yet.
 
-        Raises `NotFoundError` for a build that is not the team's, did not succeed, or is a container image.
+        Raises `NotFoundError` for a build that is not the team's, or did not succeed, `InfrastructureFault` for a container
+        image that the platform's docker has no more.
         """
         row = find_build(self.store, self.team, build_id)
-        if row.status != SUCCEEDED or row.manifest.get("image"):
-            raise NotFoundError(
-                f"Build {build_id!r} cannot be fetched: it is no source that was built."
-            )
+        if row.status != SUCCEEDED:
+            raise NotFoundError(f"Build {build_id!r} cannot be fetched: it did not succeed.")
         digest = row.digest
         if digest is None:
             with _packing:
@@ -66,7 +68,10 @@ class PackedBuilds:
 
     def _pack(self, row: Row) -> str:
         with tempfile.TemporaryFile() as file:
-            pack(Path(row.folder), row.manifest.get("entry", ""), file)
+            if image := row.manifest.get("image"):
+                save_image(image, file, MOST_IMAGE_BYTES)
+            else:
+                pack(Path(row.folder), row.manifest.get("entry", ""), file)
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)

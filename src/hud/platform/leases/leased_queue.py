@@ -11,27 +11,24 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import sqlalchemy as sa
 
 from hud.client.presence import is_gone
+from hud.platform.leases import lease_statements as statements
+from hud.platform.leases.lease_statements import Lease, Only, QueueTable
 from hud.platform.store import Store
+from hud.platform.store.queries import Row
+
+__all__ = ["Lease", "LeasedQueue", "Only", "Which"]
 
 Item = TypeVar("Item")
 Which = Sequence[sa.ColumnElement[bool]]
-
-
-@dataclass(frozen=True)
-class Lease:
-    """The right to finish one row: its id, the worker that took it, and the number of the attempt, from 1."""
-
-    id: str
-    worker: str
-    attempt: int
+NOTHING: Only = MappingProxyType({})
 
 
 class LeasedQueue(ABC, Generic[Item]):
@@ -52,9 +49,10 @@ class LeasedQueue(ABC, Generic[Item]):
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        (self._id,) = self.table.primary_key.columns
+        names = (self.waiting, self.running, self.cancelling)
+        self.queue = QueueTable(self.table, *names, self.fair_by)
+        self._id, self._held = self.queue.id, self.queue.held
         self._status, self._expires = self.table.c.status, self.table.c.lease_expires_at
-        self._held = self._status.in_([one for one in (self.running, self.cancelling) if one])
         self.changes = 0
         """Changes whenever rows come to wait by way of this object, for those who look for them."""
         self._wait = {"status": self.waiting, "worker": None, "lease_expires_at": None}
@@ -97,45 +95,41 @@ class LeasedQueue(ABC, Generic[Item]):
     def end_released(self, connection: sa.Connection, which: Which) -> None:
         """End those of the rows that a worker hands back which were handed back too often."""
 
-    def take(self, worker: str, most: int = 1, only: Which = ()) -> list[Item]:
+    def take(self, worker: str, most: int = 1, only: Only = NOTHING) -> list[Item]:
         """Lease up to `most` rows to a worker: of each value of `fair_by` the fewest are held; then the older first.
 
-        `only`: further conditions of the rows that it may have. Safe on SQLite (one writer at a time) and on PostgreSQL
-        (rows that another transaction looks at are skipped).
+        Safe on SQLite (one writer at a time) and on PostgreSQL (rows that another transaction looks at are skipped).
         """
         now = self.store.clock.now()
-        expired = sa.and_(self._held, self._expires < now)
-        ready = sa.or_(self._expires.is_(None), self._expires <= now)
-        due = sa.and_(self._status == self.waiting, ready, *only)
         # Idle workers ask all the time; only a queue with something to do is written to.
-        there = [sa.exists(sa.select(self._id).where(which)) for which in (due, expired)]
-        some_due, some_expired = self.store.rows(sa.select(*there))[0]
+        query = statements.looking(self.queue, statements.shape_of(only))
+        some_due, some_expired = self.store.rows(query, now=now, **statements.values_of(only))[0]
         if not some_due and not some_expired:
             return []
+        return self.lease(worker, most, now, only, expired=some_expired)
+
+    def lease(
+        self, worker: str, most: int, now: datetime, only: Only, *, expired: bool
+    ) -> list[Item]:
+        """Lease rows as `take` does, without a look before; `expired`: some leases are over."""
         with self.store.begin() as connection:
-            if some_expired:
-                self._expire(connection, expired)
-            rows = self._next(connection, due, most)
-            taken, began = [row._mapping[self._id] for row in rows], self.table.c.started_at
-            self._update(
-                connection,
-                (self._id.in_(taken),),
-                status=self.running,
-                worker=worker,
-                attempt=self.table.c.attempt + 1,
-                started_at=sa.func.coalesce(began, sa.literal(now, began.type)),
-                lease_expires_at=self._until(now),
-            )
+            if expired:
+                self._expire(connection, now)
+            rows = self._next(connection, now, only, most)
+            taken = [row._mapping[self._id] for row in rows]
+            if taken:
+                values = {"ids": taken, "lease_worker": worker, "now": now}
+                leasing = statements.leasing(self.queue)
+                connection.execute(leasing, {**values, "until": self._until(now)})
         leases = [Lease(one, worker, row.attempt + 1) for one, row in zip(taken, rows, strict=True)]
         return [self.item(row, lease) for row, lease in zip(rows, leases, strict=True)]
 
     def renew(self, worker: str, held: Sequence[str]) -> tuple[list[str], list[str]]:
         """Extend a worker's leases; returns the ids to be cancelled, and those that the worker holds no more."""
-        mine = (self.table.c.worker == worker, self._id.in_(held), self._held)
         until = self._until(self.store.clock.now())
+        values = {"ids": held, "lease_worker": worker, "until": until}
         with self.store.begin() as connection:
-            self._update(connection, mine, lease_expires_at=until)
-            rows = connection.execute(sa.select(self._id, self._status).where(*mine)).all()
+            rows = connection.execute(statements.renewing(self.queue), values).all()
         states: dict[str, str] = {row[0]: row[1] for row in rows}
         cancelled = [one for one, status in states.items() if status == self.cancelling]
         return cancelled, [one for one in held if one not in states]
@@ -184,20 +178,32 @@ class LeasedQueue(ABC, Generic[Item]):
 
     def held(self, connection: sa.Connection, leases: Sequence[Lease]) -> dict[Lease, sa.Row[Any]]:
         """Return the rows of those leases that are not lost, and whose row is not over."""
-        rows = connection.execute(sa.select(self.table).where(self._among(leases), self._held))
+        rows = self.of_leases(connection, statements.holding(self.queue), leases)
         found = {Lease(row._mapping[self._id], row.worker, row.attempt): row for row in rows}
         return {lease: found[lease] for lease in leases if lease in found}
 
     def lock(self, connection: sa.Connection, leases: Sequence[Lease]) -> set[Lease]:
         """Return those of the leases that are held, and keep their rows as they are until the transaction ends."""
-        columns = (self._id, self.table.c.worker, self.table.c.attempt)
-        query = sa.select(*columns).where(self._among(leases), self._held).with_for_update()
-        return set(leases).intersection(Lease(*row) for row in connection.execute(query))
+        rows = self.of_leases(connection, statements.locking(self.queue), leases)
+        return self.leases(rows)
 
-    def end_locked(self, connection: sa.Connection, leases: Sequence[Lease], **values: Any) -> None:
-        """Set the last status, and more, of rows that `lock` returned."""
-        if leases:
-            self._update(connection, (self._among(leases),), **values, ended_at=datetime.now(UTC))
+    def of_leases(
+        self,
+        connection: sa.Connection,
+        statement: sa.Executable,
+        leases: Sequence[Lease],
+        **values: Any,
+    ) -> list[sa.Row[Any]]:
+        """Execute a statement over `QueueTable.under` for these leases; returns its rows. `values`: further parameters."""
+        return [
+            row
+            for group in statements.groups(leases)
+            for row in connection.execute(statement, {**values, **group})
+        ]
+
+    def leases(self, rows: Iterable[Row]) -> set[Lease]:
+        """Return the leases whose columns these rows are, see `QueueTable.lease`."""
+        return {Lease(row[0], row[1], row[2]) for row in rows}
 
     def retry(self, lease: Lease, pause_seconds: float) -> bool:
         """Put a row back into the queue for another attempt after a pause; False where the lease is lost or cancelled."""
@@ -218,11 +224,11 @@ class LeasedQueue(ABC, Generic[Item]):
         fresh = {**self._wait, **self.when_requeued(), "started_at": None, "ended_at": None}
         self._update(connection, (self._id.in_(ids),), **fresh)
 
-    def _expire(self, connection: sa.Connection, expired: sa.ColumnElement[bool]) -> None:
+    def _expire(self, connection: sa.Connection, now: datetime) -> None:
         """Put rows whose lease is over back into the queue; end the cancelled ones and those without attempts left."""
         # Locked first: what a late worker finishes meanwhile is not ended a second time.
-        query = sa.select(self._id).where(expired).with_for_update(skip_locked=True)
-        lost = self._id.in_(connection.execute(query).scalars().all())
+        query = sa.select(self._id).where(self.queue.expired).with_for_update(skip_locked=True)
+        lost = self._id.in_(connection.execute(query, {"now": now}).scalars().all())
         if self.cancelling is not None:
             self.end_cancelled(connection, (lost, self._status == self.cancelling))
         self.note(connection, (lost, self._held), "lost")
@@ -230,41 +236,25 @@ class LeasedQueue(ABC, Generic[Item]):
         self._update(connection, (lost, self._held), **self._wait, **self.when_lost())
 
     def _next(
-        self, connection: sa.Connection, due: sa.ColumnElement[bool], most: int
+        self, connection: sa.Connection, now: datetime, only: Only, most: int
     ) -> list[sa.Row[Any]]:
         """Lock the rows to be taken."""
+        values = {"now": now, **statements.values_of(only)}
+        query = statements.oldest(self.queue, statements.shape_of(only))
         rows: list[sa.Row[Any]] = []
-        for share, count in self._shares(connection, due, most).items():
-            same = [
-                self.table.c[name].is_not_distinct_from(value)
-                for name, value in zip(self.fair_by, share, strict=True)
-            ]
-            query = (
-                sa.select(self.table)
-                .where(due, *same)
-                .order_by(self.table.c.created_at, self._id)
-                .limit(count)
-                .with_for_update(skip_locked=True)
-            )
-            rows += connection.execute(query).all()
+        for share, count in self._shares(connection, now, only, most).items():
+            same = {f"share_{name}": one for name, one in zip(self.fair_by, share, strict=True)}
+            rows += connection.execute(query, {**values, **same, "most": count}).all()
         return rows
 
     def _shares(
-        self, connection: sa.Connection, due: sa.ColumnElement[bool], most: int
+        self, connection: sa.Connection, now: datetime, only: Only, most: int
     ) -> Counter[tuple[Any, ...]]:
         """Return how many rows to take of each combination of `fair_by`, `most` in all."""
-        by = [self.table.c[name] for name in self.fair_by]
-        query = (
-            sa.select(
-                *by,
-                sa.func.count(sa.case((due, 1))).label("due"),
-                sa.func.count(sa.case((self._held, 1))).label("held"),
-                sa.func.min(self.table.c.created_at).label("oldest"),
-            )
-            .where(sa.or_(self._status == self.waiting, self._held))
-            .group_by(*by)
-        )
-        found = {tuple(row[: len(by)]): row for row in connection.execute(query)}
+        values = {"now": now, **statements.values_of(only)}
+        query = statements.shares(self.queue, statements.shape_of(only))
+        by = self.fair_by
+        found = {tuple(row[: len(by)]): row for row in connection.execute(query, values)}
         load: Counter[tuple[Any, ...]] = Counter()
         for share, row in found.items():
             for prefix in _prefixes(share):
@@ -289,9 +279,6 @@ class LeasedQueue(ABC, Generic[Item]):
             self.table.c.attempt == lease.attempt,
             self._held,
         )
-
-    def _among(self, leases: Sequence[Lease]) -> sa.ColumnElement[bool]:
-        return self._id.in_([lease.id for lease in leases])
 
     def _until(self, now: datetime) -> datetime:
         return now + timedelta(seconds=self.lease_seconds)

@@ -83,9 +83,9 @@ def _write(rollouts: Rollouts, held: list[_Held]) -> list[Answer]:
     if len({lease.id for lease in leases}) == len(leases):
         try:
             with rollouts.store.begin() as connection:
-                mine = rollouts.lock(connection, leases)
                 over = [one.brought.lease for one in held if one.brought.over]
-                rollouts.end_played(connection, [lease for lease in over if lease in mine])
+                going_on = [one.brought.lease for one in held if not one.brought.over]
+                mine = rollouts.end_played(connection, over) | rollouts.lock(connection, going_on)
                 write_attempts(connection, [one.rows for one in held if one.brought.lease in mine])
             return [lease in mine for lease in leases]
         except _REFUSED as error:

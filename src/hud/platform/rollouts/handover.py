@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
-from functools import cache
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache, partial
 from typing import Any
 
 import orjson
@@ -17,51 +19,37 @@ from hud.platform.access.passes import Passes
 from hud.platform.environments.registry import Environments, RunnableEnvironment
 from hud.platform.models.registry import Registry
 from hud.platform.rollouts.rollout_queue import Taken
+from hud.platform.store import Store
 from hud.platform.tasksets.playable import environments_of
 
 LONGEST_SECONDS = 24 * 3600.0
 """Most that a rollout may take, whatever it asks for."""
 PASS_MARGIN_SECONDS = 600.0
 """Seconds for which a rollout's own pass outlives the rollout's time limit."""
+KNOWN_SECONDS = 1.0
+"""Maximum age, in seconds, of facts that are handed over; those of rollouts submitted meanwhile are read anew."""
 
 
-@dataclass(frozen=True)
 class Handover:
     """Rollouts as a worker gets them."""
 
-    keys: Keys
-    passes: Passes
-    registry: Registry
+    def __init__(self, keys: Keys, passes: Passes, registry: Registry) -> None:
+        self.passes = passes
+        self._read = partial(Facts, keys, registry)
+        self._facts = self._read()
 
     def all(self, taken: list[Taken], *, here: bool) -> list[dict[str, Any]]:
         """Return rollouts, each with a pass of its own; what several need is looked up once.
 
         `here`: the worker shares the server's disk, and runs builds where they lie.
         """
-
-        @cache
-        def runnable(team: str, env: str) -> RunnableEnvironment:
-            return Environments(self.registry.store, team).runnable(env)
-
-        @cache
-        def samples(team: str, model: str) -> bool:
-            # A provider's model that is in no registry is the gateway's to find.
-            with contextlib.suppress(NotFoundError):
-                return self.registry.of(team).model(model).kind != "provider"
-            return False
-
-        @cache
-        def identity(team: str, key_id: str | None) -> Identity:
-            run = frozenset[Scope]({"run"})
-            key = self.keys.by_id(key_id) if key_id else None
-            if key is not None:  # Its rollouts use up its limits.
-                return replace(key.identity, scopes=run, inference_only=True)
-            return Identity(team_id=team, scopes=run, key_id=key_id, inference_only=True)
-
+        facts = self._facts
+        if not facts.hold_for(max(one.created_at for one in taken)):
+            facts = self._facts = self._read()
         items = []
         for one in taken:
             limit = min(run_seconds_of(one.spec.get("runtime_config")), LONGEST_SECONDS)
-            who = identity(one.team_id, one.key_id)
+            who = facts.identity(one.team_id, one.key_id)
             given: dict[str, Any] = {
                 "trace_id": one.trace_id,
                 "attempt": one.attempt,
@@ -72,13 +60,47 @@ class Handover:
                 "limit_seconds": limit,
                 "problem": None,
                 "environments": {},
-                "samples": samples(one.team_id, one.spec["agent"]["config"]["model"]),
+                "samples": facts.samples(one.team_id, one.spec["agent"]["config"]["model"]),
             }
             try:
                 for env in environments_of([one.spec]):
-                    build = runnable(one.team_id, env)
+                    build = facts.runnable(one.team_id, env)
                     given["environments"][env] = build.shown() if here else build.fetched()
             except NotFoundError as error:
                 given["problem"] = str(error)
             items.append(given)
         return items
+
+
+class Facts:
+    """Builds, models and keys that rollouts name, each looked up once."""
+
+    def __init__(self, keys: Keys, registry: Registry) -> None:
+        self._since, self._until = datetime.now(UTC), time.monotonic() + KNOWN_SECONDS
+        # Caches of this object, and with its lifetime.
+        self.runnable = cache(partial(_runnable, registry.store))
+        self.samples = cache(partial(_samples, registry))
+        self.identity = cache(partial(_identity, keys))
+
+    def hold_for(self, submitted: datetime) -> bool:
+        """Return whether these are facts for rollouts submitted until then: later ones may be of a newer build."""
+        return submitted < self._since and time.monotonic() < self._until
+
+
+def _runnable(store: Store, team: str, env: str) -> RunnableEnvironment:
+    return Environments(store, team).runnable(env)
+
+
+def _samples(registry: Registry, team: str, model: str) -> bool:
+    # A provider's model that is in no registry is the gateway's to find.
+    with contextlib.suppress(NotFoundError):
+        return registry.of(team).model(model).kind != "provider"
+    return False
+
+
+def _identity(keys: Keys, team: str, key_id: str | None) -> Identity:
+    run = frozenset[Scope]({"run"})
+    key = keys.by_id(key_id) if key_id else None
+    if key is not None:  # Its rollouts use up its limits.
+        return replace(key.identity, scopes=run, inference_only=True)
+    return Identity(team_id=team, scopes=run, key_id=key_id, inference_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,11 @@ class Offer:
 
     def _gpus(self) -> list[str]:
         return [str(one) for one in self.capacity.get("gpu_types") or ()]
+
+
+def lacking(offers: Iterable[Offer], needs: str) -> list[str]:
+    """Return what the closest of these offers lacks, as text: nothing where one meets the requirements."""
+    return min((offer.lacks(needs) for offer in offers), key=len, default=["any node"])
 
 
 def needs_of(

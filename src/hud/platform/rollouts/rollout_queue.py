@@ -16,9 +16,11 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.errors import ConflictError, HudError, NotFoundError, StoreError
-from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
+from hud.platform.leases.lease_statements import shape_of, values_of
+from hud.platform.leases.leased_queue import Lease, LeasedQueue, Only, Which
 from hud.platform.rollouts.matching import Offer
 from hud.platform.rollouts.nodes import Node
+from hud.platform.rollouts.queue_statements import Seen, ending, looking
 from hud.platform.store import tables
 from hud.platform.store.attempts import forget_steps
 from hud.platform.store.reporting import enter_job, enter_runs
@@ -41,6 +43,8 @@ class Taken:
     job_id: str | None
     spec: dict[str, Any]
     needs: str | None
+    created_at: datetime
+    """Date of its submission."""
 
 
 @dataclass(frozen=True)
@@ -212,28 +216,30 @@ class Rollouts(LeasedQueue[Taken]):
         """
         if node.state != "open":
             return []
-        rollouts, taken = self.table, list[Taken]()
-        mine = () if node.team_id is None else (rollouts.c.team_id == node.team_id,)
+        taken = list[Taken]()
+        mine = {} if node.team_id is None else {"team_id": node.team_id}
+        whatever: Only = {**mine, "needs": None}
+        seen = self._look(whatever, DEEP * node.rollouts)
         offer = node.offer(free)
-        for needs in self._waiting_needs():
+        for needs in self._waiting_needs() if seen.some_need else ():
             left, fit = offer, 0
             while fit < most - len(taken) and not left.lacks(needs):
                 left, fit = left.without(needs), fit + 1
-            found = self.take(node.worker, fit, (*mine, rollouts.c.needs == needs)) if fit else []
+            found = self.take(node.worker, fit, {**mine, "needs": needs}) if fit else []
             for _ in found:
                 offer = offer.without(needs)
             taken += found
-        whatever = (*mine, rollouts.c.needs.is_(None))
-        if ahead and self._wait_at_least(DEEP * node.rollouts, whatever):
-            most += ahead
-        if len(taken) < most:
-            taken += self.take(node.worker, most - len(taken), whatever)
+        more = most - len(taken) + (ahead if seen.many else 0)
+        if more > 0 and (seen.due or seen.expired):
+            taken += self.lease(node.worker, more, seen.at, whatever, expired=seen.expired)
         return taken
 
-    def _wait_at_least(self, count: int, only: Which) -> bool:
-        """Return whether so many rollouts wait."""
-        waiting = sa.select(self._id).where(self._status == self.waiting, *only)
-        return self.store.row(waiting.limit(1).offset(max(0, count - 1))) is not None
+    def _look(self, whatever: Only, many: int) -> Seen:
+        """Look at the queue in one query; `whatever`: values of the rollouts that require nothing."""
+        now = self.store.clock.now()
+        query = looking(self.queue, shape_of(whatever))
+        (row,) = self.store.rows(query, now=now, before=max(0, many - 1), **values_of(whatever))
+        return Seen(now, *map(bool, row))
 
     def waiting_for(self, team: str | None, offers: Sequence[Offer]) -> int:
         """Return how many rollouts of a team (None: of every team) wait that one of these offers could play; without
@@ -264,10 +270,10 @@ class Rollouts(LeasedQueue[Taken]):
         # What broke may need a moment to be there again.
         return self.retry(lease, PAUSE_SECONDS * 2**row.faults)
 
-    def end_played(self, connection: sa.Connection, leases: Sequence[Lease]) -> None:
-        """End rollouts whose attempts came to their end; see `lock`."""
-        ended = sa.case((self._status == self.cancelling, "cancelled"), else_="ended")
-        self.end_locked(connection, leases, status=ended)
+    def end_played(self, connection: sa.Connection, leases: Sequence[Lease]) -> set[Lease]:
+        """End rollouts whose attempts came to their end; returns those of the leases that are held."""
+        now = datetime.now(UTC)
+        return self.leases(self.of_leases(connection, ending(self.queue), leases, now=now))
 
     def _waiting_needs(self) -> list[str]:
         rollouts = self.table
@@ -275,9 +281,8 @@ class Rollouts(LeasedQueue[Taken]):
         return sorted(self.store.values(sa.select(rollouts.c.needs).where(*waiting).distinct()))
 
     def item(self, row: sa.Row[Any], lease: Lease) -> Taken:
-        return Taken(
-            lease.id, lease.attempt, row.team_id, row.key_id, row.job_id, row.spec, row.needs
-        )
+        names = ("team_id", "key_id", "job_id", "spec", "needs", "created_at")
+        return Taken(lease.id, lease.attempt, **{name: getattr(row, name) for name in names})
 
     def used_up(self) -> sa.ColumnElement[bool]:
         return self.table.c.preemptions + 1 >= self.most_preemptions

@@ -20,7 +20,7 @@ from hud.platform.access import Identity
 from hud.platform.dependencies import READ, RUN, Team, Who, of_team, part
 from hud.platform.environments.packed_builds import has_packages
 from hud.platform.environments.registry import Environments
-from hud.platform.rollouts.matching import needs_of
+from hud.platform.rollouts.matching import lacking, needs_of
 from hud.platform.rollouts.nodes import Nodes
 from hud.platform.rollouts.rollout_queue import Rollouts, Submitted, spec_of
 from hud.platform.tasksets.playable import environments_of
@@ -172,11 +172,10 @@ def _needs(
     needs = needs_of(slug, body.runtime_config, images=images, platform=platform)
     asked = needs_of(slug, body.runtime_config, images=False, platform=None)
     if asked is not None:
-        lacking = [offer.lacks(asked) for offer in Nodes(rollouts.store).offers(team)]
-        if not any(missing == [] for missing in lacking):
-            least = min(lacking, key=len, default=["any node"])
+        missing = lacking(Nodes(rollouts.store).offers(team), asked)
+        if missing:
             raise UsageError(
-                f"Task {slug!r} requires what no node of the fleet has; the closest lacks {', '.join(least)}. Join one "
+                f"Task {slug!r} requires what no node of the fleet has; the closest lacks {', '.join(missing)}. Join one "
                 "that has it (hud fleet join), or take it out of the task's runtime_config."
             )
     return needs
@@ -184,8 +183,13 @@ def _needs(
 
 @router.get("/{trace_id}", dependencies=READ)
 def record(rollouts: RolloutsPart, team: Team, trace_id: str) -> dict[str, Any]:
-    """One rollout of the queue, with its attempts."""
-    return rollouts.record(team, _id(trace_id, "trace_id"))
+    """One rollout of the queue, with its attempts; `lacking`: requirements that the closest node of the last hour lacks."""
+    found = rollouts.record(team, _id(trace_id, "trace_id"))
+    needs = found["needs"]
+    missing = (
+        lacking(Nodes(rollouts.store).offers(team), orjson.dumps(needs).decode()) if needs else []
+    )
+    return {**found, "lacking": missing}
 
 
 @router.post("/cancel", dependencies=RUN)

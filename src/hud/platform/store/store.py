@@ -86,10 +86,10 @@ class Store:
         with self._translated(), self.engine.connect() as connection:
             yield connection
 
-    def rows(self, query: Query) -> Sequence[Row]:
-        """Return all rows of one query."""
+    def rows(self, query: Query, **values: Any) -> Sequence[Row]:
+        """Return all rows of one query; `values`: its parameters."""
         with self.read() as connection:
-            return connection.execute(query).all()
+            return connection.execute(query, values).all()
 
     def row(self, query: Query) -> Row | None:
         """Return the first row of one query; None if there is no row."""
