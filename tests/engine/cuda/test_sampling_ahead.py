@@ -1,26 +1,18 @@
-"""Sampling ahead gives the tokens of the synchronous path: arrivals, stops, grammars, preemption and swaps included.
-
-The kernels, tested by themselves, are replaced by their references, so that this needs neither Triton nor a GPU.
-"""
+"""Sampling ahead gives the tokens of the synchronous path: arrivals, stops, grammars, preemption and swaps included."""
 
 import asyncio
-import sys
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.engine.random_decoder import CONFIG, random_decoder
 
 from hud.engine.cuda import runner
 from hud.engine.cuda.runner import CudaRunner
 from hud.engine.decoder import Decoder
-from hud.engine.sample import sampler as sampling
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.runner import Runner
-from hud.engine.sample.token_sampling import sample_tokens
 from hud.trace import SamplingParams
 
 CACHE_BYTES = 14 * 2 * 2 * 2 * 64 * 16 * 4
@@ -43,46 +35,6 @@ class EvenIds:
 
     def take(self, token):
         assert token % 2 == 0
-
-
-def attention(q, keys, values, table, lengths):
-    """Return what `paged_attention` returns."""
-    rows = []
-    for query, pages, length in zip(q, table, lengths.tolist(), strict=True):
-        k, v = (one[pages].transpose(0, 1).flatten(1, 2)[:, :length] for one in (keys, values))
-        rows.append(F.scaled_dot_product_attention(query[:, None], k, v, enable_gqa=True)[:, 0])
-    return torch.stack(rows)
-
-
-def drawing(logits, params, uniforms, *, cut):
-    """Return what `sample_rows` returns."""
-    told = [
-        SamplingParams(temperature=t, top_p=p if cut else None, top_k=k if cut else None)
-        for t, p, k in zip(
-            params.temperatures.tolist(), params.top_p.tolist(), params.top_k.tolist(), strict=True
-        )
-    ]
-    ids, logprobs = sample_tokens(logits, told, uniforms.tolist())
-    return torch.tensor(ids), torch.tensor(logprobs)
-
-
-@pytest.fixture
-def sampler_of(monkeypatch):
-    attend = SimpleNamespace(paged_attention=attention)
-    monkeypatch.setitem(sys.modules, "hud.engine.cuda.paged_attention", attend)
-    rows = SimpleNamespace(
-        sample_rows=drawing,
-        RowParams=lambda *values: SimpleNamespace(
-            temperatures=values[0], top_p=values[1], top_k=values[2]
-        ),
-    )
-    monkeypatch.setitem(sys.modules, "hud.engine.cuda.fused_sampling", rows)
-
-    def make(kind, decoder, **options):
-        monkeypatch.setattr(sampling, "runner_type", lambda *_: kind)
-        return sampling.Sampler(decoder, **options)
-
-    return make
 
 
 def turn(number, **extra):

@@ -2,7 +2,7 @@
 
 Where no caller must process a token before the next is sampled, one call samples several: the GPU goes from step to step
 without the host, which schedules, stops and notifies once for all of them. A call ends early for new requests and for
-changes of the weights.
+changes of the weights. Prompt chunks hold decoding sequences up for a measured time at most (`PrefillBudget`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from hud.engine.cuda.decode_graphs import DecodeGraphs, GraphCache
+from hud import settings
+from hud.engine.cuda.decode_graphs import DecodeGraphs
 from hud.engine.cuda.drawing import AHEAD
+from hud.engine.cuda.graph_cache import GraphCache
+from hud.engine.cuda.prefill.budget import PrefillBudget, device_clock
+from hud.engine.cuda.prefill.passes import Prefill
+from hud.engine.cuda.recording_progress import show_recording
 from hud.engine.decoder import Decoder
 from hud.engine.sample.ahead import is_watched, reserve_ahead
 from hud.engine.sample.kv_cache import KVCache
@@ -24,17 +29,17 @@ from hud.engine.sample.scheduler import Chunk, Scheduler
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
+    from hud.engine.sample.adapter_bank import AdapterBank
 
 AHEAD_SECONDS = 0.1
 """Most seconds between two looks of the host at the sampled tokens."""
 
 
 class CudaRunner(Runner):
-    """Replays a recorded graph for each decode step; prompts go through the decoder as it is."""
+    """Replays a recorded graph for each decode step; prompt chunks are packed into one pass."""
 
     cache_type: ClassVar[type[KVCache]] = GraphCache
-    _new = True
-    """True before the first `refresh`."""
+    packs: ClassVar[bool] = True
     _count = 0
     """Tokens that the next `decode` may sample of each sequence; 0: through logits."""
     _arrived = 0
@@ -42,24 +47,44 @@ class CudaRunner(Runner):
     _pace = 0.0
     """Seconds of a step in the last `decode`."""
 
+    def __init__(
+        self, decoder: AnyDecoder, cache: KVCache, most: int, bank: AdapterBank | None = None
+    ) -> None:
+        super().__init__(decoder, cache, most, bank)
+        seconds = settings.load().prefill_ms / 1000
+        self._budget = PrefillBudget(seconds, device_clock(decoder.device))
+
     def use(self, decoder: AnyDecoder) -> None:
         super().use(decoder)
         assert isinstance(decoder, Decoder)
         assert isinstance(self.cache, GraphCache)
-        self._graphs = DecodeGraphs(decoder, self.cache, self.most)
+        self.graphs = DecodeGraphs(decoder, self.cache, self.most)
+        self._prefill = Prefill(decoder, self.cache)
 
     def refresh(self) -> None:
-        self._graphs.check()
-        if self._new:
-            self._new = False
-            self._graphs.record()
+        self.graphs.check()
+
+    def warm_up(self) -> bool:
+        if not self.graphs.complete:
+            self._prefill.warm_up()
+            self.graphs.record(lambda: not self.interrupted(), show_recording)
+        return self.graphs.complete
+
+    def prompt_tokens(self, usual: int) -> int:
+        return self._budget.tokens()
+
+    def step(self, chunks: Sequence[Chunk]) -> Sampled:
+        if all(one.count == 1 for one in chunks):
+            return super().step(chunks)
+        with self._budget.measured(sum(one.count for one in chunks)):
+            return super().step(chunks)
 
     def last_hidden(
         self, ids: Sequence[list[int]], tables: Sequence[list[int]], starts: Sequence[int]
     ) -> Tensor:
         if max(map(len, ids)) > 1:
-            return super().last_hidden(ids, tables, starts)
-        return self._graphs.run([row[0] for row in ids], tables, starts)
+            return self._prefill.run(ids, tables, starts)
+        return self.graphs.run([row[0] for row in ids], tables, starts)
 
     def reserve(self, batch: Sequence[Chunk], scheduler: Scheduler) -> None:
         """Reserve cache positions for several tokens of each sequence, where they may be sampled in one call."""
@@ -81,7 +106,7 @@ class CudaRunner(Runner):
             return self.step(batch)
         began = perf_counter()
         requests = [one.request for one in batch]
-        steps, logprobs = self._graphs.sample(
+        steps, logprobs = self.graphs.sample(
             [request.next_ids(1)[0] for request in requests],
             [request.place.pages for request in requests],
             [len(request.place.tokens) for request in requests],

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hud.engine.sample.adapter_bank import AdapterBank
 
 PREFILL_TOKENS = 512
-"""Most prompt tokens between two decode steps."""
+"""Most prompt tokens between two decode steps, where the runner measures none (`Runner.prompt_tokens`)."""
 PREFILL_TOKENS_SMALL = 2048
 """The same for a model below `SMALL_PARAMETERS`, whose prompts take little time, and on a GPU."""
 DEFAULT_SLOTS = 64
@@ -73,7 +73,7 @@ class Sampler:
         with within_memory("the sampler's key-value cache", _LESS):
             self.cache = runner.cache_type(config, size, dtype, decoder.device)
         self.prefix_cache = PrefixCache(Pages(size.pages), size.page_tokens)
-        self.scheduler = Scheduler(self.prefix_cache, slots)
+        self.scheduler = Scheduler(self.prefix_cache, slots, packed=runner.packs)
         self._runner = runner(decoder, self.cache, slots, bank)
         self._stale = True
         """True if the weights may have changed since the runner's last `refresh`."""
@@ -239,9 +239,14 @@ class Sampler:
         with self._changed:
             for request in [one for one in self.active if one.abandoned]:
                 self.scheduler.leave(request)
-        budget = self._prefill_tokens if self.scheduler.decoding else PASS_TOKENS
+        if not self.active and not self._runner.warm_up():
+            return
+        decoding = self.scheduler.decoding
+        budget = self._runner.prompt_tokens(self._prefill_tokens) if decoding else PASS_TOKENS
         while count := self._prefill(budget):
             budget -= count
+            if self._runner.packs and self.scheduler.decoding:
+                break  # All that was ready is in the one pass; another has fixed costs of its own.
         self._decode()
 
     def _prefill(self, budget: int) -> int:
