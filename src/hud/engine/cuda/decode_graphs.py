@@ -8,7 +8,7 @@ replaced, or added to, are recorded anew.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
@@ -66,27 +66,34 @@ class DecodeGraphs:
         params: Sequence[SamplingParams],
         uniforms: Sequence[Sequence[float]],
         proceed: Callable[[], bool],
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Sample tokens for each sequence, one for each of its `uniforms`; return the ids and logprobs of each step.
+    ) -> Iterator[tuple[list[int], list[float]]]:
+        """Sample tokens for each sequence, one for each of its `uniforms`; yield the ids and logprobs of each step.
 
         The pages of `tables` have room for them; tokens past a sequence's pages are computed with the padding page, for
-        the caller to discard. Step n + 1 is launched before the host waits for step n; then `proceed` is called, and the
-        steps end with the launched one where it returns False.
+        the caller to discard. Step n + 1 is launched before step n is yielded, so that the device works meanwhile; then
+        `proceed` is called, and the steps end with the launched one where it returns False.
         """
         size = self._fill(ids, tables, starts)
         self._drawing.fill(params, uniforms)
-        cut = any(one.truncates for one in params)
-        done, last = 0, None
-        while done < len(uniforms[0]):
-            self._launch(size, "cut" if cut else "sampled")
-            done += 1
-            event = self._event()
-            if last is not None:
-                last.synchronize()
-            last = event
+        kind = "cut" if any(one.truncates for one in params) else "sampled"
+        number, before = 0, None
+        for number in range(len(uniforms[0])):
+            self._launch(size, kind)
+            event = self._drawing.fetch(number)
+            if number:
+                yield self._known(number - 1, len(ids), before)
+            before = event
             if not proceed():
                 break
-        return self._drawing.read(done, len(ids))
+        yield self._known(number, len(ids), before)
+
+    def _known(
+        self, step: int, count: int, event: torch.cuda.Event | None
+    ) -> tuple[list[int], list[float]]:
+        """Return the ids and logprobs of a step, once its event is over."""
+        if event is not None:
+            event.synchronize()
+        return self._drawing.read(step, count)
 
     @property
     def complete(self) -> bool:
@@ -168,14 +175,6 @@ class DecodeGraphs:
 
     def _inputs(self) -> list[Tensor]:
         return [self._ids, self._starts, self._tables, self._drawing.step]
-
-    def _event(self) -> torch.cuda.Event | None:
-        """Return an event that is over when what was launched so far is."""
-        if self._ids.device.type != "cuda":
-            return None
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        return event
 
     def _step(self, size: int, kind: str) -> Tensor:
         positions = self._cache.aim_at_tables(self._tables[:size], self._starts[:size])

@@ -36,6 +36,9 @@ class Runner:
     interrupted: Callable[[], bool] = staticmethod(lambda: False)
     """Returns True while a caller waits for the end of `decode`."""
 
+    deliver: Callable[[Sampled], None] = staticmethod(lambda sampled: None)
+    """Takes tokens that are known before the end of `decode`, which does not return them again."""
+
     def __init__(
         self, decoder: AnyDecoder, cache: KVCache, most: int, bank: AdapterBank | None = None
     ) -> None:
