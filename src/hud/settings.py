@@ -6,6 +6,7 @@ environment take effect.
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ class Settings:
     """False (`HUD_CPU_KERNELS=0`): compute on a CPU with the reference decoder alone, slower."""
     cuda_kernels: bool = True
     """False (`HUD_CUDA_KERNELS=0`): compute on a GPU without CUDA graphs and OpenHUD's kernels, slower."""
+    prefill_ms: float = 25.0
+    """Most milliseconds for which prompts hold up decoding sequences at a time on a GPU (`HUD_PREFILL_MS`)."""
     user_model: str | None = None
     """Model that plays customers of conversations (`HUD_USER_MODEL`): a slug, or the address of a server with one model."""
     environment: dict[str, str] = field(default_factory=dict, repr=False)
@@ -71,6 +74,7 @@ def load() -> Settings:
         ),
         cpu_kernels=values.get("HUD_CPU_KERNELS") != "0",
         cuda_kernels=values.get("HUD_CUDA_KERNELS") != "0",
+        prefill_ms=_milliseconds(values.get("HUD_PREFILL_MS")),
         user_model=values.get("HUD_USER_MODEL") or None,
         environment=values,
     )
@@ -82,6 +86,18 @@ def _count(value: str | None) -> int | None:
     if not value.isdigit() or int(value) == 0:
         raise UsageError(f"HUD_SAMPLERS is {value!r}; it is a number of processes, at least 1.")
     return int(value)
+
+
+def _milliseconds(value: str | None) -> float:
+    try:
+        found = float(value) if value else Settings.prefill_ms
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise UsageError(
+            f"HUD_PREFILL_MS is {value!r}; it is a number of milliseconds above 0, such as 25."
+        )
+    return found
 
 
 def read_dotenv(path: Path) -> dict[str, str]:

@@ -9,7 +9,8 @@ from tests.engine.tiny_policy import tiny_folder
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hud.engine.cuda.decode_graphs import DecodeGraphs, GraphCache
+from hud.engine.cuda.decode_graphs import DecodeGraphs
+from hud.engine.cuda.graph_cache import GraphCache
 from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.optimizer_state import OptimizerOptions

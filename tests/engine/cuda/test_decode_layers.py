@@ -8,8 +8,9 @@ LAYERS = """
 from dataclasses import replace
 import torch
 from tests.engine.random_decoder import CONFIG, random_decoder
-from hud.engine.cuda.decode_graphs import GraphCache, rows_of
-from hud.engine.cuda.decode_layers import add_norm, gated, hidden_decoded
+from hud.engine.cuda.decode_graphs import rows_of
+from hud.engine.cuda.graph_cache import GraphCache
+from hud.engine.cuda.decode_layers import add_norm, gated, hidden_fused
 from hud.engine.decoder import Decoder, RMSNorm
 from hud.engine.sample.kv_cache import CacheSize
 
@@ -43,7 +44,7 @@ for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 0.004), (torch.bfloa
             rows = rows_of([3, 4, 5], [[2], [0, 3], [1]], [10, 64, 0], 3, size.pages)
             with torch.no_grad():
                 positions = cache.aim_at_tables(rows[:, 2:], rows[:, 1])
-                run = hidden_decoded if fused else Decoder.hidden_cached
+                run = hidden_fused if fused else Decoder.hidden_cached
                 outputs.append((run(decoder, rows[:, 0], positions, cache), cache.keys, cache.values))
         for mine, theirs in zip(*outputs):
             torch.testing.assert_close(mine, theirs, atol=bound, rtol=bound)
@@ -54,6 +55,7 @@ COMPILED = """
 import triton
 from triton.backends.compiler import GPUTarget
 from hud.engine.cuda import decode_layers, fused_sampling, paged_attention
+from hud.engine.cuda.prefill import attention as prefill_attention
 
 H100 = GPUTarget("cuda", 90, 32)
 
@@ -82,6 +84,11 @@ compiles(decode_layers._gated, "*bf16 *bf16 *bf16 i32", BLOCK=1024)
 compiles(
     paged_attention._attend, "*bf16 *bf16 *bf16 *i64 *i64 *fp32 *fp32 fp32 i32", GROUPS=4, ROWS=16, PAGE=64, DIM=128
 )
+for kind in ("bf16", "fp32"):
+    compiles(
+        prefill_attention._attend, f"*{kind} *{kind} *{kind} *i64 *i64 *{kind} fp32 i32",
+        GROUPS=4, ROWS=64, PAGE=64, DIM=128,
+    )
 for parts, block in ((1, 1), (5, 8), (16, 16)):
     compiles(paged_attention._combine, "*fp32 *fp32 *bf16", PARTS=parts, BLOCK=block, DIM=128)
 print("alike")

@@ -52,7 +52,8 @@ import torch
 from tests.engine.random_decoder import CONFIG
 from dataclasses import replace
 from hud.engine.decoder import Decoder
-from hud.engine.cuda.decode_graphs import GraphCache, rows_of
+from hud.engine.cuda.decode_graphs import rows_of
+from hud.engine.cuda.graph_cache import GraphCache
 from hud.engine.sample.kv_cache import CacheSize
 
 torch.manual_seed(0)

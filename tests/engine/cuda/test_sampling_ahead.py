@@ -1,26 +1,20 @@
-"""Sampling ahead gives the tokens of the synchronous path: arrivals, stops, grammars, preemption and swaps included.
-
-The kernels, tested by themselves, are replaced by their references, so that this needs neither Triton nor a GPU.
-"""
+"""Sampling ahead gives the tokens of the synchronous path: arrivals, stops, grammars, preemption and swaps included."""
 
 import asyncio
-import sys
 import threading
-from types import SimpleNamespace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.engine.random_decoder import CONFIG, random_decoder
 
-from hud.engine.cuda import runner
+from hud.engine.cuda.decode_graphs import DecodeGraphs
 from hud.engine.cuda.runner import CudaRunner
 from hud.engine.decoder import Decoder
-from hud.engine.sample import sampler as sampling
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.runner import Runner
-from hud.engine.sample.token_sampling import sample_tokens
+from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
 
 CACHE_BYTES = 14 * 2 * 2 * 2 * 64 * 16 * 4
@@ -43,46 +37,6 @@ class EvenIds:
 
     def take(self, token):
         assert token % 2 == 0
-
-
-def attention(q, keys, values, table, lengths):
-    """Return what `paged_attention` returns."""
-    rows = []
-    for query, pages, length in zip(q, table, lengths.tolist(), strict=True):
-        k, v = (one[pages].transpose(0, 1).flatten(1, 2)[:, :length] for one in (keys, values))
-        rows.append(F.scaled_dot_product_attention(query[:, None], k, v, enable_gqa=True)[:, 0])
-    return torch.stack(rows)
-
-
-def drawing(logits, params, uniforms, *, cut):
-    """Return what `sample_rows` returns."""
-    told = [
-        SamplingParams(temperature=t, top_p=p if cut else None, top_k=k if cut else None)
-        for t, p, k in zip(
-            params.temperatures.tolist(), params.top_p.tolist(), params.top_k.tolist(), strict=True
-        )
-    ]
-    ids, logprobs = sample_tokens(logits, told, uniforms.tolist())
-    return torch.tensor(ids), torch.tensor(logprobs)
-
-
-@pytest.fixture
-def sampler_of(monkeypatch):
-    attend = SimpleNamespace(paged_attention=attention)
-    monkeypatch.setitem(sys.modules, "hud.engine.cuda.paged_attention", attend)
-    rows = SimpleNamespace(
-        sample_rows=drawing,
-        RowParams=lambda *values: SimpleNamespace(
-            temperatures=values[0], top_p=values[1], top_k=values[2]
-        ),
-    )
-    monkeypatch.setitem(sys.modules, "hud.engine.cuda.fused_sampling", rows)
-
-    def make(kind, decoder, **options):
-        monkeypatch.setattr(sampling, "runner_type", lambda *_: kind)
-        return sampling.Sampler(decoder, **options)
-
-    return make
 
 
 def turn(number, **extra):
@@ -110,7 +64,50 @@ async def play(sampler, turns):
     return await asyncio.gather(*(one(*pair) for pair in enumerate(turns)))
 
 
-def special(number):
+def calls_of(monkeypatch):
+    """Return a list to which each `decode` adds how many steps it delivered."""
+    calls, original = [], CudaRunner.decode
+
+    def decode(self, batch):
+        before, deliver = len(calls), self.deliver
+        calls.append(0)
+
+        def count(sampled):
+            calls[before] += 1
+            deliver(sampled)
+
+        self.deliver = count
+        try:
+            return original(self, batch)
+        finally:
+            self.deliver = deliver
+
+    monkeypatch.setattr(CudaRunner, "decode", decode)
+    return calls
+
+
+def randomly_special(number, rng):
+    """Return what one of the callers wants, at random."""
+    return [
+        {},
+        {},
+        {"constraint": EvenIds()},
+        {"top": int(rng.integers(1, 5))},
+        {"stopped": partial(long_enough, int(rng.integers(2, 40)))},
+        {"followed": True},
+        {"followed": True, "stopped": partial(long_enough, int(rng.integers(2, 40)))},
+    ][rng.integers(7)]
+
+
+def long_enough(count, ids):
+    return len(ids) == count
+
+
+def plain(number, rng):
+    return {}
+
+
+def special(number, rng):
     return {
         4: {"constraint": EvenIds()},
         6: {"top": 3},
@@ -119,23 +116,20 @@ def special(number):
     }.get(number, {})
 
 
-@pytest.mark.parametrize("mixed", [False, True], ids=["plain", "with constraints and watchers"])
-def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, mixed):
+MIXES = {"plain": (plain, 0), "special": (special, 0)} | {
+    f"random {seed}": (randomly_special, seed) for seed in range(4)
+}
+
+
+@pytest.mark.parametrize(("extras", "seed"), MIXES.values(), ids=MIXES)
+def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, extras, seed):
     decoder = random_decoder(kind=Decoder)
-    ahead = set()
-    original = CudaRunner.decode
-
-    def decode(self, batch):
-        sampled = original(self, batch)
-        ahead.update(len(ids) for _, ids, _ in sampled)
-        return sampled
-
-    monkeypatch.setattr(CudaRunner, "decode", decode)
-    monkeypatch.setattr(runner, "AHEAD_SECONDS", 1e9)  # Whatever a slow machine does.
+    ahead = calls_of(monkeypatch)
     found = []
     for kind in (Runner, CudaRunner):
         sampler = sampler_of(kind, decoder, slots=5, max_context=256, cache_bytes=CACHE_BYTES)
-        turns = [turn(number, **(special(number) if mixed else {})) for number in range(14)]
+        rng = np.random.default_rng(seed)
+        turns = [turn(number, **extras(number, rng)) for number in range(14)]
         found.append(asyncio.run(play(sampler, turns)))
         sampler.close()
     for (mine, likeliest), (theirs, expected) in zip(*found, strict=True):
@@ -146,7 +140,7 @@ def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, mi
         assert [[one for one, _ in row] for row in likeliest if row] == [
             [one for one, _ in row] for row in expected if row
         ]
-    assert mixed or max(ahead) > 1
+    assert max(ahead) > 1
 
 
 def test_weights_that_change_in_flight_take_over_where_the_swap_says(sampler_of):
@@ -192,21 +186,123 @@ def test_weights_that_change_in_flight_take_over_where_the_swap_says(sampler_of)
     assert found.logprobs[place:] != before.logprobs[place:]
 
 
-def test_a_caller_that_waits_ends_a_call_early(sampler_of):
-    decoder = random_decoder(kind=Decoder)
-    sampler = sampler_of(CudaRunner, decoder, slots=2, max_context=512)
-    counts = []
-    original = sampler._runner.decode
-
-    def decode(batch):
-        sampled = original(batch)
-        counts.append(len(sampled[0][1]))
-        return sampled
-
-    sampler._runner.decode = decode
-    sampler._runner.interrupted = lambda: len(counts) == 1
+def test_a_caller_that_waits_ends_a_call_early(sampler_of, monkeypatch):
+    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=2, max_context=512)
+    calls = calls_of(monkeypatch)
+    sampler._runner.interrupted = lambda: len(calls) == 2
     params = SamplingParams(max_tokens=40, seed=1)
     asyncio.run(sampler.sample([1, 2, 3], params, frozenset()))
     sampler.close()
-    assert counts[0] > 1
-    assert counts[1] == 1
+    assert calls[0] > 1
+    assert calls[1] == 1
+
+
+class Launches:
+    """The steps that were launched, and how many were known to the host when a caller heard of a token."""
+
+    def __init__(self, monkeypatch):
+        self.count = 0
+        original = DecodeGraphs._launch
+
+        def launch(graphs, size, kind):
+            self.count += kind != "hidden"
+            return original(graphs, size, kind)
+
+        monkeypatch.setattr(DecodeGraphs, "_launch", launch)
+
+
+def test_a_streams_next_step_is_launched_before_its_token_is_heard(sampler_of, monkeypatch):
+    launches, heard = Launches(monkeypatch), []
+    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=2, max_context=512)
+    params = SamplingParams(max_tokens=12, seed=1)
+    made = Turn(prompt=[1, 2, 3], params=params, stop_ids=frozenset(), followed=True)
+
+    def submit(listener):
+        def hear():
+            heard.append((len(request.token_ids), launches.count))
+            listener()
+
+        request = sampler.submit(made, hear)
+        return request
+
+    asyncio.run(wait_for_turn(submit))
+    sampler.close()
+    # The prompt's pass samples the first token; of the last one no step is launched.
+    assert heard == [(1, 0), *((count, min(count, 11)) for count in range(2, 13))]
+
+
+def test_a_stop_wastes_one_step_whose_pages_and_numbers_harm_nobody(sampler_of, monkeypatch):
+    decoder, found = random_decoder(kind=Decoder), []
+    launches = Launches(monkeypatch)
+    for kind in (Runner, CudaRunner):
+        sampler = sampler_of(kind, decoder, slots=2, max_context=256, cache_bytes=CACHE_BYTES)
+        # The wasted token is the first of a page.
+        prompt = [number % CONFIG.vocab_size for number in range(65)]
+        made = Turn(
+            prompt=prompt,
+            params=SamplingParams(seed=3),
+            stop_ids=frozenset(),
+            stopped=lambda ids: len(ids) == 64,
+        )
+        first = asyncio.run(wait_for_turn(partial(sampler.submit, made)))
+        launched = launches.count
+        ids = [*made.prompt, *first.token_ids, 5]
+        after = asyncio.run(sampler.sample(ids, SamplingParams(max_tokens=70, seed=4), frozenset()))
+        found.append((first, after))
+        sampler.close()
+    assert launched == 64  # 63 tokens after the prompt's own, and the wasted one.
+    for mine, theirs in zip(*found, strict=True):
+        assert mine.token_ids == theirs.token_ids
+        assert mine.cached_tokens == theirs.cached_tokens
+        np.testing.assert_allclose(mine.logprobs, theirs.logprobs, atol=1e-5)
+    assert found[1][0].finish_reason == "stop"
+    assert found[1][1].cached_tokens == 128
+
+
+def test_pages_are_free_only_after_the_step_that_still_writes_to_them(sampler_of):
+    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=2, max_context=512)
+    held = []
+
+    def submit(listener):
+        def hear():
+            held.append((request.outcome is not None, sampler.prefix_cache.pages.available))
+            listener()
+
+        params = SamplingParams(seed=3)
+        request = sampler.submit(
+            Turn(
+                prompt=[1, 2, 3],
+                params=params,
+                stop_ids=frozenset(),
+                stopped=lambda ids: len(ids) == 9,
+            ),
+            hear,
+        )
+        return request
+
+    everything = sampler.prefix_cache.pages.available
+    asyncio.run(wait_for_turn(submit))
+    sampler.close()
+    assert held == [(True, everything - 1)]
+    assert sampler.prefix_cache.pages.available == everything
+
+
+def test_a_failure_after_an_end_does_not_undo_it(sampler_of, monkeypatch):
+    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=2, max_context=256)
+    original = DecodeGraphs.sample
+
+    def sample(*args):
+        yield from original(*args)
+        raise RuntimeError("The device is gone.")
+
+    monkeypatch.setattr(DecodeGraphs, "sample", sample)
+
+    async def play():
+        short = sampler.sample([1, 2], SamplingParams(max_tokens=4, seed=1), frozenset())
+        long = sampler.sample([3, 4], SamplingParams(max_tokens=200, seed=1), frozenset())
+        return await asyncio.gather(short, long, return_exceptions=True)
+
+    done, failed = asyncio.run(play())
+    sampler.close()
+    assert len(done.token_ids) == 4
+    assert isinstance(failed, InfrastructureFault)

@@ -8,64 +8,30 @@ replaced, or added to, are recorded anew.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
 
 from hud.engine.cuda.drawing import Drawing, to_device
+from hud.engine.cuda.graph_cache import GraphCache
 from hud.engine.decoder import Decoder
-from hud.engine.sample.kv_cache import KVCache
 from hud.trace import SamplingParams
 
-
-class GraphCache(KVCache):
-    """A cache whose page tables a decode step reads on the device."""
-
-    _step: tuple[Tensor, Tensor] | None = None
-    """Page tables and lengths of a decode step; None: the pages are gathered."""
-
-    def aim(
-        self,
-        tables: Sequence[Sequence[int]],
-        starts: Sequence[int],
-        ends: Sequence[int],
-        width: int,
-    ) -> Tensor:
-        self._step = None
-        return super().aim(tables, starts, ends, width)
-
-    def aim_at_tables(self, tables: Tensor, starts: Tensor) -> Tensor:
-        """Prepare for one new token in each row; return their positions (B,).
-
-        `tables` (B, P) int64 holds each row's pages, `starts` (B,) int64 its cached tokens. No value of either is read on the
-        host, so that a CUDA graph can record it.
-        """
-        size = self.size.page_tokens
-        self._write_to(tables.gather(1, starts[:, None] // size), starts[:, None] % size)
-        self._step = tables, starts + 1
-        return starts
-
-    @property
-    def places(self) -> Tensor:
-        """(B * kv_heads,) int64: where the next `write` stores each key and value, as rows of a layer's (..., D)."""
-        return self._places
-
-    def attend(self, layer: int, q: Tensor) -> Tensor:
-        if self._step is None:
-            return super().attend(layer, q)
-        from hud.engine.cuda.paged_attention import paged_attention  # Needs triton.
-
-        return paged_attention(q, self.keys[layer], self.values[layer], *self._step).flatten(1)
+KINDS = ("sampled", "cut", "hidden")
+"""Steps that sample, without and with top-k and top-p, and steps that return hidden states."""
 
 
 class DecodeGraphs:
     """The recorded steps of one decoder over one cache of small pages, for at most `most` sequences.
 
-    There are two kinds of steps: those that return hidden states, and those that sample. The latter leave the token and
-    the length on the device for the next step, so that several run without the host.
+    Steps that sample leave the token and the length on the device for the next step, so that several run without the
+    host. Nothing is recorded but by `record`: it would hold up every sequence.
     """
+
+    recordings = 0
+    """Steps that were recorded so far."""
 
     def __init__(self, decoder: Decoder, cache: GraphCache, most: int) -> None:
         self.decoder = decoder
@@ -90,9 +56,7 @@ class DecodeGraphs:
         What is returned is overwritten by the next run.
         """
         size = self._fill(ids, tables, starts)
-        graph, hidden = self._graph(size, "hidden")
-        graph.replay()
-        return hidden[: len(ids)]
+        return self._launch(size, "hidden")[: len(ids)]
 
     def sample(
         self,
@@ -102,33 +66,54 @@ class DecodeGraphs:
         params: Sequence[SamplingParams],
         uniforms: Sequence[Sequence[float]],
         proceed: Callable[[], bool],
-    ) -> tuple[list[list[int]], list[list[float]]]:
-        """Sample tokens for each sequence, one for each of its `uniforms`; return the ids and logprobs of each step.
+    ) -> Iterator[tuple[list[int], list[float]]]:
+        """Sample tokens for each sequence, one for each of its `uniforms`; yield the ids and logprobs of each step.
 
         The pages of `tables` have room for them; tokens past a sequence's pages are computed with the padding page, for
-        the caller to discard. Step n + 1 is launched before the host waits for step n; then `proceed` is called, and the
-        steps end with the launched one where it returns False.
+        the caller to discard. Step n + 1 is launched before step n is yielded, so that the device works meanwhile; then
+        `proceed` is called, and the steps end with the launched one where it returns False.
         """
         size = self._fill(ids, tables, starts)
         self._drawing.fill(params, uniforms)
-        cut = any(one.truncates for one in params)
-        graph, _ = self._graph(size, "cut" if cut else "sampled")
-        done, last = 0, None
-        while done < len(uniforms[0]):
-            graph.replay()
-            done += 1
-            event = self._event()
-            if last is not None:
-                last.synchronize()
-            last = event
+        kind = "cut" if any(one.truncates for one in params) else "sampled"
+        number, before = 0, None
+        for number in range(len(uniforms[0])):
+            self._launch(size, kind)
+            event = self._drawing.fetch(number)
+            if number:
+                yield self._known(number - 1, len(ids), before)
+            before = event
             if not proceed():
                 break
-        return self._drawing.read(done, len(ids))
+        yield self._known(number, len(ids), before)
 
-    def record(self) -> None:
-        """Record sampling steps of every batch size, the largest first: the others then fit into its memory."""
-        for size in reversed(self.sizes):
-            self._graph(size, "sampled")
+    def _known(
+        self, step: int, count: int, event: torch.cuda.Event | None
+    ) -> tuple[list[int], list[float]]:
+        """Return the ids and logprobs of a step, once its event is over."""
+        if event is not None:
+            event.synchronize()
+        return self._drawing.read(step, count)
+
+    @property
+    def complete(self) -> bool:
+        """True: every step is recorded; others are computed without a graph, slower."""
+        return len(self._recorded) == len(self.sizes) * len(KINDS)
+
+    def record(self, proceed: Callable[[], bool], progress: Callable[[int, int], None]) -> None:
+        """Record the steps that are not recorded yet, the largest first: the others then fit into its memory.
+
+        `progress` is called with the number of recorded steps and of all. Ends early where `proceed` returns False.
+        """
+        steps = [(size, kind) for size in reversed(self.sizes) for kind in KINDS]
+        for done, (size, kind) in enumerate(steps, 1):
+            if (size, kind) in self._recorded:
+                continue
+            if not proceed():
+                return
+            self._recorded[size, kind] = self._record(partial(self._step, size, kind))
+            self.recordings += 1
+            progress(done, len(steps))
 
     def check(self) -> None:
         """Discard the recordings if the weights' memory addresses have changed."""
@@ -153,10 +138,13 @@ class DecodeGraphs:
         self._tables[:size, :columns].copy_(staged[:, 2 : 2 + columns])
         return size
 
-    def _graph(self, size: int, kind: str) -> tuple[AnyGraph, Tensor]:
+    def _launch(self, size: int, kind: str) -> Tensor:
+        """Launch a step and return its result. One that is not recorded is computed, for a recording would take longer."""
         if (size, kind) not in self._recorded:
-            self._recorded[size, kind] = self._record(partial(self._step, size, kind))
-        return self._recorded[size, kind]
+            return self._step(size, kind)
+        graph, result = self._recorded[size, kind]
+        graph.replay()
+        return result
 
     def _record(self, step: Callable[[], Tensor]) -> tuple[AnyGraph, Tensor]:
         """Return a graph of a step, and the tensor in which it leaves its result."""
@@ -188,17 +176,9 @@ class DecodeGraphs:
     def _inputs(self) -> list[Tensor]:
         return [self._ids, self._starts, self._tables, self._drawing.step]
 
-    def _event(self) -> torch.cuda.Event | None:
-        """Return an event that is over when what was launched so far is."""
-        if self._ids.device.type != "cuda":
-            return None
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        event.record()
-        return event
-
     def _step(self, size: int, kind: str) -> Tensor:
         positions = self._cache.aim_at_tables(self._tables[:size], self._starts[:size])
-        hidden = self._hidden(self._ids[:size], positions)
+        hidden = hidden_states(self.decoder, self._ids[:size], positions, self._cache)
         if kind == "hidden":
             return hidden
         ids = self._drawing.draw(self.decoder.logits(hidden), cut=kind == "cut")
@@ -206,12 +186,16 @@ class DecodeGraphs:
         self._starts[:size].add_(1)
         return ids
 
-    def _hidden(self, ids: Tensor, positions: Tensor) -> Tensor:
-        if ids.device.type != "cuda":
-            return self.decoder.hidden_cached(ids, positions, self._cache)
-        from hud.engine.cuda.decode_layers import hidden_decoded  # Needs triton.
 
-        return hidden_decoded(self.decoder, ids, positions, self._cache)
+def hidden_states(
+    decoder: Decoder, input_ids: Tensor, positions: Tensor, cache: GraphCache
+) -> Tensor:
+    """Return what `decoder.hidden_cached` returns, by fused layers on a GPU; `cache` is aimed at tables or chunks."""
+    if input_ids.device.type != "cuda":
+        return decoder.hidden_cached(input_ids, positions, cache)
+    from hud.engine.cuda.decode_layers import hidden_fused  # Needs triton.
+
+    return hidden_fused(decoder, input_ids, positions, cache)
 
 
 class EagerGraph:

@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-decorators=False, disallow-untyped-defs=False, disallow-incomplete-defs=False
-"""The elementwise work of a decode step's layers, fused by Triton: three kernels a layer beside matrix products and attention.
+"""The elementwise work of the sampler's layers, fused by Triton: three kernels a layer beside matrix products and attention.
 
 - the sum with the residual and its norm;
 - norms and rotation of queries and keys, and the keys' and values' place in the cache;
@@ -15,17 +15,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from hud.engine.cuda.decode_graphs import GraphCache
+from hud.engine.cuda.graph_cache import GraphCache
 from hud.engine.decoder import Attention, Decoder, Layer, RMSNorm
 
 BLOCK = 1024
 """Elements of a program of the gate."""
 
 
-def hidden_decoded(
+def hidden_fused(
     decoder: Decoder, input_ids: Tensor, positions: Tensor, cache: GraphCache
 ) -> Tensor:
-    """Return what `decoder.hidden_cached` returns for one new token in each row, for which `cache` is aimed at tables."""
+    """Return what `decoder.hidden_cached` returns for new tokens (N,), for which `cache` is aimed at tables or chunks."""
     cos, sin = decoder._angles(positions)
     x = decoder.model.embed_tokens(input_ids)
     added: Tensor | None = None

@@ -23,8 +23,10 @@ class Drawing:
         self._top_p = torch.ones(most, device=device)
         self._top_k = torch.zeros(most, dtype=torch.int32, device=device)
         self._uniforms = torch.zeros(AHEAD, most, dtype=torch.float64, device=device)
-        self._sampled = torch.zeros(2, AHEAD, most, dtype=torch.float64, device=device)
-        """Ids, which fp64 holds exactly, and logprobs: one copy to the host."""
+        self._sampled = torch.zeros(AHEAD, 2, most, dtype=torch.float64, device=device)
+        """Ids, which fp64 holds exactly, and logprobs: one copy to the host for each step."""
+        self._read: Tensor | None = None
+        """The same on the host, once it is copied; made by the first `fetch`."""
 
     def fill(self, params: Sequence[SamplingParams], uniforms: Sequence[Sequence[float]]) -> None:
         """Begin with the parameters and the next random numbers of each row, in one transfer to the device."""
@@ -57,13 +59,26 @@ class Drawing:
         uniforms = self._uniforms[:, :count].index_select(0, at)[0]
         ids, logprobs = sample_rows(logits, params, uniforms, cut=cut)
         both = torch.stack((ids.double(), logprobs.double()))
-        self._sampled[:, :, :count].index_copy_(1, at, both[:, None])
+        self._sampled[:, :, :count].index_copy_(0, at, both[None])
         self.step.add_(1)
         return ids
 
-    def read(self, steps: int, count: int) -> tuple[list[list[int]], list[list[float]]]:
-        """Return ids and logprobs of the first steps, (steps, count), once they are computed."""
-        ids, logprobs = self._sampled[:, :steps, :count].cpu()
+    def fetch(self, step: int) -> torch.cuda.Event | None:
+        """Begin to copy a launched step's tokens to the host; return the event of its end. None: they are there."""
+        if self._read is None:
+            pinned = self._sampled.device.type == "cuda"
+            self._read = torch.empty(self._sampled.shape, dtype=torch.float64, pin_memory=pinned)
+        self._read[step].copy_(self._sampled[step], non_blocking=True)
+        if self._sampled.device.type != "cuda":
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def read(self, step: int, count: int) -> tuple[list[int], list[float]]:
+        """Return ids and logprobs of the first `count` rows of a step that was fetched."""
+        assert self._read is not None
+        ids, logprobs = self._read[step, :, :count]
         return ids.long().tolist(), logprobs.tolist()
 
 

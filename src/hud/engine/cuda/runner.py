@@ -1,22 +1,28 @@
 """The runner on a CUDA GPU: decode steps are recorded graphs.
 
-Where no caller must process a token before the next is sampled, one call samples several: the GPU goes from step to step
-without the host, which schedules, stops and notifies once for all of them. A call ends early for new requests and for
-changes of the weights.
+One call samples several tokens of each sequence. Step n + 1 is launched before the host learns the tokens of step n, so that
+the device works while these are appended, checked for stops and told to streams. What a step computes of a sequence that has
+ended is discarded: its random numbers are not consumed, and its pages are free only after the call. A call ends early for new
+requests, cancelled ones and changes of the weights; grammars and top logprobs need logits, one step at a time.
+Prompt chunks hold decoding sequences up for a measured time at most (`PrefillBudget`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar
 
 from torch import Tensor
 
-from hud.engine.cuda.decode_graphs import DecodeGraphs, GraphCache
+from hud import settings
+from hud.engine.cuda.decode_graphs import DecodeGraphs
 from hud.engine.cuda.drawing import AHEAD
+from hud.engine.cuda.graph_cache import GraphCache
+from hud.engine.cuda.prefill.budget import PrefillBudget, device_clock
+from hud.engine.cuda.prefill.passes import Prefill
+from hud.engine.cuda.recording_progress import show_recording
 from hud.engine.decoder import Decoder
-from hud.engine.sample.ahead import is_watched, reserve_ahead
+from hud.engine.sample.ahead import reserve_ahead
 from hud.engine.sample.kv_cache import KVCache
 from hud.engine.sample.request import Request
 from hud.engine.sample.runner import Runner, Sampled
@@ -24,42 +30,57 @@ from hud.engine.sample.scheduler import Chunk, Scheduler
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
-
-AHEAD_SECONDS = 0.1
-"""Most seconds between two looks of the host at the sampled tokens."""
+    from hud.engine.sample.adapter_bank import AdapterBank
 
 
 class CudaRunner(Runner):
-    """Replays a recorded graph for each decode step; prompts go through the decoder as it is."""
+    """Replays a recorded graph for each decode step; prompt chunks are packed into one pass."""
 
     cache_type: ClassVar[type[KVCache]] = GraphCache
-    _new = True
-    """True before the first `refresh`."""
+    packs: ClassVar[bool] = True
     _count = 0
     """Tokens that the next `decode` may sample of each sequence; 0: through logits."""
     _arrived = 0
     """Waiting requests when the present batch was reserved."""
-    _pace = 0.0
-    """Seconds of a step in the last `decode`."""
+
+    def __init__(
+        self, decoder: AnyDecoder, cache: KVCache, most: int, bank: AdapterBank | None = None
+    ) -> None:
+        super().__init__(decoder, cache, most, bank)
+        seconds = settings.load().prefill_ms / 1000
+        self._budget = PrefillBudget(seconds, device_clock(decoder.device))
 
     def use(self, decoder: AnyDecoder) -> None:
         super().use(decoder)
         assert isinstance(decoder, Decoder)
         assert isinstance(self.cache, GraphCache)
-        self._graphs = DecodeGraphs(decoder, self.cache, self.most)
+        self.graphs = DecodeGraphs(decoder, self.cache, self.most)
+        self._prefill = Prefill(decoder, self.cache)
 
     def refresh(self) -> None:
-        self._graphs.check()
-        if self._new:
-            self._new = False
-            self._graphs.record()
+        self.graphs.check()
+
+    def warm_up(self) -> bool:
+        if not self.graphs.complete:
+            self._prefill.warm_up()
+            self.graphs.record(lambda: not self.interrupted(), show_recording)
+        return self.graphs.complete
+
+    def prompt_tokens(self, usual: int) -> int:
+        return self._budget.tokens()
+
+    def step(self, chunks: Sequence[Chunk]) -> Sampled:
+        if all(one.count == 1 for one in chunks):
+            return super().step(chunks)
+        with self._budget.measured(sum(one.count for one in chunks)):
+            return super().step(chunks)
 
     def last_hidden(
         self, ids: Sequence[list[int]], tables: Sequence[list[int]], starts: Sequence[int]
     ) -> Tensor:
         if max(map(len, ids)) > 1:
-            return super().last_hidden(ids, tables, starts)
-        return self._graphs.run([row[0] for row in ids], tables, starts)
+            return self._prefill.run(ids, tables, starts)
+        return self.graphs.run([row[0] for row in ids], tables, starts)
 
     def reserve(self, batch: Sequence[Chunk], scheduler: Scheduler) -> None:
         """Reserve cache positions for several tokens of each sequence, where they may be sampled in one call."""
@@ -71,40 +92,39 @@ class CudaRunner(Runner):
             return
         self._count = 1
         # A prompt that is being computed, or a preempted sequence, continues after this call.
-        if len(batch) < len(scheduler.active) or any(map(is_watched, requests)):
+        if len(batch) < len(scheduler.active):
             return
-        most = AHEAD if self._pace == 0.0 else min(AHEAD, max(1, int(AHEAD_SECONDS / self._pace)))
-        self._count = reserve_ahead(requests, scheduler.prefix_cache, most)
+        longest = max(one.most - len(one.token_ids) for one in requests)
+        self._count = reserve_ahead(requests, scheduler.prefix_cache, min(AHEAD, longest))
 
     def decode(self, batch: Sequence[Chunk]) -> Sampled:
         if not self._count:
             return self.step(batch)
-        began = perf_counter()
-        requests = [one.request for one in batch]
-        steps, logprobs = self._graphs.sample(
-            [request.next_ids(1)[0] for request in requests],
-            [request.place.pages for request in requests],
-            [len(request.place.tokens) for request in requests],
-            [request.params for request in requests],
-            [request.uniforms.coming(self._count) for request in requests],
+        self._batch = [one.request for one in batch]
+        steps = self.graphs.sample(
+            [request.next_ids(1)[0] for request in self._batch],
+            [request.place.pages for request in self._batch],
+            [len(request.place.tokens) for request in self._batch],
+            [request.params for request in self._batch],
+            [request.uniforms.coming(self._count) for request in self._batch],
             self._proceed,
         )
-        self._pace = (perf_counter() - began) / len(steps)
-        rows = zip(requests, zip(*steps, strict=True), zip(*logprobs, strict=True), strict=True)
-        return [_taken(request, list(ids), list(chances)) for request, ids, chances in rows]
+        for ids, logprobs in steps:
+            rows = zip(self._batch, ids, logprobs, strict=True)
+            # What is computed of a sequence after its end is discarded.
+            self.deliver([_taken(*row) for row in rows if row[0].outcome is None])
+        return []
 
     def _proceed(self) -> bool:
         """Return whether another step may be launched before the sampler's thread is back."""
+        going = [request for request in self._batch if request.outcome is None]
+        if not going or any(request.abandoned for request in going):
+            return False
         return not self.interrupted() and len(self._scheduler.waiting) <= self._arrived
 
 
-def _taken(
-    request: Request, ids: list[int], logprobs: list[float]
-) -> tuple[Request, list[int], list[float]]:
-    """Return a request's tokens up to its end, and record what the cache holds of them."""
-    count = min(len(ids), request.most - len(request.token_ids))
-    stops = (place + 1 for place in range(count) if ids[place] in request.stop_ids)
-    count = next(stops, count)
-    request.uniforms.skip(count)
-    request.place.tokens += [*request.next_ids(1), *ids[: count - 1]]
-    return request, ids[:count], logprobs[:count]
+def _taken(request: Request, token: int, logprob: float) -> tuple[Request, list[int], list[float]]:
+    """Return a request's token, and record that the cache holds the one before it."""
+    request.uniforms.skip(1)
+    request.place.tokens += request.next_ids(1)
+    return request, [token], [logprob]

@@ -30,8 +30,14 @@ class Runner:
 
     cache_type: ClassVar[type[KVCache]] = KVCache
 
+    packs: ClassVar[bool] = False
+    """True: prompt chunks of any lengths are one pass, without padding."""
+
     interrupted: Callable[[], bool] = staticmethod(lambda: False)
     """Returns True while a caller waits for the end of `decode`."""
+
+    deliver: Callable[[Sampled], None] = staticmethod(lambda sampled: None)
+    """Takes tokens that are known before the end of `decode`, which does not return them again."""
 
     def __init__(
         self, decoder: AnyDecoder, cache: KVCache, most: int, bank: AdapterBank | None = None
@@ -48,6 +54,14 @@ class Runner:
 
     def refresh(self) -> None:
         """Compute with the decoder's weights as they are now; called before the first pass and after each change."""
+
+    def warm_up(self) -> bool:
+        """Do what would hold up sequences later; called while none is active. False: `interrupted`, and not done yet."""
+        return True
+
+    def prompt_tokens(self, usual: int) -> int:
+        """Return how many prompt tokens the next step may compute beside decoding sequences; `usual`: by size alone."""
+        return usual
 
     def reserve(self, batch: Sequence[Chunk], scheduler: Scheduler) -> None:
         """Prepare the next `decode` of `batch`, while the scheduler is locked."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from hud.engine.sample.adapter_bank import AdapterBank
 
 PREFILL_TOKENS = 512
-"""Most prompt tokens between two decode steps."""
+"""Most prompt tokens between two decode steps, where the runner measures none (`Runner.prompt_tokens`)."""
 PREFILL_TOKENS_SMALL = 2048
 """The same for a model below `SMALL_PARAMETERS`, whose prompts take little time, and on a GPU."""
 DEFAULT_SLOTS = 64
@@ -73,7 +73,7 @@ class Sampler:
         with within_memory("the sampler's key-value cache", _LESS):
             self.cache = runner.cache_type(config, size, dtype, decoder.device)
         self.prefix_cache = PrefixCache(Pages(size.pages), size.page_tokens)
-        self.scheduler = Scheduler(self.prefix_cache, slots)
+        self.scheduler = Scheduler(self.prefix_cache, slots, packed=runner.packs)
         self._runner = runner(decoder, self.cache, slots, bank)
         self._stale = True
         """True if the weights may have changed since the runner's last `refresh`."""
@@ -86,6 +86,9 @@ class Sampler:
         self._pauses = [0, 0]
         """Callers in `exclusive`: while there are some, no request is admitted; in flight, no step begins."""
         self._runner.interrupted = lambda: self._closed or self._pauses[True] > 0
+        self._runner.deliver = self._deliver
+        self._ended: list[Request] | None = None
+        """Requests that ended in the middle of a `decode`, which still writes to their pages; None: none is delivered."""
         self._closed = False
         self._retired = False
         self._resting = True
@@ -239,9 +242,14 @@ class Sampler:
         with self._changed:
             for request in [one for one in self.active if one.abandoned]:
                 self.scheduler.leave(request)
-        budget = self._prefill_tokens if self.scheduler.decoding else PASS_TOKENS
+        if not self.active and not self._runner.warm_up():
+            return
+        decoding = self.scheduler.decoding
+        budget = self._runner.prompt_tokens(self._prefill_tokens) if decoding else PASS_TOKENS
         while count := self._prefill(budget):
             budget -= count
+            if self._runner.packs and self.scheduler.decoding:
+                break  # All that was ready is in the one pass; another has fixed costs of its own.
         self._decode()
 
     def _prefill(self, budget: int) -> int:
@@ -271,8 +279,23 @@ class Sampler:
         # Of a prompt that was found whole in the cache, the last token is computed here.
         self.scheduler.prefilled += sum(not one.request.token_ids for one in batch)
         sampled = self._runner.decode(batch)
+        if self._ended is not None:
+            self._leave_ended()
         self._take(sampled)
-        self.steps += max(len(ids) for _, ids, _ in sampled)
+        self.steps += max((len(ids) for _, ids, _ in sampled), default=0)
+
+    def _deliver(self, sampled: Sampled) -> None:
+        """Take a step's tokens in the middle of a `decode`."""
+        if self._ended is None:
+            self._ended = []
+        self._take(sampled)
+        self.steps += 1
+
+    def _leave_ended(self) -> None:
+        ended, self._ended = self._ended or [], None
+        with self._changed:
+            for request in ended:
+                self.scheduler.leave(request)
 
     def _take(self, sampled: Sampled) -> None:
         """Append sampled tokens to their requests; a request may end only with the last of them."""
@@ -290,15 +313,18 @@ class Sampler:
 
     def _finish(self, request: Request, reason: str) -> None:
         request.end(reason)
-        with self._changed:
-            self.scheduler.leave(request)
+        if self._ended is not None:
+            self._ended.append(request)
+        else:
+            with self._changed:
+                self.scheduler.leave(request)
         if not request.followed:
             request.listener()
 
     def _fail_all(self, error: BaseException) -> None:
         with self._changed:
             self._closed = True
-            requests = [*self.active, *self.waiting]
+            requests = [one for one in (*self.active, *self.waiting) if one.outcome is None]
             self.active.clear()
             self.waiting.clear()
             self._changed.notify_all()

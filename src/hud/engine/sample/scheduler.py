@@ -31,8 +31,10 @@ class Chunk:
 class Scheduler:
     """The queue, and the active sequences."""
 
-    def __init__(self, prefix_cache: PrefixCache, most: int) -> None:
+    def __init__(self, prefix_cache: PrefixCache, most: int, *, packed: bool = False) -> None:
+        """`packed`: the runner computes chunks of any lengths in one pass, without padding or masks."""
         self.prefix_cache = prefix_cache
+        self.packed = packed
         self.most = most
         """Most active sequences at a time."""
         self.waiting: deque[Request] = deque()
@@ -70,6 +72,8 @@ class Scheduler:
 
     def prefill(self, budget: int) -> list[list[Chunk]]:
         """Return batches of prompt chunks, at most `budget` tokens together, the oldest requests first."""
+        if self.packed:
+            return self._packed(budget)
         chunks = []
         for request in self.active:
             if request.slot is None or request.missing < 2 or budget < 1:
@@ -79,6 +83,18 @@ class Scheduler:
             budget -= count
             chunks.append(Chunk(request, count))
         return list(_batches(chunks))
+
+    def _packed(self, budget: int) -> list[list[Chunk]]:
+        """Return one batch of at most `budget` tokens: `CHUNK_TOKENS` of each prompt, then more of the oldest."""
+        counts: dict[Request, int] = {}
+        for most in (CHUNK_TOKENS, PASS_TOKENS):
+            for request in self.active:
+                if request.slot is None or request.missing < 2 or budget < 1:
+                    continue
+                before = counts.get(request, 0)
+                counts[request] = min(request.missing, most, before + budget)
+                budget -= counts[request] - before
+        return [[Chunk(*one) for one in counts.items()]] if counts else []
 
     def decode(self) -> list[Chunk]:
         """Return the sequences that lack one token in the cache, with a place for it; preempt the youngest if need be."""
