@@ -46,14 +46,19 @@ def adopt_orphans() -> None:
         _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def claim(pid: int) -> None:
+    """Mark a process as the environment's own, although it may have started after the prompt; it is none of a tool's."""
+    if RunProcesses.watched and (found := seen(pid)) is not None:
+        _of_parts.add(found.process)
+
+
 async def start_of_part(*command: str, **options: Any) -> asyncio.subprocess.Process:
     """Start a part's process, as `asyncio.create_subprocess_exec`: it is none of a tool's."""
     started = asyncio.get_running_loop().create_future()
     _starting.add(started)
     try:
         process = await asyncio.create_subprocess_exec(*command, **options)
-        if RunProcesses.watched and (found := seen(process.pid)) is not None:
-            _of_parts.add(found.process)
+        claim(process.pid)
         return process
     finally:
         _starting.discard(started)
