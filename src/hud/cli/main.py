@@ -148,7 +148,9 @@ def report(error: Exception, arguments: list[str]) -> int:
     sentence = str(error).strip() if expected else f"{kind}: {str(error).strip() or 'no message'}"
     if "--json" in arguments:
         click.echo(json.dumps({"error": kind, "message": sentence}))
-    click.echo(f"Error: {sentence}", err=True)
+    from hud.cli.output import echo
+
+    echo(f"Error: {sentence}", err=True)
     if not expected and not debug:
         again = shlex.join(["hud", "--debug", *arguments])
         click.echo(f"This is not an error we expected. For the traceback: {again}", err=True)

@@ -1,10 +1,12 @@
 """Output of commands: a console that detects terminals, tables, numbers, JSON.
 
-Output for people goes through `console()`; output for programs is JSON on standard output.
+Output for people goes through `console()` or `echo()`, output for programs is JSON on standard output. In none of them does
+recorded text (of agents, models, environments) act on the terminal: control characters are shown, and markup is not applied.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,20 +16,46 @@ import click
 import orjson
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from hud import settings
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Characters that a terminal executes, and those that turn the direction of text."""
+
+
+def safe(text: str) -> str:
+    """Return `text` with control characters as escapes (`\\u001b`); lines and tabs stay."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a line that may contain recorded text."""
+    click.echo(safe(text), err=err)
+
+
+class _SafeConsole(Console):
+    """A console that shows control characters, in tables and panels too."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(safe(text), **options)
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console for people; plain without a terminal, or with NO_COLOR."""
-    return Console(
-        stderr=stderr, no_color=not settings.load().color, highlight=False, soft_wrap=True
+    return _SafeConsole(
+        stderr=stderr,
+        no_color=not settings.load().color,
+        highlight=False,
+        soft_wrap=True,
+        markup=False,
     )
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
-    click.echo(
+    # JSON reads the escapes as the characters that they stand for.
+    echo(
         orjson.dumps(
             value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str
         ).decode()

@@ -32,7 +32,9 @@ Added = TypeVar("Added", bound="Tool | AgentTool | Template | Capability | Part[
 class Environment:
     """A named set of tools, templates, capabilities and parts.
 
-    `reward_range` bounds the rewards of its templates; declare `(-1.0, 1.0)` to allow penalties below zero.
+    `reward_range` bounds the rewards of its templates; declare `(-1.0, 1.0)` to allow penalties below zero. What tools
+    left running ends before the grade where the runtime gives each run a process; with `keeps_running` it goes on, for
+    graders of a server that a tool started.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class Environment:
         version: str = "0.0.1",
         capabilities: list[Capability | Part[Any]] | None = None,
         reward_range: tuple[float, float] = (0.0, 1.0),
+        keeps_running: bool = False,
     ) -> None:
         low, high = reward_range
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
@@ -51,6 +54,7 @@ class Environment:
         self.name = name
         self.version = version
         self.reward_range = (float(low), float(high))
+        self.keeps_running = keeps_running
         self.tools: dict[str, Tool | AgentTool] = {}
         self.templates: dict[str, Template] = {}
         self.tool_specs: list[ToolSpec] = []

@@ -13,6 +13,7 @@ from hud.capabilities import Capability
 from hud.environment.connection import ToolOutcome
 from hud.environment.current_run import State, entered
 from hud.environment.part import OpenParts, RunTool
+from hud.environment.processes.run_processes import RunProcesses
 from hud.environment.templates.answer import Played, parse_answer
 from hud.environment.templates.prompts import StartFrame, start_frame
 from hud.environment.templates.rewards import grade_frame
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from hud.environment.environment import Environment
 
 
+ENDED = "ended_before_grading"
+"""Key of a grade's `info`: names of the processes that tools had left running."""
 CALLS_END_SECONDS = 5.0
 """Time-out for cancelling running tool calls before grading, in seconds."""
 
@@ -66,6 +69,8 @@ class EnvironmentRun:
         """Capabilities added by hooks of this run."""
         self.training_progress: float | None = None
         """Completed share of the training run, 0 to 1; None outside training."""
+        self.processes: RunProcesses | None = None
+        """Processes of its tools, which end before its grade; None where others' could be among them."""
         self._open = False
         self._grading = False
         self._calls: set[asyncio.Task[Any]] = set()
@@ -214,6 +219,7 @@ class EnvironmentRun:
             )
         values = template.arguments.validate(args)
         await self.cancel()
+        await self._end_processes()
         await self.parts.begin_task()
         self.args, self.supplied = values, {}
         episode = template.function(**values)
@@ -231,6 +237,8 @@ class EnvironmentRun:
                     f"Template {task_id!r} raised {located(error)} before its prompt."
                 ) from error
         self._template, self._episode = template, episode
+        if self.processes is not None:
+            self.processes.begin()
         frame = start_frame(value, task_id)
         state = await self._state()
         return frame if state is None else replace(frame, state=state)
@@ -246,7 +254,15 @@ class EnvironmentRun:
         try:
             await self._end_calls()
             await self.parts.begin_grading()
-            return await self._graded(template, episode, answer, trace)
+            ended = await self._end_processes()
+            try:
+                frame = await self._graded(template, episode, answer, trace)
+            except GraderFault as fault:
+                raise _explained(fault, ended) from fault
+            if ended:
+                info = frame.get("info")
+                frame["info"] = {**(info if isinstance(info, dict) else {}), ENDED: ended}
+            return frame
         finally:
             self._grading = False
 
@@ -259,6 +275,12 @@ class EnvironmentRun:
             task.cancel()
         if calls:
             await asyncio.wait(calls, timeout=CALLS_END_SECONDS)
+
+    async def _end_processes(self) -> list[str]:
+        """End what tools left running, unless the environment keeps it; returns the names of the processes."""
+        if self.processes is None or self.environment.keeps_running:
+            return []
+        return await self.processes.end()
 
     async def _graded(
         self,
@@ -348,6 +370,16 @@ async def _second_yield(episode: AsyncGenerator[Any, Any], answer: str, task_id:
         raise
     except Exception as error:
         raise GraderFault(f"Template {task_id!r} raised {located(error)} while grading.") from error
+
+
+def _explained(fault: GraderFault, ended: list[str]) -> GraderFault:
+    """Return the fault of a grader, with the processes that it may have missed."""
+    if not ended:
+        return fault
+    return GraderFault(
+        f"{fault} Before it, processes that tools had started were ended: {', '.join(ended)}. If the grader needs "
+        "them, declare Environment(keeps_running=True)."
+    )
 
 
 async def _ends(episode: AsyncGenerator[Any, Any], task_id: str) -> None:

@@ -51,6 +51,9 @@ _REWRITES: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], .
     # "A" alone, "A and B" and "vitamin A" name things.
     (re.compile(rf"^a (?!(?:the|a|an|and|or|is|but|not|to)(?!\S))(?={_WORD}|\d)"), ""),
 )
+_FEWEST_PASSES, _MOST_PASSES = 4, 32
+_MOST_WORK = 500_000
+"""Characters that are rewritten before a text counts as nested too deeply."""
 _MARKS_ALONE = re.compile(r"""[.,;:?!"'`«»\s]*""")
 
 
@@ -59,16 +62,18 @@ def normalize(text: str) -> str:
 
     Dropped: doubled spaces, quotation marks and emphasis around words, marks that end a sentence or clause, commas
     between thousands, hyphens within words, and articles before a word. Text of punctuation marks alone gives "".
-    Idempotent: normalizing twice changes nothing.
+    Idempotent: normalizing twice changes nothing. Typography that is nested more deeply than any prose's is kept, all of
+    it: each of its layers takes a pass over the text.
     """
-    text = _folded(text)
-    while True:
+    text = folded = _folded(" ".join(_folded(text).split()))
+    for _ in range(max(_FEWEST_PASSES, min(_MOST_PASSES, _MOST_WORK // (len(text) + 1)))):
         before = text
         for pattern, replacement in _REWRITES:
             text = pattern.sub(replacement, text)
         text = _folded(" ".join(text.split()))
         if text == before:
             return "" if _MARKS_ALONE.fullmatch(text) else text
+    return folded
 
 
 def _folded(text: str) -> str:

@@ -25,8 +25,9 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+_LONG_SPACE = re.compile(r"(\s{32})\s+")
 _LARGEST_EXPONENT = 4000
-"""Bound on decimal exponents: beyond it, exact arithmetic takes more memory than an answer is worth."""
+"""Bound on decimal exponents and on decimals: beyond it, exact arithmetic takes more than an answer is worth."""
 
 
 def first_number(text: str) -> Fraction | None:
@@ -35,7 +36,8 @@ def first_number(text: str) -> Fraction | None:
     "- 5", "−5" (U+2212), "-$5" and the accountant's "(5)" are -5; "8/10" is 0.8; "6.02 × 10^23" is a power. A hyphen
     within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60.
     """
-    match = _NUMBER.search(text)
+    # Each of the pattern's spaces would read a long run again from each of its places.
+    match = _NUMBER.search(_LONG_SPACE.sub(r"\1", text))
     if match is None or match["sign"] == "±":
         return None
     value = _magnitude(match)
@@ -53,7 +55,8 @@ def exact(number: float) -> Fraction | None:
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:
-    digits = re.sub(_GROUP, "", match["digits"])
+    whole, point, decimals = re.sub(_GROUP, "", match["digits"]).partition(".")
+    digits = f"{whole}{point}{decimals[:_LARGEST_EXPONENT]}"
     exponent = match["e"] or match["power"] or (match["raised"] or "").translate(_SUPERSCRIPT)
     exponent = re.sub(f"[{_MINUS}]", "-", exponent or "0")
     number = Decimal(digits)

@@ -15,7 +15,7 @@ import httpx
 from hud import settings
 from hud.cli.command_line import pairs
 from hud.cli.environments.links import link
-from hud.cli.output import console, count, print_json, some
+from hud.cli.output import console, count, echo, print_json, some
 from hud.cli.platform_requests import run
 from hud.client import connect
 from hud.errors import PlatformError, UsageError
@@ -178,7 +178,7 @@ async def _follow(build_id: str, *, quiet: bool) -> dict[str, Any]:
         for line in page["items"]:
             told = line["number"]
             if not quiet:
-                click.echo(f"  {line['text']}")
+                echo(f"  {line['text']}")
         if state["status"] in ("SUCCEEDED", "FAILED"):
             return state
         await asyncio.sleep(POLL_SECONDS)

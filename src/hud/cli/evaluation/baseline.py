@@ -186,9 +186,9 @@ def _at_dashboard(
 
 
 def _say_result(result: PersonResult) -> None:
-    from hud.cli.output import seconds
+    from hud.cli.output import echo, seconds
 
-    click.echo(f"{result.task}: score {result.reward:.3f} in {seconds(result.seconds)}\n")
+    echo(f"{result.task}: score {result.reward:.3f} in {seconds(result.seconds)}\n")
 
 
 def _row(task: TaskBaseline, baseline: Baseline) -> dict[str, Any]:

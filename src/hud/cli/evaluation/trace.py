@@ -50,9 +50,8 @@ async def _show(reference: str, as_json: bool, full: bool) -> None:
         print_json(recorded)
         return
     run, out = recorded["run"], console()
-    out.print(
-        f"[bold]{run['slug']}[/bold]  {run['id']}  {run['status']}  reward {number(run['reward'])}"
-    )
+    out.print(run["slug"], style="bold", end="")
+    out.print(f"  {run['id']}  {run['status']}  reward {number(run['reward'])}")
     trace = parse_trace(recorded["trace"])
     _print_steps(trace, full)
     for line in _grade_tree((run["grade"] or {}).get("subscores") or []):
@@ -74,7 +73,8 @@ def _print_steps(trace: Any, full: bool, indent: str = "") -> None:
     out = console()
     for step in trace.steps:
         for label, text in _told(step):
-            out.print(f"{indent}[dim]{step.step_id:>3}[/dim] [bold]{label:<10}[/bold]", end="")
+            out.print(f"{indent}{step.step_id:>3} ", style="dim", end="")
+            out.print(f"{label:<10}", style="bold", end="")
             out.print(text if full else _short(text), markup=False)
         nested = getattr(step, "subagent", None)
         if nested is not None:

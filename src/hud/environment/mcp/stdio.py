@@ -20,6 +20,7 @@ from mcp.shared.message import SessionMessage
 
 from hud.environment.mcp.config import ServerConfig
 from hud.environment.processes.reaper import GRACE_SECONDS, kept, kill
+from hud.environment.processes.run_processes import start_of_part
 from hud.errors import EnvironmentFault
 
 _PIECE = 1 << 16
@@ -96,7 +97,7 @@ class ServerProcess:
 
     async def _start(self) -> asyncio.subprocess.Process:
         variables = {**get_default_environment(), **self.config.env}
-        return await asyncio.create_subprocess_exec(
+        return await start_of_part(
             *kept(_command_line(self.config, variables)),
             env=variables,
             cwd=self.config.cwd,

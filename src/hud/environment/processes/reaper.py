@@ -30,6 +30,11 @@ def kept(command: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 
 
+def signalled(status: int) -> int:
+    """Return a reaper's exit status as `subprocess` gives that of its command: below zero for a signal."""
+    return 128 - status if status > 128 else status
+
+
 class _Asked(Exception):
     """Raised by the handler of termination signals."""
 

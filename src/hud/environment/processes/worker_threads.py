@@ -22,17 +22,21 @@ class _Worker(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="hud-tool", daemon=True)
         self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self.awaited: asyncio.Future[Any] | None = None
+        """Future of the running call."""
         self.start()
 
     def run(self) -> None:
         while (job := self.jobs.get()) is not None:
             work, loop, future = job
+            self.awaited = future
             settle: Callable[[asyncio.Future[Any], Any], None] = _resolve
             outcome: Any
             try:
                 outcome = work()
             except BaseException as error:
                 settle, outcome = _fail, error
+            self.awaited = None
             # Idle before the result is set, so that the caller's next call reuses this thread.
             keep = len(_idle) < _MOST_IDLE
             if keep:
@@ -46,6 +50,12 @@ class _Worker(threading.Thread):
 
 
 _idle: list[_Worker] = []
+
+
+def is_abandoned(thread: threading.Thread) -> bool:
+    """Return True for a thread that still runs a call for whose result nothing waits."""
+    awaited = thread.awaited if isinstance(thread, _Worker) else None
+    return awaited is not None and awaited.done()
 
 
 def _resolve(future: asyncio.Future[Any], value: Any) -> None:

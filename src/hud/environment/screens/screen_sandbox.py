@@ -20,6 +20,7 @@ from typing import Any
 
 import orjson
 
+from hud.environment.processes.run_processes import start_of_part
 from hud.environment.workspace.sandbox.bubblewrap import (
     as_user,
     found,
@@ -163,7 +164,7 @@ class BoxedProgram:
                 }
                 descriptors += asked.values()
             starting = asyncio.ensure_future(
-                asyncio.create_subprocess_exec(
+                start_of_part(
                     *box.command(program, seccomp=descriptors[0], **asked),
                     stdin=PIPE,
                     stdout=PIPE,

@@ -23,7 +23,8 @@ from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.environment.channel.private_stream import PrivateStream
 from hud.environment.channel.server.control_server import ControlServer
 from hud.environment.environment import Environment
-from hud.environment.processes.reaper import PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG
+from hud.environment.processes.reaper import PR_SET_PDEATHSIG
+from hud.environment.processes.run_processes import adopt_orphans
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -35,11 +36,6 @@ class Limits:
     memory_mb: float | None = None
     cpu_seconds: float | None = None
     wall_seconds: float | None = None
-
-
-def adopt_orphans() -> None:
-    """Make this process the subreaper of its descendants, so that it can kill them."""
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def live_and_leave(
@@ -85,10 +81,12 @@ def live_and_leave(
             os._exit(status)
 
 
-async def serve_stream(environment: Environment, stream: socket.socket) -> None:
-    """Serve the rollout of a stream, until the peer disconnects."""
+async def serve_stream(
+    environment: Environment, stream: socket.socket, *, one_run: bool = True
+) -> None:
+    """Serve the rollout of a stream, until the peer disconnects; `one_run`: this process plays no other."""
     private = PrivateStream(stream, PRIVATE_FRAME_BYTES)
-    server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES)
+    server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES, one_run=one_run)
     await server.connected(private, private)
     await server.close()
 

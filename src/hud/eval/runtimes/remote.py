@@ -63,10 +63,10 @@ class SubprocessRuntime:
         asked = refuse_unsupported(task.slug, task.runtime_config, "SubprocessRuntime").limits
         startup = asked.startup_timeout_s if asked is not None else None
         ready_timeout = self.ready_timeout if startup is None else startup
-        served = await ServedProcess.start(self.source)
+        served = await ServedProcess.start(self.source, one_run=True)
         try:
             connection = await served.connect(ready_timeout)
-            connection.address = f"subprocess:{served.process.pid}"
+            connection.address = f"subprocess:{served.pid}"
             try:
                 yield connection
             finally:

@@ -11,10 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 from hud.environment.channel.client.remote_connection import Loss, RemoteConnection
+from hud.environment.processes.process_tree import children
+from hud.environment.processes.reaper import kept, kill, signalled
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.runtimes.interpreter import SHOWN, Interpreter, told_exit
 
 _ANNOUNCED = b"HUD_SERVE_PORT="
+_END_SECONDS = 5.0
 _NOT_LOADED = 2
 """Exit status of a server that could not load its environment."""
 
@@ -43,16 +46,17 @@ class ServedProcess:
         source: str,
         interpreter: Interpreter | None = None,
         *,
+        one_run: bool = False,
         on_output: Callable[[bytes], None] = lambda printed: None,
     ) -> ServedProcess:
-        """Start a server, in this process's Python or in another; `on_output` receives its output."""
+        """Start a server, in this process's Python or in another; `on_output` receives its output.
+
+        `one_run`: what the first run's tools leave running ends before its grade.
+        """
+        python = sys.executable if interpreter is None else str(interpreter.python)
+        command = [python, "-u", "-m", "hud.environment.channel", source, "--follow-stdin"]
         process = await asyncio.create_subprocess_exec(
-            sys.executable if interpreter is None else str(interpreter.python),
-            "-u",
-            "-m",
-            "hud.environment.channel",
-            source,
-            "--follow-stdin",
+            *kept([*command, "--one-run"] if one_run else command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -60,6 +64,11 @@ class ServedProcess:
             start_new_session=True,
         )
         return cls(source, process, on_output)
+
+    @property
+    def pid(self) -> int:
+        """Id of the environment's process, below the one that ends what it leaves."""
+        return next(iter(children(self.process.pid)), self.process.pid)
 
     async def port(self, timeout: float) -> int:
         """Wait until the environment reports its port.
@@ -90,7 +99,7 @@ class ServedProcess:
         """Return a description of the process's end, with its last output."""
         try:
             async with asyncio.timeout(2.0):
-                status = await self.process.wait()
+                status = signalled(await self.process.wait())
                 await asyncio.wait(self._reading, timeout=1.0)
         except TimeoutError:
             return Loss("it closed its connection, but runs on")
@@ -98,6 +107,13 @@ class ServedProcess:
 
     async def end(self) -> None:
         """Kill the process and its descendants."""
+        if self.process.returncode is None:
+            for pid in children(self.process.pid):
+                kill(pid, signal.SIGKILL)
+            kill(self.process.pid, signal.SIGTERM)  # The reaper kills what is left, daemons too.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self.process.wait()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()

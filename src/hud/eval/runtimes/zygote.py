@@ -32,10 +32,11 @@ from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.environment.channel.private_stream import PrivateStream
 from hud.environment.environment import Environment
 from hud.environment.processes.reaper import children, kill
+from hud.environment.processes.run_processes import adopt_orphans
 from hud.environment.processes.secret_variables import withhold_secrets
 from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
-from hud.eval.runtimes.child import Limits, adopt_orphans, live_and_leave, serve_stream
+from hud.eval.runtimes.child import Limits, live_and_leave, serve_stream
 from hud.trace import Trace
 
 MESSAGE_BYTES = 1 << 16
@@ -285,7 +286,7 @@ async def _rehearse() -> None:
         return word
 
     ours, theirs = socket.socketpair()
-    serving = asyncio.ensure_future(serve_stream(environment, theirs))
+    serving = asyncio.ensure_future(serve_stream(environment, theirs, one_run=False))
     stream = PrivateStream(ours, PRIVATE_FRAME_BYTES)
     connection = RemoteConnection(stream, stream, address="rehearsal")
     await connection.start("nothing", {"word": "a"})

@@ -20,6 +20,7 @@ from pathlib import Path
 import orjson
 
 from hud.environment.processes.reaper import kept
+from hud.environment.processes.run_processes import claim
 from hud.environment.workspace.sandbox.bubblewrap import found
 from hud.errors import EnvironmentFault, UsageError
 
@@ -112,6 +113,9 @@ class Office:
                 stderr=stream,
                 bufsize=0,
             )
+        claim(
+            self._process.pid
+        )  # Sheets that a tool calculates and those that a grader does share it.
         if self._line(START_SECONDS) is None:
             told = errors.read_text(errors="replace").strip()[-300:]
             self._end()

@@ -26,9 +26,11 @@ class ControlServer:
         *,
         max_frame: int = MAX_FRAME_BYTES,
         parked_seconds: float = PARKED_SECONDS,
+        one_run: bool = False,
     ) -> None:
+        """`one_run`: this process serves its first session alone, so that all processes below it are that run's."""
         self.environment = environment
-        self.sessions = Sessions(environment, parked_seconds=parked_seconds)
+        self.sessions = Sessions(environment, parked_seconds=parked_seconds, one_run=one_run)
         self.offers = Offers(self.sessions)
         self.max_frame = max_frame
         self._connected: set[asyncio.Task[Any]] = set()

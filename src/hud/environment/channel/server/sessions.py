@@ -11,6 +11,7 @@ from typing import Any
 from hud.environment.channel.framing import BAD_STATE, ChannelError
 from hud.environment.channel.server.file_tracking import FileTracking
 from hud.environment.environment import Environment
+from hud.environment.processes.run_processes import RunProcesses
 from hud.environment.run import EnvironmentRun
 from hud.errors import EnvironmentFault
 
@@ -86,8 +87,15 @@ class Session:
 class Sessions:
     """The sessions of one environment."""
 
-    def __init__(self, environment: Environment, *, parked_seconds: float = PARKED_SECONDS) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        *,
+        parked_seconds: float = PARKED_SECONDS,
+        one_run: bool = False,
+    ) -> None:
         self.environment = environment
+        self._processes = RunProcesses() if one_run else None
         self.parked_seconds = parked_seconds
         self._sessions: dict[str, Session] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -100,6 +108,8 @@ class Sessions:
 
     def new(self) -> Session:
         session = Session(EnvironmentRun(self.environment))
+        # Not of later sessions: where several runs share this process, what is left may be another's.
+        session.run.processes, self._processes = self._processes, None
         self._sessions[session.id] = session
         return session
 

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from itertools import count
 
+from hud.environment.processes.run_processes import start_of_part
 from hud.environment.workspace.sandbox.bubblewrap import Plan, as_user, command
 from hud.environment.workspace.sandbox.cgroups import ControlGroup
 from hud.environment.workspace.sandbox.lacking import (
@@ -225,7 +226,7 @@ class Sandbox:
             planned = command(self.plan, self._theirs.fileno(), stack, groups)
             self.user = planned.user
             starting = asyncio.ensure_future(
-                asyncio.create_subprocess_exec(
+                start_of_part(
                     *planned.arguments,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,

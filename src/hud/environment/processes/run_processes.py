@@ -1,0 +1,128 @@
+"""Processes that a run's tools started, where the run has this process to itself: they end before its grade.
+
+A process belongs to the run if it appeared after the prompt, descends from this process, and has neither a process that the
+environment started before its prompt nor one of its parts (a browser, a workspace) above it. This process adopts orphans, so
+that daemons stay its descendants.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from hud.environment.processes.process_tree import (
+    Process,
+    Seen,
+    all_descendants,
+    children,
+    descendants,
+    seen,
+)
+from hud.environment.processes.reaper import PR_SET_CHILD_SUBREAPER, kill
+from hud.environment.processes.worker_threads import is_abandoned
+from hud.errors import AgentFault
+
+END_SECONDS = 5.0
+"""Time-out for the end of a run's processes, in seconds."""
+_PASS_SECONDS = 0.001
+_STARTS = frozenset(
+    ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec")
+)
+_libc = ctypes.CDLL(None, use_errno=True)
+_of_parts: set[Process] = set()
+_starting: set[asyncio.Future[None]] = set()
+"""Starts of parts' processes in progress."""
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of its descendants' orphans, so that it can find them. Linux only."""
+    if sys.platform == "linux":
+        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def claim(pid: int) -> None:
+    """Mark a process as the environment's own, although it may have started after the prompt; it is none of a tool's."""
+    if RunProcesses.watched and (found := seen(pid)) is not None:
+        _of_parts.add(found.process)
+
+
+async def start_of_part(*command: str, **options: Any) -> asyncio.subprocess.Process:
+    """Start a part's process, as `asyncio.create_subprocess_exec`: it is none of a tool's."""
+    started = asyncio.get_running_loop().create_future()
+    _starting.add(started)
+    try:
+        process = await asyncio.create_subprocess_exec(*command, **options)
+        claim(process.pid)
+        return process
+    finally:
+        _starting.discard(started)
+        started.set_result(None)
+
+
+def _refuse(event: str, details: tuple[Any, ...]) -> None:
+    """Audit hook: refuse to start a process for a call that was cancelled, and whose thread cannot be ended."""
+    del details
+    if event in _STARTS and is_abandoned(threading.current_thread()):
+        raise PermissionError("The call has ended: the answer is being graded.")
+
+
+class RunProcesses:
+    """The processes of the one run that this process plays."""
+
+    watched = False
+    """True in a process that plays one run."""
+
+    def __init__(self) -> None:
+        RunProcesses.watched = True
+        self._before: set[Process] | None = None
+        """Processes of the environment; None before the first prompt."""
+
+    def begin(self) -> None:
+        """Note the processes that are the environment's: those that run now."""
+        self._before = {one.process for one in descendants(os.getpid()) if one is not None}
+
+    async def end(self) -> list[str]:
+        """Kill the run's processes, and return their names. Raises `AgentFault` for processes that do not end."""
+        if self._before is None:
+            return []
+        if any(map(is_abandoned, threading.enumerate())):
+            sys.addaudithook(_refuse)
+        if not children(os.getpid()):
+            return []
+        killed: dict[Process, str] = {}
+        gone: set[Process] = set()
+        deadline = asyncio.get_running_loop().time() + END_SECONDS
+        while running := await self._running(gone, thorough=bool(gone)):
+            for one in running:
+                if one is not None:
+                    killed.setdefault(one.process, one.name)
+                    with contextlib.suppress(PermissionError):
+                        kill(one.process.pid, signal.SIGKILL)
+            if asyncio.get_running_loop().time() > deadline:
+                names = ", ".join(sorted({one.name for one in running if one is not None}))
+                raise AgentFault(
+                    f"Processes that a tool started could not be ended before grading: {names}."
+                )
+            await asyncio.sleep(_PASS_SECONDS)
+        return sorted(killed.values())
+
+    async def _running(self, gone: set[Process], *, thorough: bool) -> list[Seen | None]:
+        """Return the run's processes that had not ended by the previous pass; those that have now are added to `gone`.
+
+        A process that ends during a pass may have left a child that the pass did not see: only a pass without any is the last.
+        """
+        if _starting:
+            await asyncio.wait(_starting, timeout=END_SECONDS)
+        own = (self._before or set()) | _of_parts
+        found = list(descendants(os.getpid(), own))
+        if thorough and all(one is not None and one.process in gone for one in found):
+            found += all_descendants(os.getpid(), own)
+        running = [one for one in found if one is None or one.process not in gone]
+        gone.update(one.process for one in running if one is not None and one.ended)
+        return running
