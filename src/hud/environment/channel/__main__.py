@@ -1,7 +1,8 @@
 """`python -m hud.environment.channel SOURCE [--host H] [--port P]`: serve an environment.
 
 With `--follow-stdin` it ends at the end of its standard input, so that it does not outlive the process that holds the
-other end of the pipe. With `--one-run` it serves one run: what the run's tools leave running ends before the grade. Exit status 2: the environment could not be loaded; the reason is on standard error.
+other end of the pipe. With `--one-run` it serves one run: what the run's tools leave running ends before the grade.
+Exit status 2: the environment could not be loaded; the reason is on standard error.
 """
 
 from __future__ import annotations
