@@ -248,7 +248,7 @@ def _dense(body: bytes, shape: list[int], kind: str, what: str) -> np.ndarray:
     starts, places = (np.frombuffer(as_bytes(parts.get(number, b"")), "<i8") for number in (2, 3))
     counts = np.diff(starts)
     # Rows are as many as the request has starts of: a shape alone allocates nothing.
-    rows_fit = len(shape) == 2 and len(counts) == shape[0] and bool((counts >= 0).all())
+    rows_fit = len(shape) == 2 and len(starts) == shape[0] + 1 and bool((counts >= 0).all())
     if not rows_fit or starts[0] != 0 or not starts[-1] == len(values) == len(places):
         raise UsageError(f"{what} is no sparse matrix of shape {shape}.")
     if len(places) and not 0 <= places.min() <= places.max() < shape[1]:
