@@ -28,9 +28,11 @@ class DatumColumns(Columns):
     tokens: bytes
     """(N,) int64: input tokens."""
     targets: bytes
-    """(N,) int64: the token that each position predicts, usually the next input token."""
+    """(N,) int64: the token that each position predicts, usually the next input token; (N, K) with `targets_each`."""
+    targets_each: int | None = Field(default=None, ge=1)
+    """K: several targets of each position, for `cross_entropy` alone; None: one."""
     weights: bytes | None = None
-    """For `cross_entropy`; None: 1 everywhere."""
+    """For `cross_entropy`, as many as targets; None: 1 everywhere."""
     logprobs: bytes | None = None
     """q of each target, natural log, for the other losses."""
     advantages: bytes | None = None
@@ -51,7 +53,7 @@ class DatumPassResult(Columns):
     """Logprobs and metrics of a pass."""
 
     logprobs: list[bytes]
-    """For each datum (N,) float32: logprobs of its targets under the current policy."""
+    """For each datum (N,) or (N, K) float32: logprobs of its targets under the current policy."""
     metrics: dict[str, float]
     """Names carry their reduction: `loss:sum`."""
 

@@ -12,6 +12,11 @@ from tinker import types
 from transformers import AutoModelForCausalLM
 
 pytestmark = pytest.mark.timeout(300)
+INPUT = types.ModelInput.from_ints([7, 8])
+SEVERAL = {
+    "target_tokens": np.asarray([[1, 2], [3, 4]]),
+    "weights": np.asarray([[1.0, 0.5], [0.5, 1.0]], np.float32),
+}
 CLIPS = {"clip_low_threshold": 0.9, "clip_high_threshold": 1.1}
 
 
@@ -195,6 +200,87 @@ def trained(client, seeds):
         client.optim_step(types.AdamParams(learning_rate=1e-3)).result()
 
 
+def several(ids, each, seed=0):
+    """A datum with random targets and weights, `each` for every position, some of weight 0."""
+    drawn = np.random.default_rng(seed)
+    shape = (len(ids) - 1, each)
+    inputs = {
+        "target_tokens": drawn.integers(5, 290, shape),
+        "weights": (drawn.random(shape) * (drawn.random(shape) < 0.7)).astype(np.float32),
+    }
+    model_input = types.ModelInput.from_ints(ids[:-1])
+    return types.Datum(model_input=model_input, loss_fn_inputs=inputs), inputs
+
+
+@pytest.mark.parametrize("length", [8, 40])  # Long inputs are computed once for all targets.
+def test_several_targets_of_a_position_are_weighted_each(server, service, length):
+    client = full_client(service)
+    ids = np.random.default_rng(1).integers(5, 290, length).tolist()
+    plain = supervised_datum(ids[:6], np.ones(5))
+    datum, inputs = several(ids, 3)
+    (theirs, _), alone = several(ids, 1), client.forward([plain], "cross_entropy").result()
+    found = client.forward_backward([plain, datum, theirs], "cross_entropy").result()
+
+    model = oracle(server)
+    table = model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+    expected = table.gather(-1, torch.from_numpy(inputs["target_tokens"]))
+    first, second, third = (one["logprobs"] for one in found.loss_fn_outputs)
+    assert second.shape == [length - 1, 3]
+    np.testing.assert_allclose(second.to_numpy().reshape(-1, 3), expected.detach(), atol=1e-4)
+    assert (first.shape, third.shape) == ([5], [length - 1, 1])
+    np.testing.assert_allclose(
+        first.to_numpy(), alone.loss_fn_outputs[0]["logprobs"].to_numpy(), atol=1e-5
+    )
+    assert found.metrics["datums:sum"] == 3
+
+
+def test_the_client_may_send_them_without_their_zeros(service):
+    """As it does with torch's tensors, where that is shorter."""
+    ids = np.random.default_rng(3).integers(5, 290, 12).tolist()
+    targets = np.zeros((11, 8), np.int64)
+    weights = np.zeros((11, 8), np.float32)
+    targets[:, 0], weights[:, 0] = ids[1:], 1.0
+    targets[4, 5], weights[4, 5] = 9, 0.5
+    model_input = types.ModelInput.from_ints(ids[:-1])
+    kinds = [
+        {"target_tokens": targets, "weights": weights},
+        {"target_tokens": torch.from_numpy(targets), "weights": torch.from_numpy(weights)},
+    ]
+    dense, sparse = (
+        types.Datum(model_input=model_input, loss_fn_inputs=inputs) for inputs in kinds
+    )
+    assert sparse.loss_fn_inputs["weights"].sparse_crow_indices is not None
+    results = [
+        full_client(service).forward([one], "cross_entropy").result() for one in (dense, sparse)
+    ]
+    rows = [found.loss_fn_outputs[0]["logprobs"].to_numpy() for found in results]
+    np.testing.assert_allclose(*rows, atol=1e-5)
+    assert results[0].metrics["loss:sum"] == pytest.approx(results[1].metrics["loss:sum"])
+
+
+def test_the_gradient_of_several_targets_is_the_sum_of_each(service):
+    ids = np.random.default_rng(2).integers(5, 290, 30).tolist()
+    datum, inputs = several(ids, 3)
+    together, apart = full_client(service), full_client(service)
+    together.forward_backward([datum], "cross_entropy").result()
+    single = [
+        types.Datum(
+            model_input=types.ModelInput.from_ints(ids[:-1]),
+            loss_fn_inputs={
+                "target_tokens": inputs["target_tokens"][:, place],
+                "weights": inputs["weights"][:, place],
+            },
+        )
+        for place in range(3)
+    ]
+    apart.forward_backward(single, "cross_entropy").result()
+    for client in (together, apart):
+        client.optim_step(types.AdamParams(learning_rate=1e-2)).result()
+    before = probe(full_client(service))
+    np.testing.assert_allclose(probe(together), probe(apart), atol=1e-4)
+    assert np.abs(probe(together) - before).max() > 1e-2
+
+
 def probe(client):
     data = [supervised_datum(ids, np.ones(len(ids) - 1)) for ids, _, _ in batch(9)]
     outputs = client.forward(data, "cross_entropy").result().loss_fn_outputs
@@ -292,6 +378,12 @@ def test_a_failed_pass_leaves_nothing_for_a_step_to_apply(service):
             None,
             "weights of Datum 0 has 1 entries for 2",
         ),
+        (
+            [types.Datum(model_input=INPUT, loss_fn_inputs={**SEVERAL, "advantages": [1.0, 1.0]})],
+            "ppo",
+            None,
+            "several targets for each position, which only cross_entropy takes",
+        ),
     ],
 )
 def test_what_a_loss_cannot_take_is_one_sentence(service, data, loss, config, said):
@@ -300,12 +392,16 @@ def test_what_a_loss_cannot_take_is_one_sentence(service, data, loss, config, sa
     assert error.value.category == "user"
 
 
-def test_several_targets_for_a_position_are_refused_when_they_are_sent(service):
-    datum = types.Datum(
-        model_input=types.ModelInput.from_ints([7, 8]),
-        loss_fn_inputs={"target_tokens": [[1, 2], [3, 4]], "weights": [[1.0, 0], [0, 1.0]]},
-    )
-    with pytest.raises(tinker.BadRequestError, match="not several targets"):
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"target_tokens": SEVERAL["target_tokens"], "weights": np.ones(2, np.float32)},
+        {"target_tokens": np.ones(2, np.int64), "weights": SEVERAL["weights"]},
+    ],
+)
+def test_weights_of_another_shape_than_the_targets_are_refused_when_they_are_sent(service, inputs):
+    datum = types.Datum(model_input=INPUT, loss_fn_inputs=inputs)
+    with pytest.raises(tinker.BadRequestError, match="must have the shape of its target_tokens"):
         full_client(service).forward_backward([datum], "cross_entropy").result()
 
 

@@ -6,6 +6,7 @@ Field numbers are those of tinker 0.38. Arrays are little-endian bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 
@@ -33,6 +34,8 @@ _LOSS_INPUTS = {
     "sequence_ratio_mask": "ratio_mask",
 }
 _STOP, _LENGTH = 0, 1
+MOST_TARGETS = 128
+"""Targets of one position."""
 
 
 @dataclass
@@ -102,17 +105,27 @@ def read_forward_backward(body: bytes) -> ForwardBackward:
     return found
 
 
-def write_pass_result(result: DatumPassResult) -> bytes:
-    """Encode the answer to a pass."""
-    ends = np.cumsum([0, *(len(row) for row in result.logprobs)])
-    tensor = data(1, b"".join(result.logprobs)) + data(2, packed(ends, np.int64))
-    tensor += integer(3, FLOAT32)
-    record = data(1, "ArrayRecord") + data(2, data(1, "logprobs") + data(2, tensor))
-    record += integer(3, len(result.logprobs))
+def write_pass_result(result: DatumPassResult, datums: list[DatumColumns]) -> bytes:
+    """Encode the answer to a pass over `datums`; a record holds neighbours with as many targets for each position."""
+    pairs = zip(result.logprobs, datums, strict=True)
+    records = b"".join(
+        data(2, _record([row for row, _ in group], each))
+        for each, group in groupby(pairs, key=lambda pair: pair[1].targets_each)
+    )
     metrics = b"".join(
         data(3, data(1, name) + double(2, value)) for name, value in result.metrics.items()
     )
-    return data(1, "ArrayRecord") + data(2, record) + metrics
+    return data(1, "ArrayRecord") + records + metrics
+
+
+def _record(rows: list[bytes], each: int | None) -> bytes:
+    """Encode the logprobs of datums, each (N,) or (N, `each`)."""
+    ends = np.cumsum([0, *map(len, rows)])
+    tensor = data(1, b"".join(rows)) + data(2, packed(ends, np.int64)) + integer(3, FLOAT32)
+    if each is not None:
+        tensor += integer(4, each)
+    record = data(1, "ArrayRecord") + data(2, data(1, "logprobs") + data(2, tensor))
+    return record + integer(3, len(rows))
 
 
 def write_sampled(sampled: Sampled) -> bytes:
@@ -168,6 +181,7 @@ def _datum(body: bytes, place: int) -> DatumColumns:
     where = f"Datum {place}"
     tokens: list[np.ndarray] = []
     columns: dict[str, bytes] = {}
+    each: dict[str, int | None] = {}
     for number, value in fields(body):
         if number == 1:
             tokens.append(_chunk(as_bytes(value), where))
@@ -177,11 +191,17 @@ def _datum(body: bytes, place: int) -> DatumColumns:
                 raise UsageError(
                     f"{where} has the loss input {name!r}; there are: {', '.join(_LOSS_INPUTS)}."
                 )
-            columns[_LOSS_INPUTS[name]] = _tensor(as_bytes(tensor), f"{name} of {where}")
+            columns[_LOSS_INPUTS[name]], each[name] = _tensor(
+                as_bytes(tensor), f"{name} of {where}"
+            )
     if "targets" not in columns:
         raise UsageError(f"{where} has no target_tokens.")
+    targets = each["target_tokens"]
+    for name, one in each.items():
+        if one != targets and (one is not None or name == "weights"):
+            raise UsageError(f"{name} of {where} must have the shape of its target_tokens.")
     ids = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
-    return DatumColumns(tokens=packed(ids, np.int64), **columns)
+    return DatumColumns(tokens=packed(ids, np.int64), targets_each=targets, **columns)
 
 
 def _chunk(body: bytes, where: str) -> np.ndarray:
@@ -192,8 +212,8 @@ def _chunk(body: bytes, where: str) -> np.ndarray:
     raise UsageError(f"{where} holds an image or audio; this platform trains on token ids alone.")
 
 
-def _tensor(body: bytes, what: str) -> bytes:
-    """Return a tensor of one dimension as a column: int64 of tokens, float32 of anything else."""
+def _tensor(body: bytes, what: str) -> tuple[bytes, int | None]:
+    """Return a tensor as a column, int64 of tokens and float32 of anything else, and its second dimension, if it has two."""
     found: dict[int, Value] = {}
     shape: list[int] = []
     for number, value in fields(body):
@@ -201,9 +221,9 @@ def _tensor(body: bytes, what: str) -> bytes:
             shape += integers(value)
         else:
             found[number] = value
-    if 2 in found or len(shape) > 1:
+    if len(shape) > 2 or (len(shape) == 2 and not 1 <= shape[1] <= MOST_TARGETS):
         raise UsageError(
-            f"{what} has shape {shape}; this platform takes one value for each position, not several targets."
+            f"{what} has shape {shape}; it takes (N,), or (N, K) with up to {MOST_TARGETS} targets for each position."
         )
     kind = found.get(3, 0)
     dense = as_bytes(found.get(1, b""))
@@ -211,7 +231,28 @@ def _tensor(body: bytes, what: str) -> bytes:
     if kind not in types:
         raise UsageError(f"{what} is neither float32 nor int64.")
     try:
-        values = np.frombuffer(dense, types[int(kind)])
+        if 2 in found:
+            values = _dense(as_bytes(found[2]), shape, types[int(kind)], what)
+        else:
+            values = np.frombuffer(dense, types[int(kind)])
     except ValueError:
         raise UsageError(f"{what} ends in the middle of a number.") from None
-    return packed(values, np.int64 if what.startswith("target_tokens") else np.float32)
+    column = packed(values, np.int64 if what.startswith("target_tokens") else np.float32)
+    return column, shape[1] if len(shape) == 2 else None
+
+
+def _dense(body: bytes, shape: list[int], kind: str, what: str) -> np.ndarray:
+    """Return the (N, K) values of a matrix in compressed rows, with zeros where it has none."""
+    parts = dict(fields(body))
+    values = np.frombuffer(as_bytes(parts.get(1, b"")), kind)
+    starts, places = (np.frombuffer(as_bytes(parts.get(number, b"")), "<i8") for number in (2, 3))
+    counts = np.diff(starts)
+    # Rows are as many as the request has starts of: a shape alone allocates nothing.
+    rows_fit = len(shape) == 2 and len(starts) == shape[0] + 1 and bool((counts >= 0).all())
+    if not rows_fit or starts[0] != 0 or not starts[-1] == len(values) == len(places):
+        raise UsageError(f"{what} is no sparse matrix of shape {shape}.")
+    if len(places) and not 0 <= places.min() <= places.max() < shape[1]:
+        raise UsageError(f"{what} has a value outside of its shape {shape}.")
+    found = np.zeros(shape, kind)
+    found[np.repeat(np.arange(shape[0]), counts), places] = values
+    return found.reshape(-1)

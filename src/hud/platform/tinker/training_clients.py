@@ -156,7 +156,7 @@ class TrainingClients:
             if not body.forward_only:
                 await self._call(training, DiscardRequest())
             raise
-        return Answer(write_pass_result(result), PROTOBUF)
+        return Answer(write_pass_result(result, body.datums), PROTOBUF)
 
     async def optim_step(self, training: TrainingClient, body: OptimStep) -> Answer:
         """Update the weights."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,17 +35,19 @@ def datum_pass(session: Session, body: DatumPassRequest, client: Contributor) ->
     """Compute logprobs and the loss of datums, and accumulate its gradient if the request says so."""
     loss = parse_loss(body.loss_fn, body.loss_fn_config)
     vocabulary = session.trained.serving.policy.decoder.config.vocab_size
-    datums = [
-        _datum(columns, loss, f"Datum {number}", vocabulary)
+    given = [
+        _datums(columns, loss, f"Datum {number}", vocabulary)
         for number, columns in enumerate(body.datums)
     ]
+    datums = [datum for each in given for datum in each]
+    counts = [len(each) for each in given]
     session.begin_pass(client)
     if loss.needs_reference:
         session.trained.load_reference()
     trainer = session.trained.trainer
     if body.forward_only:
         logprobs = trainer.forward(datums)
-        return _result(datums, logprobs, {"loss:sum": _loss(datums, logprobs, loss, body)})
+        return _result(counts, logprobs, {"loss:sum": _loss(datums, logprobs, loss, body)})
     with session.accumulating(client) as total:
         if loss.loss_fn == "gspo":
             logprobs = trainer.forward(datums)
@@ -54,8 +58,8 @@ def datum_pass(session: Session, body: DatumPassRequest, client: Contributor) ->
             logprobs = trainer.last_logprobs
         metrics = {"loss:sum": measured["loss:sum"], "tokens:sum": measured["tokens:sum"]}
         metrics |= _gap(datums, logprobs, loss)
-        total.add(metrics, datums, len(datums), body.loss_fn)
-    return _result(datums, logprobs, metrics)
+        total.add(metrics, datums, len(body.datums), body.loss_fn)
+    return _result(counts, logprobs, metrics)
 
 
 def datum_step(session: Session, body: StepRequest, client: Contributor) -> StepMetrics:
@@ -70,6 +74,32 @@ def save(session: Session) -> SavedState:
     head = session.trained.save(session.pending.unsaved)
     session.pending.saved()
     return SavedState(checkpoint_id=head, step=session.trained.step)
+
+
+def _datums(columns: DatumColumns, loss: LossConfig, where: str, vocabulary: int) -> list[Datum]:
+    """Return the datum of some columns: with K targets for each position K datums of the same tokens. Raises `UsageError`."""
+    each = columns.targets_each
+    if each is None:
+        return [_datum(columns, loss, where, vocabulary)]
+    if not loss.supervised:
+        raise UsageError(
+            f"{where} has several targets for each position, which only cross_entropy takes; the loss is {loss.loss_fn!r}."
+        )
+    count = len(columns.tokens) // np.dtype(np.int64).itemsize
+    targets = _column(columns.targets, np.int64, count * each, f"target_tokens of {where}")
+    weights = np.ones(count * each, np.float32)
+    if columns.weights is not None:
+        weights = _column(columns.weights, np.float32, count * each, f"weights of {where}")
+    found = []
+    for target, weight in zip(
+        targets.reshape(-1, each).T, weights.reshape(-1, each).T, strict=True
+    ):
+        one = columns.model_copy(
+            update={"targets": packed(target, np.int64), "weights": packed(weight, np.float32)}
+        )
+        # Their hidden states are the same at every position: a pass that shares prompts computes them once.
+        found.append(replace(_datum(one, loss, where, vocabulary), prompt_length=count))
+    return found
 
 
 def _datum(columns: DatumColumns, loss: LossConfig, where: str, vocabulary: int) -> Datum:
@@ -122,9 +152,7 @@ def _after(values: Floats) -> Floats:
 def _column(data: bytes, dtype: type, count: int, what: str) -> np.ndarray:
     found: np.ndarray = np.frombuffer(data, dtype)
     if len(found) != count:
-        raise UsageError(
-            f"{what} has {len(found)} entries for {count} input tokens; give one each."
-        )
+        raise UsageError(f"{what} has {len(found)} entries for {count} targets; give one each.")
     return found
 
 
@@ -182,8 +210,13 @@ def _gap(datums: list[Datum], logprobs: list[Floats], loss: LossConfig) -> dict[
 
 
 def _result(
-    datums: list[Datum], logprobs: list[Floats], metrics: dict[str, float]
+    counts: list[int], logprobs: list[Floats], metrics: dict[str, float]
 ) -> DatumPassResult:
-    rows = [packed(row[1:], np.float32) for row in logprobs]
+    """Return the logprobs of each request's datum, of which `counts` are the targets for each position."""
+    ends = np.cumsum([0, *counts])
+    rows = [
+        packed(np.stack([row[1:] for row in logprobs[start:end]], axis=1), np.float32)
+        for start, end in pairwise(ends.tolist())
+    ]
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    return DatumPassResult(logprobs=rows, metrics={**finite, "datums:sum": float(len(datums))})
+    return DatumPassResult(logprobs=rows, metrics={**finite, "datums:sum": float(len(counts))})
