@@ -7,6 +7,7 @@ Precedence: an agent's `base_url` and `api_key`; then, without `gateway`, the pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from urllib.parse import quote
 
 from hud import settings
 from hud.errors import UsageError
@@ -79,7 +80,7 @@ def endpoint(
 def url_of(family: Family, base: str, model: str, action: str) -> str:
     """Return the URL of a call: for Gemini a method of the model, for others a path."""
     if family == "gemini":
-        return f"{base}/v1beta/models/{model}:{action}"
+        return f"{base}/v1beta/models/{quote(model, safe='/')}:{action}"
     return f"{base}/v1/{action}" if family == "anthropic" else f"{base}/{action}"
 
 

@@ -5,6 +5,7 @@ registered by its URL; no other address is called.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -107,6 +108,7 @@ PROVIDERS = (
     ),
 )
 
+_PART_OF_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _SDK_AGENT_TYPES = {"openai": "openai_compatible", "anthropic": "claude", "gemini": "gemini"}
 """Agent type in HUD's client for a model that was registered by its URL, by dialect."""
 _SINCE = datetime(2025, 1, 1, tzinfo=UTC)
@@ -114,10 +116,14 @@ _SINCE = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def provider_of(name: str) -> Provider | None:
-    """Return the provider of a model name, by its prefix; None for any other name."""
+    """Return the provider of a model name, by its prefix; None for any other name.
+
+    Gemini's names are parts of a URL: one with other characters could lead to another method, with this server's key.
+    """
     for provider in PROVIDERS:
         if name.startswith(provider.prefixes):
-            return provider
+            in_path = provider.family == "gemini"
+            return None if in_path and not _PART_OF_PATH.fullmatch(name) else provider
     return None
 
 
