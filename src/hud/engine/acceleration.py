@@ -37,9 +37,8 @@ def decoder_type(device: torch.device | str) -> type[Decoder]:
 def runner_type(decoder: AnyDecoder, bank: AdapterBank | None = None) -> type[Runner]:
     """Return the class that computes a sampler's passes with `decoder`."""
     now = settings.load()
-    if bank is not None:  # Neither supports an adapter per row.
-        return Runner
-    if decoder.device.type == "cpu" and now.cpu_kernels:
+    # An adapter for each row is computed on a CPU by the reference alone.
+    if decoder.device.type == "cpu" and now.cpu_kernels and bank is None:
         from hud.engine.cpu.fused_decoder import can_be_fused
         from hud.engine.cpu.runner import CpuRunner
 

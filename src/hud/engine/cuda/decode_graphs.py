@@ -17,6 +17,7 @@ from torch import Tensor
 from hud.engine.cuda.drawing import Drawing, to_device
 from hud.engine.cuda.graph_cache import GraphCache
 from hud.engine.decoder import Decoder
+from hud.engine.sample.adapter_bank import Adapter, AdapterBank
 from hud.trace import SamplingParams
 
 KINDS = ("sampled", "cut", "hidden")
@@ -33,9 +34,15 @@ class DecodeGraphs:
     recordings = 0
     """Steps that were recorded so far."""
 
-    def __init__(self, decoder: Decoder, cache: GraphCache, most: int) -> None:
+    def __init__(
+        self, decoder: Decoder, cache: GraphCache, most: int, bank: AdapterBank | None = None
+    ) -> None:
+        """`bank`: the adapters of rows, where `decoder` is a bank's; see `aim_adapters`."""
         self.decoder = decoder
         self._cache = cache
+        self._bank = bank
+        self._mask: Tensor | None = None
+        """(most, C): which columns of the bank count for which row, in the memory of the recordings."""
         self.sizes = batch_sizes(most)
         device, size = cache.keys.device, cache.size
         # One more: steps ahead of the last token of a sequence write to the padding page.
@@ -46,7 +53,19 @@ class DecodeGraphs:
         self._tables = torch.full((most, columns), size.pages, device=device)
         self._drawing = Drawing(most, device)
         self._recorded: dict[tuple[int, str], tuple[AnyGraph, Tensor]] = {}
-        self._weights = self._places()
+        self._weights: list[int] = []
+        self.check()
+
+    def aim_adapters(self, rows: Sequence[Adapter | None]) -> None:
+        """Set the adapter of each row of the next steps, where there is a bank."""
+        if self._bank is None or self._mask is None:
+            return
+        mask = self._bank.mask_of(rows)
+        mine = self._mask[: len(rows)]
+        if mask is None:
+            mine.zero_()
+        else:
+            mine.copy_(mask)
 
     def run(
         self, ids: Sequence[int], tables: Sequence[Sequence[int]], starts: Sequence[int]
@@ -121,9 +140,13 @@ class DecodeGraphs:
         if weights != self._weights:
             self._weights = weights
             self._recorded.clear()
+            if self._bank is not None:
+                columns = self._bank.capacity
+                self._mask = torch.zeros(len(self._ids), columns, device=self._ids.device)
 
     def _places(self) -> list[int]:
-        return [parameter.data_ptr() for parameter in self.decoder.parameters()]
+        adapters = self._bank.tensors if self._bank is not None else []
+        return [one.data_ptr() for one in (*self.decoder.parameters(), *adapters)]
 
     def _fill(
         self, ids: Sequence[int], tables: Sequence[Sequence[int]], starts: Sequence[int]
@@ -178,6 +201,8 @@ class DecodeGraphs:
 
     def _step(self, size: int, kind: str) -> Tensor:
         positions = self._cache.aim_at_tables(self._tables[:size], self._starts[:size])
+        if self._bank is not None and self._mask is not None:
+            self._bank.mask = self._mask[:size]
         hidden = hidden_states(self.decoder, self._ids[:size], positions, self._cache)
         if kind == "hidden":
             return hidden

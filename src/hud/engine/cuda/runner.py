@@ -30,7 +30,7 @@ from hud.engine.sample.scheduler import Chunk, Scheduler
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
-    from hud.engine.sample.adapter_bank import AdapterBank
+    from hud.engine.sample.adapter_bank import Adapter, AdapterBank
 
 
 class CudaRunner(Runner):
@@ -54,7 +54,7 @@ class CudaRunner(Runner):
         super().use(decoder)
         assert isinstance(decoder, Decoder)
         assert isinstance(self.cache, GraphCache)
-        self.graphs = DecodeGraphs(decoder, self.cache, self.most)
+        self.graphs = DecodeGraphs(decoder, self.cache, self.most, self.bank)
         self._prefill = Prefill(decoder, self.cache)
 
     def refresh(self) -> None:
@@ -62,6 +62,8 @@ class CudaRunner(Runner):
 
     def warm_up(self) -> bool:
         if not self.graphs.complete:
+            if self.bank is not None:
+                self.bank.aim([])
             self._prefill.warm_up()
             self.graphs.record(lambda: not self.interrupted(), show_recording)
         return self.graphs.complete
@@ -74,6 +76,14 @@ class CudaRunner(Runner):
             return super().step(chunks)
         with self._budget.measured(sum(one.count for one in chunks)):
             return super().step(chunks)
+
+    def aim_adapters(
+        self, bank: AdapterBank, rows: Sequence[Adapter | None], ids: Sequence[list[int]]
+    ) -> None:
+        if max(map(len, ids)) > 1:
+            bank.aim([adapter for adapter, row in zip(rows, ids, strict=True) for _ in row])
+        else:
+            self.graphs.aim_adapters(rows)
 
     def last_hidden(
         self, ids: Sequence[list[int]], tables: Sequence[list[int]], starts: Sequence[int]
@@ -101,6 +111,7 @@ class CudaRunner(Runner):
         if not self._count:
             return self.step(batch)
         self._batch = [one.request for one in batch]
+        self.graphs.aim_adapters([request.adapter for request in self._batch])
         steps = self.graphs.sample(
             [request.next_ids(1)[0] for request in self._batch],
             [request.place.pages for request in self._batch],

@@ -80,18 +80,32 @@ class AdapterBank:
 
     def aim(self, rows: Sequence[Adapter | None], width: int = 1) -> None:
         """Set the adapter of each row of the next pass, `width` tokens a row; None: the base alone."""
+        mask = self.mask_of(rows)
+        self.mask = mask if mask is None or width == 1 else mask.repeat_interleave(width, dim=0)
+
+    def mask_of(self, rows: Sequence[Adapter | None]) -> Tensor | None:
+        """Return the mask (N, C) of rows with these adapters; None if no row has one."""
         used = [adapter for adapter in dict.fromkeys(rows) if adapter is not None]
         if not used:
-            self.mask = None
-            return
+            return None
         table = torch.zeros(len(used) + 1, self._capacity)
         for number, adapter in enumerate(used):
             start, end = adapter.columns
             table[number, start:end] = 1
         places = {adapter: number for number, adapter in enumerate(used)}
         which = torch.tensor([len(used) if one is None else places[one] for one in rows])
-        mask = table[which].to(self._scales.device) * self._scales
-        self.mask = mask if width == 1 else mask.repeat_interleave(width, dim=0)
+        return table[which].to(self._scales.device) * self._scales
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors that passes read besides the base's parameters; replaced when columns or layers are added."""
+        layers = self._layers.values()
+        return [self._scales, *(one for it in layers for one in (it.columns_in, it.columns_out))]
+
+    @property
+    def capacity(self) -> int:
+        """Number of columns C."""
+        return self._capacity
 
     def _room(self, rank: int) -> tuple[int, int]:
         """Return `rank` free consecutive columns."""

@@ -18,7 +18,7 @@ from hud.engine.sample.token_sampling import likeliest_tokens, sample_tokens
 
 if TYPE_CHECKING:
     from hud.engine.pretrained import AnyDecoder
-    from hud.engine.sample.adapter_bank import AdapterBank
+    from hud.engine.sample.adapter_bank import Adapter, AdapterBank
     from hud.engine.sample.scheduler import Chunk, Scheduler
 
 Sampled = list[tuple[Request, list[int], list[float]]]
@@ -78,8 +78,7 @@ class Runner:
         starts = [len(one.request.place.tokens) for one in chunks]
         ids = [one.request.next_ids(one.count) for one in chunks]
         if self.bank is not None:
-            width = max(map(len, ids))
-            self.bank.aim([one.request.adapter for one in chunks], width)
+            self.aim_adapters(self.bank, [one.request.adapter for one in chunks], ids)
         hidden = self.last_hidden(ids, tables, starts)
         for one, row in zip(chunks, ids, strict=True):
             # Only once it is computed: others may share these pages.
@@ -89,6 +88,12 @@ class Runner:
             return []
         batch = [chunks[place].request for place in whole]
         return self.sample(batch, hidden if len(whole) == len(chunks) else hidden[whole])
+
+    def aim_adapters(
+        self, bank: AdapterBank, rows: Sequence[Adapter | None], ids: Sequence[list[int]]
+    ) -> None:
+        """Set the adapter of each row for the next `last_hidden` of `ids`."""
+        bank.aim(rows, max(map(len, ids)))
 
     def last_hidden(
         self, ids: Sequence[list[int]], tables: Sequence[list[int]], starts: Sequence[int]
