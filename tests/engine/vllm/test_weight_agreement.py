@@ -43,8 +43,10 @@ async def sampled_by(tmp_path, servers, **options):
         for server in servers:
             stack.enter_context(server)
         policy = await asyncio.to_thread(vllm_policy, servers, tmp_path, **options)
-        yield policy
-        await asyncio.to_thread(policy.close)
+        try:
+            yield policy
+        finally:
+            await asyncio.to_thread(policy.close)
 
 
 def three():
@@ -129,10 +131,9 @@ async def test_a_load_that_changes_no_byte_is_told(tmp_path, caplog):
         await until(lambda: checked(servers, 2))
         assert "byte for byte" not in caplog.text
         await asyncio.to_thread(change, policy, "two", factor=0.0)
-        await until(lambda: checked(servers, 3))
-        assert f"The weights 'two' of the vLLM server {servers[0].url} are those of 'one'" in (
-            caplog.text
-        )
+        told = f"The weights 'two' of the vLLM server {servers[0].url} are those of 'one'"
+        await until(lambda: told in caplog.text)
+        assert checked(servers, 3)
 
 
 @pytest.mark.parametrize(

@@ -64,17 +64,17 @@ class WeightAgreement:
 
         A server is named once for each publication. One that differs again afterwards is not compared any more.
         """
-        held = {
+        loaded = [one for one in replicas if one.has is current and one not in self._apart]
+        read = {
             replica: reading.checksums
-            for replica in replicas
-            if (reading := self._readings.get(replica)) is not None
-            and reading.checksums
-            and reading.holds(replica)
-            and replica.has is current
-            and replica not in self._apart
+            for replica in loaded
+            if (reading := self._readings.get(replica)) is not None and reading.holds(replica)
         }
+        held = {replica: checksums for replica, checksums in read.items() if checksums}
+        # Of two that differ, those to come may say which is wrong.
+        differing = disagreeing(held, all_read=len(read) == len(loaded))
         found = {}
-        for replica, tensors in disagreeing(held).items():
+        for replica, tensors in differing.items():
             assert current is not None
             said = f"{tensors[0]!r} and {len(tensors) - 1} other tensors"
             if self._loaded_again.get(replica) is current:
@@ -116,10 +116,13 @@ def _warn_of_same(replica: Replica, earlier: _Reading, found: _Reading) -> None:
         )
 
 
-def disagreeing(held: Mapping[Replica, Checksums]) -> dict[Replica, list[str]]:
+def disagreeing(
+    held: Mapping[Replica, Checksums], *, all_read: bool = True
+) -> dict[Replica, list[str]]:
     """Return the servers whose weights differ from those of most, and the names of their differing tensors.
 
-    Only servers with the same tensors on the same ranks are compared. Without a majority all of them are returned.
+    Only servers with the same tensors on the same ranks are compared. Without a majority all of them are returned, or none
+    while some were not read.
     """
     alike: defaultdict[frozenset[str], dict[Replica, Checksums]] = defaultdict(dict)
     for replica, checksums in held.items():
@@ -129,6 +132,8 @@ def disagreeing(held: Mapping[Replica, Checksums]) -> dict[Replica, list[str]]:
         kinds = Counter(frozenset(checksums.items()) for checksums in group.values())
         (most, count), *_ = kinds.most_common()
         majority = count * 2 > len(group)
+        if not majority and not all_read:
+            continue
         against = [dict(most)] if majority else [dict(kind) for kind in kinds]
         for replica, checksums in group.items():
             tensors = [
