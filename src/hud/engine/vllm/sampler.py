@@ -362,7 +362,7 @@ def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
         max_tokens=request.most - len(request.token_ids),
         temperature=params.effective_temperature,
         top_p=params.effective_top_p,
-        top_k=params.top_k or 0,
+        top_k=params.effective_top_k,
         seed=_seed(params, request.token_ids),
         stop_token_ids=sorted(request.stop_ids),  # `ignore_eos` leaves the end of a turn to these.
         logprobs=request.top,

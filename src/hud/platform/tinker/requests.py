@@ -167,12 +167,12 @@ def _listed(stop: Any) -> Any:
 class Sampling(Body):
     """Parameters of sampling."""
 
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1, lt=1 << 63)
     seed: int | None = None
     stop: Annotated[list[int] | list[str] | None, BeforeValidator(_listed)] = None
     """None: the model's end-of-turn tokens; empty: nothing."""
-    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    top_k: int = -1
+    temperature: float = Field(default=1.0, ge=0, le=1e6)
+    top_k: int = Field(default=-1, lt=1 << 63)
     top_p: float = Field(default=1.0, gt=0, le=1)
 
 
