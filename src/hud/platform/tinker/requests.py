@@ -98,11 +98,14 @@ class OptimStep(Numbered):
         return self.adam_params
 
 
+TimeToLiveSeconds = Annotated[int, Field(le=100 * 365 * 86_400)]
+
+
 class SaveWeights(Numbered):
     """Save a checkpoint with its optimizer state."""
 
     path: str | None = None
-    ttl_seconds: int | None = None
+    ttl_seconds: TimeToLiveSeconds | None = None
     overwrite: bool = False
     user_metadata: dict[str, str] | None = None
     age_encryption_recipients: list[str] | None = None
@@ -114,7 +117,7 @@ class SaveWeightsForSampler(Numbered):
     path: str | None = None
     sampling_session_seq_id: int | None = None
     kind: Literal["snapshot", "inflight"] = "snapshot"
-    ttl_seconds: int | None = None
+    ttl_seconds: TimeToLiveSeconds | None = None
     user_metadata: dict[str, str] | None = None
 
 
@@ -210,7 +213,7 @@ class WeightsPath(Body):
 class TimeToLive(Body):
     """New time to live of a checkpoint; None: no end."""
 
-    ttl_seconds: int | None = None
+    ttl_seconds: TimeToLiveSeconds | None = None
 
 
 class Finish(Body):
