@@ -257,6 +257,10 @@ class VllmSampler:
                 async for piece in pieces:
                     if replica.epoch != epoch:
                         return None
+                    if any(token >= self._vocab_size for token in piece.token_ids):
+                        raise ServerLost(
+                            f"The vLLM server {replica.server.url} sampled a token beyond the {self._vocab_size} of the model."
+                        )
                     reason = _take(request, piece)
                     spans = (piece.weights or []) if named else []
                     mistake = _mistake(request, publication.version, start, spans)
