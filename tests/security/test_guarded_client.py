@@ -246,6 +246,26 @@ async def test_a_vllm_server_that_answers_nonsense_is_named(talk, line):
                 pass
 
 
+@pytest.mark.parametrize(
+    ("token", "logprob"),
+    [
+        ("-1", "0"),
+        ("2147483648", "0"),
+        ("1", "null"),
+        ("1", '"0"'),
+        ("1", "true"),
+        ("1", "0.5e309"),
+    ],
+)
+async def test_tokens_and_logprobs_that_are_none_are_its_fault(talk, token, logprob):
+    choice = f'{{"token_ids": [{token}], "logprobs": {{"token_logprobs": [{logprob}]}}, "finish_reason": "stop"}}'
+    talker = talk(STREAM + f'data: {{"choices": [{choice}]}}\n\ndata: [DONE]\n\n'.encode())
+    async with guarded_session(Reach(private=True)) as session:
+        with pytest.raises(ServerLost, match="127.0.0.1"):
+            async for _ in Server(talker.url, session, None).stream({}):
+                pass
+
+
 async def test_an_answer_that_drips_ends_in_time(talk):
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n{"
     talker = talk(endless(head, b" "), drip=0.1)

@@ -15,6 +15,17 @@ ARCHITECTURES = {
     "Qwen3ForCausalLM": "qwen3",
 }
 
+_MOST = {
+    "vocab_size": 1 << 24,
+    "hidden_size": 1 << 20,
+    "intermediate_size": 1 << 22,
+    "num_hidden_layers": 1000,
+    "num_attention_heads": 1 << 16,
+    "num_key_value_heads": 1 << 16,
+    "head_dim": 1 << 16,
+}
+"""Largest values of a downloaded folder: an object is made for each layer before any weight is read."""
+
 
 @dataclass(frozen=True)
 class DecoderConfig:
@@ -72,10 +83,20 @@ class DecoderConfig:
             raise NotFoundError(f"{folder} is no model folder: it has no config.json.") from None
         except (ValueError, OSError) as error:
             raise StoreError(f"{path} cannot be read: {error}.") from error
-        name = (raw.get("architectures") or ["?"])[0]
-        if name not in ARCHITECTURES:
-            return _foreign(folder, name)
-        return cls.from_dict(raw, str(path))
+        names = raw.get("architectures") if isinstance(raw, dict) else None
+        name = names[0] if isinstance(names, list) and names else "?"
+        if not isinstance(name, str) or name not in ARCHITECTURES:
+            return _foreign(folder, str(name))
+        try:
+            found = cls.from_dict(raw, str(path))
+        except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+            said = f"{type(error).__name__}: {error}"
+            raise UsageError(f"{path} describes no model of this architecture ({said}).") from error
+        for field_name, most in _MOST.items():
+            value = getattr(found, field_name)
+            if type(value) is not int or not 1 <= value <= most:
+                raise UsageError(f"{path}: {field_name} must be a whole number from 1 to {most:,}.")
+        return found
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any], where: str = "config.json") -> DecoderConfig:

@@ -43,6 +43,7 @@ def load_decoder(
     if stored is None:
         raise UsageError(f"{folder}: weights of type {config.dtype} are not supported.")
     if not config.ours:
+        weight_files(folder)
         from hud.engine.transformers_decoder import load_transformers  # Loads transformers.
 
         return load_transformers(folder, config, dtype=dtype or stored, device=device)
@@ -67,15 +68,30 @@ def load_decoder(
     return decoder.eval()
 
 
+def weight_files(folder: Path) -> list[str]:
+    """Return the names of a folder's safetensors files. Raises `StoreError` for an index that is none, or that names others.
+
+    An index comes with downloaded weights, and other models are on the same disk.
+    """
+    index = folder / INDEX
+    if not index.exists():
+        return [WEIGHTS]
+    try:
+        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        outside = [name for name in files if Path(name).name != name]
+    except (AttributeError, LookupError, TypeError, ValueError, OSError) as error:
+        raise StoreError(
+            f"{index} is no index of weights ({type(error).__name__}: {error})."
+        ) from error
+    if outside:
+        raise StoreError(f"{index} names {outside[0]!r}, a file outside of its folder.")
+    return files
+
+
 def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Return every tensor of a folder's safetensors files. Raises `NotFoundError` for none, `StoreError` if damaged."""
-    index = folder / INDEX
-    if index.exists():
-        files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    else:
-        files = [WEIGHTS]
     state: dict[str, Tensor] = {}
-    for name in files:
+    for name in weight_files(folder):
         path = folder / name
         if not path.exists():
             raise NotFoundError(

@@ -109,12 +109,20 @@ def load_transformers(
     folder: Path, config: DecoderConfig, *, dtype: torch.dtype, device: torch.device | str
 ) -> TransformersDecoder:
     """Load a model that `transformers` knows. Raises `StoreError` for one that it cannot load."""
+    if (folder / "adapter_config.json").exists():
+        # transformers would load the base model that it names, from any place.
+        raise StoreError(f"{folder} is an adapter; add its base model.")
     progress: Any = logging
     progress.disable_progress_bar()  # It would break the progress display.
     try:
         # Code that comes with weights is not run.
         causal: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation=_OURS, trust_remote_code=False
+            folder,
+            dtype=dtype,
+            attn_implementation=_OURS,
+            trust_remote_code=False,
+            use_safetensors=True,
+            local_files_only=True,
         )
     except Exception as error:  # transformers raises many kinds of errors
         raise StoreError(f"transformers cannot load {folder}: {error}") from error

@@ -25,6 +25,11 @@ ReasoningEffort = Literal["none", "low", "medium", "high"]
 """Amount of reasoning before an answer: a variable of chat templates of reasoning models."""
 
 
+LEAST_TEMPERATURE = 1e-5
+"""Below it a turn is greedy: logits divided by less would overflow in float32."""
+LARGEST_TOP_K = (1 << 31) - 1
+
+
 @dataclass(frozen=True)
 class SamplingParams:
     """Sampling parameters. None: not sent; the server's default applies.
@@ -52,8 +57,15 @@ class SamplingParams:
 
     @property
     def effective_temperature(self) -> float:
-        """Temperature of a local model; default 1."""
-        return 1.0 if self.temperature is None else self.temperature
+        """Temperature of a local model; default 1, and 0 below `LEAST_TEMPERATURE`."""
+        if self.temperature is None:
+            return 1.0
+        return self.temperature if self.temperature >= LEAST_TEMPERATURE else 0.0
+
+    @property
+    def effective_top_k(self) -> int:
+        """Number of likeliest tokens that a local model samples from, as int32; 0: all."""
+        return min(self.top_k or 0, LARGEST_TOP_K)
 
     @property
     def effective_top_p(self) -> float:

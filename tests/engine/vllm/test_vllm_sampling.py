@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 from tests.engine.tiny_policy import tiny_folder
+from tests.engine.vllm import vllm_stand_in
 from tests.engine.vllm.vllm_policy import BASE, vllm_policy
 from tests.engine.vllm.vllm_stand_in import StandIn
 from tests.engine.waiting import until
@@ -85,6 +86,22 @@ async def test_what_is_asked_is_what_is_drawn_from(policy, servers):
         assert one.stop_token_ids == [7, 9]
         assert one.ignore_eos
         assert (one.repetition_penalty, one.min_p) == (1.0, 0.0)
+
+
+async def test_a_token_beyond_the_vocabulary_is_the_servers_failure(policy, monkeypatch):
+    one = SamplingParams(max_tokens=1)
+    await policy.sample(PROMPT, one)
+    real, size = vllm_stand_in.sample_tokens, policy.decoder.config.vocab_size
+    beyond = [True]
+
+    def sampled(logits, params, uniforms):
+        ids, logprobs = real(logits, params, uniforms)
+        return ([size] * len(ids) if beyond and beyond.pop() else ids), logprobs
+
+    monkeypatch.setattr(vllm_stand_in, "sample_tokens", sampled)
+    drawn = await asyncio.wait_for(policy.sample(PROMPT, one), 30)
+    assert not beyond
+    assert drawn.token_ids[0] < size
 
 
 async def test_a_seed_draws_the_same_again(alone):

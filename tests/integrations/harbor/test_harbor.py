@@ -25,6 +25,36 @@ from hud.trace.steps import Usage
 SOURCE = Path(__file__).parents[3]
 
 
+LINKS = ["instruction.md", "environment/notes.txt", "tests", "tests/data", "solution/right.txt"]
+
+
+@pytest.mark.parametrize("absolute", [True, False], ids=["absolute", "relative"])
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_out_of_its_folder_is_neither_read_nor_copied(tmp_path, link, absolute):
+    """Its target would be a prompt, or a file of the sandbox: sent to a provider, or to any host."""
+    secret = tmp_path / "secret"
+    write_task(secret, "kept")
+    (secret / "text").write_text("sesame")
+    write_task(tmp_path / "in", "greet")
+    place = tmp_path / "in" / "greet" / link
+    target = secret / "kept" / "tests" if link.startswith("tests") else secret / "text"
+    shutil.rmtree(place, ignore_errors=True)
+    place.unlink(missing_ok=True)
+    place.symlink_to(target if absolute else os.path.relpath(target, place.parent))
+    (task,) = read_folders(tmp_path / "in")
+    assert "sesame" not in task.instruction
+    assert any(link in part for part in task.refused)
+    with pytest.raises(UsageError, match="leads out of its folder"):
+        import_folder(tmp_path / "in", tmp_path / "out")
+
+
+def test_a_link_inside_of_its_folder_is_kept(tmp_path):
+    write_task(tmp_path / "in", "greet")
+    (tmp_path / "in/greet/tests/again.txt").symlink_to("wanted.txt")
+    assert import_folder(tmp_path / "in", tmp_path / "out")[0] == {tmp_path / "out": 1}
+    assert (tmp_path / "out/tasks/greet/tests/again.txt").read_text() == "hello\n"
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))

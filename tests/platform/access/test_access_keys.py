@@ -1,6 +1,7 @@
 """Keys are shown once, stored as digests, limited, and worth nothing once revoked or expired."""
 
 import time
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -64,6 +65,24 @@ def test_a_revoked_key_is_worth_nothing_at_once(keys):
     assert keys.cached(secret) is None
     with pytest.raises(NotFoundError):
         keys.revoke(LOCAL_TEAM, "a")
+
+
+def test_so_is_one_that_was_being_looked_up_meanwhile(keys, monkeypatch):
+    _, secret = keys.mint("a", LOCAL_TEAM)
+    read, revoked = keys.store.read, []
+
+    @contextmanager
+    def late():
+        with read() as connection:
+            yield connection
+        if not revoked:
+            revoked.append(None)
+            keys.revoke(LOCAL_TEAM, "a")
+
+    monkeypatch.setattr(keys.store, "read", late)
+    assert keys.find(secret)  # It was valid when it was read.
+    assert keys.cached(secret) is None
+    assert keys.find(secret) is None
 
 
 def test_another_process_hears_of_a_revocation_within_a_moment(keys):

@@ -245,6 +245,15 @@ async def test_a_model_from_the_hub_is_named_by_its_hub_id(api):
     assert info["is_lora"] is False
 
 
+async def test_a_time_to_live_beyond_every_calendar_is_refused(api):
+    _, model = await api.model()
+    await api.result(await api.post("save_weights", {"model_id": model, "seq_id": 1, "path": "a"}))
+    path = f"/api/v1/training_runs/{model}/checkpoints/weights/a/ttl"
+    answer = await api.http.put(path, json={"ttl_seconds": 10**12})
+    assert answer.status_code == 422
+    assert "ttl_seconds" in answer.text
+
+
 async def test_another_team_sees_no_session_and_no_request(tmp_path):
     app = create_app(PlatformConfig(tmp_path, keys=True))
     parts = app.state.parts

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hud.errors import UsageError
+from hud.platform.tinker import messages
 from hud.platform.tinker.messages import read_forward_backward
 from hud.platform.tinker.protobuf import data, integer
 
@@ -34,8 +35,25 @@ def test_a_sparse_matrix_is_read_with_zeros():
         ([1], [0, 1, 1], [0], [2, 2, 2]),
         ([1], [0, 1, 1], [0], [2]),
         ([1], [0, 1, 1], [0], [2, 4096]),
+        ([], [], [], [-1, 2]),
     ],
 )
 def test_a_damaged_one_is_refused(values, starts, places, shape):
     with pytest.raises(UsageError, match="shape"):
         read_forward_backward(request(values, starts, places, shape))
+
+
+@pytest.mark.parametrize("datums", [1, 8])
+def test_rows_that_hold_nothing_fill_no_memory(datums, monkeypatch):
+    """A row of 128 targets costs 8 bytes of a body, and 1 KiB once it is read."""
+    monkeypatch.setattr(messages, "MOST_COLUMN_BYTES", 1 << 20)
+    rows = 1025 // datums + 1
+    empty = request([], np.zeros(rows + 1, np.int64), [], [rows, 128])
+    with pytest.raises(UsageError, match="larger than"):
+        read_forward_backward(empty * datums)
+
+
+def test_tokens_that_end_in_the_middle_of_a_number_are_refused():
+    chunk = data(1, data(1, data(1, b"abcde")))
+    with pytest.raises(UsageError, match="Datum 0"):
+        read_forward_backward(data(3, chunk))

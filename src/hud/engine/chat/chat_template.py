@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
+from time import thread_time
 from typing import Any
 
 import jinja2
 from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.filters import make_attrgetter
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
 from markupsafe import Markup, escape
@@ -24,6 +26,11 @@ from markupsafe import Markup, escape
 from hud.engine.chat.reasoning_effort import reasoning_switch
 from hud.engine.chat.template_text import SUMMED, TemplateText, joined
 from hud.errors import StoreError, UsageError
+
+RENDER_SECONDS = 10.0
+"""Processor time of a rendering."""
+_DEADLINE = "own_deadline"
+"""Variable of a rendering: its end, in seconds of its thread's processor time."""
 
 
 class ChatTemplate:
@@ -35,7 +42,9 @@ class ChatTemplate:
         environment = _Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
-        environment.filters.update(tojson=_tojson, join=_join, own_sum=_sum, own_text=_text)
+        environment.filters.update(
+            tojson=_tojson, join=_join, own_sum=_sum, own_text=_text, own_loop=_loop
+        )
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
         try:
@@ -50,7 +59,7 @@ class ChatTemplate:
     def render(self, **variables: Any) -> TemplateText:
         """Return the rendered text. Raises `UsageError` for any exception of the template."""
         try:
-            text = self._template.render(**variables)
+            text = self._template.render({**variables, _DEADLINE: thread_time() + RENDER_SECONDS})
         except Exception as error:  # The template is the model's code: it may raise anything.
             reason = str(error) or type(error).__name__
             raise UsageError(
@@ -64,6 +73,10 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     """The sandbox of templates, which are untrusted: they come with downloaded weights."""
 
     concat = staticmethod(joined)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        _check_time(__context)
+        return super().call(__context, __obj, *args, **kwargs)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return `message.role` as jinja2 does, without its first attempt at an attribute, whose exception is slow."""
@@ -102,6 +115,11 @@ class _Literals(NodeTransformer):
         for side in sides:
             if not isinstance(side.expr, nodes.Const):
                 side.expr = self.visit(side.expr)
+        return node
+
+    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
+        self.generic_visit(node)
+        node.iter = self._placed(nodes.Filter(node.iter, "own_loop", [], [], None, None), node)
         return node
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
@@ -164,6 +182,19 @@ def _escaped(text: str) -> str:
 def _text(items: list[Any]) -> str:
     """Return `a ~ b ~ c`."""
     return joined(map(str, items))
+
+
+@jinja2.pass_context
+def _loop(context: Context, items: Any) -> Any:
+    """Return the items of a loop that begins."""
+    _check_time(context)
+    return items
+
+
+def _check_time(context: Context) -> None:
+    """Raise `TemplateError` after the time of a rendering, which loops in loops and macros that call themselves use up."""
+    if thread_time() > context.parent[_DEADLINE]:
+        raise jinja2.TemplateError(f"it took longer than {RENDER_SECONDS:g} s")
 
 
 @jinja2.pass_environment

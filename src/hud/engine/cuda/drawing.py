@@ -32,7 +32,7 @@ class Drawing:
         """Begin with the parameters and the next random numbers of each row, in one transfer to the device."""
         count, ahead = len(params), len(uniforms[0])
         told = [
-            (one.effective_temperature, one.effective_top_p, float(one.top_k or 0))
+            (one.effective_temperature, one.effective_top_p, float(one.effective_top_k))
             for one in params
         ]
         rows = torch.cat(

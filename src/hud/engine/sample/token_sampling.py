@@ -65,8 +65,9 @@ def sample_tokens(
     mass = torch.sub(cut, highest).exp_()
     where = torch.tensor(uniforms, dtype=torch.float64, device=logits.device)[:, None]
     ids, total = _inverse_transform(mass, where)
-    if any(param.temperature == 0.0 for param in params):
-        greedy = torch.tensor([param.temperature == 0.0 for param in params], device=logits.device)
+    temperatures = [param.effective_temperature for param in params]
+    if 0.0 in temperatures:
+        greedy = torch.tensor(temperatures, device=logits.device) == 0
         ids = torch.where(greedy[:, None], cut.argmax(dim=-1, keepdim=True), ids)
     chosen = cut.gather(-1, ids) - highest - total.log().float()
     # One copy, as each waits for the GPU; float64 holds ids exactly.
@@ -116,7 +117,7 @@ def likeliest_tokens(
 def _adjusted(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """Return fp32 logits after temperature, with tokens outside top-k and top-p at minus infinity."""
     logits = logits.float()
-    temperatures = [param.temperature or 1.0 for param in params]
+    temperatures = [param.effective_temperature or 1.0 for param in params]
     if any(temperature != 1.0 for temperature in temperatures):
         logits = logits / torch.tensor(temperatures, device=logits.device)[:, None]
     return _cut(logits, params) if any(param.truncates for param in params) else logits
@@ -126,7 +127,7 @@ def _cut(logits: Tensor, params: Sequence[SamplingParams]) -> Tensor:
     """Return the logits with tokens outside top-k and top-p at minus infinity."""
     ordered, order = logits.sort(dim=-1, descending=True)
     size = logits.shape[-1]
-    most = torch.tensor([param.top_k or size for param in params], device=logits.device)
+    most = torch.tensor([param.effective_top_k or size for param in params], device=logits.device)
     # Without a cut, the running sum may round to 1 before the last token.
     shares = [
         param.effective_top_p if param.effective_top_p < 1.0 else float("inf") for param in params

@@ -125,7 +125,7 @@ class TinkerSampler:
             stop=stop,
             temperature=params.effective_temperature,
             top_p=params.effective_top_p,
-            top_k=params.top_k or -1,
+            top_k=params.effective_top_k or -1,
         )
         prompt = types.ModelInput.from_ints(request.prompt)
         with self._weights.service.errors():

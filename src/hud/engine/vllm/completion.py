@@ -9,9 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 _TOKEN = re.compile(r"token_id:(\d+)")
+_MOST_TOKENS = 1 << 31
 _OUTSIDE = ("model", "cache_salt", "stream", "stream_options")
 """Settings that are no sampling parameters."""
 _COMPLETIONS_ONLY = ("return_token_ids", "return_tokens_as_token_ids", "return_weight_versions")
@@ -86,9 +88,11 @@ def read_piece(endpoint: Endpoint, answer: Mapping[str, Any]) -> Piece | None:
         return None if cached is None else Piece([], [], [], None, cached)
     choice = choices[0]
     ids = choice.get("token_ids") or []
-    if not all(type(token) is int for token in ids):
+    if not all(type(token) is int and 0 <= token < _MOST_TOKENS for token in ids):
         raise TypeError("token_ids")
     logprobs, rows = endpoint.logprobs(choice.get("logprobs") or {})
+    if not all(type(one) in (int, float) and isfinite(one) for one in logprobs):
+        raise TypeError("logprobs")
     top = [endpoint.likeliest(row) for row in rows]
     spans = choice.get("weight_versions")
     weights = None if spans is None else [_span(span) for span in spans]

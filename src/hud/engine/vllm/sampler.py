@@ -257,6 +257,10 @@ class VllmSampler:
                 async for piece in pieces:
                     if replica.epoch != epoch:
                         return None
+                    if any(token >= self._vocab_size for token in piece.token_ids):
+                        raise ServerLost(
+                            f"The vLLM server {replica.server.url} sampled a token beyond the {self._vocab_size} of the model."
+                        )
                     reason = _take(request, piece)
                     spans = (piece.weights or []) if named else []
                     mistake = _mistake(request, publication.version, start, spans)
@@ -362,7 +366,7 @@ def _body(request: Request, model: str, salt: str) -> dict[str, Any]:
         max_tokens=request.most - len(request.token_ids),
         temperature=params.effective_temperature,
         top_p=params.effective_top_p,
-        top_k=params.top_k or 0,
+        top_k=params.effective_top_k,
         seed=_seed(params, request.token_ids),
         stop_token_ids=sorted(request.stop_ids),  # `ignore_eos` leaves the end of a turn to these.
         logprobs=request.top,

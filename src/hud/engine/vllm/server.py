@@ -86,7 +86,8 @@ class Server:
         with _readable(self.url):
             found = (await self._get("/v1/models")).get("data", [])
             return [
-                Card(str(one["id"]), one.get("parent"), one.get("max_model_len")) for one in found
+                Card(str(one["id"]), one.get("parent"), _length(one.get("max_model_len")))
+                for one in found
             ]
 
     async def find_endpoint(self) -> None:
@@ -308,6 +309,13 @@ def _readable(url: str) -> Iterator[None]:
         raise ServerLost(
             f"{url} answered with other fields than a vLLM server ({type(error).__name__}: {error})."
         ) from error
+
+
+def _length(told: Any) -> int | None:
+    """Return a context's length. Raises `ValueError` for a value that is none."""
+    if told is None or (type(told) is int and told > 0):
+        return told
+    raise ValueError("max_model_len")
 
 
 def _json(url: str, data: bytes) -> Any:

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 from hud.errors import UsageError
 
+LARGEST_INTEGER = (1 << 63) - 1
+
 
 class Fields:
     """One JSON object. A `null` field counts as missing; unread fields are ignored."""
@@ -50,6 +52,7 @@ class Fields:
         raise self.wrong(names[0], "true or false")
 
     def integer(self, *names: str, least: int, most: int | None = None) -> int | None:
+        """Return a whole number; without `most`, one beyond int64 counts as its largest."""
         value = self.get(*names)
         if value is None:
             return None
@@ -57,7 +60,7 @@ class Fields:
         if whole and math.isfinite(value) and value == int(value):
             number = int(value)
             if number >= least and (most is None or number <= most):
-                return number
+                return min(number, LARGEST_INTEGER)
         upper = "" if most is None else f" and at most {most}"
         raise self.wrong(names[0], f"a whole number of at least {least}{upper}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import tomllib
 from collections.abc import Iterator
@@ -79,6 +80,11 @@ class TaskFolder:
 
 def read_folder(folder: Path, name: str) -> TaskFolder:
     """Read one task. Raises `UsageError` for a file that is missing or cannot be parsed."""
+    if (link := _link_out_of(folder)) is not None:
+        # Its target would become the prompt, or a file of the sandbox.
+        return TaskFolder(
+            folder, name, "", {}, refused=[f"the link {link}, which leads out of its folder"]
+        )
     try:
         config = tomllib.loads((folder / "task.toml").read_text())
         instruction = folder / "instruction.md"
@@ -97,6 +103,18 @@ def read_folder(folder: Path, name: str) -> TaskFolder:
         task.lost.append(f"the working directory {task.workdir} (it is {WORKDIR})")
         task.workdir = WORKDIR
     return task
+
+
+def _link_out_of(folder: Path) -> str | None:
+    """Return a symbolic link in a folder whose target is not in it, or is absolute; None without one."""
+    root = folder.resolve()
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place) / name for name in (*folders, *files)):
+            if path.is_symlink() and (
+                path.readlink().is_absolute() or not path.resolve().is_relative_to(root)
+            ):
+                return path.relative_to(folder).as_posix()
+    return None
 
 
 def read_folders(root: Path) -> list[TaskFolder]:

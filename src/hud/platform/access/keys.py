@@ -102,6 +102,8 @@ class Keys:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._cache: dict[str, tuple[float, Key | None]] = {}
+        self._revocations = 0
+        """Number of revocations in this process."""
         self._used: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -181,11 +183,14 @@ class Keys:
         now = time.monotonic()
         cached = self._cache.get(wanted)
         if cached is None or cached[0] < now:
+            revocations = self._revocations
             cached = (now + CACHE_SECONDS, self._read(wanted))
             with self._lock:
                 if len(self._cache) >= _MOST_CACHED:
                     self._cache.clear()
-                self._cache[wanted] = cached
+                # A key that was revoked since it was read must not be kept as valid.
+                if revocations == self._revocations:
+                    self._cache[wanted] = cached
         key = cached[1]
         if key is None or not key.valid:
             return None
@@ -243,7 +248,9 @@ class Keys:
                     keys.c.parent_id.in_(wave), keys.c.revoked_at.is_(None)
                 )
                 wave = list(connection.execute(children).scalars())
-        self._cache.clear()
+        with self._lock:
+            self._revocations += 1
+            self._cache.clear()
         return next(key for key in self.list(team_id) if key.id == found[0].id)
 
     def any(self) -> bool:

@@ -12,6 +12,7 @@ from hud.engine.sample.request import room_after
 from hud.errors import UsageError
 from hud.learning.datum_calls import Draws, PromptScores, ScoreRequest
 from hud.platform.models.records import ModelRecord
+from hud.trace.chat_model import LEAST_TEMPERATURE
 
 if TYPE_CHECKING:
     from hud.engine.policy import Policy
@@ -75,7 +76,7 @@ def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
 
 def _draw(rows: Tensor, draws: Draws, generator: torch.Generator) -> Tensor:
     """Return (T, count) token ids drawn with replacement from (T, V) logprobs."""
-    if draws.temperature == 0:
+    if draws.temperature < LEAST_TEMPERATURE:
         return rows.argmax(-1, keepdim=True).expand(-1, draws.count)
     chances = (rows / draws.temperature).softmax(-1)
     return torch.multinomial(chances, draws.count, replacement=True, generator=generator)

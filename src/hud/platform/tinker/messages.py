@@ -36,6 +36,8 @@ _LOSS_INPUTS = {
 _STOP, _LENGTH = 0, 1
 MOST_TARGETS = 128
 """Targets of one position."""
+MOST_COLUMN_BYTES = 1 << 30
+"""Largest size of all targets and weights of a request, once they are read: that of the largest body of dense int32."""
 
 
 @dataclass
@@ -79,13 +81,18 @@ def read_forward_backward(body: bytes) -> ForwardBackward:
     """Parse the request of a pass. Raises `UsageError` for damaged data, images and audio, and inputs of no loss here."""
     found = ForwardBackward()
     texts: list[str] = []
+    size = 0
     for number, value in fields(body):
         if number == 1:
             found.model_id = as_text(value)
         elif number == 2 and isinstance(value, int):
             found.seq_id = signed(value)
         elif number == 3:
-            found.datums.append(_datum(as_bytes(value), len(found.datums)))
+            datum = _datum(as_bytes(value), len(found.datums))
+            size += len(datum.targets) + len(datum.weights or b"")
+            if size > MOST_COLUMN_BYTES:
+                raise _too_large("The request")
+            found.datums.append(datum)
         elif number == 4:
             found.loss_fn = as_text(value)
         elif number == 5:
@@ -208,7 +215,12 @@ def _chunk(body: bytes, where: str) -> np.ndarray:
     for number, value in fields(body):
         if number == 1:
             text = dict(fields(as_bytes(value)))
-            return np.frombuffer(as_bytes(text.get(1, b"")), "<i4").astype(np.int64)
+            try:
+                return np.frombuffer(as_bytes(text.get(1, b"")), "<i4").astype(np.int64)
+            except ValueError:
+                raise UsageError(
+                    f"model_input of {where} ends in the middle of a number."
+                ) from None
     raise UsageError(f"{where} holds an image or audio; this platform trains on token ids alone.")
 
 
@@ -248,11 +260,20 @@ def _dense(body: bytes, shape: list[int], kind: str, what: str) -> np.ndarray:
     starts, places = (np.frombuffer(as_bytes(parts.get(number, b"")), "<i8") for number in (2, 3))
     counts = np.diff(starts)
     # Rows are as many as the request has starts of: a shape alone allocates nothing.
-    rows_fit = len(shape) == 2 and len(starts) == shape[0] + 1 and bool((counts >= 0).all())
+    rows_fit = len(shape) == 2 and 1 <= len(starts) == shape[0] + 1 and bool((counts >= 0).all())
     if not rows_fit or starts[0] != 0 or not starts[-1] == len(values) == len(places):
         raise UsageError(f"{what} is no sparse matrix of shape {shape}.")
     if len(places) and not 0 <= places.min() <= places.max() < shape[1]:
         raise UsageError(f"{what} has a value outside of its shape {shape}.")
+    # Rows without a value take 8 bytes of the body, and up to 8 * MOST_TARGETS here.
+    if shape[0] * shape[1] * np.dtype(np.int64).itemsize > MOST_COLUMN_BYTES:
+        raise _too_large(what)
     found = np.zeros(shape, kind)
     found[np.repeat(np.arange(shape[0]), counts), places] = values
     return found.reshape(-1)
+
+
+def _too_large(what: str) -> UsageError:
+    return UsageError(
+        f"{what} is larger than {MOST_COLUMN_BYTES >> 20:,} MiB once it is read; send fewer datums at a time."
+    )

@@ -98,11 +98,14 @@ class OptimStep(Numbered):
         return self.adam_params
 
 
+TimeToLiveSeconds = Annotated[int, Field(le=100 * 365 * 86_400)]
+
+
 class SaveWeights(Numbered):
     """Save a checkpoint with its optimizer state."""
 
     path: str | None = None
-    ttl_seconds: int | None = None
+    ttl_seconds: TimeToLiveSeconds | None = None
     overwrite: bool = False
     user_metadata: dict[str, str] | None = None
     age_encryption_recipients: list[str] | None = None
@@ -114,7 +117,7 @@ class SaveWeightsForSampler(Numbered):
     path: str | None = None
     sampling_session_seq_id: int | None = None
     kind: Literal["snapshot", "inflight"] = "snapshot"
-    ttl_seconds: int | None = None
+    ttl_seconds: TimeToLiveSeconds | None = None
     user_metadata: dict[str, str] | None = None
 
 
@@ -167,12 +170,12 @@ def _listed(stop: Any) -> Any:
 class Sampling(Body):
     """Parameters of sampling."""
 
-    max_tokens: int | None = Field(default=None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1, lt=1 << 63)
     seed: int | None = None
     stop: Annotated[list[int] | list[str] | None, BeforeValidator(_listed)] = None
     """None: the model's end-of-turn tokens; empty: nothing."""
-    temperature: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    top_k: int = -1
+    temperature: float = Field(default=1.0, ge=0, le=1e6)
+    top_k: int = Field(default=-1, lt=1 << 63)
     top_p: float = Field(default=1.0, gt=0, le=1)
 
 
@@ -210,7 +213,7 @@ class WeightsPath(Body):
 class TimeToLive(Body):
     """New time to live of a checkpoint; None: no end."""
 
-    ttl_seconds: int | None = None
+    ttl_seconds: TimeToLiveSeconds | None = None
 
 
 class Finish(Body):

@@ -16,9 +16,11 @@ from pathlib import Path
 import numpy as np
 
 from hud.errors import NotFoundError, UsageError
+from hud.inference.dialects.conversation_parts import MOST_STOPS
 from hud.learning.datum_calls import Draws, PromptScores, ScoreRequest
 from hud.platform.gateway.chat_formats import Format, format_of
 from hud.platform.gateway.ledger import Meter
+from hud.platform.gateway.stopping import StopScanner
 from hud.platform.models.records import BASE, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import (
@@ -39,8 +41,12 @@ from hud.trace import SamplingParams
 MOST_TOP = 20
 MOST_DRAWS = 64
 """Draws at each position of a prompt."""
+MOST_ALTERNATIVES = 1 << 22
+"""Most likely tokens and draws of all positions of a prompt together, which are held as lists."""
 MOST_AT_ONCE = 512
 """Sequences that are sampled at once; further ones wait, where the engine would refuse them."""
+MOST_TOKENS = 1 << 31
+"""Ids of tokens are below it."""
 Rows = list[list[tuple[int, float]]]
 """Tokens and their logprobs, for each position of a prompt."""
 PATIENCE_SECONDS = 300.0
@@ -217,7 +223,7 @@ class SamplingClients:
         """Sample one sequence; it ends early if other weights than `expected` sample it."""
         found = _Sequence([], [], [])
         detokenizer = form.vocabulary.detokenizer()
-        text = ""
+        scanner = StopScanner(stops)
         async with aclosing(self._engine().stream(model, checkpoint, request)) as stream:
             async for item in stream:
                 if expected is not None and not _is_of(item, expected):
@@ -233,8 +239,8 @@ class SamplingClients:
                     if item.top is not None:
                         found.top.append(item.top[place])
                     if stops:
-                        text += detokenizer.take([token])
-                        if any(stop in text for stop in stops):
+                        scanner.take(detokenizer.take([token]))
+                        if scanner.found is not None:
                             found.cached, found.stopped = item.cached_tokens, True
                             return found
         return found
@@ -290,7 +296,14 @@ def _refuse(body: Sample) -> None:
         )
     if body.topk_sample_logprobs > MOST_TOP:
         raise UsageError(f"topk_sample_logprobs is at most {MOST_TOP}.")
+    if len(_text_stops(body.sampling_params)) > MOST_STOPS:
+        raise UsageError(f"stop holds at most {MOST_STOPS} texts.")
     count = len(body.prompt.ids)
+    if count * (body.topk_prompt_logprobs + body.prompt_alt_tokens_k) > MOST_ALTERNATIVES:
+        raise UsageError(
+            f"topk_prompt_logprobs and prompt_alt_tokens_k, times the prompt's {count} tokens, are at most "
+            f"{MOST_ALTERNATIVES:,} together."
+        )
     if body.prompt_logprobs_last_n is not None and body.prompt_logprobs_last_n >= count:
         raise UsageError(f"prompt_logprobs_last_n must be below the prompt's {count} tokens.")
 
@@ -303,7 +316,9 @@ def _request(
     if given.stop is None:
         stop_ids = form.chat.stop_ids
     elif not _text_stops(given):
-        stop_ids = frozenset(one for one in given.stop if isinstance(one, int))
+        stop_ids = frozenset(
+            one for one in given.stop if isinstance(one, int) and 0 <= one < MOST_TOKENS
+        )
     params = SamplingParams(
         max_tokens=given.max_tokens,
         temperature=given.temperature,

@@ -91,7 +91,7 @@ class GeminiCodec:
                 top_p=config.number("topP", least=1e-6, most=1),
                 top_k=config.integer("topK", least=0),
                 stop=read_stops(config, "stopSequences"),
-                seed=config.integer("seed", least=0),
+                seed=config.integer("seed", least=0, most=(1 << 63) - 1),
                 reasoning_effort=read_effort(thinking, "thinkingLevel"),
             ),
             choices=config.integer("candidateCount", least=1, most=MOST_CANDIDATES) or 1,
