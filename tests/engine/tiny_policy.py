@@ -26,7 +26,7 @@ TEXTS = [
 
 @functools.cache
 def tiny_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="tiny-"))
+    folder = Path(tempfile.mkdtemp(prefix="tiny-", suffix="-m"))
     create_tiny(folder, TEXTS, vocab_size=400, hidden=32, layers=2, max_context=512)
     return folder
 

@@ -192,10 +192,12 @@ def test_tasks_that_cannot_be_played_are_left_out_by_name(tmp_path, capsys):
     write_task(tmp_path / "in", "fine")
     write_task(tmp_path / "in", "gpu", environment="gpus = 1")
     write_task(tmp_path / "in", "elsewhere", dockerfile="FROM scratch\nWORKDIR /work\n")
-    (tmp_path / "in" / "fine" / "environment" / "secret").symlink_to("/etc/passwd")
+    write_task(tmp_path / "in", "linked")
+    (tmp_path / "in" / "linked" / "environment" / "secret").symlink_to("/etc/passwd")
     assert run_hud(["import", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
     assert "left out: gpu: environment.gpus\n" in said
+    assert "left out: linked: the link environment/secret, which leads out of its folder\n" in said
     folders = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert folders == ["1-work", "2-app"], "a folder for each kind of sandbox"
     assert run_hud(["import", str(tmp_path / "in"), "-o", str(tmp_path / "out")]) == 2
