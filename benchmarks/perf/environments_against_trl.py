@@ -21,9 +21,9 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-import psutil
 import records
 import shapes
+from measure import processor_seconds
 
 SIDES = ("alone", "prompt_dataset", "rollout_func")
 NEW, BAR = 32, 1.1
@@ -78,13 +78,6 @@ def train(side: str, folder: Path, steps: int) -> list[tuple[float, float]]:
     trl_peer.quiet()
     trl_peer.train(GRPOTrainer(**arguments, callbacks=[times]))
     return times.seconds[1:]
-
-
-def processor_seconds() -> float:
-    """Return the processor time of this process and its children so far."""
-    here = psutil.Process()
-    times = [one.cpu_times() for one in (here, *here.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
 
 
 def main(rounds: int, steps: int) -> int:

@@ -22,8 +22,8 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-import psutil
 import records
+from measure import processor_seconds
 from remote_rollouts import serve
 
 ROOT = Path(__file__).parents[2]
@@ -108,22 +108,15 @@ def play(side: str, home: Path, steps: int) -> tuple[float, float]:
         shutil.copytree(home, served)
         server, url, key = serve(served)
         environment |= {"TINKER_BASE_URL": url, "TINKER_API_KEY": f"tml-{key}"}
-    before = used(server.pid) if server is not None else 0.0
+    before = processor_seconds(server.pid) if server is not None else 0.0
     command = [sys.executable, __file__, "--side", side, "--steps", str(steps)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     seconds, processor = json.loads(done.stdout.splitlines()[-1])
     if server is not None:
-        processor += used(server.pid) - before
+        processor += processor_seconds(server.pid) - before
         server.terminate()
         server.wait()
     return seconds / steps, processor / steps
-
-
-def used(process: int) -> float:
-    """Return the processor seconds of a process and its children so far."""
-    here = psutil.Process(process)
-    times = [one.cpu_times() for one in (here, *here.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
 
 
 def main(rounds: int, steps: int) -> int:
@@ -165,6 +158,6 @@ if __name__ == "__main__":
         prepare(given.prepare)
     elif given.side is not None:
         taken = asyncio.run((embedded if given.side == "embedded" else client)(given.steps))
-        print(json.dumps([taken, used(os.getpid())]))
+        print(json.dumps([taken, processor_seconds()]))
     else:
         sys.exit(main(given.rounds, given.steps))

@@ -6,12 +6,21 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
+import psutil
+
 
 def seconds(work: Callable[[], object]) -> float:
     """Return how long a call takes."""
     started = perf_counter()
     work()
     return perf_counter() - started
+
+
+def processor_seconds(process: int | None = None) -> float:
+    """Return the processor time of a process, by default this one, and its children so far."""
+    here = psutil.Process(process)
+    times = [one.cpu_times() for one in (here, *here.children(recursive=True))]
+    return sum(one.user + one.system for one in times)
 
 
 def by_turns(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:

@@ -14,8 +14,8 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,25 +83,15 @@ class BuildCache:
             if not await has_image(image):
                 self.say(f"{name}: waiting for its image")
                 about = await self.client.get(f"/v2/fleet/builds/{build_id}")
-                try:
-                    await self._load(name, str(about["digest"]), int(about["size"]), image)
-                except OSError as error:
-                    raise InfrastructureFault(
-                        f"{self.folder}: {error.strerror or error}."
-                    ) from error
+                await self._load(name, about, image)
             self._loaded.add(image)
 
-    async def _load(self, name: str, digest: str, size: int, image: str) -> None:
-        began = time.monotonic()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetching-") as scratch:
-            archive = Path(scratch) / "image.tar.gz"
-            await self._download(name, digest, size, archive)
+    async def _load(self, name: str, about: dict[str, Any], image: str) -> None:
+        async with self._fetched(name, about) as archive:
             self.say(f"{name}: loading the image")
             await load_image(archive)
-        if not await has_image(image):
-            raise EnvironmentFault(f"The archive of {name!r} does not hold the image {image}.")
-        self.say(f"{name}: ready after {time.monotonic() - began:.1f} s")
+            if not await has_image(image):
+                raise EnvironmentFault(f"The archive of {name!r} does not hold the image {image}.")
 
     async def _install(self, name: str, about: dict[str, Any]) -> InstalledBuild:
         digest = str(about["digest"])
@@ -109,23 +99,27 @@ class BuildCache:
         if place.exists():
             self.say(f"{name}: in the cache")
         else:
-            try:
-                await self._fetch(name, digest, int(about["size"]), place)
-            except OSError as error:
-                raise InfrastructureFault(f"{self.folder}: {error.strerror or error}.") from error
+            async with self._fetched(name, about) as archive:
+                self.say(f"{name}: installing")
+                build = archive.with_name("build")
+                await asyncio.to_thread(self._unpack, name, archive, build, place)
         about = orjson.loads((place / DESCRIPTION).read_bytes())
         own = place / "venv" / "bin" / "python"
         python = own if own.exists() else Path(sys.executable)
         return InstalledBuild(place / SOURCE / about["entry"], python)
 
-    async def _fetch(self, name: str, digest: str, size: int, place: Path) -> None:
+    @asynccontextmanager
+    async def _fetched(self, name: str, about: dict[str, Any]) -> AsyncIterator[Path]:
+        """Yield the archive of a build, in a folder of its own that ends with the block."""
         began = time.monotonic()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetching-") as scratch:
-            archive = Path(scratch) / "archive"
-            await self._download(name, digest, size, archive)
-            self.say(f"{name}: installing")
-            await asyncio.to_thread(self._unpack, name, archive, Path(scratch) / "build", place)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=self.folder, prefix=".fetching-") as scratch:
+                archive = Path(scratch) / "archive.tar.gz"
+                await self._download(name, str(about["digest"]), int(about["size"]), archive)
+                yield archive
+        except OSError as error:
+            raise InfrastructureFault(f"{self.folder}: {error.strerror or error}.") from error
         self.say(f"{name}: ready after {time.monotonic() - began:.1f} s")
 
     async def _download(self, name: str, digest: str, size: int, archive: Path) -> None:
