@@ -393,6 +393,28 @@ async def test_a_killed_warm_server_takes_its_runs_and_is_replaced(forks):
         assert (await connection.start("one", {"word": "x"})).prompt == "Say x"
 
 
+async def test_ends_while_other_children_still_begin_leave_the_warm_server_alive(forks, tmp_path):
+    """A child that has not closed the descriptors of others yet holds the outputs of those that end meanwhile."""
+    path = tmp_path / "slow_to_begin.py"
+    path.write_text(
+        SOURCE
+        + f"""
+os.register_at_fork(after_in_child=lambda: time.sleep(random.uniform(0, 0.05)))
+print(os.getpid(), file=open({str(tmp_path / "imports")!r}, "a"))
+"""
+    )
+    runtime = forks(at=path)
+
+    async def play():
+        for _ in range(8):
+            async with runtime(TASK) as connection:
+                await connection.start("one", {"word": "a"})
+                assert (await connection.grade("a", None))["score"] == 1.0
+
+    await asyncio.gather(*(play() for _ in range(16)))
+    assert len((tmp_path / "imports").read_text().split()) == 1
+
+
 async def test_closing_with_rollouts_in_flight_leaves_no_process(forks):
     runtime = forks()
     world = runtime(TASK)

@@ -113,7 +113,7 @@ class Zygote:
                     os.read(self.wake, 4096)
                 elif descriptor in self.outputs:
                     if not self.outputs[descriptor].listen():
-                        self.poller.unregister(descriptor)
+                        self._ignore(descriptor)
                 elif descriptor == self.control.fileno() and not self._hear():
                     return
             self._enforce()
@@ -140,7 +140,10 @@ class Zygote:
         os.killpg(0, signal.SIGKILL)
 
     def _hear(self) -> bool:
-        data, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 1)
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 1)
+        except ConnectionError:
+            return False
         if not data:
             return False
         message = orjson.loads(data)
@@ -248,10 +251,20 @@ class Zygote:
             if pid not in self.children and pid not in self.own:
                 kill(pid, signal.SIGKILL)
 
+    def _ignore(self, output: int) -> None:
+        """Stop polling an output, if it is polled.
+
+        Closing it is not enough: the poller would report it while a child that begins still holds a copy, as the output of
+        the next child, which has the same number.
+        """
+        with suppress(FileNotFoundError):
+            self.poller.unregister(output)
+
     def _tell_end(self, child: Child, status: int, cpu_seconds: float) -> None:
         child.listen()
+        self._ignore(child.output)
         del self.outputs[child.output]
-        os.close(child.output)  # The poller detects the disconnection.
+        os.close(child.output)
         self.say(
             {
                 "ended": child.number,
@@ -342,5 +355,7 @@ def main(descriptor: int, source: str) -> None:
             zygote.say({"machinery": str(error)})
             return
         zygote.serve()
+    except Exception:
+        sys.excepthook(*sys.exc_info())  # Now: this process is killed with all others.
     finally:
         zygote.end()
