@@ -6,10 +6,10 @@ The tokenizers are byte-level BPE of a few hundred tokens. The special tokens ar
 
 import functools
 import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lasting_folders import lasting_folder
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from hud.engine.chat.chat_format import ChatFormat
@@ -100,7 +100,7 @@ def specials(name: str) -> list[str]:
 def published_folder(name: str) -> Path:
     """Return a folder with a template, its tokenizer and generation settings; there are no weights in it."""
     model = PUBLISHED[name]
-    folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    folder = lasting_folder(f"{name}-")
     tokenizer = _vocabulary()
     tokenizer.add_special_tokens(
         [AddedToken(text, normalized=False, special=True) for text in model.special.split()]

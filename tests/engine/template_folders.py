@@ -3,10 +3,10 @@
 import functools
 import json
 import re
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lasting_folders import lasting_folder
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from hud.engine.chat.chat_format import ChatFormat
@@ -79,7 +79,7 @@ def template_folder(name: str) -> Path:
     if one.format != "mistral":
         special = {token: None for token in special if not token.startswith("[")}
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
-    folder = Path(tempfile.mkdtemp(prefix=f"template-{name}-"))
+    folder = lasting_folder(f"template-{name}-")
     create_tiny(folder, ["a"], vocab_size=300, hidden=16, layers=1, heads=2, kv_heads=1)
     tokenizer.save(str(folder / "tokenizer.json"))
     (folder / "tokenizer_config.json").write_text(

@@ -1,10 +1,10 @@
 """A tiny random policy for tests, made once."""
 
 import functools
-import tempfile
 from pathlib import Path
 
 import numpy as np
+from tests.lasting_folders import lasting_folder
 
 from hud.engine.policy import Policy
 from hud.engine.tiny_model import create_tiny
@@ -26,7 +26,7 @@ TEXTS = [
 
 @functools.cache
 def tiny_folder() -> Path:
-    folder = Path(tempfile.mkdtemp(prefix="tiny-", suffix="-m"))
+    folder = lasting_folder("tiny-", "-m")
     create_tiny(folder, TEXTS, vocab_size=400, hidden=32, layers=2, max_context=512)
     return folder
 
