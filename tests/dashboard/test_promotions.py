@@ -1,6 +1,8 @@
 """Promotions over HTTP: the platform judges two recorded jobs, and moves the head or holds it."""
 
+import asyncio
 import shutil
+import threading
 
 import pytest
 from tests.dashboard.test_models import record_rewards, tasks
@@ -9,6 +11,7 @@ from tests.dashboard.test_train import make_model
 from hud.platform.models.checkpoint_files import SAMPLER, STATE, Manifest, write_checkpoint
 from hud.platform.models.checkpoint_tree import node_name
 from hud.platform.models.records import CheckpointRecord
+from hud.platform.routes import promotions
 from hud.platform.store import tables
 from hud.trace import new_id, now
 
@@ -83,6 +86,36 @@ async def test_the_gate_moves_the_head_on_evidence_and_records_it(web, scene):
     again = await web.post("/v2/models/m/promote", json=sent)
     assert again.status_code == 409
     assert "is the head of 'm' already" in again.text
+
+
+async def test_of_two_candidates_judged_at_once_against_one_head_one_is_promoted(
+    web, platform, scene, monkeypatch
+):
+    model, node, jobs = scene
+    other = checkpoint(platform, model)
+    candidates = {node: jobs["better"], other: recorded(platform, model, other, tasks(0.9))}
+    both_judged, decide = threading.Barrier(2, timeout=30), promotions.judge
+
+    def judge(*arguments):
+        decision = decide(*arguments)
+        both_judged.wait()
+        return decision
+
+    monkeypatch.setattr(promotions, "judge", judge)
+    answers = await asyncio.gather(
+        *(
+            web.post(
+                "/v2/models/m/promote",
+                json={"checkpoint_id": one, "jobs": [jobs["head"], job]},
+            )
+            for one, job in candidates.items()
+        )
+    )
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    refused = max(answers, key=lambda answer: answer.status_code)
+    assert "The head of 'm' was moved" in refused.text
+    promoted = [one for one in (await listed(web)).values() if one["promotion"]]
+    assert [one["is_active"] for one in promoted] == [True]
 
 
 async def test_a_broken_critical_subset_is_held_and_force_is_recorded(web, platform, scene):

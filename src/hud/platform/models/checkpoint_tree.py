@@ -209,20 +209,9 @@ class Tree:
 
         Raises `ConflictError` if the head is no longer `expected_head`, because it was moved concurrently.
         """
-        models = tables.models
         with self.store.begin() as connection:
             connection.execute(sa.insert(tables.checkpoints).values(**_row(node)))
-            same_head = (
-                models.c.head_checkpoint_id.is_(None)
-                if expected_head is None
-                else models.c.head_checkpoint_id == expected_head
-            )
-            moved = connection.execute(
-                sa.update(models)
-                .where(models.c.id == node.model_id, same_head)
-                .values(head_checkpoint_id=node.id)
-            )
-            if moved.rowcount != 1:
+            if not _moved(connection, node, expected_head):
                 raise ConflictError(
                     "The head was moved while this step was computed; the step was discarded. Send the batch again."
                 )
@@ -233,6 +222,28 @@ class Tree:
             self.verify(self.get(checkpoint_id), model)
         update = sa.update(tables.models).where(tables.models.c.id == model.id)
         self.store.write(update.values(head_checkpoint_id=checkpoint_id))
+
+    def promote(
+        self,
+        model: ModelRecord,
+        checkpoint_id: str,
+        metrics: Mapping[str, Any],
+        *,
+        expected_head: str | None,
+    ) -> None:
+        """Set the head after a decision about it, and merge `metrics`, the decision's record, in one transaction.
+
+        Raises `ConflictError` if the head is no longer `expected_head`, which the decision compared with.
+        """
+        node = self.get(checkpoint_id)
+        self.verify(node, model)
+        with self.store.begin() as connection:
+            if not _moved(connection, node, expected_head):
+                raise ConflictError(
+                    f"The head of {model.slug!r} was moved while {node.name!r} was compared with it; nothing was promoted. "
+                    "Compare with the new head."
+                )
+            _annotate(connection, checkpoint_id, metrics)
 
     def adopt(self, model: ModelRecord, node: CheckpointRecord) -> CheckpointRecord:
         """Add a fork's checkpoint under the head of `model`, with shared files; the head does not move."""
@@ -258,12 +269,8 @@ class Tree:
 
     def annotate(self, checkpoint_id: str, metrics: Mapping[str, Any]) -> None:
         """Merge `metrics` into the recorded metrics of a checkpoint."""
-        nodes = tables.checkpoints
         with self.store.begin() as connection:
-            same = nodes.c.id == checkpoint_id
-            known = connection.execute(sa.select(nodes.c.metrics).where(same)).scalar_one()
-            merged = {**(known or {}), **metrics}
-            connection.execute(sa.update(nodes).where(same).values(metrics=merged))
+            _annotate(connection, checkpoint_id, metrics)
 
     def prune(self, model: ModelRecord, keep: Collection[str]) -> list[CheckpointRecord]:
         """Delete the files of a model's checkpoints other than `keep`; their nodes stay in the tree."""
@@ -293,6 +300,21 @@ def is_named(node: CheckpointRecord) -> bool:
 def node_name(step: int, identifier: str) -> str:
     """Return a checkpoint's name: readable, and unique across branches."""
     return f"step-{step}-{identifier[:6]}"
+
+
+def _moved(connection: sa.Connection, node: CheckpointRecord, expected_head: str | None) -> bool:
+    """Move the head of a node's model to the node if it is `expected_head`; returns whether it was."""
+    models = tables.models
+    same = models.c.head_checkpoint_id.is_not_distinct_from(expected_head)
+    update = sa.update(models).where(models.c.id == node.model_id, same)
+    return connection.execute(update.values(head_checkpoint_id=node.id)).rowcount == 1
+
+
+def _annotate(connection: sa.Connection, checkpoint_id: str, metrics: Mapping[str, Any]) -> None:
+    nodes = tables.checkpoints
+    same = nodes.c.id == checkpoint_id
+    known = connection.execute(sa.select(nodes.c.metrics).where(same)).scalar_one()
+    connection.execute(sa.update(nodes).where(same).values(metrics={**(known or {}), **metrics}))
 
 
 def _share(node: CheckpointRecord, files: Collection[str], folder: Path) -> None:

@@ -19,7 +19,7 @@ from hud.platform.models.promotion import (
     record_of,
 )
 from hud.platform.models.records import CheckpointRecord, ModelRecord
-from hud.platform.serving.calls import MoveHead
+from hud.platform.serving.calls import HeadDecision, MoveHead
 from hud.train.contributor import HEADER, read_contributor
 
 router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=TRAIN)
@@ -68,8 +68,8 @@ async def promote(
     tree = registry.tree
     chosen = node if source.id == model.id else await asyncio.to_thread(tree.adopt, model, node)
     client = read_contributor(request.headers.get(HEADER), who.key_id)
-    await asyncio.to_thread(tree.annotate, chosen.id, {PROMOTION: record})
-    await engine.call(model, MoveHead(checkpoint=chosen.id), client)
+    compared = HeadDecision(compared_with=model.head_checkpoint_id, metrics={PROMOTION: record})
+    await engine.call(model, MoveHead(checkpoint=chosen.id, decision=compared), client)
     action: Action = "head forced" if forced else "head promoted"
     moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": chosen.id}
     await asyncio.to_thread(audit.note, action, model.slug, **moved)

@@ -27,11 +27,22 @@ Q = TypeVar("Q", bound=BaseModel)
 A = TypeVar("A")
 
 
+class HeadDecision(BaseModel):
+    """Decision to promote a checkpoint."""
+
+    compared_with: str | None
+    """Head that the decision is about; None: the base weights."""
+    metrics: dict[str, Any]
+    """Record of the decision, for the checkpoint's metrics."""
+
+
 class MoveHead(BaseModel):
     """Move a model's head, with the serving policy and the training session."""
 
     checkpoint: str | None
     """None: the base weights."""
+    decision: HeadDecision | None = None
+    """None: move it whatever the head is."""
 
 
 class ExportModel(BaseModel):
@@ -127,7 +138,9 @@ _CALLS = (
     _of_model(training.CLOSE, _close),
     _of_model(
         Call("set-head", MoveHead, type(None)),
-        lambda sessions, model, body, who: sessions.set_head(model, body.checkpoint, who),
+        lambda sessions, model, body, who: sessions.set_head(
+            model, body.checkpoint, who, body.decision
+        ),
     ),
     _in_session(datums.DATUM_PASS, lambda one, body, who: one.datum_pass(body, who)),
     _in_session(datums.DATUM_STEP, lambda one, body, who: one.datum_step(body, who)),

@@ -17,6 +17,7 @@ from hud.platform.training.session import Session
 if TYPE_CHECKING:
     from hud.platform.models.loaded_policies import Policies
     from hud.platform.models.registry import Registry
+    from hud.platform.serving.calls import HeadDecision
     from hud.train.contributor import Contributor
 
 __all__ = ["Session", "Sessions"]
@@ -44,11 +45,18 @@ class Sessions:
         return await self._on_thread(model.id, lambda: self._opened(model))
 
     async def set_head(
-        self, model: ModelRecord, checkpoint_id: str | None, client: Contributor
+        self,
+        model: ModelRecord,
+        checkpoint_id: str | None,
+        client: Contributor,
+        decision: HeadDecision | None = None,
     ) -> None:
-        """Move a model's head; an open session continues from there and drops its accumulated gradient."""
+        """Move a model's head; an open session continues from there and drops its accumulated gradient.
+
+        Raises `ConflictError` if the head is no longer the one that `decision` compared with.
+        """
         self.registry.leases.refuse_if_held(model.id, model.slug, "moved to another checkpoint")
-        await self._on_thread(model.id, lambda: self._move(model, checkpoint_id, client))
+        await self._on_thread(model.id, lambda: self._move(model, checkpoint_id, client, decision))
 
     async def hold(self, model_id: str, client: Contributor) -> HeldSession:
         """Record a heartbeat of the training run that owns a session; returns whether `client` is the owner.
@@ -102,8 +110,19 @@ class Sessions:
             )
         return found
 
-    def _move(self, model: ModelRecord, checkpoint_id: str | None, client: Contributor) -> None:
-        self.registry.tree.set_head(model, checkpoint_id)
+    def _move(
+        self,
+        model: ModelRecord,
+        checkpoint_id: str | None,
+        client: Contributor,
+        decision: HeadDecision | None,
+    ) -> None:
+        tree = self.registry.tree
+        if decision is None or checkpoint_id is None:
+            tree.set_head(model, checkpoint_id)
+        else:
+            head = decision.compared_with
+            tree.promote(model, checkpoint_id, decision.metrics, expected_head=head)
         session = self._open.get(model.id)
         if session is not None:
             session.continue_from(checkpoint_id, client)

@@ -17,7 +17,7 @@ from hud.platform.models.checkpoint_tree import is_named
 from hud.platform.models.promotion import PROMOTION, Evidence, judge_recorded, record_of
 from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.models.registry import Registry
-from hud.platform.serving.calls import MoveHead
+from hud.platform.serving.calls import HeadDecision, MoveHead
 from hud.train.monitoring.plots import loss_per_token
 
 router = Pages()
@@ -139,12 +139,14 @@ async def set_head(
         return found, target, _promotion(registry, found, target)
 
     found, target, promotion = await asyncio.to_thread(look)
-    await engine.call(found, MoveHead(checkpoint=target))
-    if target is not None and promotion is not None:
-        await asyncio.to_thread(launching.registry.tree.annotate, target, {PROMOTION: promotion})
     action: Action = "head moved"
+    decision = None
     if promotion is not None:
+        decision = HeadDecision(
+            compared_with=found.head_checkpoint_id, metrics={PROMOTION: promotion}
+        )
         action = "head forced" if promotion["forced"] else "head promoted"
+    await engine.call(found, MoveHead(checkpoint=target, decision=decision))
     moved = {"model_id": found.id, "before": found.head_checkpoint_id, "after": target}
     await asyncio.to_thread(audit.note, action, found.slug, **moved)
     return see(f"/models/{found.slug}")
