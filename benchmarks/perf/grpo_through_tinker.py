@@ -72,6 +72,7 @@ async def client(steps: int) -> float:
     from hud.eval import Job
     from hud.integrations.tinker import TinkerModel, datums_of
     from hud.trace import SamplingParams
+    from hud.train.config import TrainConfig
 
     grpo, order = demo.GRPO, random.Random(0)
     tasks = list(Taskset.from_file(demo.HERE / "tasks.py"))
@@ -82,12 +83,14 @@ async def client(steps: int) -> float:
     config = AgentConfig(max_steps=grpo["max_turns"])
     params = SamplingParams(max_tokens=grpo["max_tokens"])
     adam = tinker.AdamParams(learning_rate=grpo["lr"], grad_clip_norm=grpo["max_grad_norm"])
+    at_once = TrainConfig(model=demo.POLICY).max_concurrent
     began = perf_counter()
     for _ in range(steps):
         sampler = await training.save_weights_and_get_sampling_client()
         agent = ToolLoopAgent(TinkerModel(sampler, folder), config=config, params=params)
         job = await Job.start("by Tinker's client", group=grpo["group"])
-        await Taskset("step", order.sample(tasks, grpo["tasks_per_step"])).run(agent, job=job)
+        step = Taskset("step", order.sample(tasks, grpo["tasks_per_step"]))
+        await step.run(agent, job=job, max_concurrent=at_once)
         await job.finish()
         print(f"  reward {job.reward:.3f}", file=sys.stderr)
         if data := datums_of(job.runs, token_mean=True):

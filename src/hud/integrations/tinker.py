@@ -10,7 +10,8 @@ the chat template of the model in a folder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from hud.eval.run import Run
     from hud.trace import SamplingParams
 
+GATHER_SECONDS = 0.01
+"""Time for which a turn waits for equal ones, in seconds."""
+
 __all__ = ["TinkerModel", "datum_of", "datums_of"]
 
 
@@ -42,10 +46,17 @@ class TinkerModel(PolicyChatModel):
 
 
 class ServicePolicy:
-    """Weights behind a sampling client, with the chat format of their folder."""
+    """Weights behind a sampling client, with the chat format of their folder.
+
+    Turns that ask the same within `GATHER_SECONDS`, as the first ones of a group do, are samples of one request: the service
+    then computes their prompt once.
+    """
 
     def __init__(self, sampler: Any, chat: ChatFormat, config: DecoderConfig) -> None:
         self.sampler, self.chat, self.config = sampler, chat, config
+        self._gathering: dict[Hashable, list[asyncio.Future[SampledTurn]]] = {}
+        """Turns that wait for others, by prompt and parameters."""
+        self._asking: set[asyncio.Task[None]] = set()
 
     async def sample(
         self,
@@ -71,15 +82,53 @@ class ServicePolicy:
             top_p=params.effective_top_p,
             top_k=params.top_k or -1,
         )
-        done = await self.sampler.sample(types.ModelInput.from_ints(prompt), 1, sampling)
-        (found,) = done.sequences
-        return SampledTurn(
-            list(found.tokens),
-            list(found.logprobs),
-            found.stop_reason,
-            done.prompt_cache_hit_tokens or 0,
-            None,
-        )
+        turn: asyncio.Future[SampledTurn] = asyncio.get_running_loop().create_future()
+        if params.seed is not None:  # Samples of one request have different seeds.
+            await self._ask(prompt, sampling, [turn])
+            return turn.result()
+        key = (tuple(prompt), sampling.model_dump_json())
+        if key in self._gathering:
+            self._gathering[key].append(turn)
+        else:
+            self._gathering[key] = [turn]
+            asking = asyncio.create_task(self._gathered(key, prompt, sampling))
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+        return await turn
+
+    async def _gathered(self, key: Hashable, prompt: list[int], sampling: Any) -> None:
+        """Ask for the turns of `key` once, after `GATHER_SECONDS`."""
+        await asyncio.sleep(GATHER_SECONDS)
+        turns = [turn for turn in self._gathering.pop(key) if not turn.done()]
+        if turns:
+            await self._ask(prompt, sampling, turns)
+
+    async def _ask(
+        self, prompt: list[int], sampling: Any, turns: list[asyncio.Future[SampledTurn]]
+    ) -> None:
+        """Ask for a sample for each of `turns`, and resolve them."""
+        from tinker import types
+
+        try:
+            asked = types.ModelInput.from_ints(prompt)
+            done = await self.sampler.sample(asked, len(turns), sampling)
+            sampled = [
+                SampledTurn(
+                    list(found.tokens),
+                    list(found.logprobs),
+                    found.stop_reason,
+                    done.prompt_cache_hit_tokens or 0,
+                    None,
+                )
+                for found in done.sequences
+            ]
+            for turn, one in zip(turns, sampled, strict=True):
+                if not turn.done():
+                    turn.set_result(one)
+        except Exception as error:
+            for turn in turns:
+                if not turn.done():
+                    turn.set_exception(error)
 
 
 def datums_of(

@@ -92,6 +92,47 @@ async def test_sampled_ids_and_logprobs_are_recorded_and_trained_on(server, serv
     assert jobs[0]["name"] == "tinker"
 
 
+class CountedSampler:
+    """A sampling client that notes the number of samples of each request, and may fail."""
+
+    def __init__(self, sampler, fails=False):
+        self.sampler, self.fails, self.asked = sampler, fails, []
+
+    async def sample(self, prompt, num_samples, params):
+        self.asked.append(num_samples)
+        if self.fails:
+            raise RuntimeError("no such weights")
+        return await self.sampler.sample(prompt, num_samples, params)
+
+
+async def test_the_first_turns_of_a_group_are_one_request(server, service):
+    sampler = CountedSampler(await service.create_sampling_client(base_model="m"))
+    folder, asked = folder_of(server), SamplingParams(max_tokens=8, temperature=1.0)
+    agent = ToolLoopAgent(TinkerModel(sampler, folder), params=asked)
+    job = await played(sampler, folder, letters.tasks[:1], 4, agent)
+    turns = [
+        [step.sample for step in run.trace.steps if isinstance(step, AgentStep)] for run in job.runs
+    ]
+    assert sampler.asked[0] == 4
+    assert sum(sampler.asked) == sum(map(len, turns))
+    assert len({tuple(one[0].output_token_ids) for one in turns}) > 1, "each has its own sample"
+
+
+async def test_turns_with_seeds_are_requests_of_their_own(server, service):
+    sampler = CountedSampler(await service.create_sampling_client(base_model="m"))
+    await played(sampler, folder_of(server), letters.tasks[:1], 4)
+    assert set(sampler.asked) == {1}
+
+
+async def test_a_failed_request_fails_every_run_that_waits_for_it(server, service):
+    sampler = CountedSampler(None, fails=True)
+    folder = folder_of(server)
+    job = await played(
+        sampler, folder, letters.tasks[:1], 4, ToolLoopAgent(TinkerModel(sampler, folder))
+    )
+    assert all("no such weights" in (run.error or "") for run in job.runs)
+
+
 async def test_the_reward_of_an_environment_rises(server, service):
     folder = folder_of(server)
     client = await service.create_training_client_from_state("tinker://m/weights/base")
