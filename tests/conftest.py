@@ -1,6 +1,5 @@
 """With HUD_TEST_DATABASE_URL set to a PostgreSQL, every store that a test opens lies there, in a schema of its own."""
 
-import atexit
 import contextlib
 import hashlib
 import os
@@ -11,6 +10,7 @@ import tempfile
 
 import pytest
 from hypothesis import settings
+from tests.lasting_folders import lasting_folder
 
 # The suite says the same of the same code every time; HYPOTHESIS_PROFILE=explore looks for new cases.
 settings.register_profile("suite", derandomize=True, deadline=None)
@@ -19,8 +19,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 # Tests that name no home must not write into the user's, nor find there what an older version left.
 if "HUD_HOME" not in os.environ:
-    os.environ["HUD_HOME"] = tempfile.mkdtemp(prefix="hud-tests-")
-    atexit.register(shutil.rmtree, os.environ["HUD_HOME"], ignore_errors=True)
+    os.environ["HUD_HOME"] = str(lasting_folder("hud-tests-"))
 
 DATABASE = os.environ.get("HUD_TEST_DATABASE_URL")
 

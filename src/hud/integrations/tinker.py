@@ -21,6 +21,7 @@ from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import PolicyChatModel
 from hud.engine.sample.request import SampledTurn, room_after
+from hud.engine.tinker.sampler import service_params
 from hud.learning.datums import Datum, make_batch
 from hud.learning.wire_types import AdvantageOptions, TrajectoryPayload
 from hud.train.inputs import training_inputs
@@ -66,26 +67,14 @@ class ServicePolicy:
         stopped: Callable[[list[int]], bool] | None = None,
     ) -> SampledTurn:
         """Sample one turn. Raises `ContextOverflow` for a prompt that leaves no room."""
-        from tinker import types
-
         config = self.config
         room = room_after(prompt, config.vocab_size, config.max_position_embeddings, "the model")
-        stop: list[int] | list[str] = sorted(self.chat.stop_ids)
-        if params.stop:
-            ends = [self.chat.tokenizer.id_to_token(one) for one in sorted(self.chat.stop_ids)]
-            stop = [*params.stop, *(end for end in ends if end is not None)]
-        sampling = types.SamplingParams(
-            max_tokens=params.most_tokens(room),
-            seed=params.seed,
-            stop=stop,
-            temperature=params.effective_temperature,
-            top_p=params.effective_top_p,
-            top_k=params.top_k or -1,
-        )
-        turn: asyncio.Future[SampledTurn] = asyncio.get_running_loop().create_future()
+        most = params.most_tokens(room)
+        sampling = service_params(params, most, self.chat.stop_ids, self.chat)
         if params.seed is not None:  # Samples of one request have different seeds.
-            await self._ask(prompt, sampling, [turn])
-            return turn.result()
+            (only,) = await self._ask(prompt, sampling, 1)
+            return only
+        turn: asyncio.Future[SampledTurn] = asyncio.get_running_loop().create_future()
         key = (tuple(prompt), sampling.model_dump_json())
         if key in self._gathering:
             self._gathering[key].append(turn)
@@ -97,31 +86,11 @@ class ServicePolicy:
         return await turn
 
     async def _gathered(self, key: Hashable, prompt: list[int], sampling: Any) -> None:
-        """Ask for the turns of `key` once, after `GATHER_SECONDS`."""
+        """Ask once for the turns of `key`, after `GATHER_SECONDS`, and resolve them."""
         await asyncio.sleep(GATHER_SECONDS)
         turns = [turn for turn in self._gathering.pop(key) if not turn.done()]
-        if turns:
-            await self._ask(prompt, sampling, turns)
-
-    async def _ask(
-        self, prompt: list[int], sampling: Any, turns: list[asyncio.Future[SampledTurn]]
-    ) -> None:
-        """Ask for a sample for each of `turns`, and resolve them."""
-        from tinker import types
-
         try:
-            asked = types.ModelInput.from_ints(prompt)
-            done = await self.sampler.sample(asked, len(turns), sampling)
-            sampled = [
-                SampledTurn(
-                    list(found.tokens),
-                    list(found.logprobs),
-                    found.stop_reason,
-                    done.prompt_cache_hit_tokens or 0,
-                    None,
-                )
-                for found in done.sequences
-            ]
+            sampled = await self._ask(prompt, sampling, len(turns)) if turns else []
             for turn, one in zip(turns, sampled, strict=True):
                 if not turn.done():
                     turn.set_result(one)
@@ -129,6 +98,20 @@ class ServicePolicy:
             for turn in turns:
                 if not turn.done():
                     turn.set_exception(error)
+        finally:
+            for turn in turns:
+                turn.cancel()  # Without effect on a resolved one.
+
+    async def _ask(self, prompt: list[int], sampling: Any, number: int) -> list[SampledTurn]:
+        """Return that many turns after a prompt, by one request."""
+        from tinker import types
+
+        done = await self.sampler.sample(types.ModelInput.from_ints(prompt), number, sampling)
+        cached = done.prompt_cache_hit_tokens or 0
+        return [
+            SampledTurn(list(one.tokens), list(one.logprobs), one.stop_reason, cached, None)
+            for one in done.sequences
+        ]
 
 
 def datums_of(

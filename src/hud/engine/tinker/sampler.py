@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from functools import partial
@@ -13,6 +13,7 @@ from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.tinker.weights import SavedPaths, TinkerWeights
 from hud.errors import HudError, InfrastructureFault, UsageError
+from hud.trace import SamplingParams
 
 SEEDS = 1 << 31
 """Seeds of the service are below this."""
@@ -113,20 +114,7 @@ class TinkerSampler:
     def _sample(self, request: Request) -> Future[Any]:
         from tinker import types
 
-        params, ends = request.params, sorted(request.stop_ids)
-        stop: list[int] | list[str] = ends
-        if params.stop:
-            # A request has stops of one kind.
-            texts = [self._chat.tokenizer.id_to_token(one) for one in ends]
-            stop = [*params.stop, *(one for one in texts if one is not None)]
-        sampling = types.SamplingParams(
-            max_tokens=request.most,
-            seed=None if params.seed is None else params.seed % SEEDS,
-            stop=stop,
-            temperature=params.effective_temperature,
-            top_p=params.effective_top_p,
-            top_k=params.effective_top_k or -1,
-        )
+        sampling = service_params(request.params, request.most, request.stop_ids, self._chat)
         prompt = types.ModelInput.from_ints(request.prompt)
         with self._weights.service.errors():
             found: Future[Any] = self._client.sample(prompt, 1, sampling).future()
@@ -153,6 +141,28 @@ class TinkerSampler:
             request.cached = done.prompt_cache_hit_tokens or 0
             request.end(sequence.stop_reason)
         request.listener()
+
+
+def service_params(
+    params: SamplingParams, most: int, stop_ids: Collection[int], chat: ChatFormat
+) -> Any:
+    """Return parameters as the service's, for at most `most` tokens."""
+    from tinker import types
+
+    ends = sorted(stop_ids)
+    stop: list[int] | list[str] = ends
+    if params.stop:
+        # A request has stops of one kind.
+        texts = [chat.tokenizer.id_to_token(one) for one in ends]
+        stop = [*params.stop, *(one for one in texts if one is not None)]
+    return types.SamplingParams(
+        max_tokens=most,
+        seed=None if params.seed is None else params.seed % SEEDS,
+        stop=stop,
+        temperature=params.effective_temperature,
+        top_p=params.effective_top_p,
+        top_k=params.effective_top_k or -1,
+    )
 
 
 def _cancel(future: Future[Any]) -> None:
