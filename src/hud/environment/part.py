@@ -211,6 +211,8 @@ class OpenParts:
 
     async def close(self) -> None:
         """Close all, in reverse order."""
+        if not self._opened:
+            return
         try:
             await self._stack.aclose()
         finally:

@@ -12,6 +12,7 @@ import asyncio
 import math
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from hud.environment.templates.runtime_config import run_seconds_of
@@ -207,7 +208,8 @@ async def take_down(run: Run) -> None:
     world, run.live.world = run.live.world, None
     try:
         if world is not None:
-            async with asyncio.timeout(CLOSE_SECONDS):
+            at_once = run.live.clients is None and getattr(world, "closes_at_once", False)
+            async with nullcontext() if at_once else asyncio.timeout(CLOSE_SECONDS):
                 await run.disconnect()
                 await world.__aexit__(None, None, None)
     except Exception as error:

@@ -66,6 +66,8 @@ class Usage(BaseModel):
     @classmethod
     def total(cls, calls: Collection[Usage]) -> Usage:
         """Return the sum of calls; its cost covers the calls with a known cost."""
+        if not calls:
+            return cls(llm_call_count=0)
         costs = [usage.cost_usd for usage in calls if usage.cost_usd is not None]
         return cls(
             prompt_tokens=sum(usage.prompt_tokens for usage in calls),
