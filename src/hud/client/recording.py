@@ -27,6 +27,8 @@ from hud.trace.recording.journal import encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.token_columns import added_prompt
 
+WRITE_BYTES = 1 << 17
+"""Recorded bytes after which they are written before the event loop's iteration ends: one may play hundreds of rollouts."""
 MAX_COUNT = 2**31 - 1
 """Largest token count in a run's columns."""
 
@@ -147,6 +149,8 @@ class JournalRecorder(EventRecorder):
         self._shipper = Shipper(folder, client)
         self._lock = threading.Lock()
         self._buffer: list[bytes] = []
+        self._size = 0
+        """Bytes in the buffer."""
         self._scheduled: asyncio.AbstractEventLoop | None = None
         """The event loop at whose next iteration the buffer is written."""
         self._failure: StoreError | None = None
@@ -179,18 +183,21 @@ class JournalRecorder(EventRecorder):
         """Detach in a forked child: the journal belongs to its parent."""
         self.closed = True
         self._buffer.clear()
+        self._size = 0
         atexit.unregister(self.close)
         self._shipper.abandon()
 
     # -- inside -------------------------------------------------------------------------------------
 
     def _add(self, line: bytes) -> None:
-        """Queue a line; all lines of an event-loop iteration are written at its end, in one call."""
+        """Queue a line; those of an event-loop iteration are written together, at its end or once they are many."""
         if self.closed:
             raise StoreError("This recorder was closed; open another with hud.client.recorder().")
         with self._lock:
             self._buffer.append(line)
-        if self._failure is not None:  # The disk may have room again.
+            self._size += len(line)
+        # After a failure, the disk may have room again.
+        if self._size > WRITE_BYTES or self._failure is not None:
             self._write()
         if self._failure is not None:
             raise self._failure
@@ -221,6 +228,7 @@ class JournalRecorder(EventRecorder):
                 return
             self._failure = None
             self._buffer.clear()
+            self._size = 0
 
 
 def _opening(run: RecordedRun) -> dict[str, Any]:

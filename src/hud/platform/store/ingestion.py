@@ -1,0 +1,145 @@
+"""Ingestion of a platform's journal lines: in this process, or in one beside it while large batches come.
+
+The process beside takes only work that its owner would do otherwise: decoding lines and executing statements hold the
+interpreter's lock, which rollouts or a server's event loop need at the same time. A batch that fails there, or whose process
+has ended, is ingested here, so that errors have one source. See docs/decisions/0014-ingestion-beside.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import threading
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+
+import orjson
+
+from hud.platform.store import Store
+from hud.platform.store.blobs import Blobs
+from hud.platform.store.ingest import Ingested, ingest
+
+LARGE_BYTES = 1 << 19
+"""Size of a batch, in bytes, from which on the process is started: about 300 short rollouts, which take 15 to 30 ms to ingest."""
+IDLE_SECONDS = 60.0
+"""Time without a batch after which the process ends."""
+END_SECONDS = 30.0
+"""Time-out for the process's end, after which it is killed."""
+YOUNG_OBJECTS = 100_000
+"""Objects that its collector waits for: a batch's rows are in use until its end."""
+
+
+class Ingestion:
+    """Ingestion into one store. Thread-safe."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._owner = os.getpid()
+        self._beside: _Beside | None = None
+        self._lock = threading.Lock()
+        """Held while a batch is in the process beside."""
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process beside; None without one."""
+        return None if self._beside is None else self._beside.pid
+
+    def take(self, data: bytes, team: str) -> Ingested:
+        """Ingest a batch; see `ingest`."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if (done := self._taken_beside(data, team)) is not None:
+                    return done
+            finally:
+                self._lock.release()
+        return ingest(self.store, data, team)
+
+    def close(self) -> None:
+        """End the process beside, after its batch."""
+        with self._lock:
+            self._end()
+
+    def _taken_beside(self, data: bytes, team: str) -> Ingested | None:
+        """Return the result of the process beside; None without one that is ready, and after a failure there."""
+        if os.getpid() != self._owner:
+            return None  # A forked child: the process is its parent's.
+        try:
+            if self._beside is None:
+                if len(data) >= LARGE_BYTES:
+                    self._beside = _Beside(self.store)
+                return None
+            return self._beside.take(data, team)
+        except (OSError, EOFError):  # It has ended, or could not be started.
+            self._end()
+            return None
+
+    def _end(self) -> None:
+        beside, self._beside = self._beside, None
+        if beside is not None and os.getpid() == self._owner:
+            beside.close()
+
+
+class _Beside:
+    """The process beside, from its owner's side."""
+
+    def __init__(self, store: Store) -> None:
+        self._connection, theirs = Pipe()
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                process_group=0,  # A terminal's Ctrl-C is the owner's to handle.
+            )
+        finally:
+            theirs.close()
+        self.pid = self._process.pid
+        self._ready = False
+        url = store.url.render_as_string(hide_password=False)
+        self._connection.send_bytes(orjson.dumps([url, store.blobs.url]))
+
+    def take(self, data: bytes, team: str) -> Ingested | None:
+        """Have a batch ingested. None: not ready yet, or it failed. Raises `OSError` or `EOFError` if the process has ended."""
+        if not self._ready:
+            if not self._connection.poll():
+                return None
+            self._connection.recv_bytes()
+            self._ready = True
+        self._connection.send_bytes(team.encode())
+        self._connection.send_bytes(data)
+        found = orjson.loads(self._connection.recv_bytes())
+        return None if found is None else Ingested(*found)
+
+    def close(self) -> None:
+        """End it."""
+        self._connection.close()
+        try:
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def serve(owner: Connection) -> None:
+    """Ingest the owner's batches until none comes for `IDLE_SECONDS`. Raises `OSError` or `EOFError` once the owner has ended."""
+    url, blobs = orjson.loads(owner.recv_bytes())
+    store = Store(url, Blobs(blobs))
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
+    owner.send_bytes(b"ready")
+    while owner.poll(IDLE_SECONDS):
+        team, data = owner.recv_bytes().decode(), owner.recv_bytes()
+        try:
+            done = ingest(store, data, team)
+        except Exception:  # The owner ingests it itself, and meets the error.
+            owner.send_bytes(b"null")
+        else:
+            owner.send_bytes(orjson.dumps([done.events, done.damaged]))
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError, EOFError):
+        serve(Connection(int(sys.argv[1])))
