@@ -2,15 +2,22 @@
 
 Bar: 3,000 a second on two cores, flat from 32 to 1,000 concurrent. The plain loop beside it is the same
 template and agent driven by hand, with no runs, no traces, no limits and no recording.
+
+    inprocess_rollouts.py --against FOLDER [--bar 2]     this checkout and another one, such as a `git worktree`, in turn
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import os
+import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 from records import report
 
@@ -73,14 +80,18 @@ async def plain(width: int) -> float:
     return RUNS / (time.perf_counter() - started)
 
 
-async def main() -> int:
-    """Print a line for each width; fail below the bar."""
+async def rates() -> list[float]:
+    """Return recorded rollouts a second at each of the widths."""
     for _ in range(WARM_UP):
         await framework(WIDTHS[0])
-    rates = []
-    for width in WIDTHS:
-        baseline, rate = await plain(width), await framework(width)
-        rates.append(rate)
+    return [await framework(width) for width in WIDTHS]
+
+
+async def main() -> int:
+    """Print a line for each width; fail below the bar."""
+    baselines = [await plain(width) for width in WIDTHS]
+    found = await rates()
+    for width, baseline, rate in zip(WIDTHS, baselines, found, strict=True):
         report(
             f"recorded rollouts, {width} concurrent",
             rate,
@@ -88,13 +99,56 @@ async def main() -> int:
             peer="by hand",
             peer_value=baseline,
         )
-    held = report("slowest of the widths", min(rates), "/s", bar=BAR)
-    report("fastest over slowest width", max(rates) / min(rates), "times")
+    held = report("slowest of the widths", min(found), "/s", bar=BAR)
+    report("fastest over slowest width", max(found) / min(found), "times")
     return int(not held)
 
 
+def against(folder: Path, rounds: int, bar: float | None) -> int:
+    """Print the medians of both checkouts for each width; fail below `bar` times the other's."""
+    sides = (folder, Path(__file__).parents[2])
+    found: list[list[list[float]]] = [[], []]
+    for _ in range(rounds):
+        for side, values in zip(sides, found, strict=True):
+            done = subprocess.run(
+                [sys.executable, __file__, "--rates"],
+                env={**os.environ, "PYTHONPATH": str(side / "src")},
+                stdout=subprocess.PIPE,
+                text=True,
+                check=True,
+            )
+            values.append(json.loads(done.stdout))
+    command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    held = []
+    for place, width in enumerate(WIDTHS):
+        theirs, ours = (statistics.median(one[place] for one in values) for values in found)
+        held.append(
+            report(
+                f"recorded rollouts, {width} concurrent, against {commit}",
+                ours,
+                "/s",
+                bar=None if bar is None else bar * theirs,
+                peer=commit,
+                peer_value=theirs,
+            )
+        )
+    return int(not all(held))
+
+
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--against", type=Path)
+    parser.add_argument("--bar", type=float)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rates", action="store_true", help="print the rates alone")
+    given = parser.parse_args()
+    if given.against is not None:
+        sys.exit(against(given.against, given.rounds, given.bar))
     with tempfile.TemporaryDirectory() as home:
         os.environ["HUD_HOME"] = home
         os.environ.pop("HUD_API_URL", None)
-        sys.exit(asyncio.run(main()))
+        if given.rates:
+            print(json.dumps(asyncio.run(rates())))
+        else:
+            sys.exit(asyncio.run(main()))

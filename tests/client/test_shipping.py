@@ -23,12 +23,12 @@ class Platform:
         self.gate = threading.Event()
         self.gate.set()
 
-    async def post(self, path, body):
+    async def ingest(self, lines):
         self.gate.wait(10)
         if self.failure is not None:
             raise self.failure
-        self.got += [event.step for event in decode_events(body)]
-        return {"damaged": []}
+        self.got += [event.step for event in decode_events(lines)]
+        return []
 
 
 def line(number, size=2):

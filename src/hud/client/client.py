@@ -112,6 +112,16 @@ class Client:
         """DELETE `path`."""
         return await self._send("DELETE", path, retry=True)
 
+    async def ingest(self, lines: bytes) -> list[int]:
+        """Store journal lines; return the numbers of those that cannot be stored, from 0. Blocks, if it is embedded."""
+        if (
+            self.embedded is not None
+        ):  # Hot path: a request takes longer than the rows of a short batch.
+            return self.embedded.ingest(lines)
+        answer = await self.post("/v2/ingest", lines)
+        damaged: list[int] = answer["damaged"]
+        return damaged
+
     async def download(self, path: str) -> AsyncIterator[bytes]:
         """Yield the bytes at `path`; a connection that breaks is opened again where it broke.
 

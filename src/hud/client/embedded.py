@@ -32,6 +32,11 @@ class EmbeddedPlatform:
         model: ChatModel = await self.parts.policies.chat_model(record, checkpoint)
         return model
 
+    def ingest(self, lines: bytes) -> list[int]:
+        """Store journal lines, as POST /v2/ingest does; return the numbers of those that cannot be stored."""
+        damaged: list[int] = self.parts.ingestion.take(lines, LOCAL.team_id).damaged
+        return damaged
+
     def close(self) -> None:
         """Close the store and the samplers."""
         self.parts.close()

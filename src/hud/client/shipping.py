@@ -16,8 +16,8 @@ from hud.client.client import Client
 from hud.errors import HudError, PlatformError, StoreError
 from hud.trace.recording.journal import Journal, orphaned_journals, set_aside
 
-BATCH_BYTES = 1 << 20
-"""Most bytes of a batch, unless a single line is longer; half of them are shipped at once."""
+BATCH_BYTES = 2 << 20
+"""Most bytes of a batch, unless a single line is longer; so many are shipped at once."""
 GATHER_SECONDS = 0.5
 """Time for which events are batched before shipping, unless a flush waits, in seconds: a transaction costs as much processor time
 as some isolated rollouts, and a page that follows a job shows a step within a second."""
@@ -55,7 +55,7 @@ class Shipper:
         """Write whole lines to the journal; raises `StoreError` if they do not fit."""
         with self._lock:
             self._journal.append(data)
-            much = self._journal.size - self._shipped > BATCH_BYTES // 2
+            much = self._journal.size - self._shipped > BATCH_BYTES
         if not self._something.is_set():
             self._something.set()
         if much:
@@ -189,8 +189,7 @@ class Shipper:
 
 async def send(client: Client, folder: Path, batch: bytes) -> None:
     """Send journal lines to the platform; rejected lines are kept in a file in `folder`."""
-    answer = await client.post("/v2/ingest", batch)
-    set_aside(folder, batch, answer["damaged"])
+    set_aside(folder, batch, await client.ingest(batch))
 
 
 async def send_orphans(client: Client, folder: Path) -> None:

@@ -21,14 +21,19 @@ _SHOWN = 2000
 """Characters recorded of an argument or a result."""
 
 
-@contextmanager
-def instrumented(record: Callable[[Step], Step]) -> Iterator[None]:
-    """Within the context, pass calls of instrumented functions to `record`."""
-    token = _record.set(record)
-    try:
-        yield
-    finally:
-        _record.reset(token)
+class instrumented:  # noqa: N801 - used as a function; a class, as every rollout enters it
+    """Scope within which calls of instrumented functions are passed to `record`."""
+
+    __slots__ = ("_record", "_token")
+
+    def __init__(self, record: Callable[[Step], Step]) -> None:
+        self._record = record
+
+    def __enter__(self) -> None:
+        self._token = _record.set(self._record)
+
+    def __exit__(self, *_: object) -> None:
+        _record.reset(self._token)
 
 
 @overload
