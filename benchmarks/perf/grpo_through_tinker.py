@@ -3,8 +3,9 @@
     embedded   `hud train`: policy and environments in one process
     client     a loop over Tinker's client with `hud.integrations.tinker`, sampling and training on a `hud up` on loopback
 
-Each side plays in a home of its own, in turn, some times. Processor time counts both sides of the wire. Needs the package
-`tinker`: .venv-integrations/tinker/bin/python, of scripts/setup-integration.
+Each side plays in a home of its own, in turn, some times. A step's seconds are without the start of either side; processor time is
+that of all processes, of both sides of the wire, with their start. Needs the package `tinker`: .venv-integrations/tinker/bin/python,
+of scripts/setup-integration.
 """
 
 from __future__ import annotations
@@ -56,9 +57,8 @@ async def embedded(steps: int) -> float:
 
     settings = {name: value for name, value in demo.GRPO.items() if name != "eval_every"}
     config = TrainConfig(model=demo.POLICY, steps=steps, seed=0, **settings)
-    began = perf_counter()
-    await train(config, tasks=Taskset.from_file(demo.HERE / "tasks.py"))
-    return perf_counter() - began
+    done = await train(config, tasks=Taskset.from_file(demo.HERE / "tasks.py"))
+    return sum(one["metrics"]["seconds:sum"] for one in done.history)
 
 
 async def client(steps: int) -> float:
@@ -104,7 +104,8 @@ async def client(steps: int) -> float:
 
 def play(side: str, home: Path, steps: int) -> tuple[float, float]:
     """Train in a process of its own; return the seconds and the processor seconds of a step."""
-    environment = {**os.environ, "HUD_HOME": str(home), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "HUD_HOME": str(home)}
+    environment.pop("OMP_NUM_THREADS", None)
     server = None
     if side == "client":
         served = home.with_name(f"{home.name}-served")
