@@ -37,21 +37,22 @@ TURN_SECONDS = 0.0005
 T = TypeVar("T")
 
 _most = torch.get_num_threads()
+_most_sampling = _most
 _on_all = ThreadPoolExecutor(1, "hud-compute")
 _here = threading.local()
 _under_way: list[None] = []
 """One entry for each batch of passes that is computed now."""
 
 
-def use_at_most(count: int) -> None:
-    """Limit the threads of all later work, to leave cores to other processes."""
-    global _most
-    _most = count
+def limit_sampling(count: int) -> None:
+    """Sample with at most `count` threads, or processes of one, to leave cores to who asks for the tokens."""
+    global _most_sampling
+    _most_sampling = count
 
 
 def for_sampling(parameters: int) -> None:
     """Set the threads of this thread's next operations for decode steps."""
-    _use(1 if parameters <= SMALL_PARAMETERS else _most)
+    _use(1 if parameters <= SMALL_PARAMETERS else _most_sampling)
 
 
 def sampling_processes(parameters: int) -> int:
@@ -61,7 +62,7 @@ def sampling_processes(parameters: int) -> int:
     wanted = settings.load().samplers
     if wanted is not None:
         return wanted
-    return 1 if "OMP_NUM_THREADS" in os.environ else min(_most, MOST_PROCESSES)
+    return 1 if "OMP_NUM_THREADS" in os.environ else min(_most_sampling, MOST_PROCESSES)
 
 
 def for_training() -> None:

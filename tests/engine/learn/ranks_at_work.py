@@ -10,7 +10,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from hud.engine import cpu_threads
+if "OMP_NUM_THREADS" not in os.environ:
+    torch.set_num_threads(
+        2
+    )  # Before the engine reads it: as many passes at the same time, on any machine.
+
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.learn import trainer
@@ -177,13 +181,9 @@ def everything(folder):
 
 def main(folder, only=None):
     ranks = join("cpu")
-    if "OMP_NUM_THREADS" in os.environ:
-        cpu_threads.use_at_most(1)
-    else:
-        cpu_threads.use_at_most(2)
-        trainer.APART_FROM = (
-            1  # However few tokens there are, they are worth passes at the same time.
-        )
+    if "OMP_NUM_THREADS" not in os.environ:
+        # However few tokens there are, they are worth passes at the same time.
+        trainer.APART_FROM = 1
     if ranks.index == 0:
         with leading(ranks):
             found = everything(folder) if only is None else {only: trained(only)}

@@ -192,7 +192,7 @@ class WorkerEngine(TokenEngine):
             self._process = _begin(theirs)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
         config = self.config
-        # One core is left to the server's event loop: both on one core each is faster than both on all of them.
+        # Sampling leaves a core to the server's event loop: both on one core each is faster than both on all of them.
         threads = max(1, (os.cpu_count() or 1) - 1)
         hello = [str(config.home.absolute()), config.database, config.storage, threads]
         try:

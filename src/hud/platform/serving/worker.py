@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from hud.engine.cpu_threads import use_at_most
+from hud.engine.cpu_threads import limit_sampling
 from hud.engine.sample.request import Request, SampledTurn
 from hud.errors import HudError
 from hud.platform.config import PlatformConfig
@@ -208,7 +208,7 @@ async def work(connection: socket.socket) -> None:
     if frame is None:
         return
     (_, home, database, storage, threads), _ = frame
-    use_at_most(threads)
+    limit_sampling(threads)
     parts = await asyncio.to_thread(Parts, PlatformConfig(Path(home), database, storage))
     worker = Worker(InlineEngine(parts.policies, parts.sessions), writer)
     writer.write(pack(["ready"]))
