@@ -75,13 +75,17 @@ class Keyless(OpenAIChat):
         return await super().handle(request.clone(headers={**request.headers, **key}))
 
 
-def _endless(kind, turn):
-    class Endless(kind):
-        async def handle(self, request):
-            self.script = [turn]
-            return await super().handle(request)
+class Forever(list):
+    """A script of one turn, which is never over, however many ask at once."""
 
-    return Endless()
+    def pop(self, index=-1):
+        return self[index]
+
+
+def _endless(kind, turn):
+    server = kind()
+    server.script = Forever([turn])
+    return server
 
 
 @pytest.fixture(scope="module")
