@@ -114,9 +114,8 @@ class Client:
 
     async def ingest(self, lines: bytes) -> list[int]:
         """Store journal lines; return the numbers of those that cannot be stored, from 0. Blocks, if it is embedded."""
-        if (
-            self.embedded is not None
-        ):  # Hot path: a request takes longer than the rows of a short batch.
+        # Hot path: a request takes longer than the rows of a short batch.
+        if self.embedded is not None:
             return self.embedded.ingest(lines)
         answer = await self.post("/v2/ingest", lines)
         damaged: list[int] = answer["damaged"]

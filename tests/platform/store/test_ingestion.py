@@ -123,6 +123,33 @@ def test_a_process_that_was_killed_loses_nothing(ingestion, store, monkeypatch):
     assert ingestion.pid is not None, "the next large batch starts another"
 
 
+def test_a_process_that_stands_still_holds_nobody_up(ingestion, store, monkeypatch):
+    monkeypatch.setattr(module, "ANSWER_SECONDS", 1)
+    count = taken_beside(ingestion, monkeypatch)
+    pid = ingestion.pid
+    os.kill(pid, signal.SIGSTOP)
+    big = lines(count, 40, size=100_000)  # More than its socket takes.
+    assert ingestion.take(big, "local").events == 40
+    assert jobs(store) == count + 40
+    assert gone(pid)
+
+
+def test_a_process_that_cannot_start_is_tried_once(ingestion, store, monkeypatch):
+    monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    deadline = time.monotonic() + WAIT_SECONDS
+    pids, count = set(), 0
+    while (count < 2 or ingestion.pid is not None) and time.monotonic() < deadline:
+        ingestion.take(lines(count, 1), "local")
+        pids.add(ingestion.pid)
+        count += 1
+        time.sleep(0.05)
+    ingestion.take(lines(count, 1), "local")
+    assert len(pids - {None}) <= 1
+    assert ingestion.pid is None
+    assert jobs(store) == count + 1
+
+
 def test_it_ends_with_the_platform(ingestion, monkeypatch):
     taken_beside(ingestion, monkeypatch)
     pid = ingestion.pid

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import socket
+import struct
 import subprocess
 import sys
 import threading
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
 import orjson
@@ -26,8 +27,10 @@ LARGE_BYTES = 1 << 19
 """Size of a batch, in bytes, from which on the process is started: about 300 short rollouts, which take 15 to 30 ms to ingest."""
 IDLE_SECONDS = 60.0
 """Time without a batch after which the process ends."""
+ANSWER_SECONDS = 60
+"""Time-out for its answer to a batch, after which it is killed: twice the longest wait for SQLite's lock."""
 END_SECONDS = 30.0
-"""Time-out for the process's end, after which it is killed."""
+"""Time-out for its end, after which it is killed."""
 YOUNG_OBJECTS = 100_000
 """Objects that its collector waits for: a batch's rows are in use until its end."""
 
@@ -39,6 +42,8 @@ class Ingestion:
         self.store = store
         self._owner = os.getpid()
         self._beside: _Beside | None = None
+        self._starts = True
+        """False once a process could not be started."""
         self._lock = threading.Lock()
         """Held while a batch is in the process beside."""
 
@@ -59,34 +64,38 @@ class Ingestion:
 
     def close(self) -> None:
         """End the process beside, after its batch."""
+        if os.getpid() != self._owner:
+            return  # A forked child: the process is its parent's.
         with self._lock:
-            self._end()
+            beside, self._beside = self._beside, None
+            if beside is not None:
+                beside.close()
 
     def _taken_beside(self, data: bytes, team: str) -> Ingested | None:
         """Return the result of the process beside; None without one that is ready, and after a failure there."""
         if os.getpid() != self._owner:
-            return None  # A forked child: the process is its parent's.
-        try:
-            if self._beside is None:
-                if len(data) >= LARGE_BYTES:
-                    self._beside = _Beside(self.store)
-                return None
-            return self._beside.take(data, team)
-        except (OSError, EOFError):  # It has ended, or could not be started.
-            self._end()
             return None
-
-    def _end(self) -> None:
-        beside, self._beside = self._beside, None
-        if beside is not None and os.getpid() == self._owner:
-            beside.close()
+        try:
+            if self._beside is not None:
+                return self._beside.take(data, team)
+            if self._starts and len(data) >= LARGE_BYTES:
+                self._beside = _Beside(self.store)
+        except (OSError, EOFError):  # It has ended, does not answer, or cannot be started.
+            beside, self._beside = self._beside, None
+            self._starts = beside is not None and beside.ready
+            if beside is not None:
+                beside.kill()
+        return None
 
 
 class _Beside:
     """The process beside, from its owner's side."""
 
     def __init__(self, store: Store) -> None:
-        self._connection, theirs = Pipe()
+        ours, theirs = socket.socketpair()
+        for limit in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            ours.setsockopt(socket.SOL_SOCKET, limit, struct.pack("ll", ANSWER_SECONDS, 0))
+        self._connection = Connection(ours.detach())
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(theirs.fileno())],
@@ -97,17 +106,21 @@ class _Beside:
         finally:
             theirs.close()
         self.pid = self._process.pid
-        self._ready = False
+        self.ready = False
+        """True once it has imported its modules."""
         url = store.url.render_as_string(hide_password=False)
         self._connection.send_bytes(orjson.dumps([url, store.blobs.url]))
 
     def take(self, data: bytes, team: str) -> Ingested | None:
-        """Have a batch ingested. None: not ready yet, or it failed. Raises `OSError` or `EOFError` if the process has ended."""
-        if not self._ready:
+        """Have a batch ingested. None: not ready yet, or it failed.
+
+        Raises `OSError` or `EOFError` if the process has ended, or does not answer.
+        """
+        if not self.ready:
             if not self._connection.poll():
                 return None
             self._connection.recv_bytes()
-            self._ready = True
+            self.ready = True
         self._connection.send_bytes(team.encode())
         self._connection.send_bytes(data)
         found = orjson.loads(self._connection.recv_bytes())
@@ -119,8 +132,13 @@ class _Beside:
         try:
             self._process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
 
 
 def serve(owner: Connection) -> None:
