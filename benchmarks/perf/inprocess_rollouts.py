@@ -19,7 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from records import report
+from records import commit_of, report
 
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
@@ -118,8 +118,7 @@ def against(folder: Path, rounds: int, bar: float | None) -> int:
                 check=True,
             )
             values.append(json.loads(done.stdout))
-    command = ["git", "-C", str(folder), "rev-parse", "--short", "HEAD"]
-    commit = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    commit = commit_of(folder)
     held = []
     for place, width in enumerate(WIDTHS):
         theirs, ours = (statistics.median(one[place] for one in values) for values in found)

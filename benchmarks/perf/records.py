@@ -89,9 +89,14 @@ def benchmark() -> str:
 @cache
 def circumstances() -> dict[str, object]:
     """Return what every record of this process shares: commit and machine."""
-    commit = _output("git", "-C", str(FOLDER), "rev-parse", "--short=9", "HEAD")
+    commit = commit_of(FOLDER)
     changed = _output("git", "-C", str(FOLDER), "status", "--porcelain", "--", "../../src")
     return {"commit": f"{commit}{'+' if changed else ''}", "machine": _machine()}
+
+
+def commit_of(folder: Path) -> str:
+    """Return the commit of the checkout that a folder is in."""
+    return _output("git", "-C", str(folder), "rev-parse", "--short=9", "HEAD")
 
 
 def _machine() -> str:

@@ -96,8 +96,7 @@ class EnvironmentRun:
     @property
     def closes_at_once(self) -> bool:
         """True if closing has nothing to wait for: no part, hook, subagent or template is left to end."""
-        left = self._episode or self._nested or self.parts or self.environment.shutdown_hooks
-        return not left and not self.environment.parts
+        return not (self._episode or self._nested or self.parts or self.environment.shutdown_hooks)
 
     async def open(self) -> EnvironmentRun:
         """Open the parts, and run the initialize hooks. Raises `EnvironmentFault` if a hook raises."""
