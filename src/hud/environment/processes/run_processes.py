@@ -20,8 +20,8 @@ from hud.environment.processes.process_tree import (
     Process,
     Seen,
     all_descendants,
-    children,
     descendants,
+    has_children,
     seen,
 )
 from hud.environment.processes.reaper import PR_SET_CHILD_SUBREAPER, kill
@@ -85,7 +85,9 @@ class RunProcesses:
 
     def begin(self) -> None:
         """Note the processes that are the environment's: those that run now."""
-        self._before = {one.process for one in descendants(os.getpid()) if one is not None}
+        # Orphans are this process's children, too: without a child there is no descendant.
+        found = descendants(os.getpid()) if has_children() else ()
+        self._before = {one.process for one in found if one is not None}
 
     async def end(self) -> list[str]:
         """Kill the run's processes, and return their names. Raises `AgentFault` for processes that do not end."""
@@ -93,7 +95,7 @@ class RunProcesses:
             return []
         if any(map(is_abandoned, threading.enumerate())):
             sys.addaudithook(_refuse)
-        if not children(os.getpid()):
+        if not has_children():
             return []
         killed: dict[Process, str] = {}
         gone: set[Process] = set()
