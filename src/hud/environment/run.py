@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -298,11 +297,13 @@ class EnvironmentRun:
             return {"score": min(max(0.0, low), high), "done": True, "content": str(fault)}
         parsed = parse_answer(answer, trace, template.returns)
         with entered(self):
-            async with aclosing(episode):
+            try:
                 value = await _second_yield(episode, parsed, template.id)
                 frame = grade_frame(value, self.reward_range, template.id)
                 await _ends(episode, template.id)
-        return frame
+                return frame
+            finally:
+                await episode.aclose()
 
     async def cancel(self) -> None:
         episode, self._episode, self._template = self._episode, None, None

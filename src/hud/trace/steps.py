@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import UTC, datetime
+from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, ValidationError
@@ -202,6 +203,7 @@ def _nested(payload: dict[str, Any]) -> Trace | dict[str, Any]:
         return payload
 
 
+@cache
 def without_samples(depth: int = DEEPEST_NESTING) -> dict[str, Any]:
     """Return the `exclude` argument of a step's dump that removes all tokens, including those of nested traces."""
     left_out: dict[str, Any] = {"sample": True}
