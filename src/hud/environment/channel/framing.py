@@ -91,6 +91,11 @@ async def read_frame(reader: FrameReader) -> dict[str, Any] | None:
         return None
     except LimitOverrunError:
         raise FrameTooLongError("a frame is longer than the limit") from None
+    return parse_frame(line)
+
+
+def parse_frame(line: bytes) -> dict[str, Any]:
+    """Return the frame of a line. Raises `FrameError`."""
     try:
         frame = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -104,8 +109,12 @@ def request_frame(identifier: int, method: str, params: dict[str, Any]) -> bytes
     return _line({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
 
 
-def result_frame(identifier: Any, result: Any) -> bytes:
-    return _line({"jsonrpc": "2.0", "id": identifier, "result": result})
+def result_frame(identifier: Any, result: Any, *, over: bool = False) -> bytes:
+    """Return the frame of a result; `over`: the peer may disconnect without a goodbye."""
+    frame = {"jsonrpc": "2.0", "id": identifier, "result": result}
+    if over:
+        frame["over"] = True
+    return _line(frame)
 
 
 def error_frame(identifier: Any, error: ChannelError) -> bytes:

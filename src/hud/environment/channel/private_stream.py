@@ -38,13 +38,18 @@ class FrameWriter(Protocol):
 
 
 class PrivateStream:
-    """Both sides of a stream over `ours`, which is closed with it; lines have at most `limit` bytes."""
+    """Both sides of a stream over `ours`, which is closed with it; lines have at most `limit` bytes.
 
-    def __init__(self, ours: socket.socket, limit: int) -> None:
-        ours.setblocking(False)
+    The running loop receives what arrives; `loop`, one that does not run yet, after `watch`.
+    """
+
+    def __init__(
+        self, ours: socket.socket, limit: int, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         self._socket: socket.socket | None = ours
         self._limit = limit
-        self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop() if loop is None else loop
+        self._watched = False
         self._received = bytearray()
         self._scanned = 0
         """Received bytes without a separator."""
@@ -52,24 +57,44 @@ class PrivateStream:
         self._reading: asyncio.Future[None] | None = None
         self._unsent = bytearray()
         self._sending: asyncio.Future[None] | None = None
-        self._loop.add_reader(ours.fileno(), self._receive)
+        if loop is None:
+            self.watch()
+
+    def watch(self) -> None:
+        """Have the loop receive what arrives, from now on."""
+        if self._socket is not None and not self._ended:
+            self._watched = True
+            self._loop.add_reader(self._socket.fileno(), self._receive)
+
+    def next_line(self) -> bytes | None:
+        """Block until a line has arrived, without the loop; None at the end of the stream or above the limit of a line."""
+        while (line := self._line()) is None:
+            if self._ended or len(self._received) > self._limit:
+                return None
+            self._receive(flags=0)
+        return line
 
     async def readuntil(self, separator: bytes = b"\n", /) -> bytes:
-        while True:
-            end = self._received.find(separator, self._scanned)
-            if end >= 0:
-                end += len(separator)
-                line = bytes(self._received[:end])
-                del self._received[:end]
-                self._scanned = 0
-                return line
-            self._scanned = max(0, len(self._received) + 1 - len(separator))
+        while (line := self._line(separator)) is None:
             if len(self._received) > self._limit:
                 raise LimitOverrunError("a line is longer than the limit", self._scanned)
             if self._ended:
                 raise IncompleteReadError(bytes(self._received), None)
             self._reading = self._loop.create_future()
             await self._reading
+        return line
+
+    def _line(self, separator: bytes = b"\n") -> bytes | None:
+        """Return the bytes up to a separator that was received, and it; None without one."""
+        end = self._received.find(separator, self._scanned)
+        if end < 0:
+            self._scanned = max(0, len(self._received) + 1 - len(separator))
+            return None
+        end += len(separator)
+        line = bytes(self._received[:end])
+        del self._received[:end]
+        self._scanned = 0
+        return line
 
     def write(self, data: bytes, /) -> None:
         """Send `data` now if the socket takes it; the rest follows."""
@@ -95,8 +120,9 @@ class PrivateStream:
         """Close the socket, without what is unsent."""
         ours, self._socket = self._socket, None
         if ours is not None:
-            self._loop.remove_reader(ours.fileno())
-            self._loop.remove_writer(ours.fileno())
+            self._unwatch(ours)
+            if self._unsent:
+                self._loop.remove_writer(ours.fileno())
             ours.close()
         self._end()
         self._sent_all()
@@ -107,10 +133,10 @@ class PrivateStream:
     async def wait_closed(self) -> None:
         """No effect: `close` closes at once."""
 
-    def _receive(self) -> None:
+    def _receive(self, flags: int = socket.MSG_DONTWAIT) -> None:
         assert self._socket is not None
         try:
-            data = self._socket.recv(_PIECE_BYTES)
+            data = self._socket.recv(_PIECE_BYTES, flags)
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
@@ -119,8 +145,13 @@ class PrivateStream:
             self._received += data
             self._wake()
         else:
-            self._loop.remove_reader(self._socket.fileno())
+            self._unwatch(self._socket)
             self._end()
+
+    def _unwatch(self, ours: socket.socket) -> None:
+        if self._watched:
+            self._watched = False
+            self._loop.remove_reader(ours.fileno())
 
     def _end(self) -> None:
         self._ended = True
@@ -141,7 +172,7 @@ class PrivateStream:
         """Return the number of bytes that the socket takes; 0, and the stream is closed, if the peer is gone."""
         assert self._socket is not None
         try:
-            return self._socket.send(data)
+            return self._socket.send(data, socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError:

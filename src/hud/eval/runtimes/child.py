@@ -7,7 +7,6 @@ of its processor time is the kernel's copying of memory pages that it touches, s
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
-import asyncio
 import ctypes
 import math
 import os
@@ -20,9 +19,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
+from hud.environment.channel.lazy_loop import LazyLoop
 from hud.environment.channel.private_stream import PrivateStream
 from hud.environment.channel.server.control_server import ControlServer
-from hud.environment.environment import Environment
 from hud.environment.processes.reaper import PR_SET_PDEATHSIG
 from hud.environment.processes.run_processes import adopt_orphans
 
@@ -39,7 +38,8 @@ class Limits:
 
 
 def live_and_leave(
-    environment: Environment,
+    server: ControlServer,
+    loop: LazyLoop,
     limits: Limits,
     *,
     parent: int,
@@ -47,7 +47,7 @@ def live_and_leave(
     output: int,
     foreign: Iterable[int],
 ) -> None:
-    """Serve a rollout over `stream`, with output to `output`; never returns.
+    """Serve a rollout over `stream` by `server` on `loop`, with output to `output`; never returns.
 
     `parent` is the process with which to exit; `foreign` are descriptors of the server and of other rollouts, to close.
     """
@@ -64,9 +64,9 @@ def live_and_leave(
         _redirect(output)
         _bound(limits)
         _reseed()
-        # Not asyncio.run, whose cleanup takes a third of a millisecond; the process exits anyway.
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(serve_stream(environment, socket.socket(fileno=stream)))
+        served = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, stream)
+        # The loop is not closed, which takes a third of a millisecond: the process exits anyway.
+        server.serve_alone(PrivateStream(served, PRIVATE_FRAME_BYTES, loop), loop)
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
@@ -79,16 +79,6 @@ def live_and_leave(
             sys.stderr.flush()
         finally:
             os._exit(status)
-
-
-async def serve_stream(
-    environment: Environment, stream: socket.socket, *, one_run: bool = True
-) -> None:
-    """Serve the rollout of a stream, until the peer disconnects; `one_run`: this process plays no other."""
-    private = PrivateStream(stream, PRIVATE_FRAME_BYTES)
-    server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES, one_run=one_run)
-    await server.connected(private, private)
-    await server.close()
 
 
 def _die_with(parent: int) -> None:

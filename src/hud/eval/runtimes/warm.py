@@ -68,11 +68,10 @@ class Child:
         connection.tools = self.server.tools
 
     async def why_lost(self) -> Loss:
-        try:
-            async with asyncio.timeout(_END_SECONDS):
-                end = await asyncio.shield(self.ended)
-        except TimeoutError:
+        await self._over()
+        if not self.ended.done():
             return Loss("it closed its connection, but runs on")
+        end = self.ended.result()
         if "machinery" in end:
             return Loss(end["machinery"], InfrastructureFault)
         if end["limit"] is not None:
@@ -92,9 +91,7 @@ class Child:
             self.server.children.pop(self.number, None)
 
     async def _over(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_END_SECONDS):
-                await asyncio.shield(self.ended)
+        await asyncio.wait([self.ended], timeout=_END_SECONDS)
 
 
 class WarmServer:
@@ -163,34 +160,41 @@ class WarmServer:
         """
         child = self.ahead.take(limits)
         if child is None:
-            child = await self.start_child(limits)
+            child, *others = await self.start_children(limits, self.ahead.batch(limits))
+            self.ahead.add(others)
         elif limits.wall_seconds is not None:
             self.say({"begin": child.number})
         child.connect()
         self.ahead.taken(limits, len(self.children) - len(self.ahead))
         return child
 
-    async def start_child(self, limits: Limits, *, ahead: bool = False) -> Child:
-        """Fork a child; the time of one that is forked ahead begins later.
+    async def start_children(
+        self, limits: Limits, number: int = 1, *, ahead: bool = False
+    ) -> list[Child]:
+        """Fork children; the time of those that are forked ahead, and of all but the first, begins later.
 
         Raises `InfrastructureFault` if the warm server has exited.
         """
-        ours, theirs = socket.socketpair()
-        child = Child(self, next(self._numbers), limits, ours)
-        self.children[child.number] = child
-        request = orjson.dumps({"fork": child.number, "limits": asdict(limits), "ahead": ahead})
+        streams = [socket.socketpair() for _ in range(number)]
+        started = [Child(self, next(self._numbers), limits, ours) for ours, _ in streams]
+        for child in started:
+            self.children[child.number] = child
+        numbers = [child.number for child in started]
+        request = orjson.dumps({"fork": numbers, "limits": vars(limits), "ahead": ahead})
         try:
-            await self._send(request, theirs.fileno())
+            await self._send(request, [theirs.fileno() for _, theirs in streams])
         except BaseException as error:
-            self.discard(child)
+            for child in started:
+                self.discard(child)
             if not isinstance(error, OSError):
                 raise
             raise InfrastructureFault(
                 f"The warm server of {self.source} is gone: {error}."
             ) from error
         finally:
-            theirs.close()
-        return child
+            for _, theirs in streams:
+                theirs.close()
+        return started
 
     def discard(self, child: Child) -> None:
         """End a child without a rollout."""
@@ -198,10 +202,10 @@ class WarmServer:
         self.say({"kill": child.number})
         self.children.pop(child.number, None)
 
-    async def _send(self, request: bytes, descriptor: int) -> None:
+    async def _send(self, request: bytes, descriptors: list[int]) -> None:
         while True:
             try:
-                socket.send_fds(self.control, [request], [descriptor])
+                socket.send_fds(self.control, [request], descriptors)
             except BlockingIOError:
                 await asyncio.sleep(0.001)
             else:
@@ -263,12 +267,14 @@ class WarmServer:
             why = f"{self.source} was imported, but could not be served: {message['machinery']}."
             self._settle(InfrastructureFault(why))
         elif "forked" in message:
-            forked = self.children.get(message["forked"])
-            if forked is not None:
-                forked.pid = message["pid"]
-                forked.started.set()
+            for number, pid in message["forked"].items():
+                forked = self.children.get(int(number))
+                if forked is not None:
+                    forked.pid = pid
+                    forked.started.set()
         elif "refused" in message:
-            self._ended(message["refused"], {"machinery": f"it was not forked: {message['why']}"})
+            for number in message["refused"]:
+                self._ended(number, {"machinery": f"it was not forked: {message['why']}"})
         else:
             self._ended(message["ended"], message)
 

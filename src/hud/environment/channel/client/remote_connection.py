@@ -63,6 +63,8 @@ class RemoteConnection(RemoteRun):
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._unanswered: set[int] = set()
         self._last = 0
+        self._over = False
+        """True if the last response said that nothing is left to close."""
         self._lost: Loss | None = None
         self._listening = asyncio.create_task(self._listen())
 
@@ -123,7 +125,7 @@ class RemoteConnection(RemoteRun):
         patience = HUNG_SECONDS if self._unanswered else SHUTDOWN_SECONDS
         try:
             await self.close_tunnels()
-            if self._lost is None and not self.writer.is_closing():
+            if not (self._over or self._lost is not None or self.writer.is_closing()):
                 async with asyncio.timeout(patience):
                     await self.call("bye", {})
         except TimeoutError:
@@ -156,6 +158,7 @@ class RemoteConnection(RemoteRun):
                 f"control channel has at most {self.max_frame:,}."
             )
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._over = False
         self._pending[identifier] = future
         self._unanswered.add(identifier)
         try:
@@ -193,6 +196,7 @@ class RemoteConnection(RemoteRun):
         if future is None or future.done():
             return
         if frame.get("error") is None:
+            self._over = frame.get("over") is True and not self._unanswered
             future.set_result(frame.get("result"))
             return
         told = ChannelError.told(frame["error"])

@@ -7,7 +7,6 @@ connection resumes it by id, or grades it if it is the only one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -25,10 +24,12 @@ from hud.environment.channel.framing import (
     FrameError,
     FrameTooLongError,
     error_frame,
+    parse_frame,
     read_frame,
     result_frame,
 )
-from hud.environment.channel.private_stream import FrameReader, FrameWriter
+from hud.environment.channel.lazy_loop import LazyLoop
+from hud.environment.channel.private_stream import FrameReader, FrameWriter, PrivateStream
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.sessions import Session
 from hud.trace import Message, ToolResult, parse_trace
@@ -56,6 +57,10 @@ class ControlConnection:
         self.session: Session | None = None
         self.busy: dict[asyncio.Task[None], tuple[str, Any]] = {}
         """Running calls: their methods, and the subagents' sessions that they name."""
+        self._alone = False
+        """True if this is the only connection of the process."""
+        self._begun: asyncio.Task[None] | None = None
+        """Answer to a request that is no call, begun by `serve_at_once`."""
         self.methods: dict[str, _Method] = {
             "hello": self.hello,
             "tasks.list": self.list_tasks,
@@ -72,6 +77,8 @@ class ControlConnection:
         }
 
     async def serve(self) -> None:
+        if self._begun is not None:
+            await self._begun
         first = True
         while True:
             try:
@@ -90,17 +97,51 @@ class ControlConnection:
                 return
             first = False
             if method in _SLOW:
-                # Concurrent with the reader, so that cancels and heartbeats are processed meanwhile.
-                task = asyncio.create_task(self.answer(self.methods[method], method, frame))
-                params = frame.get("params")
-                named = params.get("session_id") if isinstance(params, dict) else None
-                self.busy[task] = method, named
-                task.add_done_callback(self.busy.pop)
+                self.begin(method, frame)
                 await asyncio.sleep(0)  # A task cancelled before its start sends no response.
             else:
                 await self.answer(self.methods.get(method), method, frame)
             if method == "bye":
                 return
+
+    def begin(self, method: str, frame: dict[str, Any]) -> None:
+        """Answer a call concurrently with the reader, so that cancels and heartbeats are processed meanwhile."""
+        task = asyncio.create_task(self.answer(self.methods[method], method, frame))
+        params = frame.get("params")
+        named = params.get("session_id") if isinstance(params, dict) else None
+        self.busy[task] = method, named
+        task.add_done_callback(self.busy.pop)
+
+    def serve_at_once(self, stream: PrivateStream, loop: LazyLoop) -> bool:
+        """Answer one request after another, as long as none has anything to wait for; return whether all were answered.
+
+        If not, `serve` is to go on: there is something to wait for, or the peer is gone without a goodbye.
+        """
+        self._alone = True
+        while loop.is_idle:
+            line = stream.next_line()
+            if line is None:
+                return self._is_over()
+            try:
+                frame = parse_frame(line)
+            except FrameError:
+                stream.close()
+                return False
+            method = str(frame.get("method"))
+            if method in _SLOW:
+                self.begin(method, frame)
+            else:
+                self._begun = loop.create_task(self.answer(self.methods.get(method), method, frame))
+            loop.run_ready()
+            if method == "bye":
+                return loop.is_idle
+        return False
+
+    def _is_over(self) -> bool:
+        """Return whether a peer that is alone with this process may leave without a goodbye."""
+        if not self._alone or self.session is None or len(self.busy) > 1:
+            return False
+        return self.session.closes_at_once
 
     async def tunnel(self, frame: dict[str, Any]) -> None:
         """Turn this connection into a tunnel: a single response, then the capability's bytes."""
@@ -123,7 +164,8 @@ class ControlConnection:
             params = frame.get("params")
             if params is not None and not isinstance(params, dict):
                 raise ChannelError(BAD_PARAMS, f"{method}: params must be an object")
-            reply = result_frame(identifier, await handler(params or {}))
+            result = await handler(params or {})
+            reply = result_frame(identifier, result, over=self._is_over())
             if len(reply) > self.max_frame:
                 raise ChannelError(
                     TASK_FAILED,
@@ -139,9 +181,11 @@ class ControlConnection:
             await self.send(reply)
 
     async def send(self, data: bytes) -> None:
-        with contextlib.suppress(ConnectionError):
+        try:
             self.writer.write(data)
             await self.writer.drain()
+        except ConnectionError:
+            return  # The peer is gone: the reader ends.
 
     async def end(self) -> None:
         """Handle the end of the connection: a started task is parked, everything else ends."""

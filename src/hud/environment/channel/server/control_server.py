@@ -9,7 +9,8 @@ from asyncio import StreamWriter
 from typing import Any
 
 from hud.environment.channel.framing import MAX_FRAME_BYTES, watch
-from hud.environment.channel.private_stream import FrameReader, FrameWriter
+from hud.environment.channel.lazy_loop import LazyLoop
+from hud.environment.channel.private_stream import FrameReader, FrameWriter, PrivateStream
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.control_connection import ControlConnection
 from hud.environment.channel.server.sessions import PARKED_SECONDS, Sessions
@@ -62,12 +63,29 @@ class ControlServer:
 
     async def connected(self, reader: FrameReader, writer: FrameWriter) -> None:
         """Serve one connection until it ends; its task, if any, is parked."""
+        if isinstance(writer, StreamWriter):
+            watch(writer)
+        await self._served(self._connection(reader, writer))
+
+    def serve_alone(self, stream: PrivateStream, loop: LazyLoop) -> None:
+        """Serve the only connection of this process until it ends, and close; `loop` runs as late as possible."""
+        connection = self._connection(stream, stream)
+        loop.enter()
+        answered = connection.serve_at_once(stream, loop)
+        loop.leave()
+        if not answered:
+            loop.open()
+            stream.watch()
+            loop.run_until_complete(self._served(connection))
+            loop.run_until_complete(self.close())
+
+    def _connection(self, reader: FrameReader, writer: FrameWriter) -> ControlConnection:
+        return ControlConnection(self.offers, reader, writer, max_frame=self.max_frame)
+
+    async def _served(self, connection: ControlConnection) -> None:
         current = asyncio.current_task()
         assert current is not None
         self._connected.add(current)
-        if isinstance(writer, StreamWriter):
-            watch(writer)
-        connection = ControlConnection(self.offers, reader, writer, max_frame=self.max_frame)
         try:
             await connection.serve()
         except (ConnectionError, asyncio.CancelledError):
@@ -76,7 +94,7 @@ class ControlServer:
             try:
                 await connection.end()
             finally:
-                writer.close()
+                connection.writer.close()
                 self._connected.discard(current)
 
 
