@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import resource
+import socket
 
 import psutil
 import pytest
@@ -142,6 +143,19 @@ async def large(size: int) -> str:
 
 
 @env.tool
+async def bind(port: int) -> str:
+    """Listen on a port, until the end of the process."""
+    kept.append(socket.create_server(("127.0.0.1", port)))
+    return "bound"
+
+
+@env.tool
+async def bind_after_a_wait(port: int) -> str:
+    await asyncio.sleep(0.001)
+    return await bind(port)
+
+
+@env.tool
 async def closings() -> str:
     return ",".join(closed)
 
@@ -240,10 +254,28 @@ async def test_a_run_that_is_graded_ends_without_a_goodbye(runtime, monkeypatch)
             return await call(method, params)
 
         monkeypatch.setattr(connection, "call", noted)
-        pid = int((await connection.start("plain", {})).prompt)
+        await connection.start("plain", {})
         await connection.grade("", None)
     assert asked == ["tasks.start", "tasks.grade"]
-    assert not psutil.pid_exists(pid)
+
+
+async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path):
+    # A process of that size takes long to exit.
+    (tmp_path / "env.py").write_text(f"{SOURCE}\nballast = b'x' * (512 << 20)\n")
+    runtime = ForkRuntime(tmp_path / "env.py")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with contextlib.aclosing(runtime), contextlib.AsyncExitStack() as stack:
+        for tool in ["bind", "bind_after_a_wait"] * 5:
+            following = await stack.enter_async_context(runtime(task("plain")))
+            await following.start("plain", {})
+            texts, grade = await play(runtime, "plain", (tool, {"port": port}))
+            assert texts == ["bound"]
+            assert grade["score"] == 1.0
+            outcome = await following.call_tool(tool, {"port": port})
+            assert outcome.result.text == "bound"
+            await stack.aclose()
 
 
 async def test_a_second_task_may_follow_on_the_same_connection(runtime):

@@ -7,6 +7,7 @@ memory that it touches, and asyncio's streams and transports are a fifth of all 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from asyncio import IncompleteReadError, LimitOverrunError
 from typing import Protocol
@@ -32,6 +33,7 @@ class FrameWriter(Protocol):
 
     def write(self, data: bytes, /) -> None: ...
     async def drain(self) -> None: ...
+    def write_eof(self) -> None: ...
     def close(self) -> None: ...
     def is_closing(self) -> bool: ...
     async def wait_closed(self) -> None: ...
@@ -115,6 +117,12 @@ class PrivateStream:
             await asyncio.shield(self._sending)
         if self._socket is None:
             raise ConnectionResetError("the peer is gone")
+
+    def write_eof(self) -> None:
+        """End the sending side; what the peer sends still arrives."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):  # The peer is gone.
+                self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         """Close the socket, without what is unsent."""

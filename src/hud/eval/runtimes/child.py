@@ -24,6 +24,7 @@ from hud.environment.channel.private_stream import PrivateStream
 from hud.environment.channel.server.control_server import ControlServer
 from hud.environment.processes.reaper import PR_SET_PDEATHSIG
 from hud.environment.processes.run_processes import adopt_orphans
+from hud.eval.runtimes.rehearsal import Rehearsal
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -45,15 +46,17 @@ def live_and_leave(
     parent: int,
     stream: int,
     output: int,
+    rehearsal: Rehearsal | None,
     foreign: Iterable[int],
 ) -> None:
     """Serve a rollout over `stream` by `server` on `loop`, with output to `output`; never returns.
 
-    `parent` is the process with which to exit; `foreign` are descriptors of the server and of other rollouts, to close.
+    `rehearsal`, if any, is played first; `parent` is the process with which to exit; `foreign` are descriptors of the server
+    and of other rollouts, to close.
     """
     status = 1
     try:
-        os.setsid()
+        os.setpgid(0, 0)
         _die_with(parent)
         adopt_orphans()
         # The functions in C: those of `signal` convert to enumerations and back.
@@ -64,10 +67,18 @@ def live_and_leave(
         _redirect(output)
         _bound(limits)
         _reseed()
+        if rehearsal is not None:
+            rehearsal.play(waits=True)
         served = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, stream)
         # The loop is not closed, which takes a third of a millisecond: the process exits anyway.
         server.serve_alone(PrivateStream(served, PRIVATE_FRAME_BYTES, loop), loop)
         status = 0
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The peer goes on at the end of the stream: what this run held open is free by then.
+        os.closerange(3, stream)
+        os.closerange(stream + 1, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(stream, stream + 1)
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
         print(f"SystemExit: {error.code}", file=sys.stderr)

@@ -13,7 +13,6 @@ At the end of that socket all processes are killed. At the end of a child its de
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import select
@@ -27,10 +26,8 @@ from typing import Any
 
 import orjson
 
-from hud.environment.channel.client.grade_request import grade_params
-from hud.environment.channel.framing import PRIVATE_FRAME_BYTES, request_frame
+from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.environment.channel.lazy_loop import LazyLoop
-from hud.environment.channel.private_stream import PrivateStream
 from hud.environment.channel.server.control_server import ControlServer
 from hud.environment.environment import Environment
 from hud.environment.processes.reaper import children, kill
@@ -39,7 +36,7 @@ from hud.environment.processes.secret_variables import withhold_secrets
 from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
 from hud.eval.runtimes.child import Limits, live_and_leave
-from hud.trace import Trace
+from hud.eval.runtimes.rehearsal import Rehearsal, fill_pools
 
 MESSAGE_BYTES = 1 << 16
 MOST_AT_ONCE = 8
@@ -47,15 +44,6 @@ MOST_AT_ONCE = 8
 _SAID_BYTES = 4000
 _DRAIN_BYTES = 1 << 20
 _REHEARSALS = 12
-_WAIT_SECONDS = 1e-4
-"""Wait of a rehearsed tool, after which the event loop polls."""
-_LARGEST_BLOCK = 512
-"""Largest block of CPython's small-object allocator, in bytes; its sizes are multiples of 16."""
-_BYTES_OVERHEAD = 33
-"""Size of an empty `bytes`, in bytes."""
-_MOST_BLOCKS = 3000
-_ENOUGH_IN_A_ROW = 8
-"""Neighbouring blocks that show that the allocator has begun a new pool."""
 _SWEEP_SECONDS = 0.02
 """Least time between two searches for descendants of ended children."""
 
@@ -99,8 +87,11 @@ class Child:
 class Zygote:
     """Server that forks, supervises and reaps children."""
 
-    def __init__(self, environment: Environment, control: socket.socket) -> None:
+    def __init__(
+        self, environment: Environment, control: socket.socket, rehearsal: Rehearsal
+    ) -> None:
         self.control = control
+        self.rehearsal = rehearsal
         self.server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES, one_run=True)
         self.loop = LazyLoop()
         """The event loop of each child; what is made before the fork copies no memory in each child."""
@@ -194,7 +185,8 @@ class Zygote:
             for place in range(len(streams)):
                 pid = os.fork()
                 if pid == 0:
-                    self._live(limits, parent, place, streams, outputs)
+                    rehearsal = self.rehearsal if request["ahead"] else None
+                    self._live(limits, parent, place, streams, outputs, rehearsal)
                 pids.append(pid)
         except OSError as error:  # Out of memory, processes or descriptors.
             why = str(error)
@@ -223,6 +215,7 @@ class Zygote:
         place: int,
         streams: list[int],
         outputs: list[tuple[int, int]],
+        rehearsal: Rehearsal | None,
     ) -> None:
         """Live as the child of the stream at `place`, without the descriptors of others."""
         own = {streams[place], outputs[place][1]}
@@ -237,6 +230,7 @@ class Zygote:
             parent=parent,
             stream=streams[place],
             output=outputs[place][1],
+            rehearsal=rehearsal,
             foreign=[one for one in foreign if one not in own],
         )
 
@@ -324,59 +318,6 @@ def _kill_group(pid: int) -> None:
         kill(pid, signal.SIGKILL)  # Not its group's leader yet, or all members have exited.
 
 
-def _rehearse(wait: float) -> None:
-    """Play an empty rollout, so that the interpreter specializes the bytecode before forking.
-
-    Specialization after the fork would copy memory pages in each child. `wait`: time that its tool waits, in seconds.
-    """
-    environment = Environment("rehearsal")
-
-    @environment.template(id="nothing")
-    async def nothing(word: str = "") -> Any:
-        yield word
-        yield 1.0
-
-    @environment.tool
-    async def touch(word: str) -> str:
-        if wait:
-            await asyncio.sleep(wait)
-        return word
-
-    grading = grade_params("a", Trace(content="a"), PRIVATE_FRAME_BYTES)
-    calls: list[tuple[str, dict[str, Any]]] = [
-        ("tasks.start", {"id": "nothing", "args": {"word": "a"}}),
-        ("tools.call", {"name": "touch", "arguments": {"word": "a"}}),
-        ("tasks.grade", grading),
-    ]
-    ours, theirs = socket.socketpair()
-    for number, (method, params) in enumerate(calls):
-        ours.sendall(request_frame(number, method, params))
-    ours.shutdown(socket.SHUT_WR)
-    loop = LazyLoop()
-    server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES)
-    server.serve_alone(PrivateStream(theirs, PRIVATE_FRAME_BYTES, loop), loop)
-    loop.close()
-    ours.close()
-
-
-def _fill_pools() -> list[object]:
-    """Take the free blocks that lie scattered among older objects in CPython's allocator; returns what is to be held.
-
-    What a child allocates then lies together, so that it copies fewer memory pages: 50 of 770, for half a megabyte here.
-    """
-    held: list[object] = []
-    for size in range(32, _LARGEST_BLOCK + 1, 16):
-        in_a_row, last = 0, 0
-        for number in range(_MOST_BLOCKS):
-            block = bytes(size - _BYTES_OVERHEAD) if size > 32 else float(number)
-            held.append(block)
-            in_a_row = in_a_row + 1 if id(block) == last + size else 0
-            if in_a_row == _ENOUGH_IN_A_ROW:
-                break
-            last = id(block)
-    return held
-
-
 def _publish(environment: Environment, control: socket.socket) -> None:
     manifest = {
         "name": environment.name,
@@ -408,15 +349,16 @@ def main(descriptor: int, source: str) -> None:
         told = str(error) if isinstance(error, HudError) else f"{source}: {error!r}"
         control.send(orjson.dumps({"failed": told[: MESSAGE_BYTES // 4]}))
         return
+    rehearsal = Rehearsal()
     for _ in range(_REHEARSALS):
-        _rehearse(0.0)
-        _rehearse(_WAIT_SECONDS)
+        rehearsal.play(waits=False)
+        rehearsal.play(waits=True)
     adopt_orphans()
-    zygote = Zygote(environment, control)
+    zygote = Zygote(environment, control, rehearsal)
     sys.stdout.flush()
     sys.stderr.flush()
     gc.collect()
-    held = _fill_pools()  # noqa: F841 - until this process ends
+    held = fill_pools()  # noqa: F841 - until this process ends
     gc.freeze()  # The children's collector then does not touch the shared pages.
     try:
         try:

@@ -63,8 +63,8 @@ class RemoteConnection(RemoteRun):
         self._pending: dict[int, asyncio.Future[Any]] = {}
         self._unanswered: set[int] = set()
         self._last = 0
-        self._over = False
-        """True if the last response said that nothing is left to close."""
+        self.over = False
+        """True if the last response said that nothing is left to close: at the end of the stream the run holds nothing."""
         self._lost: Loss | None = None
         self._listening = asyncio.create_task(self._listen())
 
@@ -125,9 +125,15 @@ class RemoteConnection(RemoteRun):
         patience = HUNG_SECONDS if self._unanswered else SHUTDOWN_SECONDS
         try:
             await self.close_tunnels()
-            if not (self._over or self._lost is not None or self.writer.is_closing()):
-                async with asyncio.timeout(patience):
-                    await self.call("bye", {})
+            if self._lost is not None or self.writer.is_closing():
+                return
+            if self.over:
+                self.writer.write_eof()
+                await asyncio.wait([self._listening], timeout=HUNG_SECONDS)
+                self.hung = not self._listening.done()
+                return
+            async with asyncio.timeout(patience):
+                await self.call("bye", {})
         except TimeoutError:
             self.hung = True
         except RolloutError as error:
@@ -158,7 +164,7 @@ class RemoteConnection(RemoteRun):
                 f"control channel has at most {self.max_frame:,}."
             )
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._over = False
+        self.over = False
         self._pending[identifier] = future
         self._unanswered.add(identifier)
         try:
@@ -174,7 +180,7 @@ class RemoteConnection(RemoteRun):
         try:
             while (frame := await read_frame(self.reader)) is not None:
                 self._settle(frame)
-            if self.why_lost is not None:
+            if self.why_lost is not None and not self.over:
                 loss = await self.why_lost()
         except OSError as error:
             loss = Loss(str(error)) if self.why_lost is None else await self.why_lost()
@@ -196,7 +202,7 @@ class RemoteConnection(RemoteRun):
         if future is None or future.done():
             return
         if frame.get("error") is None:
-            self._over = frame.get("over") is True and not self._unanswered
+            self.over = frame.get("over") is True and not self._unanswered
             future.set_result(frame.get("result"))
             return
         told = ChannelError.told(frame["error"])
@@ -207,7 +213,8 @@ class RemoteConnection(RemoteRun):
     async def _hang_up(self) -> None:
         self._listening.cancel()
         self.writer.close()
-        await asyncio.wait([self._listening])
+        if not self._listening.done():
+            await asyncio.wait([self._listening])
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
 

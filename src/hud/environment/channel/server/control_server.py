@@ -65,10 +65,16 @@ class ControlServer:
         """Serve one connection until it ends; its task, if any, is parked."""
         if isinstance(writer, StreamWriter):
             watch(writer)
-        await self._served(self._connection(reader, writer))
+        try:
+            await self._served(self._connection(reader, writer))
+        finally:
+            writer.close()
 
     def serve_alone(self, stream: PrivateStream, loop: LazyLoop) -> None:
-        """Serve the only connection of this process until it ends, and close; `loop` runs as late as possible."""
+        """Serve the only connection of this process until it ends, and close all but the stream.
+
+        `loop` polls once there is something to wait for.
+        """
         connection = self._connection(stream, stream)
         loop.enter()
         answered = connection.serve_at_once(stream, loop)
@@ -94,7 +100,6 @@ class ControlServer:
             try:
                 await connection.end()
             finally:
-                connection.writer.close()
                 self._connected.discard(current)
 
 
