@@ -12,14 +12,15 @@ import asyncio
 import selectors
 import sys
 from collections import deque
+from collections.abc import Coroutine
 from typing import Any
 
 _MOST_CALLBACKS = 64
-"""Callbacks that `run_ready` runs, if there are always more."""
+"""Callbacks that run without polling, if there are always more."""
 
 
 class LazyLoop(asyncio.SelectorEventLoop):
-    """asyncio's loop, complete from `open` on; before, `enter` and `run_ready` run what has nothing to wait for."""
+    """asyncio's loop, complete from `open` on; before, `run_at_once` runs what has nothing to wait for."""
 
     # asyncio's own, which it does not declare.
     _ready: deque[Any]
@@ -51,7 +52,16 @@ class LazyLoop(asyncio.SelectorEventLoop):
         asyncio._set_running_loop(None)
         sys.set_asyncgen_hooks(None, None)
 
-    def run_ready(self) -> None:
+    def run_at_once(self, coro: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Run a coroutine as a task, as far as it has nothing to wait for; returns the task if it is not done."""
+        task = asyncio.Task(coro, loop=self)
+        self._run_ready()
+        if task.done():
+            return None
+        self._count(task)
+        return task
+
+    def _run_ready(self) -> None:
         """Run what is ready, and what becomes ready by it, up to a number of callbacks."""
         for _ in range(_MOST_CALLBACKS):
             if not self._ready:
@@ -76,13 +86,16 @@ class LazyLoop(asyncio.SelectorEventLoop):
 
     def create_task(self, coro: Any, **options: Any) -> asyncio.Task[Any]:
         task: asyncio.Task[Any] = super().create_task(coro, **options)
-        self._tasks += 1
-        task.add_done_callback(self._task_done)
+        self._count(task)
         return task
 
     def add_signal_handler(self, sig: int, callback: Any, *args: Any) -> None:  # type: ignore[override]
         self.open()
         super().add_signal_handler(sig, callback, *args)
+
+    def _count(self, task: asyncio.Task[Any]) -> None:
+        self._tasks += 1
+        task.add_done_callback(self._task_done)
 
     def _task_done(self, task: asyncio.Task[Any]) -> None:
         del task

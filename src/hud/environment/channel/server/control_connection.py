@@ -97,16 +97,16 @@ class ControlConnection:
                 return
             first = False
             if method in _SLOW:
-                self.begin(method, frame)
+                # Concurrent with the reader, so that cancels and heartbeats are processed meanwhile.
+                self.register(asyncio.create_task(self.answer(method, frame)), method, frame)
                 await asyncio.sleep(0)  # A task cancelled before its start sends no response.
             else:
-                await self.answer(self.methods.get(method), method, frame)
+                await self.answer(method, frame)
             if method == "bye":
                 return
 
-    def begin(self, method: str, frame: dict[str, Any]) -> None:
-        """Answer a call concurrently with the reader, so that cancels and heartbeats are processed meanwhile."""
-        task = asyncio.create_task(self.answer(self.methods[method], method, frame))
+    def register(self, task: asyncio.Task[None], method: str, frame: dict[str, Any]) -> None:
+        """Note the answer to a call, while it is in progress."""
         params = frame.get("params")
         named = params.get("session_id") if isinstance(params, dict) else None
         self.busy[task] = method, named
@@ -128,12 +128,12 @@ class ControlConnection:
                 stream.close()
                 return False
             method = str(frame.get("method"))
-            if method in _SLOW:
-                self.begin(method, frame)
-            else:
-                self._begun = loop.create_task(self.answer(self.methods.get(method), method, frame))
-            loop.run_ready()
-            if method == "bye":
+            task = loop.run_at_once(self.answer(method, frame))
+            if task is not None and method in _SLOW:
+                self.register(task, method, frame)
+            elif task is not None:
+                self._begun = task
+            elif method == "bye":
                 return loop.is_idle
         return False
 
@@ -151,13 +151,15 @@ class ControlConnection:
             found.append(await self.offers.open(params))
             return {"capability": params["capability"]}
 
-        await self.answer(opened, "tunnel.open", frame)
+        self.methods["tunnel.open"] = opened
+        await self.answer("tunnel.open", frame)
         if isinstance(self.reader, StreamReader) and isinstance(self.writer, StreamWriter):
             for speak in found:
                 await speak(self.reader, self.writer)
 
-    async def answer(self, handler: _Method | None, method: str, frame: dict[str, Any]) -> None:
+    async def answer(self, method: str, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")
+        handler = self.methods.get(method)
         try:
             if handler is None:
                 raise ChannelError(METHOD_NOT_FOUND, f"method not found: {method}")
