@@ -2,7 +2,7 @@
 
 Bar: 0.8 of bare forks: `os.fork` of a process as large as the warm server, with one round trip over a pipe, one
 after another; no environment, no protocol, no limits and no record. Both take turns, so that a busy machine is busy
-for both.
+for both; the ratio is the median of the rounds'.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -20,7 +21,7 @@ from records import report
 
 from hud.eval import ForkRuntime, Job, Task, Taskset
 
-ROUNDS = 3
+ROUNDS = 7
 RUNS = 400
 """Rollouts, and forks, of a round: many more than the runtime forks ahead between two rounds."""
 SETTLE_SECONDS = 1.5
@@ -116,13 +117,15 @@ async def main(folder: Path) -> int:
     bare.fork(50)
     ratios = []
     for width in WIDTHS:
-        ours = theirs = 0.0
+        theirs, ours = [], []
         for _ in range(ROUNDS):
             await asyncio.sleep(SETTLE_SECONDS)
-            theirs += await asyncio.to_thread(bare.fork)
-            ours += await isolated(runtime, job, width)
-        rate, peer = ROUNDS * RUNS / ours, ROUNDS * RUNS / theirs
-        ratios.append(rate / peer)
+            theirs.append(await asyncio.to_thread(bare.fork))
+            ours.append(await isolated(runtime, job, width))
+        rate, peer = RUNS / statistics.median(ours), RUNS / statistics.median(theirs)
+        ratios.append(
+            statistics.median(one / other for one, other in zip(theirs, ours, strict=True))
+        )
         report(
             f"isolated rollouts, {width} concurrent", rate, "/s", peer="bare forks", peer_value=peer
         )

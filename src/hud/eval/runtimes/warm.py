@@ -25,7 +25,7 @@ from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.forked_ahead import ForkedAhead
 from hud.eval.runtimes.interpreter import Interpreter, told_exit
-from hud.eval.runtimes.zygote import MESSAGE_BYTES
+from hud.eval.runtimes.zygote import BIND_NOW, MESSAGE_BYTES
 from hud.trace import ToolSpec
 
 _SPECS = TypeAdapter(list[ToolSpec])
@@ -138,10 +138,11 @@ class WarmServer:
             f"{path}from hud.eval.runtimes import zygote\n"
             f"zygote.main({theirs.fileno()}, {source!r})"
         )
+        variables = os.environ if interpreter is None else interpreter.variables
         # Not asyncio's: the server outlives the event loop and its child watcher, and starting it blocks briefly.
         process = subprocess.Popen(  # noqa: ASYNC220
             [sys.executable if interpreter is None else str(interpreter.python), "-c", code],
-            env=None if interpreter is None else interpreter.variables,
+            env={**variables, BIND_NOW: "1"},
             stdin=subprocess.DEVNULL,
             stdout=2,  # Output of the environment's import must not be printed here.
             pass_fds=(theirs.fileno(),),
@@ -256,12 +257,16 @@ class WarmServer:
             self.control.close()
 
     def _hear(self) -> None:
+        files: list[int] = []
         try:
-            data, files, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 1)
+            if self._ready.done():
+                data = self.control.recv(MESSAGE_BYTES)
+            else:
+                data, files, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 1)
         except BlockingIOError:
             return
         except OSError:
-            data, files = b"", []
+            data = b""
         if not data:
             self._died()
             return

@@ -41,6 +41,8 @@ from hud.eval.runtimes.rehearsal import Rehearsal, fill_pools
 MESSAGE_BYTES = 1 << 16
 MOST_AT_ONCE = 8
 """Most children of one request."""
+BIND_NOW = "LD_BIND_NOW"
+"""Variable that has the dynamic linker resolve all functions at once: else each child would, as it first calls them."""
 _SAID_BYTES = 4000
 _DRAIN_BYTES = 1 << 20
 _REHEARSALS = 12
@@ -342,6 +344,7 @@ def main(descriptor: int, source: str) -> None:
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process handles Ctrl-C.
+    os.environ.pop(BIND_NOW, None)  # Programs that the environment starts need not.
     withhold_secrets()
     try:
         environment = load_environment(source)
