@@ -156,6 +156,13 @@ async def bind_after_a_wait(port: int) -> str:
 
 
 @env.tool
+async def stay() -> str:
+    """Keep the process from exiting, as the last thing that it does."""
+    os.nice = lambda _: time.sleep(600)
+    return str(os.getpid())
+
+
+@env.tool
 async def closings() -> str:
     return ",".join(closed)
 
@@ -276,6 +283,15 @@ async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path):
             outcome = await following.call_tool(tool, {"port": port})
             assert outcome.result.text == "bound"
             await stack.aclose()
+
+
+async def test_a_process_that_does_not_exit_after_its_run_is_killed(runtime):
+    (pid,), grade = await play(runtime, "plain", ("stay", {}))
+    assert grade["score"] == 1.0
+    async with asyncio.timeout(20):
+        while psutil.pid_exists(int(pid)):  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    assert await play(runtime, "plain", ("busy", {"turns": 1})) == (["done"], grade)
 
 
 async def test_a_second_task_may_follow_on_the_same_connection(runtime):

@@ -47,14 +47,15 @@ def live_and_leave(
     *,
     parent: int,
     stream: int,
+    place: int,
     output: int,
     rehearsal: Rehearsal | None,
-    foreign: Iterable[int],
+    foreign: Iterable[tuple[int, int]],
 ) -> None:
     """Serve a rollout over `stream` by `server` on `loop`, with output to `output`; never returns.
 
-    `rehearsal`, if any, is played first; `parent` is the process with which to exit; `foreign` are descriptors of the server
-    and of other rollouts, to close.
+    `rehearsal`, if any, is played first; `parent` is the process with which to exit. The stream moves to the descriptor `place`,
+    the server's control socket; `foreign` are ranges of descriptors to close, those of the server and of all rollouts.
     """
     status = 1
     try:
@@ -65,22 +66,24 @@ def live_and_leave(
         _signal.set_wakeup_fd(-1)
         _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
         _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-        _close(foreign)
         _redirect(output)
+        os.dup2(stream, place, inheritable=False)
+        for first, end in foreign:
+            os.closerange(first, end)
         _bound(limits)
         _reseed()
         if rehearsal is not None:
             rehearsal.play(waits=True)
-        served = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, stream)
+        served = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, place)
         # The loop is not closed, which takes a third of a millisecond: the process exits anyway.
         server.serve_alone(PrivateStream(served, PRIVATE_FRAME_BYTES, loop), loop)
         status = 0
         sys.stdout.flush()
         sys.stderr.flush()
         # The peer goes on at the end of the stream: what this run held open is free by then.
-        os.closerange(3, stream)
-        os.closerange(stream + 1, os.sysconf("SC_OPEN_MAX"))
-        os.closerange(stream, stream + 1)
+        os.closerange(3, place)
+        os.closerange(place + 1, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(place, place + 1)
         # What is left is the kernel's work: rollouts go before.
         os.nice(_EXIT_NICENESS)
         os.sched_yield()
@@ -103,23 +106,12 @@ def _die_with(parent: int) -> None:
         os._exit(1)  # The parent exited before PR_SET_PDEATHSIG was set.
 
 
-def _close(descriptors: Iterable[int]) -> None:
-    """Close descriptors, consecutive ones by one system call: there may be as many as rollouts."""
-    ordered = sorted(descriptors)
-    first = 0
-    for place in range(1, len(ordered) + 1):
-        if place == len(ordered) or ordered[place] != ordered[place - 1] + 1:
-            os.closerange(ordered[first], ordered[place - 1] + 1)
-            first = place
-
-
 def _redirect(output: int) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(nothing)
-    os.close(output)
 
 
 def _bound(limits: Limits) -> None:

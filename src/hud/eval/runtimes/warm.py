@@ -79,10 +79,10 @@ class Child:
         return Loss(told_exit(end["status"], end["said"]))
 
     async def close(self) -> None:
-        """Disconnect; a process that does not end its run is killed.
+        """Disconnect; a process that does not exit is killed.
 
-        A run that is over has closed all that it held, and no code of it runs: that its process exits is not waited for, which
-        takes half a second where hundreds do.
+        A run that is over has closed all that it held, and no code of it runs: its process's exit is not waited for, which takes
+        half a second where hundreds exit.
         """
         connection = self.connection
         ended = False
@@ -95,7 +95,7 @@ class Child:
             if not (ended or self.ended.done()):
                 self.server.say({"kill": self.number})
                 await self._over()
-            self.server.children.pop(self.number, None)
+            self.server.leave(self)
 
     async def _over(self) -> None:
         await asyncio.wait([self.ended], timeout=_END_SECONDS)
@@ -119,6 +119,9 @@ class WarmServer:
         """True if runs may have capabilities: each run is then queried for its own."""
         self._ready: asyncio.Future[None] = self.loop.create_future()
         self.children: dict[int, Child] = {}
+        self._leaving: dict[int, float] = {}
+        """Times on the loop's clock by which processes of ended runs must have exited, soonest first."""
+        self._exits: asyncio.TimerHandle | None = None
         self._numbers = count(1)
         self.ahead = ForkedAhead(self)
         self._pid = os.getpid()
@@ -210,6 +213,24 @@ class WarmServer:
         self.say({"kill": child.number})
         self.children.pop(child.number, None)
 
+    def leave(self, child: Child) -> None:
+        """Forget a child whose run has ended; its process is killed if it does not exit."""
+        self.children.pop(child.number, None)
+        if not (child.ended.done() or self.dead):
+            self._leaving[child.number] = self.loop.time() + _END_SECONDS
+            if self._exits is None:
+                self._exits = self.loop.call_later(_END_SECONDS, self._kill_overdue)
+
+    def _kill_overdue(self) -> None:
+        self._exits = None
+        while self._leaving:
+            number, deadline = next(iter(self._leaving.items()))
+            if deadline > self.loop.time():
+                self._exits = self.loop.call_at(deadline, self._kill_overdue)
+                return
+            del self._leaving[number]
+            self.say({"kill": number})
+
     async def _send(self, request: bytes, descriptors: list[int]) -> None:
         while True:
             try:
@@ -251,6 +272,8 @@ class WarmServer:
         atexit.unregister(self.stop)
         self.dead = True
         self.ahead.close()
+        if self._exits is not None:
+            self._exits.cancel()
         if self.control.fileno() >= 0:
             with contextlib.suppress(RuntimeError, ValueError):
                 self.loop.remove_reader(self.control)
@@ -308,6 +331,7 @@ class WarmServer:
             self._ready.set_exception(error)
 
     def _ended(self, number: int, end: dict[str, Any]) -> None:
+        self._leaving.pop(number, None)
         child = self.children.get(number)
         if child is not None and not child.ended.done():
             child.ended.set_result(end)

@@ -184,11 +184,21 @@ class Zygote:
         why = "too many open files"  # The kernel passes no more descriptors than this process may open.
         try:
             outputs.extend(os.pipe2(os.O_CLOEXEC) for _ in streams)
-            for place in range(len(streams)):
+            foreign = self._foreign(streams, outputs)
+            for stream, (_, output) in zip(streams, outputs, strict=True):
                 pid = os.fork()
                 if pid == 0:
-                    rehearsal = self.rehearsal if request["ahead"] else None
-                    self._live(limits, parent, place, streams, outputs, rehearsal)
+                    live_and_leave(
+                        self.server,
+                        self.loop,
+                        limits,
+                        parent=parent,
+                        stream=stream,
+                        place=self.control.fileno(),
+                        output=output,
+                        rehearsal=self.rehearsal if request["ahead"] else None,
+                        foreign=foreign,
+                    )
                 pids.append(pid)
         except OSError as error:  # Out of memory, processes or descriptors.
             why = str(error)
@@ -210,31 +220,20 @@ class Zygote:
         self.poller.register(child.output, select.EPOLLIN)
         self.children[child.pid] = self.outputs[child.output] = child
 
-    def _live(
-        self,
-        limits: Limits,
-        parent: int,
-        place: int,
-        streams: list[int],
-        outputs: list[tuple[int, int]],
-        rehearsal: Rehearsal | None,
-    ) -> None:
-        """Live as the child of the stream at `place`, without the descriptors of others."""
-        own = {streams[place], outputs[place][1]}
-        foreign = [self.control.fileno(), self.poller.fileno(), self.wake, self._wake_write]
-        foreign += [*self.outputs, *streams]
-        for ends in outputs:
-            foreign += ends
-        live_and_leave(
-            self.server,
-            self.loop,
-            limits,
-            parent=parent,
-            stream=streams[place],
-            output=outputs[place][1],
-            rehearsal=rehearsal,
-            foreign=[one for one in foreign if one not in own],
-        )
+    def _foreign(self, streams: list[int], outputs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return this process's and all children's descriptors but the control socket, as ranges: first, and one past the last.
+
+        For all forks of a request: a child does not work them out, which would copy memory pages.
+        """
+        every = [self.poller.fileno(), self.wake, self._wake_write, *self.outputs, *streams]
+        every += [end for ends in outputs for end in ends]
+        ranges: list[tuple[int, int]] = []
+        for one in sorted(every):
+            if ranges and ranges[-1][1] == one:
+                ranges[-1] = (ranges[-1][0], one + 1)
+            else:
+                ranges.append((one, one + 1))
+        return ranges
 
     def _begin(self, child: Child) -> None:
         """Begin a child's time."""

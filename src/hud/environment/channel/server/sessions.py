@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Coroutine, Iterator
+from functools import cached_property
 from typing import Any
 
 from hud.environment.channel.framing import BAD_STATE, ChannelError
@@ -24,8 +25,6 @@ class Session:
 
     def __init__(self, run: EnvironmentRun, caller: Session | None = None) -> None:
         self.id = f"sess-{os.urandom(4).hex()}"
-        self.token = os.urandom(16).hex()
-        """Bearer token of clients of this session's tools server."""
         self.run = run
         self.caller = caller
         """The session that called this one as a subagent; None for a top-level session."""
@@ -42,6 +41,11 @@ class Session:
         self._opened = caller is not None
         """True if the run was opened without waiting, or by the caller's."""
         self._opening: asyncio.Task[EnvironmentRun] | None = None
+
+    @cached_property
+    def token(self) -> str:
+        """Bearer token of clients of this session's tools server."""
+        return os.urandom(16).hex()
 
     @property
     def is_open(self) -> bool:
