@@ -10,6 +10,7 @@ from contextlib import closing
 from multiprocessing import Pipe
 from threading import Thread
 
+import orjson
 import pytest
 import sqlalchemy as sa
 
@@ -148,6 +149,21 @@ def test_a_process_that_cannot_start_is_tried_once(ingestion, store, monkeypatch
     assert len(pids - {None}) <= 1
     assert ingestion.pid is None
     assert jobs(store) == count + 1
+
+
+def test_a_store_that_is_gone_is_for_the_owner_to_report(tmp_path):
+    ours, theirs = Pipe()
+    process = subprocess.Popen(
+        [sys.executable, "-m", module.__name__, str(theirs.fileno())],
+        pass_fds=(theirs.fileno(),),
+        stderr=subprocess.PIPE,
+    )
+    theirs.close()
+    gone = tmp_path / "gone"
+    ours.send_bytes(orjson.dumps([f"sqlite:///{gone}/hud.db", str(gone)]))
+    _, said = process.communicate(timeout=WAIT_SECONDS)
+    assert said == b""
+    assert process.returncode == 0
 
 
 def test_it_ends_with_the_platform(ingestion, monkeypatch):

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 
 import orjson
 
+from hud.errors import StoreError
 from hud.platform.store import Store
 from hud.platform.store.blobs import Blobs
 from hud.platform.store.ingest import Ingested, ingest
@@ -142,7 +143,7 @@ class _Beside:
 
 
 def serve(owner: Connection) -> None:
-    """Ingest the owner's batches until none comes for `IDLE_SECONDS`. Raises `OSError` or `EOFError` once the owner has ended."""
+    """Ingest the owner's batches until none comes for `IDLE_SECONDS`. Raises `OSError` or `EOFError` once the owner has ended, `StoreError` if the store cannot be opened."""
     url, blobs = orjson.loads(owner.recv_bytes())
     store = Store(url, Blobs(blobs))
     gc.freeze()
@@ -159,5 +160,6 @@ def serve(owner: Connection) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError, EOFError):
+    # The owner has ended, or meets the store's error itself.
+    with contextlib.suppress(OSError, EOFError, StoreError):
         serve(Connection(int(sys.argv[1])))
