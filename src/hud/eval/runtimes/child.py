@@ -78,15 +78,6 @@ def live_and_leave(
         # The loop is not closed, which takes a third of a millisecond: the process exits anyway.
         server.serve_alone(PrivateStream(served, PRIVATE_FRAME_BYTES, loop), loop)
         status = 0
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # The peer goes on at the end of the stream: what this run held open is free by then.
-        os.closerange(3, place)
-        os.closerange(place + 1, os.sysconf("SC_OPEN_MAX"))
-        os.closerange(place, place + 1)
-        # What is left is the kernel's work: rollouts go before.
-        os.nice(_EXIT_NICENESS)
-        os.sched_yield()
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
         print(f"SystemExit: {error.code}", file=sys.stderr)
@@ -97,7 +88,21 @@ def live_and_leave(
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
-            os._exit(status)
+            _leave(status, place)
+
+
+def _leave(status: int, stream: int) -> None:
+    """Close all descriptors but those of the output, and exit."""
+    try:
+        # The peer goes on at the end of the stream: what this run held open is free by then.
+        os.closerange(3, stream)
+        os.closerange(stream + 1, os.sysconf("SC_OPEN_MAX"))
+        os.closerange(stream, stream + 1)
+        # What is left is the kernel's work: rollouts go before.
+        os.nice(_EXIT_NICENESS)
+        os.sched_yield()
+    finally:
+        os._exit(status)
 
 
 def _die_with(parent: int) -> None:

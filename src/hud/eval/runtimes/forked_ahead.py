@@ -27,8 +27,8 @@ _MOST_AHEAD = 512
 class ForkedAhead:
     """The waiting children of one server.
 
-    They are forked while no rollout begins, as many as rollouts were in progress together, and each is used by one. After
-    `_IDLE_SECONDS` without a new rollout they are ended.
+    They are forked while no rollout begins, as many as rollouts were in progress together, and with a rollout that finds none
+    waiting, a few for those that follow it. Each is used by one. After `_IDLE_SECONDS` without a new rollout they are ended.
     """
 
     def __init__(self, server: WarmServer) -> None:
@@ -36,6 +36,7 @@ class ForkedAhead:
         self._children: deque[Child] = deque()
         self._limits = Limits()
         self._in_progress = 0
+        """Rollouts in progress as the last one began."""
         self._most = 0
         """Largest number of rollouts in progress together."""
         self._last = 0.0

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict
 from itertools import count
 from typing import Any
 
@@ -30,9 +29,9 @@ from hud.trace import ToolSpec
 
 _SPECS = TypeAdapter(list[ToolSpec])
 _EXIT_SECONDS = 0.5
-"""Time that a server whose socket is closed has to exit, before it is killed."""
+"""Time to wait for the exit status of a server whose socket is closed, in seconds."""
 _END_SECONDS = 2.0
-"""Time between a process's SIGTERM and SIGKILL, in seconds."""
+"""Time that a process has to exit, before it is killed, in seconds."""
 
 
 class Child:
@@ -75,7 +74,7 @@ class Child:
         if "machinery" in end:
             return Loss(end["machinery"], InfrastructureFault)
         if end["limit"] is not None:
-            return Loss(f"it passed its limit {end['limit']}={asdict(self.limits)[end['limit']]:g}")
+            return Loss(f"it passed its limit {end['limit']}={vars(self.limits)[end['limit']]:g}")
         return Loss(told_exit(end["status"], end["said"]))
 
     async def close(self) -> None:
@@ -85,14 +84,14 @@ class Child:
         half a second where hundreds exit.
         """
         connection = self.connection
-        ended = False
+        released = False
         try:
             await connection.close()
-            ended = connection.over and not connection.hung
-            if not (ended or connection.hung):
+            released = connection.over and not connection.hung
+            if not (released or connection.hung):
                 await self._over()
         finally:
-            if not (ended or self.ended.done()):
+            if not (released or self.ended.done()):
                 self.server.say({"kill": self.number})
                 await self._over()
             self.server.leave(self)
