@@ -2,7 +2,10 @@
 
 import asyncio
 import contextlib
+import time
+from pathlib import Path
 
+import psutil
 import pytest
 from tests.fleet.deployed_server import deploy
 from tests.fleet.joined_node import JoinedNode
@@ -14,19 +17,22 @@ from hud.train.loop import train
 
 pytestmark = pytest.mark.timeout(1200)
 KILL_SECONDS = 10.0
+EPISODE_SECONDS = 1.0
 ENV = """
-import asyncio
+import asyncio, os, pathlib
 from hud import Environment
 env = Environment("letters")
 
 @env.template()
 async def many(letter: str = "e", number: int = 0):
-    answer = yield f"Write many letters {letter}."
-    await asyncio.sleep(1.0)
+    answer = yield f"Write many letters {{letter}}."
+    pathlib.Path({playing!r}, str(os.getpid())).touch()
+    await asyncio.sleep({seconds})
     yield min(1.0, str(answer).count(letter) / 8)
 
 tasks = [many(letter=letter) for letter in "aeot"]
 """
+"""Its episodes leave the numbers of their processes in a folder."""
 TEXTS = ["Write many letters a e o t.", "aeot eat tea oat toe ate"] * 5
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
 SETTINGS = {
@@ -48,7 +54,10 @@ def server(tmp_path, monkeypatch):
     made.start()
     made.source = tmp_path / "source"
     made.source.mkdir()
-    (made.source / "env.py").write_text(ENV)
+    made.playing = tmp_path / "playing"
+    made.playing.mkdir()
+    text = ENV.format(playing=str(made.playing), seconds=EPISODE_SECONDS)
+    (made.source / "env.py").write_text(text)
     with made.client() as api:
         for name in ("calm", "stormy"):
             body = {"name": name, "texts": TEXTS, "sizes": SIZES, "seed": 1}
@@ -84,11 +93,24 @@ async def trained(server, model):
 
 
 async def killing(server, nodes):
-    """Kill a node and let another join, in turn, until cancelled."""
+    """Kill a node and let another join, in turn, until cancelled; the first one amid its episodes."""
+    while not plays(nodes[0], server.playing):
+        await asyncio.sleep(0.02)
     while True:
-        await asyncio.sleep(KILL_SECONDS)
         nodes.pop(0).kill()
         nodes.append(server.join())
+        await asyncio.sleep(KILL_SECONDS)
+
+
+def plays(node: JoinedNode, folder: Path) -> bool:
+    """Whether a process below a node began an episode a moment ago."""
+    begun = {
+        int(file.name)
+        for file in folder.iterdir()
+        if time.time() - file.stat().st_mtime < EPISODE_SECONDS / 2
+    }
+    below = psutil.Process(node.process.pid).children(recursive=True)
+    return any(process.pid in begun for process in below)
 
 
 @pytest.mark.slow
