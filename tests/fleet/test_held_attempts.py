@@ -47,7 +47,7 @@ def test_a_new_worker_takes_what_it_has_room_for(clock):
     assert held.wanted() == (0, 0)
 
 
-@pytest.mark.parametrize(("seconds", "ahead"), [(0.1, 8), (1.0, 4), (3.9, 1), (30.0, 0)])
+@pytest.mark.parametrize(("seconds", "ahead"), [(0.01, 32), (0.25, 16), (1.0, 4), (3.9, 1), (30.0, 0)])
 def test_it_takes_ahead_what_begins_in_a_moment_and_nothing_where_rollouts_are_long(
     clock, seconds, ahead
 ):
@@ -58,28 +58,30 @@ def test_it_takes_ahead_what_begins_in_a_moment_and_nothing_where_rollouts_are_l
 
 def test_a_few_are_taken_together_while_others_are_at_hand(clock):
     held = HeldAttempts(8, {})
-    play(held, clock, 20, 0.1)
+    play(held, clock, 20, 0.5)
     for number in range(16):
         held.take(given(number))
     playing = [held.next() for _ in range(8)]
     for number, attempt in enumerate(playing):
         assert held.wanted() == ((0, 0) if number < 6 else (0, number))
+        attempt.since = clock.now - 0.5
         held.end(attempt)
         held.drop(attempt)
         assert held.next() is not None
     assert (len(held.waiting), held.wanted()) == (0, (0, 0))
+    clock.now += 0.5
     held.end(next(iter(held.playing.values())))
     assert held.wanted() == (1, 8)
 
 
-def test_nothing_is_taken_while_as_many_as_are_played_wait_to_be_brought(clock):
+def test_nothing_is_taken_while_four_times_what_may_be_played_waits_to_be_brought(clock):
     held = HeldAttempts(2, {})
-    for number in range(2):
+    for number in range(8):
         held.take(given(number))
         held.end(held.next())
     assert held.wanted() == (0, 0)
     held.drop(held.find("trace 0"))
-    assert held.wanted() == (2, 2)
+    assert held.wanted() == (2, 8)
 
 
 def test_what_waits_and_what_is_played_uses_up_amounts(clock):

@@ -14,6 +14,9 @@ from hud.fleet.attempts.attempt_recorder import AttemptRecorder
 AHEAD_SECONDS = 0.5
 """Time within which rollouts that are taken ahead begin, if those that are played take as long as the ones before."""
 
+MOST_AHEAD = 4
+"""Most rollouts taken ahead, and most that wait to be brought, for each that may be played at a time."""
+
 
 @dataclass
 class Attempt:
@@ -42,7 +45,7 @@ class HeldAttempts:
     """Attempts that wait to be played, that are played, and that are over but not brought yet, each by trace.
 
     At most `most` are played at a time. Besides, rollouts may be taken ahead: as many as begin within `AHEAD_SECONDS`, by the
-    time that rollouts took lately. A worker whose rollouts are short has the next ones at hand, and takes several in one
+    time that rollouts took lately, and at most `MOST_AHEAD` times `most`. A worker whose rollouts are short has the next ones at hand, and takes several in one
     request; one whose rollouts are long takes none that another worker could play now.
     """
 
@@ -105,13 +108,13 @@ class HeldAttempts:
     def wanted(self) -> tuple[int, int]:
         """Return how many rollouts to take now: those that there is room for, and those ahead. None: wait for an end.
 
-        None is taken while as many as may be played wait to be brought.
+        None is taken while `MOST_AHEAD` times as many as may be played wait to be brought.
         """
-        ahead = min(self.most, int(self.most * AHEAD_SECONDS / max(self._seconds, 1e-3)))
+        ahead = min(MOST_AHEAD * self.most, int(self.most * AHEAD_SECONDS / max(self._seconds, 1e-3)))
         room = self.most - len(self.playing) - len(self.waiting)
         total = room + ahead
         enough = 4 * len(self.waiting) > ahead if self.waiting else room <= 0
-        if enough or total <= 0 or len(self.over) >= self.most:
+        if enough or total <= 0 or len(self.over) >= MOST_AHEAD * self.most:
             return 0, 0
         return max(0, room), total - max(0, room)
 

@@ -27,7 +27,7 @@ from hud.platform.store.reporting import enter_job, enter_runs
 from hud.trace import dashed, plain
 
 DEEP = 8
-"""Rollouts must wait for as many nodes as that one plays, for it to take some ahead."""
+"""For a node to take rollouts ahead, as many must wait as so many nodes of its size play, and twice those that it takes."""
 PAUSE_SECONDS = 1.0
 """Seconds before a rollout that infrastructure broke is played again; doubled with each attempt."""
 
@@ -212,14 +212,14 @@ class Rollouts(LeasedQueue[Taken]):
         """Lease up to `most` rollouts to a node, of those whose requirements it meets; `free`: see `matching.AMOUNTS`.
 
         Those that require something come first: fewer nodes can play them. Up to `ahead` more are leased of those that
-        require nothing, where so many wait that no other node goes short.
+        require nothing, where so many wait that no other node goes short for long.
         """
         if node.state != "open":
             return []
         taken = list[Taken]()
         mine = {} if node.team_id is None else {"team_id": node.team_id}
         whatever: Only = {**mine, "needs": None}
-        seen = self._look(whatever, DEEP * node.rollouts)
+        seen = self._look(whatever, max(DEEP * node.rollouts, 2 * ahead))
         offer = node.offer(free)
         for needs in self._waiting_needs() if seen.some_need else ():
             left, fit = offer, 0
