@@ -21,7 +21,7 @@ from records import report
 
 from hud.eval import ForkRuntime, Job, Task, Taskset
 
-ROUNDS = 7
+ROUNDS = 15
 RUNS = 400
 """Rollouts, and forks, of a round: many more than the runtime forks ahead between two rounds."""
 SETTLE_SECONDS = 1.5

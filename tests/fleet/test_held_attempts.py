@@ -47,7 +47,9 @@ def test_a_new_worker_takes_what_it_has_room_for(clock):
     assert held.wanted() == (0, 0)
 
 
-@pytest.mark.parametrize(("seconds", "ahead"), [(0.01, 32), (0.25, 16), (1.0, 4), (3.9, 1), (30.0, 0)])
+@pytest.mark.parametrize(
+    ("seconds", "ahead"), [(0.01, 32), (0.25, 16), (1.0, 4), (3.9, 1), (30.0, 0)]
+)
 def test_it_takes_ahead_what_begins_in_a_moment_and_nothing_where_rollouts_are_long(
     clock, seconds, ahead
 ):

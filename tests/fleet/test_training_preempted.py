@@ -94,7 +94,7 @@ async def trained(server, model):
 
 async def killing(server, nodes):
     """Kill a node and let another join, in turn, until cancelled; the first one amid its episodes."""
-    while not plays(nodes[0], server.playing):
+    while not plays(nodes[0], server.playing):  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     while True:
         nodes.pop(0).kill()

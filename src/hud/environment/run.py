@@ -241,8 +241,9 @@ class EnvironmentRun:
         state = await self._state()
         return frame if state is None else replace(frame, state=state)
 
-    async def grade(self, answer: str, trace: Played) -> dict[str, Any]:
+    async def grade(self, answer: str, trace: Played, *, last: bool = False) -> dict[str, Any]:
         """End the task; return its grade frame. Raises `UsageError` without a task in progress."""
+        del last
         if self._template is None or self._episode is None:
             raise UsageError("no task in progress")
         template, episode = self._template, self._episode

@@ -255,7 +255,8 @@ class Run(RunRecord):
         answer = check_answer(self.trace.content) or ""
         self.live.phase = "grade"
         await self._leave()
-        frame = await self._graded(self.live.connection, self.task, answer, now())
+        last = self.task.verifier is None
+        frame = await self._graded(self.live.connection, self.task, answer, now(), last=last)
         if self.task.verifier is not None:
             await self._verify(self.task.verifier, frame)
         self.live.phase = "over"
@@ -283,10 +284,16 @@ class Run(RunRecord):
         await self._graded(connection, verifier, json.dumps(frame), started)
 
     async def _graded(
-        self, connection: Connection, task: Task, answer: str, started: datetime
+        self,
+        connection: Connection,
+        task: Task,
+        answer: str,
+        started: datetime,
+        *,
+        last: bool = False,
     ) -> dict[str, Any]:
         """Let `task`, started over `connection`, grade `answer`; its grade is the run's."""
-        frame = await connection.grade(answer, self.trace)
+        frame = await connection.grade(answer, self.trace, last=last)
         grade = Grade.from_dict(frame)
         if grade.is_error:
             raise GraderFault(grade.content or f"The grader of {task.slug!r} says that it failed.")

@@ -187,12 +187,12 @@ def task(name: str) -> Task:
     return Task(env="waits", id=name, args={})
 
 
-async def play(runtime, name: str, *calls) -> tuple[list[str], dict]:
+async def play(runtime, name: str, *calls, last: bool = False) -> tuple[list[str], dict]:
     """Play a task; return the texts of its tool calls, and its grade."""
     async with runtime(task(name)) as connection:
         await connection.start(name, {})
         said = [(await connection.call_tool(tool, args)).result.text for tool, args in calls]
-        return said, await connection.grade("", None)
+        return said, await connection.grade("", None, last=last)
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,26 @@ async def test_a_run_that_is_graded_ends_without_a_goodbye(runtime, monkeypatch)
     assert asked == ["tasks.start", "tasks.grade"]
 
 
-async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path):
+async def test_a_run_holds_nothing_by_the_answer_to_its_last_grade(runtime):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    async with runtime(task("plain")) as connection:
+        await connection.start("plain", {})
+        await connection.call_tool("bind", {"port": port})
+        grade = await connection.grade("", None, last=True)
+        socket.create_server(("127.0.0.1", port)).close()
+    assert grade["score"] == 1.0
+
+
+@pytest.mark.parametrize("name", ["plain", "cleans"])
+async def test_a_last_grade_that_leaves_something_to_wait_for_ends_as_any_other(runtime, name):
+    said, grade = await play(runtime, name, ("sleep", {"seconds": 0.01}), last=True)
+    assert (said, grade["score"]) == (["slept"], 1.0)
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path, last):
     # A process of that size takes long to exit.
     (tmp_path / "env.py").write_text(f"{SOURCE}\nballast = b'x' * (512 << 20)\n")
     runtime = ForkRuntime(tmp_path / "env.py")
@@ -277,7 +296,7 @@ async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path):
         for tool in ["bind", "bind_after_a_wait"] * 5:
             following = await stack.enter_async_context(runtime(task("plain")))
             await following.start("plain", {})
-            texts, grade = await play(runtime, "plain", (tool, {"port": port}))
+            texts, grade = await play(runtime, "plain", (tool, {"port": port}), last=last)
             assert texts == ["bound"]
             assert grade["score"] == 1.0
             outcome = await following.call_tool(tool, {"port": port})

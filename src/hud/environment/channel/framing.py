@@ -109,11 +109,15 @@ def request_frame(identifier: int, method: str, params: dict[str, Any]) -> bytes
     return _line({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
 
 
-def result_frame(identifier: Any, result: Any, *, over: bool = False) -> bytes:
-    """Return the frame of a result; `over`: the peer may disconnect without a goodbye."""
+def result_frame(
+    identifier: Any, result: Any, *, over: bool = False, released: bool = False
+) -> bytes:
+    """Return the frame of a result; `over`: the peer may disconnect without a goodbye; `released`: it need not even wait."""
     frame = {"jsonrpc": "2.0", "id": identifier, "result": result}
     if over:
         frame["over"] = True
+    if released:
+        frame["released"] = True
     return _line(frame)
 
 

@@ -34,7 +34,7 @@ _PASS_SECONDS = 0.001
 _STARTS = frozenset(
     ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec")
 )
-_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)  # Linux only
 _of_parts: set[Process] = set()
 _starting: set[asyncio.Future[None]] = set()
 """Starts of parts' processes in progress."""
@@ -42,8 +42,8 @@ _starting: set[asyncio.Future[None]] = set()
 
 def adopt_orphans() -> None:
     """Make this process the parent of its descendants' orphans, so that it can find them. Linux only."""
-    if sys.platform == "linux":
-        _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if _prctl is not None:
+        _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def claim(pid: int) -> None:

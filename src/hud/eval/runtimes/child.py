@@ -1,21 +1,45 @@
 """Main program of a process forked for one rollout: set its limits, serve the rollout, exit.
 
 Isolation from the server that forked it: no exit handlers, no shared random state, no descriptors of other rollouts. Half
-of its processor time is the kernel's copying of memory pages that it touches, so it calls few functions.
+of its processor time is the kernel's copying of memory pages that it touches, so it calls few functions, and by names of this
+module: an attribute of a module, looked up once, writes to the interpreter's cache of attributes.
 """
 
 from __future__ import annotations
 
-import _signal  # type: ignore[import-not-found]
 import ctypes
-import math
-import os
-import resource
-import signal
-import socket
 import sys
+
+# The functions in C: those of `signal` convert to enumerations and back.
+from _signal import (  # type: ignore[import-not-found]
+    SIG_DFL,
+    SIGCHLD,
+    SIGINT,
+    SIGKILL,
+    default_int_handler,
+    set_wakeup_fd,
+    signal,
+)
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from math import ceil
+from os import (
+    O_RDONLY,
+    _exit,
+    close,
+    closerange,
+    devnull,
+    dup2,
+    getppid,
+    nice,
+    sched_yield,
+    setpgid,
+    sysconf,
+)
+from os import open as open_descriptor
+from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_CPU, getpagesize, setrlimit
+from socket import AF_UNIX, SOCK_STREAM, socket
 from typing import Any
 
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
@@ -28,7 +52,8 @@ from hud.eval.runtimes.rehearsal import Rehearsal
 
 _EXIT_NICENESS = 10
 """Lower priority gathers exiting processes (at 19, sixty of them where there are ten), a higher one delays rollouts."""
-_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)  # Linux only
+_modules: dict[str, Any] = sys.modules
 
 
 @dataclass(frozen=True)
@@ -59,24 +84,24 @@ def live_and_leave(
     """
     status = 1
     try:
-        os.setpgid(0, 0)
+        setpgid(0, 0)
         _die_with(parent)
         adopt_orphans()
-        # The functions in C: those of `signal` convert to enumerations and back.
-        _signal.set_wakeup_fd(-1)
-        _signal.signal(_signal.SIGCHLD, _signal.SIG_DFL)
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        set_wakeup_fd(-1)
+        signal(SIGCHLD, SIG_DFL)
+        signal(SIGINT, default_int_handler)
         _redirect(output)
-        os.dup2(stream, place, inheritable=False)
+        dup2(stream, place, inheritable=False)
         for first, end in foreign:
-            os.closerange(first, end)
+            closerange(first, end)
         _bound(limits)
         _reseed()
         if rehearsal is not None:
             rehearsal.play(waits=True)
-        served = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, place)
+        served = socket(AF_UNIX, SOCK_STREAM, 0, place)
         # The loop is not closed, which takes a third of a millisecond: the process exits anyway.
-        server.serve_alone(PrivateStream(served, PRIVATE_FRAME_BYTES, loop), loop)
+        private = PrivateStream(served, PRIVATE_FRAME_BYTES, loop)
+        server.serve_alone(private, loop, partial(_release, place))
         status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else 1
@@ -91,45 +116,51 @@ def live_and_leave(
             _leave(status, place)
 
 
+def _release(stream: int) -> None:
+    """Close all descriptors but those of the output and the stream."""
+    closerange(3, stream)
+    closerange(stream + 1, sysconf("SC_OPEN_MAX"))
+
+
 def _leave(status: int, stream: int) -> None:
     """Close all descriptors but those of the output, and exit."""
     try:
         # The peer goes on at the end of the stream: what this run held open is free by then.
-        os.closerange(3, stream)
-        os.closerange(stream + 1, os.sysconf("SC_OPEN_MAX"))
-        os.closerange(stream, stream + 1)
+        _release(stream)
+        closerange(stream, stream + 1)
         # What is left is the kernel's work: rollouts go before.
-        os.nice(_EXIT_NICENESS)
-        os.sched_yield()
+        nice(_EXIT_NICENESS)
+        sched_yield()
     finally:
-        os._exit(status)
+        _exit(status)
 
 
 def _die_with(parent: int) -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)  # The parent exited before PR_SET_PDEATHSIG was set.
+    assert _prctl is not None
+    _prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if getppid() != parent:
+        _exit(1)  # The parent exited before PR_SET_PDEATHSIG was set.
 
 
 def _redirect(output: int) -> None:
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    os.close(nothing)
+    nothing = open_descriptor(devnull, O_RDONLY)
+    dup2(nothing, 0)
+    dup2(output, 1)
+    dup2(output, 2)
+    close(nothing)
 
 
 def _bound(limits: Limits) -> None:
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    setrlimit(RLIMIT_CORE, (0, 0))
     if limits.memory_mb is not None:
         # In addition to the inherited address space: the limit applies to the rollout's own memory.
         with open("/proc/self/statm", encoding="ascii") as file:
-            inherited = int(file.read().split()[0]) * resource.getpagesize()
+            inherited = int(file.read().split()[0]) * getpagesize()
         most = inherited + int(limits.memory_mb * (1 << 20))
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        setrlimit(RLIMIT_AS, (most, most))
     if limits.cpu_seconds is not None:
-        seconds = max(1, math.ceil(limits.cpu_seconds))
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+        seconds = max(1, ceil(limits.cpu_seconds))
+        setrlimit(RLIMIT_CPU, (seconds, seconds + 1))
 
 
 def _reseed() -> None:
@@ -137,8 +168,7 @@ def _reseed() -> None:
 
     Python seeds those of `random` itself after a fork.
     """
-    modules: dict[str, Any] = sys.modules
-    if "numpy" in modules:
-        modules["numpy"].random.seed()
-    if "torch" in modules:
-        modules["torch"].seed()
+    if "numpy" in _modules:
+        _modules["numpy"].random.seed()
+    if "torch" in _modules:
+        _modules["torch"].seed()

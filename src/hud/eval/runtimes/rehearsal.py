@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from typing import Any
 
 from hud.environment import Environment
@@ -12,6 +13,8 @@ from hud.environment.channel.framing import PRIVATE_FRAME_BYTES, request_frame
 from hud.environment.channel.lazy_loop import LazyLoop
 from hud.environment.channel.private_stream import PrivateStream
 from hud.environment.channel.server.control_server import ControlServer
+from hud.environment.processes.process_tree import has_children
+from hud.environment.tools.arguments import Arguments
 from hud.trace import Trace
 
 _WAIT_SECONDS = 1e-4
@@ -32,7 +35,11 @@ class Rehearsal:
     that waits for its rollout copies those that remain.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rehearsed: Environment) -> None:
+        """`rehearsed`: the environment whose rollouts follow."""
+        for part in (*rehearsed.templates.values(), *rehearsed.tools.values()):
+            if isinstance(arguments := getattr(part, "arguments", None), Arguments):
+                arguments.look_up()
         self._waits = False
         self._environment = environment = Environment("rehearsal")
 
@@ -47,7 +54,7 @@ class Rehearsal:
                 await asyncio.sleep(_WAIT_SECONDS)
             return word
 
-        grading = grade_params("a", Trace(content="a"), PRIVATE_FRAME_BYTES)
+        grading = {**grade_params("a", Trace(content="a"), PRIVATE_FRAME_BYTES), "last": True}
         calls: list[tuple[str, dict[str, Any]]] = [
             ("tasks.start", {"id": "nothing", "args": {"word": "a"}}),
             ("tools.call", {"name": "touch", "arguments": {"word": "a"}}),
@@ -63,12 +70,18 @@ class Rehearsal:
         ours.sendall(self._frames)
         ours.shutdown(socket.SHUT_WR)
         loop = LazyLoop()
-        server = ControlServer(self._environment, max_frame=PRIVATE_FRAME_BYTES)
+        # A run that is alone ends what was started during it: what the environment starts meanwhile is to stay.
+        alone = not has_children() and threading.active_count() == 1
+        server = ControlServer(self._environment, max_frame=PRIVATE_FRAME_BYTES, one_run=alone)
         stream = PrivateStream(theirs, PRIVATE_FRAME_BYTES, loop)
-        server.serve_alone(stream, loop)
+        server.serve_alone(stream, loop, _nothing)
         stream.close()
         loop.close()
         ours.close()
+
+
+def _nothing() -> None:
+    """Close nothing."""
 
 
 def fill_pools() -> list[object]:

@@ -89,11 +89,9 @@ class Child:
 class Zygote:
     """Server that forks, supervises and reaps children."""
 
-    def __init__(
-        self, environment: Environment, control: socket.socket, rehearsal: Rehearsal
-    ) -> None:
+    def __init__(self, environment: Environment, control: socket.socket) -> None:
         self.control = control
-        self.rehearsal = rehearsal
+        self.rehearsal = Rehearsal(environment)
         self.server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES, one_run=True)
         self.loop = LazyLoop()
         """The event loop of each child; what is made before the fork copies no memory in each child."""
@@ -351,12 +349,11 @@ def main(descriptor: int, source: str) -> None:
         told = str(error) if isinstance(error, HudError) else f"{source}: {error!r}"
         control.send(orjson.dumps({"failed": told[: MESSAGE_BYTES // 4]}))
         return
-    rehearsal = Rehearsal()
-    for _ in range(_REHEARSALS):
-        rehearsal.play(waits=False)
-        rehearsal.play(waits=True)
     adopt_orphans()
-    zygote = Zygote(environment, control, rehearsal)
+    zygote = Zygote(environment, control)
+    for _ in range(_REHEARSALS):
+        zygote.rehearsal.play(waits=False)
+        zygote.rehearsal.play(waits=True)
     sys.stdout.flush()
     sys.stderr.flush()
     gc.collect()

@@ -110,7 +110,9 @@ class HeldAttempts:
 
         None is taken while `MOST_AHEAD` times as many as may be played wait to be brought.
         """
-        ahead = min(MOST_AHEAD * self.most, int(self.most * AHEAD_SECONDS / max(self._seconds, 1e-3)))
+        ahead = min(
+            MOST_AHEAD * self.most, int(self.most * AHEAD_SECONDS / max(self._seconds, 1e-3))
+        )
         room = self.most - len(self.playing) - len(self.waiting)
         total = room + ahead
         enough = 4 * len(self.waiting) > ahead if self.waiting else room <= 0

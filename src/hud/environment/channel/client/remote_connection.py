@@ -65,6 +65,8 @@ class RemoteConnection(RemoteRun):
         self._last = 0
         self.over = False
         """True if the last response said that nothing is left to close: at the end of the stream the run holds nothing."""
+        self._released = False
+        """True if the last response said that the run holds nothing but the stream."""
         self._lost: Loss | None = None
         self._listening = asyncio.create_task(self._listen())
 
@@ -126,6 +128,8 @@ class RemoteConnection(RemoteRun):
         try:
             await self.close_tunnels()
             if self._lost is not None or self.writer.is_closing():
+                return
+            if self._released:
                 return
             if self.over:
                 self.writer.write_eof()
@@ -203,6 +207,7 @@ class RemoteConnection(RemoteRun):
             return
         if frame.get("error") is None:
             self.over = frame.get("over") is True and not self._unanswered
+            self._released = self.over and frame.get("released") is True
             future.set_result(frame.get("result"))
             return
         told = ChannelError.told(frame["error"])
@@ -213,8 +218,9 @@ class RemoteConnection(RemoteRun):
     async def _hang_up(self) -> None:
         self._listening.cancel()
         self.writer.close()
-        if not self._listening.done():
+        if self._pending and not self._listening.done():
             await asyncio.wait([self._listening])
+        self._lost = self._lost or Loss("the connection was closed")
         with contextlib.suppress(OSError):
             await self.writer.wait_closed()
 

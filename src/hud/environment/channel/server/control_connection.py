@@ -59,6 +59,12 @@ class ControlConnection:
         """Running calls: their methods, and the subagents' sessions that they name."""
         self._alone = False
         """True if this is the only connection of the process."""
+        self._at_once: tuple[LazyLoop, Callable[[], None]] | None = None
+        """While `serve_at_once` runs: the loop, and the function that closes all descriptors but the stream's."""
+        self._last = False
+        """True once the peer has sent its last request, apart from its goodbye."""
+        self._left = False
+        """True once all but the stream is closed, and the last request answered."""
         self._begun: asyncio.Task[None] | None = None
         """Answer to a request that is no call, begun by `serve_at_once`."""
         self.methods: dict[str, _Method] = {
@@ -112,12 +118,22 @@ class ControlConnection:
         self.busy[task] = method, named
         task.add_done_callback(self.busy.pop)
 
-    def serve_at_once(self, stream: PrivateStream, loop: LazyLoop) -> bool:
+    def serve_at_once(
+        self, stream: PrivateStream, loop: LazyLoop, release: Callable[[], None]
+    ) -> bool:
         """Answer one request after another, as long as none has anything to wait for; return whether all were answered.
 
-        If not, `serve` is to go on: there is something to wait for, or the peer is gone without a goodbye.
+        If not, `serve` is to go on: there is something to wait for, or the peer is gone without a goodbye. `release` is called
+        before the last grade is sent, where nothing is left to close by then.
         """
         self._alone = True
+        self._at_once = loop, release
+        try:
+            return self._served_at_once(stream, loop)
+        finally:
+            self._at_once = None
+
+    def _served_at_once(self, stream: PrivateStream, loop: LazyLoop) -> bool:
         while loop.is_idle:
             line = stream.next_line()
             if line is None:
@@ -133,7 +149,7 @@ class ControlConnection:
                 self.register(task, method, frame)
             elif task is not None:
                 self._begun = task
-            elif method == "bye":
+            elif method == "bye" or self._left:
                 return loop.is_idle
         return False
 
@@ -142,6 +158,13 @@ class ControlConnection:
         if not self._alone or self.session is None or len(self.busy) > 1:
             return False
         return self.session.closes_at_once
+
+    def _release(self) -> Callable[[], None] | None:
+        """Return the function to call before the last response; None while there may be something to wait for."""
+        if self._at_once is None:
+            return None
+        loop, release = self._at_once
+        return release if loop.is_idle else None
 
     async def tunnel(self, frame: dict[str, Any]) -> None:
         """Turn this connection into a tunnel: a single response, then the capability's bytes."""
@@ -167,13 +190,18 @@ class ControlConnection:
             if params is not None and not isinstance(params, dict):
                 raise ChannelError(BAD_PARAMS, f"{method}: params must be an object")
             result = await handler(params or {})
-            reply = result_frame(identifier, result, over=self._is_over())
+            over = self._is_over()
+            release = self._release() if over and self._last else None
+            reply = result_frame(identifier, result, over=over, released=release is not None)
             if len(reply) > self.max_frame:
                 raise ChannelError(
                     TASK_FAILED,
                     f"{method}: the answer has {len(reply)} bytes; a frame has at most {self.max_frame}",
                     "environment",
                 )
+            if release is not None:
+                release()
+                self._left = True
         except asyncio.CancelledError:
             error = ChannelError(TASK_FAILED, "tasks.cancel interrupted the task", "environment")
             reply = error_frame(identifier, error)
@@ -316,6 +344,7 @@ class ControlConnection:
         answer, trace = params.get("answer"), params.get("trace")
         if answer is not None and not isinstance(answer, str):
             answer = orjson.dumps(answer).decode()
+        self._last = params.get("last") is True and session is self.session
         text = answer or ""
         played = partial(parse_trace, trace) if isinstance(trace, dict) else None
         return await session.run.grade(text, played)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import signal
 from asyncio import StreamWriter
+from collections.abc import Callable
 from typing import Any
 
 from hud.environment.channel.framing import MAX_FRAME_BYTES, watch
@@ -70,14 +71,16 @@ class ControlServer:
         finally:
             writer.close()
 
-    def serve_alone(self, stream: PrivateStream, loop: LazyLoop) -> None:
+    def serve_alone(
+        self, stream: PrivateStream, loop: LazyLoop, release: Callable[[], None]
+    ) -> None:
         """Serve the only connection of this process until it ends, and close all but the stream.
 
-        `loop` polls once there is something to wait for.
+        `loop` polls once there is something to wait for; `release` closes the descriptors that the process holds otherwise.
         """
         connection = self._connection(stream, stream)
         loop.enter()
-        answered = connection.serve_at_once(stream, loop)
+        answered = connection.serve_at_once(stream, loop, release)
         loop.leave()
         if not answered:
             loop.open()
