@@ -238,8 +238,9 @@ class EnvironmentRun:
         if self.processes is not None:
             self.processes.begin()
         frame = start_frame(value, task_id)
-        state = await self._state()
-        return frame if state is None else replace(frame, state=state)
+        if self.environment.observe_hook is None:
+            return frame
+        return replace(frame, state=await self._state())
 
     async def grade(self, answer: str, trace: Played, *, last: bool = False) -> dict[str, Any]:
         """End the task; return its grade frame. Raises `UsageError` without a task in progress."""
@@ -251,7 +252,8 @@ class EnvironmentRun:
         self.parts.check()
         self._grading = True
         try:
-            await self._end_calls()
+            if self._calls:
+                await self._end_calls()
             await self.parts.begin_grading()
             ended = await self._end_processes()
             try:
@@ -267,8 +269,6 @@ class EnvironmentRun:
 
     async def _end_calls(self) -> None:
         """Cancel the agent's running tool calls, with a time-out for calls that do not end."""
-        if not self._calls:
-            return
         calls = self._calls - {asyncio.current_task()}
         for task in calls:
             task.cancel()

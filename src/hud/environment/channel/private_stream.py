@@ -151,7 +151,8 @@ class PrivateStream:
             data = b""
         if data:
             self._received += data
-            self._wake()
+            if self._reading is not None:
+                self._wake()
         else:
             self._unwatch(self._socket)
             self._end()

@@ -7,6 +7,7 @@ that daemons stay its descendants.
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import ctypes
@@ -93,7 +94,7 @@ class RunProcesses:
         """Kill the run's processes, and return their names. Raises `AgentFault` for processes that do not end."""
         if self._before is None:
             return []
-        if any(map(is_abandoned, threading.enumerate())):
+        if _thread._count() and any(map(is_abandoned, threading.enumerate())):
             sys.addaudithook(_refuse)
         if not has_children():
             return []
