@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 from records import report
 
-RUNS, ROUNDS, WIDTH = 800, 3, 16
+RUNS, ROUNDS, WIDTH = 800, 5, 16
 WORKERS = 4
 POLL_SECONDS = 1.0
 """Between two looks at the job: each is work of the server that no rollout causes."""

@@ -25,6 +25,7 @@ from hud.environment.templates.runtime_config import met_by_node
 from hud.errors import FailureKind, HudError, InfrastructureFault, NotFoundError, PlatformError
 from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
+from hud.eval.scheduler import patient_collector
 from hud.eval.subagents import close_made
 from hud.fleet.attempts.event_delivery import Delivery
 from hud.fleet.attempts.held_attempts import Attempt, HeldAttempts
@@ -117,9 +118,10 @@ class Worker:
         for task in behind:
             task.add_done_callback(lambda _: self.stop())  # Neither ends by itself.
         try:
-            while not self.stopping.is_set():
-                await self._take()
-            await self._let_end()
+            with patient_collector():
+                while not self.stopping.is_set():
+                    await self._take()
+                await self._let_end()
         finally:
             await self._hand_back()
             for task in behind:
