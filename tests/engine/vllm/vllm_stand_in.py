@@ -10,6 +10,7 @@ import itertools
 import json
 import socket
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -396,7 +397,8 @@ class StandIn:
                     self.reached.set()
                 self.woken.clear()
                 # Tests let a held server go on from another thread.
-                await asyncio.wait([self.loop.create_task(self.woken.wait())], timeout=0.01)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.woken.wait(), 0.01)
                 continue
             for model in {one.asked.model for one in ready}:
                 self._draw([one for one in ready if one.asked.model == model], model)
