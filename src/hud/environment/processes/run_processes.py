@@ -35,7 +35,8 @@ _PASS_SECONDS = 0.001
 _STARTS = frozenset(
     ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec")
 )
-_prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)  # Linux only
+prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)
+"""The function of libc; None outside of Linux."""
 _of_parts: set[Process] = set()
 _starting: set[asyncio.Future[None]] = set()
 """Starts of parts' processes in progress."""
@@ -43,8 +44,8 @@ _starting: set[asyncio.Future[None]] = set()
 
 def adopt_orphans() -> None:
     """Make this process the parent of its descendants' orphans, so that it can find them. Linux only."""
-    if _prctl is not None:
-        _prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if prctl is not None:
+        prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def claim(pid: int) -> None:

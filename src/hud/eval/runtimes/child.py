@@ -7,7 +7,6 @@ module: an attribute of a module, looked up once, writes to the interpreter's ca
 
 from __future__ import annotations
 
-import ctypes
 import sys
 
 # The functions in C: those of `signal` convert to enumerations and back.
@@ -47,12 +46,11 @@ from hud.environment.channel.lazy_loop import LazyLoop
 from hud.environment.channel.private_stream import PrivateStream
 from hud.environment.channel.server.control_server import ControlServer
 from hud.environment.processes.reaper import PR_SET_PDEATHSIG
-from hud.environment.processes.run_processes import adopt_orphans
+from hud.environment.processes.run_processes import adopt_orphans, prctl
 from hud.eval.runtimes.rehearsal import Rehearsal
 
 _EXIT_NICENESS = 10
 """Lower priority gathers exiting processes (at 19, sixty of them where there are ten), a higher one delays rollouts."""
-_prctl = getattr(ctypes.CDLL(None, use_errno=True), "prctl", None)  # Linux only
 _modules: dict[str, Any] = sys.modules
 
 
@@ -136,8 +134,8 @@ def _leave(status: int, stream: int) -> None:
 
 
 def _die_with(parent: int) -> None:
-    assert _prctl is not None
-    _prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    assert prctl is not None
+    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
     if getppid() != parent:
         _exit(1)  # The parent exited before PR_SET_PDEATHSIG was set.
 

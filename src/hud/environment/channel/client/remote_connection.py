@@ -127,9 +127,7 @@ class RemoteConnection(RemoteRun):
         patience = HUNG_SECONDS if self._unanswered else SHUTDOWN_SECONDS
         try:
             await self.close_tunnels()
-            if self._lost is not None or self.writer.is_closing():
-                return
-            if self._released:
+            if self._lost is not None or self._released or self.writer.is_closing():
                 return
             if self.over:
                 self.writer.write_eof()

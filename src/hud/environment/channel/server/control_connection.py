@@ -24,12 +24,10 @@ from hud.environment.channel.framing import (
     FrameError,
     FrameTooLongError,
     error_frame,
-    parse_frame,
     read_frame,
     result_frame,
 )
-from hud.environment.channel.lazy_loop import LazyLoop
-from hud.environment.channel.private_stream import FrameReader, FrameWriter, PrivateStream
+from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.sessions import Session
 from hud.trace import Message, ToolResult, parse_trace
@@ -38,7 +36,8 @@ _ROOM = 256
 """Bytes reserved for the request id in a response."""
 _TASK_CALLS = ("tasks.start", "tasks.grade")
 _SUBAGENT_CALLS = ("subagents.delegate", "subagents.open", "subagents.close")
-_SLOW = (*_TASK_CALLS, *_SUBAGENT_CALLS, "tools.call", "tools.list", "run.observe")
+SLOW = (*_TASK_CALLS, *_SUBAGENT_CALLS, "tools.call", "tools.list", "run.observe")
+"""Calls that are answered while further requests are read."""
 _REFUSED = ("connections", "workspace_routes")
 """Refused fields of `hello`: services that an environment would call with a client's credentials."""
 _Method = Callable[[dict[str, Any]], Awaitable[Any]]
@@ -57,16 +56,6 @@ class ControlConnection:
         self.session: Session | None = None
         self.busy: dict[asyncio.Task[None], tuple[str, Any]] = {}
         """Running calls: their methods, and the subagents' sessions that they name."""
-        self._alone = False
-        """True if this is the only connection of the process."""
-        self._at_once: tuple[LazyLoop, Callable[[], None]] | None = None
-        """While `serve_at_once` runs: the loop, and the function that closes all descriptors but the stream's."""
-        self._last = False
-        """True once the peer has sent its last request, apart from its goodbye."""
-        self._left = False
-        """True once all but the stream is closed, and the last request answered."""
-        self._begun: asyncio.Task[None] | None = None
-        """Answer to a request that is no call, begun by `serve_at_once`."""
         self.methods: dict[str, _Method] = {
             "hello": self.hello,
             "tasks.list": self.list_tasks,
@@ -83,8 +72,6 @@ class ControlConnection:
         }
 
     async def serve(self) -> None:
-        if self._begun is not None:
-            await self._begun
         first = True
         while True:
             try:
@@ -102,7 +89,7 @@ class ControlConnection:
                 await self.tunnel(frame)
                 return
             first = False
-            if method in _SLOW:
+            if method in SLOW:
                 # Concurrent with the reader, so that cancels and heartbeats are processed meanwhile.
                 self.register(asyncio.create_task(self.answer(method, frame)), method, frame)
                 await asyncio.sleep(0)  # A task cancelled before its start sends no response.
@@ -117,54 +104,6 @@ class ControlConnection:
         named = params.get("session_id") if isinstance(params, dict) else None
         self.busy[task] = method, named
         task.add_done_callback(self.busy.pop)
-
-    def serve_at_once(
-        self, stream: PrivateStream, loop: LazyLoop, release: Callable[[], None]
-    ) -> bool:
-        """Answer one request after another, as long as none has anything to wait for; return whether all were answered.
-
-        If not, `serve` is to go on: there is something to wait for, or the peer is gone without a goodbye. `release` is called
-        before the last grade is sent, where nothing is left to close by then.
-        """
-        self._alone = True
-        self._at_once = loop, release
-        try:
-            return self._served_at_once(stream, loop)
-        finally:
-            self._at_once = None
-
-    def _served_at_once(self, stream: PrivateStream, loop: LazyLoop) -> bool:
-        while loop.is_idle:
-            line = stream.next_line()
-            if line is None:
-                return self._is_over()
-            try:
-                frame = parse_frame(line)
-            except FrameError:
-                stream.close()
-                return False
-            method = str(frame.get("method"))
-            task = loop.run_at_once(self.answer(method, frame))
-            if task is not None and method in _SLOW:
-                self.register(task, method, frame)
-            elif task is not None:
-                self._begun = task
-            elif method == "bye" or self._left:
-                return loop.is_idle
-        return False
-
-    def _is_over(self) -> bool:
-        """Return whether a peer that is alone with this process may leave without a goodbye."""
-        if not self._alone or self.session is None or len(self.busy) > 1:
-            return False
-        return self.session.closes_at_once
-
-    def _release(self) -> Callable[[], None] | None:
-        """Return the function to call before the last response; None while there may be something to wait for."""
-        if self._at_once is None:
-            return None
-        loop, release = self._at_once
-        return release if loop.is_idle else None
 
     async def tunnel(self, frame: dict[str, Any]) -> None:
         """Turn this connection into a tunnel: a single response, then the capability's bytes."""
@@ -190,18 +129,13 @@ class ControlConnection:
             if params is not None and not isinstance(params, dict):
                 raise ChannelError(BAD_PARAMS, f"{method}: params must be an object")
             result = await handler(params or {})
-            over = self._is_over()
-            release = self._release() if over and self._last else None
-            reply = result_frame(identifier, result, over=over, released=release is not None)
+            reply = self.reply(identifier, result)
             if len(reply) > self.max_frame:
                 raise ChannelError(
                     TASK_FAILED,
                     f"{method}: the answer has {len(reply)} bytes; a frame has at most {self.max_frame}",
                     "environment",
                 )
-            if release is not None:
-                release()
-                self._left = True
         except asyncio.CancelledError:
             error = ChannelError(TASK_FAILED, "tasks.cancel interrupted the task", "environment")
             reply = error_frame(identifier, error)
@@ -209,6 +143,10 @@ class ControlConnection:
             reply = error_frame(identifier, ChannelError.of(error))
         if identifier is not None:
             await self.send(reply)
+
+    def reply(self, identifier: Any, result: Any) -> bytes:
+        """Return the frame of a result."""
+        return result_frame(identifier, result)
 
     async def send(self, data: bytes) -> None:
         try:
@@ -344,7 +282,6 @@ class ControlConnection:
         answer, trace = params.get("answer"), params.get("trace")
         if answer is not None and not isinstance(answer, str):
             answer = orjson.dumps(answer).decode()
-        self._last = params.get("last") is True and session is self.session
         text = answer or ""
         played = partial(parse_trace, trace) if isinstance(trace, dict) else None
         return await session.run.grade(text, played)

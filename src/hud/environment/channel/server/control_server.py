@@ -14,6 +14,7 @@ from hud.environment.channel.lazy_loop import LazyLoop
 from hud.environment.channel.private_stream import FrameReader, FrameWriter, PrivateStream
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.control_connection import ControlConnection
+from hud.environment.channel.server.lone_connection import LoneConnection
 from hud.environment.channel.server.sessions import PARKED_SECONDS, Sessions
 from hud.environment.environment import Environment
 from hud.errors import UsageError
@@ -67,7 +68,8 @@ class ControlServer:
         if isinstance(writer, StreamWriter):
             watch(writer)
         try:
-            await self._served(self._connection(reader, writer))
+            connection = ControlConnection(self.offers, reader, writer, max_frame=self.max_frame)
+            await self._served(connection)
         finally:
             writer.close()
 
@@ -78,18 +80,15 @@ class ControlServer:
 
         `loop` polls once there is something to wait for; `release` closes the descriptors that the process holds otherwise.
         """
-        connection = self._connection(stream, stream)
+        connection = LoneConnection(self.offers, stream, loop, release, max_frame=self.max_frame)
         loop.enter()
-        answered = connection.serve_at_once(stream, loop, release)
+        answered = connection.serve_at_once()
         loop.leave()
         if not answered:
             loop.open()
             stream.watch()
             loop.run_until_complete(self._served(connection))
             loop.run_until_complete(self.close())
-
-    def _connection(self, reader: FrameReader, writer: FrameWriter) -> ControlConnection:
-        return ControlConnection(self.offers, reader, writer, max_frame=self.max_frame)
 
     async def _served(self, connection: ControlConnection) -> None:
         current = asyncio.current_task()
