@@ -53,6 +53,15 @@ def pack(costs: Sequence[Cost], budget: int, *, at_least: int = 1) -> list[list[
     return packs
 
 
+def in_rounds(
+    costs: Sequence[Cost], budget: int, at_once: int, *, at_least: int = 1
+) -> list[list[int]]:
+    """Return `pack`'s micro-batches, in a multiple of `at_once`: so many are computed at the same time, none alone at the end."""
+    made = pack(costs, budget, at_least=at_least)
+    missing = -len(made) % at_once
+    return pack(costs, budget, at_least=len(made) + missing) if missing else made
+
+
 def deal(
     packs: Callable[[int], list[list[int]]], rank: int, ranks: int, *, at_least: int = 1
 ) -> list[list[int]]:

@@ -1,6 +1,7 @@
 """The trainer on the real decoders: shared prompts, transformers' gradients, adapters that are live."""
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -236,6 +237,55 @@ def test_logprobs_are_those_of_transformers(tmp_path, kind, tied):
         expected = logits.log_softmax(-1).gather(-1, tokens[1:, None])[:, 0].numpy()
         sampled = datum.mask > 0
         assert np.abs(found[sampled] - expected[sampled[1:]]).max() <= 1e-5
+
+
+def every_token_counts(datums):
+    """The datums as Tinker's client sends them: every token is an action, with an advantage where it was sampled."""
+    told = []
+    for datum in datums:
+        mask = np.ones_like(datum.mask)
+        mask[0] = 0
+        first = int(np.flatnonzero(datum.mask)[0])
+        told.append(replace(datum, mask=mask, prompt_length=first))
+    return told
+
+
+@pytest.mark.parametrize("tempered", [False, True])
+@pytest.mark.parametrize("share", [False, True])
+@pytest.mark.parametrize("loss", ["importance_sampling", "ppo", "cispo", "dppo", "cross_entropy"])
+def test_tokens_without_an_advantage_cost_no_gradient_and_keep_their_logprobs(
+    monkeypatch, loss, share, tempered
+):
+    datums = grouped_batch()
+    if not tempered:
+        datums = [replace(one, temperatures=np.ones_like(one.temperatures)) for one in datums]
+    told = every_token_counts(datums)
+    monkeypatch.setattr(Decoder, "shares_prefixes", share)
+    alone, both = (Trainer(decoder(dtype=torch.float64)) for _ in range(2))
+    expected = alone.forward_backward(datums, loss)
+    found = both.forward_backward(told, loss)
+    assert found["loss:sum"] == pytest.approx(expected["loss:sum"], rel=1e-9)
+    for name, gradient in gradients(alone).items():
+        assert torch.allclose(gradient, gradients(both)[name], rtol=1e-9, atol=1e-12), name
+    for mine, theirs in zip(both.last_logprobs, both.forward(told), strict=True):
+        assert mine == pytest.approx(theirs, abs=1e-6)
+        assert (mine[1:] < 0).all()
+
+
+def test_losses_with_a_gradient_of_every_token_compute_it():
+    datums, loss = every_token_counts(grouped_batch()), {"beta": 0.5}
+    whole, chunked = (Trainer(decoder(dtype=torch.float64)) for _ in range(2))
+    whole.forward_backward(datums, "dro", loss)
+    reference = Trainer(decoder(dtype=torch.float64))
+    logprobs = reference.forward(datums)
+    # d/dlp of -(lp A - beta/2 (lp - q)^2)
+    pulls = [
+        datum.mask * (datum.advantages - loss["beta"] * (row - datum.logprobs))
+        for datum, row in zip(datums, logprobs, strict=True)
+    ]
+    chunked.backward(datums, pulls)
+    for name, gradient in gradients(whole).items():
+        assert torch.allclose(gradient, gradients(chunked)[name], rtol=1e-4, atol=1e-5), name
 
 
 @pytest.mark.parametrize("recomputed", [False, True])

@@ -5,6 +5,8 @@ import pytest
 pytest.importorskip("tinker", reason="scripts/setup-integration tinker")
 
 import asyncio
+import os
+import signal
 
 import numpy as np
 import tinker
@@ -18,8 +20,11 @@ from hud import Environment
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.client import connect, disconnect
+from hud.engine.sample.request import SampledTurn
+from hud.errors import InfrastructureFault, UsageError
 from hud.eval import Job, Taskset
-from hud.integrations.tinker import TinkerModel, datums_of
+from hud.integrations.tinker import SamplingProcess, TinkerModel, datums_of, model
+from hud.integrations.tinker.sampling_process import Sampled, Sequence
 from hud.trace import AgentStep, SamplingParams
 from hud.train.rollouts.seeds import SeededAgent
 
@@ -116,6 +121,94 @@ async def test_the_first_turns_of_a_group_are_one_request(server, service):
     assert sampler.asked[0] == 4
     assert sum(sampler.asked) == sum(map(len, turns))
     assert len({tuple(one[0].output_token_ids) for one in turns}) > 1, "each has its own sample"
+
+
+class ScriptedSampler:
+    """A sampling client whose sequences are the given tokens, and which notes what it was asked for, and when."""
+
+    def __init__(self):
+        self.asked, self.began = [], asyncio.get_running_loop().time()
+
+    async def sample(self, prompt, num_samples, params):
+        now = asyncio.get_running_loop().time()
+        self.asked.append((prompt.to_ints(), num_samples, now - self.began))
+        await asyncio.sleep(0)
+        return Sampled([Sequence([9], [-1.0], "length")] * num_samples, None)
+
+
+PARAMS = SamplingParams(max_tokens=1, temperature=1.0)
+
+
+async def test_turns_that_were_answered_together_ask_together(server, service, monkeypatch):
+    monkeypatch.setattr(model, "GATHER_SECONDS", 30.0)
+    sampler = ScriptedSampler()
+    policy = TinkerModel(sampler, folder_of(server), group=4).policy
+
+    async def run(own):
+        await policy.sample([5, 6], PARAMS)
+        await asyncio.sleep(0.01 * own)
+        await policy.sample([5, 6, 9, 7 + own % 2], PARAMS)
+        await policy.sample([5, 6, 9, 7 + own % 2, 9, own], PARAMS)
+
+    async with asyncio.timeout(10):
+        await asyncio.gather(*map(run, range(4)))
+    counts = [(len(prompt), count) for prompt, count, _ in sampler.asked]
+    assert counts == [(2, 4), (4, 2), (4, 2), *[(6, 1)] * 4]
+
+
+async def test_a_turn_waits_a_moment_for_runs_that_have_ended(server, service, monkeypatch):
+    monkeypatch.setattr(model, "GATHER_SECONDS", 0.5)
+    sampler = ScriptedSampler()
+    policy = TinkerModel(sampler, folder_of(server), group=2).policy
+
+    async def run(turns):
+        for number in range(turns):
+            await policy.sample([5, 6, *[9] * number], PARAMS)
+
+    await asyncio.gather(run(1), run(3))
+    times = [at for *_, at in sampler.asked]
+    assert [count for _, count, _ in sampler.asked] == [2, 1, 1]
+    assert times[1] - times[0] >= model.GATHER_SECONDS > times[2] - times[1]
+
+
+async def test_a_run_that_ends_while_others_wait_leaves_them_their_samples(server, service):
+    sampler = ScriptedSampler()
+    policy = TinkerModel(sampler, folder_of(server)).policy
+    turns = [asyncio.create_task(policy.sample([5, 6], PARAMS)) for _ in range(3)]
+    await asyncio.sleep(0)
+    turns[1].cancel()
+    drawn = await asyncio.gather(*turns, return_exceptions=True)
+    assert [type(one) for one in drawn] == [SampledTurn, asyncio.CancelledError, SampledTurn]
+    assert [count for _, count, _ in sampler.asked] == [2]
+
+
+async def test_a_process_of_its_own_sends_the_requests(server, service):
+    folder = folder_of(server)
+    sampler = await service.create_sampling_client(base_model="m")
+    with await asyncio.to_thread(SamplingProcess) as process:
+        remote = process.client(sampler)
+        prompt = types.ModelInput.from_ints([5, 6, 7])
+        params = types.SamplingParams(seed=3, max_tokens=6)
+        ours = await remote.sample(prompt, 2, params)
+        theirs = await sampler.sample(prompt, 2, params)
+        assert [one.tokens for one in ours.sequences] == [one.tokens for one in theirs.sequences]
+        job = await played(
+            remote, folder, letters.tasks, 4, ToolLoopAgent(TinkerModel(remote, folder, group=4))
+        )
+        assert not [run.error for run in job.runs if run.error]
+        with pytest.raises(InfrastructureFault, match="num_samples"):
+            await remote.sample(prompt, 5000, params)
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(InfrastructureFault, match="has ended"):
+            while True:
+                await remote.sample(prompt, 1, params)
+
+
+def test_a_process_without_the_client_says_what_to_install(monkeypatch, tmp_path):
+    (tmp_path / "tinker.py").write_text("raise ImportError('no tinker')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with pytest.raises(UsageError, match="pip install tinker"):
+        SamplingProcess()
 
 
 async def test_turns_with_seeds_are_requests_of_their_own(server, service):

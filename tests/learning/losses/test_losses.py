@@ -146,6 +146,28 @@ def test_gradient_equals_finite_differences_of_the_oracle(case, data):
             place += 1
 
 
+@pytest.mark.parametrize("case", CASES)
+@given(data=sequences(), numbers=st.sets(st.integers(0, 11), min_size=1))
+@settings(max_examples=25, deadline=None)
+def test_tokens_whose_factor_is_zero_have_no_gradient(case, data, numbers):
+    name, keys, _ = CASES[case]
+    config = parse_loss(name, keys)
+    if config.factor is None:
+        return
+    logprobs = as_tokens(data).logprobs.requires_grad_()
+    tokens = as_tokens(data, logprobs)
+    still = [number for number in numbers if number < len(logprobs)]
+    getattr(tokens, config.factor)[still] = 0.0
+    compute_loss(tokens, config)[0].backward()
+    assert not logprobs.grad[still].any()
+
+
+@pytest.mark.parametrize("case", ["dro", "gspo wide", "dppo square", "kl k3", "entropy"])
+def test_losses_with_other_terms_have_no_factor(case):
+    name, keys, _ = CASES[case]
+    assert parse_loss(name, keys).factor is None
+
+
 @pytest.mark.parametrize("name", ["importance_sampling", "ppo", "dro", "gspo", "dppo"])
 def test_gradcheck(name):
     torch.manual_seed(1)

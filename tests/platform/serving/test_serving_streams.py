@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from dataclasses import replace
 
 import pytest
 from tests.platform.serving.engine_server import drawn, engine_of, request
@@ -64,6 +65,19 @@ async def test_a_seed_draws_the_same_tokens_in_both_processes(tmp_path):
     assert len(ours[0]) == len(ours[2]) == 40
     assert all(len(row) == 3 and row[0][1] >= row[1][1] for row in ours[2])
     assert ours[3].finish_reason == "length"
+
+
+async def test_a_sequence_that_is_not_followed_comes_at_once(served):
+    platform, model = served
+    asked = request(40, seed=7, top_logprobs=2)
+    items = [
+        item async for item in platform.engine.stream(model, None, replace(asked, followed=False))
+    ]
+    delta, end = items
+    followed = await drawn(platform.engine, model, asked)
+    assert (delta.token_ids, end.finish_reason) == (followed[0], followed[3].finish_reason)
+    assert delta.logprobs == pytest.approx(followed[1], abs=1e-4)
+    assert len(delta.top) == 40
 
 
 async def test_what_cannot_be_drawn_has_no_probability(served):

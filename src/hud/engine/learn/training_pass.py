@@ -60,7 +60,12 @@ def gradient_pass(
 
     `reference` (N,) are the logprobs of the policy that KL is taken to, for losses that need them.
     """
-    logprobs, entropy = pass_logprobs(decoder, batch, entropy=loss.needs_entropy)
+    with_gradient = None
+    if loss.factor is not None:
+        with_gradient = getattr(batch, loss.factor) != 0
+    logprobs, entropy = pass_logprobs(
+        decoder, batch, entropy=loss.needs_entropy, with_gradient=with_gradient
+    )
     if not batch.datums:
         # Only for the collectives of the other ranks.
         (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
@@ -105,13 +110,65 @@ def on_first_free(sides: Sequence[WorkerProcess], here: Compute, *, checkpointed
 
 
 def pass_logprobs(
-    decoder: AnyDecoder, batch: PackedPass, *, entropy: bool = False
+    decoder: AnyDecoder,
+    batch: PackedPass,
+    *,
+    entropy: bool = False,
+    with_gradient: Tensor | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return (N,) fp32 logprobs of the sampled tokens and, where asked for, entropies of their distributions."""
-    hidden = decoder.hidden_packed(
-        batch.input_ids, batch.positions, batch.cu_seqlens, batch.prefixes, batch.predicts
+    """Return (N,) fp32 logprobs of the sampled tokens and, where asked for, entropies of their distributions.
+
+    `with_gradient` (N,) bool: tokens whose logprobs the loss has a gradient of; the vocabulary projection of others is
+    computed once for equal ones, and without gradient. None: all.
+    """
+    if (
+        with_gradient is None
+        or entropy
+        or int(with_gradient.sum()) in (0, len(with_gradient))  # 0: no tensor may be empty
+    ):
+        hidden = _hidden(decoder, batch, batch.predicts)
+        return _in_chunks(decoder, hidden, batch.targets, batch.temperatures, entropy)
+    moved, still = with_gradient.nonzero().squeeze(-1), (~with_gradient).nonzero().squeeze(-1)
+    first, place = _distinct(decoder, batch, still)
+    hidden = _hidden(decoder, batch, batch.predicts[torch.cat((moved, first))])
+
+    def predicted(which: Tensor, states: Tensor) -> Tensor:
+        temperatures = None if batch.temperatures is None else batch.temperatures[which]
+        return _in_chunks(decoder, states, batch.targets[which], temperatures, False)[0]
+
+    with torch.no_grad():
+        of_still = predicted(first, hidden[len(moved) :])[place]
+    logprobs = torch.cat((predicted(moved, hidden[: len(moved)]), of_still))
+    return logprobs.new_empty(len(logprobs)).index_copy(
+        0, torch.cat((moved, still)), logprobs
+    ), None
+
+
+def _distinct(decoder: AnyDecoder, batch: PackedPass, which: Tensor) -> tuple[Tensor, Tensor]:
+    """Return one of each distinct token of `which` (M,), and (M,) the place of each token's in it."""
+    if batch.temperatures is not None:
+        return which, torch.arange(len(which), device=which.device)
+    # Datums of a family that count their common prompt have its tokens in common.
+    keys = batch.predicts[which] * decoder.config.vocab_size + batch.targets[which]
+    found, place = torch.unique(keys, return_inverse=True)
+    return which.new_zeros(len(found)).scatter_(0, place, which), place
+
+
+def _hidden(decoder: AnyDecoder, batch: PackedPass, rows: Tensor) -> Tensor:
+    hidden: Tensor = decoder.hidden_packed(
+        batch.input_ids, batch.positions, batch.cu_seqlens, batch.prefixes, rows
     )
-    targets, temperatures = batch.targets, batch.temperatures
+    return hidden
+
+
+def _in_chunks(
+    decoder: AnyDecoder,
+    hidden: Tensor,
+    targets: Tensor,
+    temperatures: Tensor | None,
+    entropy: bool,
+) -> tuple[Tensor, Tensor | None]:
+    """Return logprobs and entropies of the tokens that the states `hidden` (N, H) predict."""
     most = LOGITS_AT_ONCE.get(hidden.device.type, LOGITS_AT_ONCE["cpu"])
     rows = max(1, most // decoder.config.vocab_size)
     if len(targets) <= rows:

@@ -72,6 +72,21 @@ class LossConfig:
         return bool(self["entropy_coef"])
 
     @property
+    def factor(self) -> Literal["advantages", "weights"] | None:
+        """The column of `ActionTokens` that every token's loss is a multiple of: a token with 0 there has no gradient.
+
+        None for a loss with other terms, or whose terms mix tokens.
+        """
+        if self.needs_reference or self.needs_entropy:
+            return None
+        if self.supervised:
+            return "weights"
+        alone = self.loss_fn in ("importance_sampling", "ppo", "cispo")
+        if alone or (self.loss_fn == "dppo" and not self["square_coef"]):
+            return "advantages"
+        return None
+
+    @property
     def supervised(self) -> bool:
         """True when no sampler's logprobs are needed."""
         return self.loss_fn == "cross_entropy"

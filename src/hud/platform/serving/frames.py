@@ -59,7 +59,13 @@ def read_model(packed: Any) -> ModelRecord:
 
 def pack_request(request: TokenRequest) -> Any:
     """Return a request as plain data for a header."""
-    rest = (list(request.stop_ids), request.top_logprobs, request.tenant, request.grammar)
+    rest = (
+        list(request.stop_ids),
+        request.top_logprobs,
+        request.tenant,
+        request.grammar,
+        request.followed,
+    )
     return [request.prompt, asdict(request.params), *rest]
 
 

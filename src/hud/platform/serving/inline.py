@@ -53,7 +53,7 @@ class InlineEngine(TokenEngine):
             while True:
                 # Read before the tokens: if the sequence has ended, all of its tokens are visible.
                 ended = drawn.outcome is not None
-                if len(drawn.logprobs) > seen:
+                if len(drawn.logprobs) > seen and (ended or request.followed):
                     delta = delta_of(drawn, seen)
                     seen += len(delta.token_ids)
                     yield delta
@@ -88,7 +88,7 @@ class InlineEngine(TokenEngine):
             prompt=request.prompt,
             params=request.params,
             stop_ids=request.stop_ids,
-            followed=True,
+            followed=request.followed,
             tenant=request.tenant,
             top=request.top_logprobs,
             constraint=constraint,
@@ -187,7 +187,8 @@ class Wake:
         with self._lock:
             self._pending = False
         for drawn, (seen, future) in self._waiting.items():
-            if not future.done() and (drawn.outcome is not None or len(drawn.logprobs) > seen):
+            news = drawn.outcome is not None or (drawn.followed and len(drawn.logprobs) > seen)
+            if news and not future.done():
                 future.set_result(None)
 
 

@@ -28,6 +28,8 @@ class TokenRequest:
     """Tenant for fair scheduling: tenants take turns when slots are scarce."""
     grammar: str | None = None
     """Grammar of the output, in llguidance's Lark; None: free text."""
+    followed: bool = True
+    """False: all tokens come at the end, in one delta, which takes less processor time."""
 
 
 @dataclass(frozen=True)

@@ -171,7 +171,7 @@ class _Stream:
         # Read before the tokens: if the sequence has ended, all of its tokens are visible.
         outcome = drawn.outcome
         end = len(drawn.logprobs)
-        if end == seen and outcome is None:
+        if outcome is None and (end == seen or not drawn.followed):
             return None
         self._seen = end
         return [

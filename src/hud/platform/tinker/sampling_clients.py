@@ -326,7 +326,14 @@ def _request(
         top_k=max(0, given.top_k),
         seed=None if given.seed is None else seed_of(given.seed, number),
     )
-    return TokenRequest(prompt, params, stop_ids, body.topk_sample_logprobs, tenant)
+    return TokenRequest(
+        prompt,
+        params,
+        stop_ids,
+        body.topk_sample_logprobs,
+        tenant,
+        followed=bool(_text_stops(given)),  # They are looked for in the tokens so far.
+    )
 
 
 def seed_of(seed: int, number: int) -> int:
