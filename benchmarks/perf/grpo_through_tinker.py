@@ -6,8 +6,8 @@ trained.
     client     a loop over Tinker's client with `hud.integrations.tinker`, sampling and training on a `hud up` on loopback
 
 Each side trains in a home of its own, in turn, some times, and plays the held-out incidents at the end. A step's seconds are without
-the start of either side and without that; processor time is that of all processes, of both sides of the wire, with both. Needs the package `tinker`: .venv-integrations/tinker/bin/python,
-of scripts/setup-integration.
+the start of either side and without that; processor time is that of all processes, of both sides of the wire, with both. Needs the
+package `tinker`: .venv-integrations/tinker/bin/python, of scripts/setup-integration.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class _Answered:
 
 
 _ANSWERED: ContextVar[_Answered | None] = ContextVar("_ANSWERED", default=None)
-"""What answered the last turn of the run that this task plays."""
+"""Request that answered the last turn of the run that this task plays."""
 
 
 class ServicePolicy:
@@ -126,7 +126,8 @@ class ServicePolicy:
             answered.keys.add(key)
             if answered.left <= 0:
                 return answered.keys
-        return (key,) if key in request.turns or len(request.turns) == self._group else ()
+        alone = key in request.turns  # It has a seed.
+        return (key,) if alone or len(request.turns) == self._group else ()
 
     def _send(self, key: Hashable) -> None:
         """Request the turns of `key`, if they still wait."""
