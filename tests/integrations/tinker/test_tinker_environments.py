@@ -24,7 +24,7 @@ from hud.engine.sample.request import SampledTurn
 from hud.errors import InfrastructureFault, UsageError
 from hud.eval import Job, Taskset
 from hud.integrations.tinker import SamplingProcess, TinkerModel, datums_of, model
-from hud.integrations.tinker.sampling_process import Sampled, Sequence
+from hud.integrations.tinker.sampling_process import Sampled, SampledSequence
 from hud.trace import AgentStep, SamplingParams
 from hud.train.rollouts.seeds import SeededAgent
 
@@ -133,7 +133,7 @@ class ScriptedSampler:
         now = asyncio.get_running_loop().time()
         self.asked.append((prompt.to_ints(), num_samples, now - self.began))
         await asyncio.sleep(0)
-        return Sampled([Sequence([9], [-1.0], "length")] * num_samples, None)
+        return Sampled([SampledSequence([9], [-1.0], "length")] * num_samples, None)
 
 
 PARAMS = SamplingParams(max_tokens=1, temperature=1.0)

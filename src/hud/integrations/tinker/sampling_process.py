@@ -28,7 +28,7 @@ ENDED = "The process of the Tinker client has ended; what it printed says why. S
 
 
 @dataclass(frozen=True)
-class Sequence:
+class SampledSequence:
     """A sequence of a `Sampled`, as Tinker's client returns it."""
 
     tokens: list[int]
@@ -40,7 +40,7 @@ class Sequence:
 class Sampled:
     """The parts of Tinker's `SampleResponse` that runs take."""
 
-    sequences: list[Sequence]
+    sequences: list[SampledSequence]
     prompt_cache_hit_tokens: int | None
 
 
@@ -69,6 +69,7 @@ class SamplingProcess:
         try:
             self._connection.recv()
         except EOFError:
+            self._process.wait()
             raise UsageError(
                 "The process of the Tinker client did not start; it needs: pip install tinker"
             ) from None

@@ -20,7 +20,7 @@ from typing import Any
 
 from tinker import types
 
-from hud.integrations.tinker.sampling_process import Sampled, Sequence
+from hud.integrations.tinker.sampling_process import Sampled, SampledSequence
 
 
 def serve(connection: Connection) -> None:
@@ -56,7 +56,8 @@ def _found(done: Future[Any]) -> Sampled | str:
     except BaseException as error:  # A CancelledError is none of Exception.
         return f"{type(error).__name__}: {error}"
     sequences = [
-        Sequence(list(one.tokens), list(one.logprobs), one.stop_reason) for one in found.sequences
+        SampledSequence(list(one.tokens), list(one.logprobs), one.stop_reason)
+        for one in found.sequences
     ]
     return Sampled(sequences, found.prompt_cache_hit_tokens)
 
