@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hud.errors import UsageError
 from hud.learning.datums import DatumCounts, datums_of, make_batch, payload_of
 from hud.learning.metrics import merge
-from hud.learning.packing import Cost, in_rounds, pack, tokens_of
+from hud.learning.packing import Cost, deal, pack, tokens_of
 from hud.learning.schedules import learning_rate
 from hud.learning.wire_types import AdvantageOptions, TrajectoryPayload, TrajectorySample
 from hud.trace import AgentStep, Sample, Trace
@@ -237,7 +237,7 @@ def test_packs_hold_every_sequence_once_within_the_budget(costs, budget, at_leas
 
 @given(st.lists(costs, max_size=30), st.integers(1, 150), st.integers(1, 4))
 def test_no_pack_is_computed_alone_while_there_are_sequences_for_another(costs, budget, at_once):
-    packs = in_rounds(costs, budget, at_once)
+    packs = deal(lambda count: pack(costs, budget, at_least=count), 0, 1, at_once=at_once)
     assert sorted(place for one in packs for place in one) == list(range(len(costs)))
     assert len(packs) % at_once == 0 or all(len(one) == 1 for one in packs)
     assert len(pack(costs, budget)) <= len(packs) < len(pack(costs, budget)) + at_once

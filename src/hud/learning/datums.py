@@ -132,6 +132,7 @@ def payload_of(
     # Columns have no prompt chunks.
     by_id = on_record and samples and all(one.prompt_chunks is None for one in samples)
     return TrajectoryPayload(
+        # Built, not validated: samples are, and their lists are long.
         samples=[] if by_id else [TrajectorySample.model_construct(**vars(one)) for one in samples],
         recorded=samples_checksum(samples) if by_id else None,
         reward=0.0 if failure is not None or reward is None else reward,

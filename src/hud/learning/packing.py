@@ -53,25 +53,23 @@ def pack(costs: Sequence[Cost], budget: int, *, at_least: int = 1) -> list[list[
     return packs
 
 
-def in_rounds(
-    costs: Sequence[Cost], budget: int, at_once: int, *, at_least: int = 1
-) -> list[list[int]]:
-    """Return `pack`'s micro-batches, in a multiple of `at_once`: so many are computed at the same time, none alone at the end."""
-    made = pack(costs, budget, at_least=at_least)
-    missing = -len(made) % at_once
-    return pack(costs, budget, at_least=len(made) + missing) if missing else made
-
-
 def deal(
-    packs: Callable[[int], list[list[int]]], rank: int, ranks: int, *, at_least: int = 1
+    packs: Callable[[int], list[list[int]]],
+    rank: int,
+    ranks: int,
+    *,
+    at_least: int = 1,
+    at_once: int = 1,
 ) -> list[list[int]]:
     """Return a rank's share of the micro-batches of `packs(at_least)`; all ranks' shares have equal length.
 
-    Concurrent micro-batches are neighbours, so of similar cost. A rank without work gets an empty one.
+    Concurrent micro-batches are neighbours, so of similar cost; a rank computes `at_once` of its own at the same time, and
+    none alone at the end while there are sequences for another. A rank without work gets an empty one.
     """
-    made = packs(max(at_least, ranks))
-    while len(made) % ranks:
-        more = packs(len(made) + ranks - len(made) % ranks)
+    each = ranks * at_once
+    made = packs(max(at_least, each))
+    while len(made) % each:
+        more = packs(len(made) + each - len(made) % each)
         if len(more) <= len(made):  # No more sequences for another pack.
             break
         made = more

@@ -134,8 +134,8 @@ class Worker:
         for number, (request, seen) in known:
             # Read first: once it has ended, all its tokens are in the lists.
             outcome = request.outcome
-            end = len(request.logprobs)
-            if outcome is None and (end == seen or not request.followed):
+            end = request.shown
+            if outcome is None and end == seen:
                 continue
             news.append(
                 (

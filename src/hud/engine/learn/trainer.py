@@ -42,7 +42,7 @@ from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.errors import DeviceMemoryError, UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, parse_loss
-from hud.learning.packing import deal, in_rounds, tokens_of
+from hud.learning.packing import deal, pack, tokens_of
 
 if TYPE_CHECKING:
     from hud.engine.cpu.worker_handle import WorkerProcess
@@ -277,10 +277,11 @@ class Trainer:
         at_once = min(self._at_once, max(1, tokens_of(range(len(costs)), costs) // APART_FROM))
         budget = max(1, self.pass_tokens // at_once)
         packs = deal(
-            lambda count: in_rounds(costs, budget, at_once, at_least=count),
+            lambda count: pack(costs, budget, at_least=count),
             self._ranks.index,
             self._ranks.count,
-            at_least=max(at_least, at_once),
+            at_least=at_least,
+            at_once=at_once,
         )
         return [
             lay_out(

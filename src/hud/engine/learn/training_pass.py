@@ -127,21 +127,16 @@ def pass_logprobs(
         or int(with_gradient.sum()) in (0, len(with_gradient))  # 0: no tensor may be empty
     ):
         hidden = _hidden(decoder, batch, batch.predicts)
-        return _in_chunks(decoder, hidden, batch.targets, batch.temperatures, entropy)
+        return _in_chunks(decoder, hidden, batch, slice(None), entropy)
     moved, still = with_gradient.nonzero().squeeze(-1), (~with_gradient).nonzero().squeeze(-1)
     first, place = _distinct(decoder, batch, still)
     hidden = _hidden(decoder, batch, batch.predicts[torch.cat((moved, first))])
-
-    def predicted(which: Tensor, states: Tensor) -> Tensor:
-        temperatures = None if batch.temperatures is None else batch.temperatures[which]
-        return _in_chunks(decoder, states, batch.targets[which], temperatures, False)[0]
-
+    of_moved, _ = _in_chunks(decoder, hidden[: len(moved)], batch, moved)
     with torch.no_grad():
-        of_still = predicted(first, hidden[len(moved) :])[place]
-    logprobs = torch.cat((predicted(moved, hidden[: len(moved)]), of_still))
-    return logprobs.new_empty(len(logprobs)).index_copy(
-        0, torch.cat((moved, still)), logprobs
-    ), None
+        of_first, _ = _in_chunks(decoder, hidden[len(moved) :], batch, first)
+    logprobs = torch.cat((of_moved, of_first[place]))
+    places = torch.cat((moved, still))
+    return logprobs.new_empty(len(places)).index_copy(0, places, logprobs), None
 
 
 def _distinct(decoder: AnyDecoder, batch: PackedPass, which: Tensor) -> tuple[Tensor, Tensor]:
@@ -164,11 +159,13 @@ def _hidden(decoder: AnyDecoder, batch: PackedPass, rows: Tensor) -> Tensor:
 def _in_chunks(
     decoder: AnyDecoder,
     hidden: Tensor,
-    targets: Tensor,
-    temperatures: Tensor | None,
-    entropy: bool,
+    batch: PackedPass,
+    which: Tensor | slice,
+    entropy: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return logprobs and entropies of the tokens that the states `hidden` (N, H) predict."""
+    """Return logprobs and entropies of the tokens `which` of a pass, which the states `hidden` (N, H) predict."""
+    targets = batch.targets[which]
+    temperatures = None if batch.temperatures is None else batch.temperatures[which]
     most = LOGITS_AT_ONCE.get(hidden.device.type, LOGITS_AT_ONCE["cpu"])
     rows = max(1, most // decoder.config.vocab_size)
     if len(targets) <= rows:

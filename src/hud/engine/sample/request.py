@@ -117,6 +117,12 @@ class Request(Turn):
         self.swaps.append((place, version))
 
     @property
+    def shown(self) -> int:
+        """Number of tokens that a reader gets now: all after the end, before it those of a `followed` turn."""
+        # The thread appends ids, then logprobs: the shorter list is complete.
+        return len(self.logprobs) if self.followed or self.outcome is not None else 0
+
+    @property
     def place(self) -> Slot:
         """The slot of an admitted request."""
         assert self.slot is not None

@@ -53,7 +53,7 @@ class InlineEngine(TokenEngine):
             while True:
                 # Read before the tokens: if the sequence has ended, all of its tokens are visible.
                 ended = drawn.outcome is not None
-                if len(drawn.logprobs) > seen and (ended or request.followed):
+                if drawn.shown > seen:
                     delta = delta_of(drawn, seen)
                     seen += len(delta.token_ids)
                     yield delta
@@ -187,15 +187,13 @@ class Wake:
         with self._lock:
             self._pending = False
         for drawn, (seen, future) in self._waiting.items():
-            news = drawn.outcome is not None or (drawn.followed and len(drawn.logprobs) > seen)
-            if news and not future.done():
+            if not future.done() and (drawn.outcome is not None or drawn.shown > seen):
                 future.set_result(None)
 
 
 def delta_of(drawn: Request, seen: int) -> TokenDelta:
     """Return the tokens after the first `seen` ones."""
-    # The thread appends ids, then logprobs: the shorter list is complete.
-    end = len(drawn.logprobs)
+    end = drawn.shown
     return TokenDelta(
         drawn.token_ids[seen:end],
         drawn.logprobs[seen:end],

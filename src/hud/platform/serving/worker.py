@@ -170,8 +170,8 @@ class _Stream:
         drawn, seen = self.drawn, self._seen
         # Read before the tokens: if the sequence has ended, all of its tokens are visible.
         outcome = drawn.outcome
-        end = len(drawn.logprobs)
-        if outcome is None and (end == seen or not drawn.followed):
+        end = drawn.shown
+        if outcome is None and end == seen:
             return None
         self._seen = end
         return [
