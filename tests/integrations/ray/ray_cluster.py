@@ -38,6 +38,8 @@ class RayCluster:
             "labels": {"market": "on-demand"},
         }
         self.nodes = []
+        self.known = []
+        """Ids of all nodes that were ever added."""
         self.cluster = Cluster()
         try:
             self.cluster.add_node(**head)
@@ -70,6 +72,7 @@ class RayCluster:
             num_cpus=1, object_store_memory=80 << 20, labels={"market": "spot", **labels}
         )
         self.nodes.append(node)
+        self.known.append(node.node_id)
         return node
 
     def lose(self, node):
