@@ -89,6 +89,8 @@ def test_an_interrupt_cancels_the_call(tmp_path):
     code = """
 import asyncio, os, signal, hud
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # A job in the background of a shell ignores it.
+
 async def work():
     try:
         os.kill(os.getpid(), signal.SIGINT)
