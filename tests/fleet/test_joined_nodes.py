@@ -198,7 +198,8 @@ def test_a_worker_that_gets_sigusr1_ends_when_what_it_plays_is_over(server, join
         job = new_id()
         node = join("--rollouts", "2", "--notice", "0", "--name", "surplus")
         trace = submit(api, job, seconds=4.0)
-        wait(lambda: record(api, trace)["status"] == "running")
+        # A rollout whose answer is still on its way to the node goes back into the queue.
+        wait(lambda: "echo: ready" in node.said())
         node.process.send_signal(signal.SIGUSR1)
         assert node.process.wait(30) == 0
         assert [one["outcome"] for one in record(api, trace)["attempts"]] == ["ended"]
