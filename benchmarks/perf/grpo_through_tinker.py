@@ -35,6 +35,7 @@ from hud.eval.results.intervals import clustered_interval
 
 if TYPE_CHECKING:
     from hud.agents.agent import Agent
+    from hud.trace import ChatModel
     from hud.train.config import TrainConfig
 
 ROOT = Path(__file__).parents[2]
@@ -67,6 +68,19 @@ def config_of(steps: int, **changed: int) -> TrainConfig:
     return TrainConfig(model=demo.POLICY, steps=steps, seed=0, **settings, **changed)
 
 
+def agent_of(model: ChatModel, config: TrainConfig) -> Agent:
+    """Return the agent that plays a rollout of the demo with a model."""
+    from hud.agents.tool_loop import ToolLoopAgent
+    from hud.agents.types import AgentConfig
+    from hud.trace import SamplingParams
+
+    return ToolLoopAgent(
+        model,
+        config=AgentConfig(max_steps=config.max_turns),
+        params=SamplingParams(max_tokens=config.max_tokens),
+    )
+
+
 async def held_out(agent: Agent) -> list[float]:
     """Return the rewards of the held-out incidents."""
     import demo
@@ -85,20 +99,12 @@ async def embedded(config: TrainConfig) -> tuple[float, list[float]]:
     import demo
 
     from hud import Taskset
-    from hud.agents.tool_loop import ToolLoopAgent
-    from hud.agents.types import AgentConfig
     from hud.inference.models import chat_model
-    from hud.trace import SamplingParams
     from hud.train.loop import train
 
     done = await train(config, tasks=Taskset.from_file(demo.HERE / "tasks.py"))
     seconds = sum(one["metrics"]["seconds:sum"] for one in done.history)
-    agent = ToolLoopAgent(
-        await chat_model(demo.POLICY),
-        config=AgentConfig(max_steps=config.max_turns),
-        params=SamplingParams(max_tokens=config.max_tokens),
-    )
-    return seconds, await held_out(agent)
+    return seconds, await held_out(agent_of(await chat_model(demo.POLICY), config))
 
 
 async def client(steps: int) -> tuple[float, list[float]]:
@@ -107,11 +113,8 @@ async def client(steps: int) -> tuple[float, list[float]]:
     import tinker
 
     from hud import Taskset
-    from hud.agents.tool_loop import ToolLoopAgent
-    from hud.agents.types import AgentConfig
     from hud.eval import Job
     from hud.integrations.tinker import SamplingProcess, TinkerModel, datums_of
-    from hud.trace import SamplingParams
     from hud.train.rollouts.seeds import draw_tasks
 
     config, count = config_of(steps), demo.GRPO["tasks_per_step"]
@@ -120,17 +123,14 @@ async def client(steps: int) -> tuple[float, list[float]]:
     path = f"tinker://{demo.POLICY}/weights/head"
     training = await service.create_training_client_from_state(path)
     folder = training.get_info().model_data.tokenizer_id
-    turns = AgentConfig(max_steps=config.max_turns)
-    params = SamplingParams(max_tokens=config.max_tokens)
     with await asyncio.to_thread(SamplingProcess) as process:
         sampler = await training.save_weights_and_get_sampling_client()
         began = perf_counter()
         for number in range(steps):
             model = TinkerModel(process.client(sampler), folder, group=config.group)
-            agent = ToolLoopAgent(model, config=turns, params=params)
             job = await Job.start("by Tinker's client", group=config.group)
             step = Taskset("step", islice(draw_tasks(tasks, config.seed, number, count), count))
-            await step.run(agent, job=job, max_concurrent=config.max_concurrent)
+            await step.run(agent_of(model, config), job=job, max_concurrent=config.max_concurrent)
             await job.finish()
             print(f"  reward {job.reward:.3f}", file=sys.stderr)
             if data := datums_of(job.runs, token_mean=True):
@@ -147,7 +147,7 @@ async def client(steps: int) -> tuple[float, list[float]]:
                 sampler = await saved
         seconds = perf_counter() - began
         last = TinkerModel(process.client(sampler), folder)
-        rewards = await held_out(ToolLoopAgent(last, config=turns, params=params))
+        rewards = await held_out(agent_of(last, config))
     await service.close("success")
     return seconds, rewards
 

@@ -178,6 +178,11 @@ class Sampling(Body):
     top_k: int = Field(default=-1, lt=1 << 63)
     top_p: float = Field(default=1.0, gt=0, le=1)
 
+    @property
+    def text_stops(self) -> tuple[str, ...]:
+        """The texts of `stop`."""
+        return tuple(one for one in self.stop or () if isinstance(one, str) and one)
+
 
 class Sample(Body):
     """Sample sequences."""

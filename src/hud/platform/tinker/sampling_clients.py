@@ -35,7 +35,7 @@ from hud.platform.tinker import checkpoint_paths as paths
 from hud.platform.tinker.base_models import base_named
 from hud.platform.tinker.futures import PROTOBUF, Answer
 from hud.platform.tinker.messages import Sampled, SampledSequence, write_sampled
-from hud.platform.tinker.requests import Sample, Sampling
+from hud.platform.tinker.requests import Sample
 from hud.trace import SamplingParams
 
 MOST_TOP = 20
@@ -179,7 +179,7 @@ class SamplingClients:
         tenant: str,
     ) -> _Sequence:
         request = _request(form, prompt, body, number, tenant)
-        stops = _text_stops(body.sampling_params)
+        stops = body.sampling_params.text_stops
         places = self._places.setdefault(sampler.model.id, asyncio.Semaphore(MOST_AT_ONCE))
         async with places:
             return await self._patient(sampler, request, form, stops)
@@ -296,7 +296,7 @@ def _refuse(body: Sample) -> None:
         )
     if body.topk_sample_logprobs > MOST_TOP:
         raise UsageError(f"topk_sample_logprobs is at most {MOST_TOP}.")
-    if len(_text_stops(body.sampling_params)) > MOST_STOPS:
+    if len(body.sampling_params.text_stops) > MOST_STOPS:
         raise UsageError(f"stop holds at most {MOST_STOPS} texts.")
     count = len(body.prompt.ids)
     if count * (body.topk_prompt_logprobs + body.prompt_alt_tokens_k) > MOST_ALTERNATIVES:
@@ -315,7 +315,7 @@ def _request(
     stop_ids: frozenset[int] = frozenset()
     if given.stop is None:
         stop_ids = form.chat.stop_ids
-    elif not _text_stops(given):
+    elif not given.text_stops:
         stop_ids = frozenset(
             one for one in given.stop if isinstance(one, int) and 0 <= one < MOST_TOKENS
         )
@@ -332,7 +332,7 @@ def _request(
         stop_ids,
         body.topk_sample_logprobs,
         tenant,
-        followed=bool(_text_stops(given)),  # They are looked for in the tokens so far.
+        followed=bool(given.text_stops),  # They are looked for in the tokens so far.
     )
 
 
@@ -343,10 +343,6 @@ def seed_of(seed: int, number: int) -> int:
     return int(
         np.random.SeedSequence([seed % (1 << 63), number]).generate_state(1, np.uint64)[0] >> 1
     )
-
-
-def _text_stops(given: Sampling) -> tuple[str, ...]:
-    return tuple(one for one in given.stop or () if isinstance(one, str) and one)
 
 
 def _is_of(item: TokenDelta | TokenEnd, expected: str) -> bool:
