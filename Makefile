@@ -58,7 +58,7 @@ chaos: $(STAMP)  ## Strike a server at work with 200 faults on SQLite and 200 on
 	@scripts/chaos postgresql --record tests/chaos/RESULTS.md
 
 check: $(STAMP)  ## Lint, format, types and import contracts
-	@$(BIN)/ruff check .
+	@$(BIN)/ruff check --no-cache .  # Its cache does not see that a folder became a package.
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache

@@ -10,6 +10,7 @@ import tempfile
 
 import pytest
 from hypothesis import settings
+
 from tests.lasting_folders import lasting_folder
 
 # The suite says the same of the same code every time; HYPOTHESIS_PROFILE=explore looks for new cases.
