@@ -399,10 +399,15 @@ def test_what_a_loss_cannot_take_is_one_sentence(service, data, loss, config, sa
         {"target_tokens": np.ones(2, np.int64), "weights": SEVERAL["weights"]},
     ],
 )
-def test_weights_of_another_shape_than_the_targets_are_refused_when_they_are_sent(service, inputs):
+def test_after_a_pass_or_a_step_that_is_refused_the_client_goes_on(service, inputs):
+    client = full_client(service)
     datum = types.Datum(model_input=INPUT, loss_fn_inputs=inputs)
-    with pytest.raises(tinker.BadRequestError, match="must have the shape of its target_tokens"):
-        full_client(service).forward_backward([datum], "cross_entropy").result()
+    with pytest.raises(tinker.RequestFailedError, match="must have the shape of its target_tokens"):
+        client.forward_backward([datum], "cross_entropy").result()
+    with pytest.raises(tinker.UnprocessableEntityError, match="learning_rate"):
+        client.optim_step(types.AdamParams(learning_rate=-1.0)).result()
+    client.forward_backward([supervised_datum([7, 8, 9], [1, 1])], "cross_entropy").result()
+    client.optim_step(types.AdamParams(learning_rate=1e-2)).result(timeout=60)
 
 
 def test_an_unknown_model_and_a_foreign_optimizer_are_refused(service):

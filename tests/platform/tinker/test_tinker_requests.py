@@ -74,7 +74,9 @@ class Api:
         )
 
 
-def forward_backward(model, number, tokens=(7, 8, 9), targets=(8, 9, 10)):
+def forward_backward(
+    model, number, tokens=(7, 8, 9), targets=(8, 9, 10), inputs="weights", forward_only=False
+):
     """The protocol buffer of a supervised pass."""
 
     def tensor(values, dtype, kind):
@@ -88,9 +90,11 @@ def forward_backward(model, number, tokens=(7, 8, 9), targets=(8, 9, 10)):
         return data(2, data(1, name) + data(2, message))
 
     chunk = data(1, data(1, data(1, np.asarray(tokens, np.int32).tobytes())))
-    inputs = entry("target_tokens", tensor(targets, np.int64, 2))
-    inputs += entry("weights", tensor([1.0] * len(targets), np.float32, 1))
-    return data(1, model) + integer(2, number) + data(3, chunk + inputs) + data(4, "cross_entropy")
+    columns = entry("target_tokens", tensor(targets, np.int64, 2))
+    columns += entry(inputs, tensor([1.0] * len(targets), np.float32, 1))
+    head = data(1, model) + integer(2, number)
+    loss = data(4, "cross_entropy") + integer(6, int(forward_only))
+    return head + data(3, chunk + columns) + loss
 
 
 @pytest.fixture
@@ -147,6 +151,47 @@ async def test_a_request_whose_result_was_dropped_is_not_run_again(api, monkeypa
     assert "Request 2 of" in refused["detail"]
     gone = await api.post("retrieve_future", {"request_id": first["request_id"]}, status=410)
     assert "send it again" in gone["detail"]
+
+
+async def test_a_refused_request_takes_its_turn(api):
+    _, model = await api.model()
+    params = {"model_id": model, "seq_id": 1, "adam_params": {"learning_rate": -1.0}}
+    await api.post("optim_step", params, status=422)
+    params = {"model_id": model, "seq_id": 2, "optimizer_params": {"type": "dimuon"}}
+    assert (
+        "no optimizer 'dimuon'" in (await api.result(await api.post("optim_step", params)))["error"]
+    )
+    files = {"model_id": model, "seq_id": 3, "age_encryption_recipients": ["age1"]}
+    await api.post("save_weights_external", files, status=400)
+    await api.backward(model, 4)
+    assert (await api.result(await api.step(model, 5)))["metrics"]["step:max"] == 1.0
+
+
+async def test_a_pass_that_cannot_be_read_fails_in_its_turn_and_discards_the_gradient(api):
+    _, model = await api.model()
+    await api.backward(model, 1)
+    unread, step = await api.backward(model, 2, inputs="weight"), await api.step(model, 3)
+    assert "has the loss input 'weight'" in (await api.result(unread))["error"]
+    assert "Nothing was accumulated" in (await api.result(step))["error"]
+    await api.backward(model, 4)
+    assert (await api.result(await api.step(model, 5)))["metrics"]["step:max"] == 1.0
+
+
+async def test_a_forward_pass_that_cannot_be_read_keeps_the_gradient(api):
+    _, model = await api.model()
+    await api.backward(model, 1)
+    unread = await api.backward(model, 2, inputs="weight", forward_only=True)
+    assert "has the loss input 'weight'" in (await api.result(unread))["error"]
+    assert (await api.result(await api.step(model, 3)))["metrics"]["step:max"] == 1.0
+
+
+async def test_requests_do_not_wait_for_ever_for_one_that_was_not_received(api, monkeypatch):
+    monkeypatch.setattr(futures, "MISSING_SECONDS", 0.05)
+    _, model = await api.model()
+    await api.result(await api.backward(model, 1))
+    late = await api.result(await api.step(model, 3))
+    assert late["error"].startswith("Request 2 of this training client was not received")
+    assert (await api.result(await api.step(model, 4)))["metrics"]["step:max"] == 1.0
 
 
 async def test_a_session_without_heartbeats_saves_and_releases_its_models(api):
@@ -286,12 +331,11 @@ def test_fields_are_read_as_they_were_written(values):
 
 @given(st.binary(max_size=200))
 def test_bytes_that_are_no_message_are_refused_with_a_sentence(body):
-    said = None
     try:
-        read_forward_backward(body)
+        said = str(read_forward_backward(body).fault)
     except UsageError as error:
         said = str(error)
-    assert said is None or said.endswith(".")
+    assert said.endswith(".")
 
 
 def test_numbers_of_a_message():

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from hud.errors import UsageError
 from hud.platform.tinker import messages
 from hud.platform.tinker.messages import read_forward_backward
 from hud.platform.tinker.protobuf import data, integer
@@ -39,8 +38,9 @@ def test_a_sparse_matrix_is_read_with_zeros():
     ],
 )
 def test_a_damaged_one_is_refused(values, starts, places, shape):
-    with pytest.raises(UsageError, match="shape"):
-        read_forward_backward(request(values, starts, places, shape))
+    found = read_forward_backward(request(values, starts, places, shape))
+    assert "shape" in str(found.fault)
+    assert not found.datums
 
 
 @pytest.mark.parametrize("datums", [1, 8])
@@ -49,11 +49,13 @@ def test_rows_that_hold_nothing_fill_no_memory(datums, monkeypatch):
     monkeypatch.setattr(messages, "MOST_COLUMN_BYTES", 1 << 20)
     rows = 1025 // datums + 1
     empty = request([], np.zeros(rows + 1, np.int64), [], [rows, 128])
-    with pytest.raises(UsageError, match="larger than"):
-        read_forward_backward(empty * datums)
+    found = read_forward_backward(empty * datums)
+    assert "larger than" in str(found.fault)
+    assert not found.datums
 
 
 def test_tokens_that_end_in_the_middle_of_a_number_are_refused():
     chunk = data(1, data(1, data(1, b"abcde")))
-    with pytest.raises(UsageError, match="Datum 0"):
-        read_forward_backward(data(3, chunk))
+    found = read_forward_backward(data(3, chunk))
+    assert "Datum 0" in str(found.fault)
+    assert not found.datums

@@ -23,6 +23,7 @@ from hud.platform.routes import (
     telemetry,
     tinker,
     tinker_runs,
+    tinker_training,
     traces,
     training,
 )
@@ -32,6 +33,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     gateway.router,  # Early: it is the hot path.
     fleet.router,  # Early, too: workers ask all the time.
     tinker.router,  # And clients poll for results.
+    tinker_training.router,
     tinker_runs.router,
     health.router,
     jobs.router,

@@ -12,6 +12,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,8 @@ KEPT_SECONDS = 3600.0
 """Time for which a result is kept that nobody fetched."""
 FETCHED_SECONDS = 120.0
 """Time for which a fetched result is kept, for a client that lost the response."""
+MISSING_SECONDS = 600.0
+"""Longest wait for an earlier request of a training client that was not received; clients try again for 300 s."""
 DROP_SECONDS = 1.0
 """Interval between two removals of expired results."""
 
@@ -137,19 +140,46 @@ class Turns:
     def __init__(self) -> None:
         self._next = 1
         self._waiting: dict[int, asyncio.Event] = {}
+        self._running = False
+        self._ended_at = 0.0
+        """Monotonic time at which the last request ended."""
 
     def passed(self, number: int) -> bool:
         """True if the request of this number has run, or runs."""
         return number < self._next
 
     async def take(self, number: int, work: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the result of `work`, begun when all requests before it have ended."""
-        while number > self._next:
-            event = self._waiting.setdefault(number, asyncio.Event())
-            await event.wait()
+        """Return the result of `work`, begun when all requests before it have ended.
+
+        Raises `UsageError` if one of them was not received within `MISSING_SECONDS`.
+        """
+        await self._wait(number)
+        missing = self._next
         try:
+            if missing < number:
+                raise UsageError(
+                    f"Request {missing} of this training client was not received, and request {number} comes after it."
+                )
+            self._running = True
             return await work()
         finally:
+            self._running = False
+            self._ended_at = time.monotonic()
             self._next = number + 1
             if self._next in self._waiting:
-                self._waiting.pop(self._next).set()
+                self._waiting[self._next].set()
+
+    async def _wait(self, number: int) -> None:
+        """Wait for the turn of a number, or until nothing has run or arrived for too long."""
+        event = self._waiting.setdefault(number, asyncio.Event())
+        came = time.monotonic()
+        try:
+            while number > self._next:
+                since = time.monotonic() if self._running else max(came, self._ended_at)
+                left = since + MISSING_SECONDS - time.monotonic()
+                if left <= 0:
+                    break
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), left)
+        finally:
+            del self._waiting[number]

@@ -50,6 +50,8 @@ class ForwardBackward:
     loss_fn_config: dict[str, float] = field(default_factory=dict)
     forward_only: bool = False
     datums: list[DatumColumns] = field(default_factory=list)
+    fault: UsageError | None = None
+    """Reason why no pass can be computed: inputs of no loss here, images, audio. There are no datums then."""
 
 
 @dataclass(frozen=True)
@@ -78,38 +80,47 @@ class Sampled:
 
 
 def read_forward_backward(body: bytes) -> ForwardBackward:
-    """Parse the request of a pass. Raises `UsageError` for damaged data, images and audio, and inputs of no loss here."""
+    """Parse the request of a pass. Raises `UsageError` for data that is no message; other faults are in what is returned."""
     found = ForwardBackward()
-    texts: list[str] = []
     size = 0
     for number, value in fields(body):
         if number == 1:
             found.model_id = as_text(value)
         elif number == 2 and isinstance(value, int):
             found.seq_id = signed(value)
-        elif number == 3:
-            datum = _datum(as_bytes(value), len(found.datums))
-            size += len(datum.targets) + len(datum.weights or b"")
-            if size > MOST_COLUMN_BYTES:
-                raise _too_large("The request")
-            found.datums.append(datum)
-        elif number == 4:
-            found.loss_fn = as_text(value)
-        elif number == 5:
-            key, entry = _entry(value)
-            found.loss_fn_config[key] = as_double(entry)
         elif number == 6:
             found.forward_only = bool(value)
-        elif number == 7:
-            key, entry = _entry(value)
-            for kind, one in fields(as_bytes(entry)):
-                if kind == 1:
-                    found.loss_fn_config[key] = as_double(one)
-                else:
-                    texts.append(key)
-    if texts:
-        raise UsageError(f"loss_fn_config holds text for {texts[0]!r}; it takes numbers.")
+        elif found.fault is None:
+            try:
+                size += _read_input(found, number, value)
+                if size > MOST_COLUMN_BYTES:
+                    raise _too_large("The request")
+            except UsageError as error:
+                found.fault = error
+                found.datums.clear()
+    if not found.datums and found.fault is None:
+        found.fault = UsageError("The request holds no datum.")
     return found
+
+
+def _read_input(found: ForwardBackward, number: int, value: Value) -> int:
+    """Add a field's datum or setting to `found`; returns the size of a datum's targets and weights in bytes."""
+    if number == 3:
+        datum = _datum(as_bytes(value), len(found.datums))
+        found.datums.append(datum)
+        return len(datum.targets) + len(datum.weights or b"")
+    if number == 4:
+        found.loss_fn = as_text(value)
+    elif number == 5:
+        key, entry = _entry(value)
+        found.loss_fn_config[key] = as_double(entry)
+    elif number == 7:
+        key, entry = _entry(value)
+        for kind, one in fields(as_bytes(entry)):
+            if kind != 1:
+                raise UsageError(f"loss_fn_config holds text for {key!r}; it takes numbers.")
+            found.loss_fn_config[key] = as_double(one)
+    return 0
 
 
 def write_pass_result(result: DatumPassResult, datums: list[DatumColumns]) -> bytes:

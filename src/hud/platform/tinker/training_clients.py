@@ -144,13 +144,15 @@ class TrainingClients:
 
     async def forward_backward(self, training: TrainingClient, body: ForwardBackward) -> Answer:
         """Compute a pass. A failed one discards the gradient: no step may apply a part of a batch."""
-        request = DatumPassRequest(
-            datums=body.datums,
-            loss_fn=body.loss_fn,
-            loss_fn_config=body.loss_fn_config,
-            forward_only=body.forward_only,
-        )
         try:
+            if body.fault is not None:
+                raise body.fault
+            request = DatumPassRequest(
+                datums=body.datums,
+                loss_fn=body.loss_fn,
+                loss_fn_config=body.loss_fn_config,
+                forward_only=body.forward_only,
+            )
             result = await self._call(training, request, DatumPassResult)
         except HudError:
             if not body.forward_only:
