@@ -63,7 +63,7 @@ def agent_executor(
             from hud.agents.tool_loop import ToolLoopAgent
             from hud.eval import Run
             from hud.eval.rollouts import carry_out
-            from hud.integrations.shared.worker_jobs import job_of
+            from hud.integrations.shared.jobs import job_of
 
             task = task_of(_parsed(label))
             job = await job_of(name)

@@ -219,6 +219,22 @@ async def test_tasks_of_ours_are_served_to_its_clients():
     assert [run["reward"] for run in listed] == [1.0, 1.0]
 
 
+async def test_sessions_that_begin_at_once_share_a_job_and_each_get_a_task_of_their_own():
+    together = threading.Barrier(len(letters.tasks))
+
+    def play(url):
+        with GenericEnvClient(base_url=url).sync() as client:
+            client.state()
+            together.wait()
+            return client.reset().observation["prompt"]
+
+    with serving(server_app(letters.tasks, name="letters")) as url:
+        prompts = await asyncio.gather(*(asyncio.to_thread(play, url) for _ in letters.tasks))
+    assert len(set(prompts)) == len(letters.tasks)
+    (job,) = (await connect().get("/v2/jobs"))["items"]
+    assert len((await connect().get(f"/v2/jobs/{job['id']}/traces"))["items"]) == len(prompts)
+
+
 async def test_an_unmeasured_run_has_no_reward():
     def play(url):
         with GenericEnvClient(base_url=url).sync() as client:

@@ -21,7 +21,7 @@ from hud.engine.policy import Policy
 from hud.engine.tiny_model import create_tiny
 from hud.errors import UsageError
 from hud.integrations.openrlhf import write_rows
-from hud.integrations.shared.worker_jobs import forget_jobs
+from hud.integrations.shared.jobs import forget_jobs
 from hud.trace import SamplingParams
 
 FILE = """

@@ -20,7 +20,7 @@ from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.client import connect
 from hud.errors import UsageError
-from hud.integrations.shared.worker_jobs import forget_jobs
+from hud.integrations.shared.jobs import forget_jobs
 from hud.integrations.verifiers import VerifiersEnvironment
 
 SUMS = """
@@ -78,6 +78,36 @@ class Counts(vf.Taskset[Count, vf.TasksetConfig]):
 
 
 __all__ = ["Counts"]
+"""
+JUDGED = """
+import asyncio
+import os
+import verifiers.v1 as vf
+
+BOTH = asyncio.Event()
+SEEN = []
+
+
+class Judged(vf.Task[vf.TaskData]):
+    @vf.reward
+    async def one(self, trace) -> float:
+        if trace.last_reply == "crash":
+            os._exit(1)
+        if trace.last_reply != "alone":
+            SEEN.append(trace.last_reply)
+            if len(SEEN) == 2:
+                BOTH.set()
+            await asyncio.wait_for(BOTH.wait(), 20)
+        return 1.0
+
+
+class Judgements(vf.Taskset[Judged, vf.TasksetConfig]):
+    def load(self):
+        for n in range(2):
+            yield Judged(vf.TaskData(name=str(n), prompt=str(n)))
+
+
+__all__ = ["Judgements"]
 """
 WITH_SETUP = """
 import verifiers.v1 as vf
@@ -181,6 +211,29 @@ async def test_rewards_are_scaled_and_failures_are_the_graders(tmp_path):
         run = (await tasks[1].run(saying(""))).runs[0]
         assert (run.reward, run.failure_kind) == (None, "grader")
         assert "ZeroDivisionError" in run.error
+    finally:
+        env.close()
+
+
+async def test_answers_are_graded_at_the_same_time(tmp_path):
+    write(tmp_path, "judged_of_ours", JUDGED)
+    env = VerifiersEnvironment("judged_of_ours")
+    try:
+        job = await Taskset("judged", env.all_tasks()).run(saying("together"))
+        assert [run.reward for run in job.runs] == [1.0, 1.0], [run.error for run in job.runs]
+    finally:
+        env.close()
+
+
+async def test_a_process_of_verifiers_that_ends_fails_what_it_was_grading_and_no_more(tmp_path):
+    write(tmp_path, "judged_of_ours", JUDGED)
+    env = VerifiersEnvironment("judged_of_ours")
+    try:
+        task = env.all_tasks()[0]
+        run = (await task.run(saying("crash"))).runs[0]
+        assert (run.reward, run.failure_kind) == (None, "grader")
+        assert "has ended" in run.error
+        assert (await task.run(saying("alone"))).runs[0].reward == 1.0
     finally:
         env.close()
 

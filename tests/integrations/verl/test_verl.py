@@ -32,8 +32,8 @@ from hud.client import connect
 from hud.engine.policy import Policy
 from hud.engine.tiny_model import create_tiny
 from hud.errors import InfrastructureFault, UsageError
+from hud.integrations.shared.jobs import forget_jobs
 from hud.integrations.shared.token_model import chat_format
-from hud.integrations.shared.worker_jobs import forget_jobs
 from hud.integrations.verl import HUDRollout, write_parquet
 from hud.trace import SamplingParams, ToolCall
 

@@ -7,6 +7,7 @@ the answer's observation has the reward.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from hud.errors import UsageError
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.integrations.shared.driven_run import DrivenRun, measured_reward
 from hud.integrations.shared.event_loop import wait_for
+from hud.integrations.shared.jobs import JobOnDemand
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -56,22 +58,20 @@ class _Server:
 
     def __init__(self, taskset: Taskset, runtime: Provider) -> None:
         self.taskset, self.runtime = taskset, runtime
-        self._job: Job | None = None
-        self._next = 0
+        self._job = JobOnDemand(f"{taskset.name} (openenv)")
+        self._places = count()
+        """Numbers of the tasks that are taken in order; sessions take them from several threads."""
 
     @property
     def job(self) -> Job:
-        if self._job is None:
-            self._job = wait_for(Job.start(f"{self.taskset.name} (openenv)"))
-        return self._job
+        return wait_for(self._job.get())
 
     def task(self, task_id: str | None, seed: int | None) -> Task:
         """Return a task by its slug, else by the seed, else the next one in order."""
         if task_id is not None:
             return self.taskset[task_id]
-        if seed is None:
-            seed, self._next = self._next, self._next + 1
-        return self.taskset[seed % len(self.taskset)]
+        place = next(self._places) if seed is None else seed
+        return self.taskset[place % len(self.taskset)]
 
 
 class _TaskEnvironment(OpenEnvInterface):  # type: ignore[misc]

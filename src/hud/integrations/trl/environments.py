@@ -9,9 +9,10 @@ from contextlib import AsyncExitStack
 from typing import Any, ClassVar
 
 from hud.errors import RolloutError, UsageError
-from hud.eval import Job, Run
+from hud.eval import Run
 from hud.eval.eval_context import evaluate
 from hud.integrations.shared.event_loop import wait_for
+from hud.integrations.shared.jobs import JobOnDemand
 from hud.integrations.trl.registry import registered
 from hud.learning.failed_runs import failure_of
 from hud.trace import AgentStep, ToolCall, ToolSpec, new_id
@@ -30,17 +31,10 @@ class Records:
     """The job of a spec's episodes, and the groups in it: `group` consecutive resets to one task are one group."""
 
     def __init__(self, name: str, group: int) -> None:
-        self._name = name
+        self.job = JobOnDemand(f"{name} (trl)", group=group)
         self._size = group
-        self._job: Job | None = None
         self._resets: Counter[str] = Counter()
         self._groups: dict[str, str] = {}
-
-    async def job(self) -> Job:
-        """Return the job, started at the first call."""
-        if self._job is None:
-            self._job = await Job.start(f"{self._name} (trl)", group=self._size)
-        return self._job
 
     def group_of(self, key: str) -> str:
         """Return the group of the next run of a task."""
@@ -76,7 +70,7 @@ class Episode:
                 evaluate(
                     entry.task,
                     runtime=entry.runtime,
-                    job=await self._records.job(),
+                    job=await self._records.job.get(),
                     group_id=self._records.group_of(key),
                 )
             )

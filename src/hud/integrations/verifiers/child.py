@@ -1,6 +1,7 @@
 """The process that has verifiers: `python child.py TASKSET CONFIG MOST FOLDER`. It imports nothing of this package.
 
-Prints one JSON line with the tasks, then answers each line `{"index", "answer"}` with the rewards of that answer.
+Prints one JSON line with the tasks, then answers each line `{"number", "index", "answer"}` with the rewards of that answer
+and the line's number, as soon as it has them: a reward that waits for a judge keeps no other waiting.
 """
 
 import asyncio
@@ -86,6 +87,24 @@ def say(value: dict[str, Any]) -> None:
     OUT.flush()
 
 
+async def answer(tasks: list[Any], request: dict[str, Any]) -> None:
+    try:
+        found = await scored(tasks[request["index"]], request["answer"])
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {error}"}
+    say({**found, "number": request["number"]})
+
+
+async def serve(tasks: list[Any]) -> None:
+    """Answer requests until the input ends."""
+    loop = asyncio.get_running_loop()
+    working = set()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        task = asyncio.create_task(answer(tasks, json.loads(line)))
+        working.add(task)
+        task.add_done_callback(working.discard)
+
+
 def main() -> None:
     from verifiers.v1.utils.loaders import load_taskset, taskset_config_type
 
@@ -99,12 +118,7 @@ def main() -> None:
         say({"error": f"{type(error).__name__}: {error}"})
         return
     say({"tasks": [described(index, task, reason) for index, task in enumerate(tasks)]})
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            say(asyncio.run(scored(tasks[request["index"]], request["answer"])))
-        except Exception as error:
-            say({"error": f"{type(error).__name__}: {error}"})
+    asyncio.run(serve(tasks))
 
 
 if __name__ == "__main__":

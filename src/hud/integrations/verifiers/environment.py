@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncGenerator, Mapping
@@ -16,50 +15,8 @@ from hud.environment import Environment, Task
 from hud.errors import GraderFault, UsageError
 from hud.graders import EvaluationResult
 from hud.integrations.shared.left_out import LeftOut
+from hud.integrations.verifiers.grading_process import GradingProcess
 from hud.trace import Message
-
-CHILD = Path(__file__).with_name("child.py")
-
-
-class _Child:
-    """The process; one request at a time. Ends when its input does."""
-
-    def __init__(self, arguments: list[str]) -> None:
-        try:
-            self._process = subprocess.Popen(
-                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-        except OSError as error:
-            raise UsageError(f"{arguments[0]} cannot be started: {error.strerror}.") from None
-        self._lock = threading.Lock()
-        self.first = self._read()
-
-    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Send a request; returns its answer. Raises `GraderFault` if the process has ended."""
-        with self._lock:
-            try:
-                assert self._process.stdin is not None
-                self._process.stdin.write(json.dumps(request) + "\n")
-                self._process.stdin.flush()
-                return self._read()
-            except (BrokenPipeError, OSError) as error:
-                raise GraderFault(f"The process of verifiers has ended: {error}.") from error
-
-    def close(self) -> None:
-        """End the process."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-
-    def _read(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            return {"error": "its process ended; its error output says why"}
-        found: dict[str, Any] = json.loads(line)
-        return found
 
 
 class VerifiersEnvironment(Environment):
@@ -88,10 +45,10 @@ class VerifiersEnvironment(Environment):
             raise UsageError(f"returns must be (worst, best) with worst below best, not {returns}.")
         self._returns = returns
         folder = str(Path(self.source_file).resolve().parent)
-        settings = [taskset, json.dumps(dict(config or {})), str(most), folder]
-        self._arguments = [python, "-P", str(CHILD), *settings]
-        self._children: dict[int, _Child] = {}
-        found = self._child().first
+        self._settings = (python, taskset, json.dumps(dict(config or {})), most, folder)
+        self._processes: dict[int, GradingProcess] = {}
+        self._starting = threading.Lock()
+        found = self._process().loaded
         if "error" in found:
             raise UsageError(f"The taskset {taskset!r} cannot be loaded: {found['error']}.")
         self.left_out: list[LeftOut] = []
@@ -120,9 +77,9 @@ class VerifiersEnvironment(Environment):
 
     def close(self) -> None:
         """End the process that has verifiers; a later grade starts another."""
-        child = self._children.pop(os.getpid(), None)
-        if child is not None:
-            child.close()
+        process = self._processes.pop(os.getpid(), None)
+        if process is not None:
+            process.close()
 
     def _episode(self) -> Any:
         async def task(index: int) -> AsyncGenerator[Any, Any]:
@@ -130,12 +87,14 @@ class VerifiersEnvironment(Environment):
             if index not in self._prompts:
                 raise UsageError(f"There is no task {index} in {self.name!r}.")
             answer = yield self._prompts[index]
-            yield await asyncio.to_thread(self._graded, index, str(answer))
+            yield await self._graded(index, str(answer))
 
         return task
 
-    def _graded(self, index: int, answer: str) -> EvaluationResult:
-        found = self._child().ask({"index": index, "answer": answer})
+    async def _graded(self, index: int, answer: str) -> EvaluationResult:
+        # In a thread: a process starts in seconds, and a busy one reads its input late.
+        graded = await asyncio.to_thread(lambda: self._process().grade(index, answer))
+        found = await asyncio.wrap_future(graded)
         if "error" in found:
             raise GraderFault(f"Task {self._names[index]!r} could not be graded: {found['error']}.")
         worst, best = self._returns
@@ -144,9 +103,15 @@ class VerifiersEnvironment(Environment):
             info={"rewards": found["rewards"], "metrics": found["metrics"]},
         )
 
-    def _child(self) -> _Child:
-        """Return this process's child: a forked environment needs another than the one that it was forked from."""
+    def _process(self) -> GradingProcess:
+        """Return the grading process of this one, started anew if it has ended.
+
+        A forked environment needs another than the one that it was forked from.
+        """
         own = os.getpid()
-        if own not in self._children:
-            self._children[own] = _Child(self._arguments)
-        return self._children[own]
+        with self._starting:
+            if own in self._processes and self._processes[own].ended:
+                self._processes.pop(own).close()
+            if own not in self._processes:
+                self._processes[own] = GradingProcess(*self._settings)
+            return self._processes[own]

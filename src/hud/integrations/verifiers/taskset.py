@@ -22,10 +22,10 @@ from hud.eval import Taskset
 from hud.eval.rollouts import rollout
 from hud.integrations.shared.driven_run import measured_reward
 from hud.integrations.shared.event_loop import wait_for
+from hud.integrations.shared.jobs import job_of
 from hud.integrations.shared.left_out import LeftOut
 from hud.integrations.shared.task_prompts import beyond_answers, environment_of, prompt_messages
 from hud.integrations.shared.task_reference import reference_of
-from hud.integrations.shared.worker_jobs import job_of
 
 
 @cache

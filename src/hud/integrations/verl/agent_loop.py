@@ -17,10 +17,10 @@ from hud.agents.types import AgentConfig
 from hud.errors import InfrastructureFault, UsageError
 from hud.eval import Job, Run
 from hud.eval.rollouts import carry_out
+from hud.integrations.shared.jobs import job_of
 from hud.integrations.shared.task_reference import runtime_of, task_of
 from hud.integrations.shared.token_model import Sampled, TokenModel, chat_format
 from hud.integrations.shared.token_sequences import sequences_of
-from hud.integrations.shared.worker_jobs import job_of
 from hud.learning.datums import Datum
 from hud.learning.failed_runs import failure_of
 from hud.trace import SamplingParams, derived_id
