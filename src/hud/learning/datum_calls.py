@@ -110,6 +110,15 @@ class Draws(BaseModel):
     seed: int | None = Field(default=None, ge=0)
 
 
+class Targets(BaseModel):
+    """Tokens to score at positions of a prompt, in the order of the positions."""
+
+    rows: list[int]
+    """Positions, counted from the prompt's second token."""
+    tokens: list[int]
+    """A token id for each of `rows`."""
+
+
 class ScoreRequest(BaseModel):
     """Compute the logprobs of a prompt's tokens under a checkpoint."""
 
@@ -119,6 +128,7 @@ class ScoreRequest(BaseModel):
     top: int = Field(default=0, ge=0)
     """Number of most likely tokens to return for each position."""
     draws: Draws | None = None
+    targets: Targets | None = None
 
 
 class PromptScores(BaseModel):
@@ -129,6 +139,8 @@ class PromptScores(BaseModel):
     """Most likely tokens of each position, in descending order."""
     drawn: list[list[tuple[int, float]]] | None = None
     """Tokens drawn at each position, with their logprobs at temperature 1."""
+    targets: list[float] | None = None
+    """Logprobs of the request's targets, in their order."""
 
 
 DATUM_PASS = Call("datum-pass", DatumPassRequest, DatumPassResult)

@@ -160,6 +160,46 @@ def test_alternatives_to_the_tokens_of_a_prompt_are_drawn_by_the_model(service, 
     assert sample(client).prompt_alt_tokens is None
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_tokens_of_choice_are_scored_at_positions_of_choice(service, model, sparse):
+    client = service.create_sampling_client(base_model="m").result()
+    ids = torch.tensor([[-1, 11], [40, -1], [-1, -1]])
+    if sparse:
+        given = types.TensorData.from_torch_sparse(ids, pad_value=-1)
+    else:
+        given = types.TensorData.from_torch(ids)
+    found = sample(client, sampling={"max_tokens": 1}, target_prompt_logprobs=given)
+    scored = found.target_prompt_logprobs
+    assert (scored.dtype, scored.shape) == ("float32", [3, 2])
+    assert scored.sparse_crow_indices == given.sparse_crow_indices
+    assert scored.sparse_col_indices == given.sparse_col_indices
+    with torch.no_grad():
+        table = model(torch.tensor([PROMPT])).logits[0, :-1].log_softmax(-1)
+    expected = torch.zeros(3, 2, dtype=torch.float64)
+    expected[0, 1], expected[1, 0] = table[0, 11], table[1, 40]
+    np.testing.assert_allclose(scored.to_torch().numpy(), expected.numpy(), atol=1e-4)
+    assert found.prompt_logprobs is None
+    assert sample(client).target_prompt_logprobs is None
+
+
+def test_tokens_of_a_long_prompt_are_scored_at_every_position(service, model):
+    client = service.create_sampling_client(base_model="m").result()
+    prompt = [7 + place % 90 for place in range(400)]
+    ids = torch.tensor([[place % 100, 40] for place in range(399)])
+    found = sample(
+        client,
+        prompt,
+        sampling={"max_tokens": 1},
+        target_prompt_logprobs=types.TensorData.from_torch(ids),
+        include_prompt_logprobs=True,
+    )
+    with torch.no_grad():
+        table = model(torch.tensor([prompt])).logits[0, :-1].log_softmax(-1)
+    expected = table.gather(-1, ids).numpy()
+    np.testing.assert_allclose(found.target_prompt_logprobs.to_numpy(), expected, atol=1e-4)
+    assert len(found.prompt_logprobs) == 400
+
+
 def learned(client, times=2):
     ids = [7, 8, 9, 10, 11, 12]
     datum = types.Datum(
@@ -205,6 +245,10 @@ def test_a_sampling_client_is_carried_to_another_process(service):
     )
 
 
+def target_ids(ids):
+    return types.TensorData.from_torch(torch.tensor(ids))
+
+
 @pytest.mark.parametrize(
     ("prompt", "sampling", "more", "said"),
     [
@@ -213,6 +257,9 @@ def test_a_sampling_client_is_carried_to_another_process(service):
         ([7] * 600, {}, {}, "holds 512"),
         (PROMPT, {}, {"prompt_alt_tokens_k": 65}, "at most 64"),
         (PROMPT, {}, {"topk_sample_logprobs": 50}, "at most 20"),
+        (PROMPT, {}, {"target_prompt_logprobs": target_ids([[7]])}, "takes 3 rows"),
+        (PROMPT, {}, {"target_prompt_logprobs": target_ids([[-1]] * 3)}, "names no token"),
+        (PROMPT, {}, {"target_prompt_logprobs": target_ids([[7], [9_999], [7]])}, "9999"),
     ],
 )
 def test_a_request_that_cannot_be_sampled_is_one_sentence(service, prompt, sampling, more, said):

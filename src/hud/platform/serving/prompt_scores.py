@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from hud.platform.models.records import ModelRecord
 from hud.trace.chat_model import LEAST_TEMPERATURE
 
 if TYPE_CHECKING:
+    from hud.engine.decoder import Decoder
     from hud.engine.policy import Policy
     from hud.platform.models.loaded_policies import Policies
 
@@ -35,6 +37,10 @@ def score_prompt(policies: Policies, model: ModelRecord, body: ScoreRequest) -> 
         raise UsageError("A prompt of one token has no logprobs: its first token has no context.")
     if body.top > config.vocab_size:
         raise UsageError(f"The model has {config.vocab_size} tokens, fewer than {body.top}.")
+    if body.targets is not None and max(body.targets.tokens) >= config.vocab_size:
+        raise UsageError(
+            f"The model has {config.vocab_size} tokens, none of which is {max(body.targets.tokens)}."
+        )
     serving = policies.loaded(model.id)
     fixed: AbstractContextManager[object] = nullcontext()
     if serving is not None and serving.policy is policy:
@@ -44,34 +50,52 @@ def score_prompt(policies: Policies, model: ModelRecord, body: ScoreRequest) -> 
 
 
 def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
-    decoder = policy.decoder
-    device = next(decoder.parameters()).device
+    device = next(policy.decoder.parameters()).device
     ids = torch.tensor(body.prompt, device=device)
-    count = len(body.prompt) - 1
-    predicts = torch.arange(count, device=device)
-    bounds = torch.tensor([0, count], device=device)
+    found = PromptScores(
+        logprobs=[],
+        top=[] if body.top else None,
+        drawn=[] if body.draws else None,
+        targets=[] if body.targets else None,
+    )
+    generator = _generator(device, body.draws)
+    cells = torch.empty((2, 0), dtype=torch.long, device=device)
+    if body.targets is not None:
+        cells = torch.tensor([body.targets.rows, body.targets.tokens], device=device)
+    for start, rows in _rows(policy.decoder, ids):
+        actual = ids[1 + start : 1 + start + len(rows), None]
+        found.logprobs += rows.gather(-1, actual).squeeze(-1).tolist()
+        if found.top is not None:
+            values, tokens = rows.topk(body.top, dim=-1)
+            found.top += _pairs(tokens, values)
+        if found.drawn is not None and body.draws is not None:
+            tokens = _draw(rows, body.draws, generator)
+            found.drawn += _pairs(tokens, rows.gather(-1, tokens))
+        if found.targets is not None:
+            bounds = torch.tensor([start, start + len(rows)], device=device)
+            first, last = torch.searchsorted(cells[0].contiguous(), bounds).tolist()
+            here = cells[:, first:last]
+            found.targets += rows[here[0] - start, here[1]].tolist()
+    return found
+
+
+def _rows(decoder: Decoder, ids: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Yield the (T, V) logprobs of T positions after the first at a time, with the number of those before them."""
+    count = len(ids) - 1
+    predicts = torch.arange(count, device=ids.device)
+    bounds = torch.tensor([0, count], device=ids.device)
     hidden = decoder.hidden_packed(ids[:-1], predicts, bounds, None, predicts)
-    logprobs: list[float] = []
-    drawn: list[list[tuple[int, float]]] = []
+    for start in range(0, count, ROWS):
+        yield start, decoder.logits(hidden[start : start + ROWS]).float().log_softmax(-1)
+
+
+def _generator(device: torch.device, draws: Draws | None) -> torch.Generator:
     generator = torch.Generator(device)
-    if body.draws is not None and body.draws.seed is not None:
-        generator.manual_seed(body.draws.seed)
+    if draws is not None and draws.seed is not None:
+        generator.manual_seed(draws.seed)
     else:
         generator.seed()
-    top: list[list[tuple[int, float]]] = []
-    for start in range(0, count, ROWS):
-        rows = decoder.logits(hidden[start : start + ROWS]).float().log_softmax(-1)
-        targets = ids[1 + start : 1 + start + len(rows), None]
-        logprobs += rows.gather(-1, targets).squeeze(-1).tolist()
-        if body.top:
-            values, tokens = rows.topk(body.top, dim=-1)
-            top += _pairs(tokens, values)
-        if body.draws is not None:
-            tokens = _draw(rows, body.draws, generator)
-            drawn += _pairs(tokens, rows.gather(-1, tokens))
-    return PromptScores(
-        logprobs=logprobs, top=top if body.top else None, drawn=drawn if body.draws else None
-    )
+    return generator
 
 
 def _draw(rows: Tensor, draws: Draws, generator: torch.Generator) -> Tensor:

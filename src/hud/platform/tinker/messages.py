@@ -77,6 +77,8 @@ class Sampled:
     prompt_top: list[list[tuple[int, float]]] | None = None
     prompt_drawn: list[list[tuple[int, float]]] | None = None
     """Tokens drawn at each position of the prompt but the first, and their logprobs."""
+    prompt_targets: bytes | None = None
+    """Logprobs of `TargetIds`, encoded in their layout."""
 
 
 def read_forward_backward(body: bytes) -> ForwardBackward:
@@ -161,6 +163,8 @@ def write_sampled(sampled: Sampled) -> bytes:
     if sampled.prompt_top is not None:
         parts.append(data(3, _top(sampled.prompt_top)))
     parts.append(integer(4, sampled.cached_tokens))
+    if sampled.prompt_targets is not None:
+        parts.append(data(5, sampled.prompt_targets))
     if sampled.prompt_drawn is not None:
         parts.append(data(6, _drawn(sampled.prompt_drawn)))
     return b"".join(parts)

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, BeforeValidator, Field
 
 from hud.errors import UsageError
+from hud.platform.tinker.target_ids import TargetIds
 
 
 class Body(BaseModel):
@@ -183,6 +185,15 @@ class Sampling(Body):
         """The texts of `stop`."""
         return tuple(one for one in self.stop or () if isinstance(one, str) and one)
 
+    def seed_of(self, number: int) -> int | None:
+        """Return the seed of the n-th sequence; that of the first is the request's own. None without a seed."""
+        if self.seed is None:
+            return None
+        seed = self.seed % (1 << 63)
+        if not number:
+            return seed
+        return int(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64)[0] >> 1)
+
 
 class Sample(Body):
     """Sample sequences."""
@@ -198,7 +209,7 @@ class Sample(Body):
     topk_prompt_logprobs: int = Field(default=0, ge=0)
     topk_sample_logprobs: int = Field(default=0, ge=0)
     prompt_logprobs_last_n: int | None = Field(default=None, ge=1)
-    target_prompt_logprobs: Any = None
+    target_prompt_logprobs: TargetIds | None = None
     prompt_alt_tokens_k: int = Field(default=0, ge=0)
     record_stability_info: bool | None = None
 

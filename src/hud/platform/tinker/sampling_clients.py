@@ -6,18 +6,15 @@ The id of a sampling client names its weights, so it is valid on every server of
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from hud.errors import NotFoundError, UsageError
 from hud.inference.dialects.conversation_parts import MOST_STOPS
-from hud.learning.datum_calls import Draws, PromptScores, ScoreRequest
+from hud.learning.datum_calls import PromptScores, ScoreRequest
 from hud.platform.gateway.chat_formats import Format, format_of
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.stopping import StopScanner
@@ -35,6 +32,7 @@ from hud.platform.tinker import checkpoint_paths as paths
 from hud.platform.tinker.base_models import base_named
 from hud.platform.tinker.futures import PROTOBUF, Answer
 from hud.platform.tinker.messages import Sampled, SampledSequence, write_sampled
+from hud.platform.tinker.prompt_scoring import score_request, with_scores
 from hud.platform.tinker.requests import Sample
 from hud.trace import SamplingParams
 
@@ -42,13 +40,11 @@ MOST_TOP = 20
 MOST_DRAWS = 64
 """Draws at each position of a prompt."""
 MOST_ALTERNATIVES = 1 << 22
-"""Most likely tokens and draws of all positions of a prompt together, which are held as lists."""
+"""Most likely tokens, draws and scored tokens of all positions of a prompt together, which are held as lists."""
 MOST_AT_ONCE = 512
 """Sequences that are sampled at once; further ones wait, where the engine would refuse them."""
 MOST_TOKENS = 1 << 31
 """Ids of tokens are below it."""
-Rows = list[list[tuple[int, float]]]
-"""Tokens and their logprobs, for each position of a prompt."""
 PATIENCE_SECONDS = 300.0
 """Longest wait for an engine that is full, or restarts."""
 CACHE_SECONDS = 1.0
@@ -135,6 +131,7 @@ class SamplingClients:
         """Return sampled sequences, with logprobs of the prompt where they were requested, and their token counts."""
         _refuse(body)
         prompt = body.prompt.ids
+        request = await asyncio.to_thread(score_request, body)
         folder = sampler.model.folder
         form = self._formats.get(folder)
         if form is None:
@@ -156,11 +153,9 @@ class SamplingClients:
         ]
         cached = min(one.cached for one in drawn)
         found = Sampled(sequences, cached)
-        if body.prompt_logprobs or body.topk_prompt_logprobs or body.prompt_alt_tokens_k:
-            logprobs, top, alternatives = await self._scores(sampler, prompt, body)
-            found = Sampled(
-                sequences, cached, logprobs if body.prompt_logprobs else None, top, alternatives
-            )
+        if request is not None:
+            scores = await self._scores(sampler, request)
+            found = await asyncio.to_thread(with_scores, found, body, scores)
         meter = Meter(
             prompt_tokens=len(prompt) * len(drawn),
             completion_tokens=sum(len(one.tokens) for one in drawn),
@@ -245,49 +240,16 @@ class SamplingClients:
                             return found
         return found
 
-    async def _scores(
-        self, sampler: Sampler, prompt: list[int], body: Sample
-    ) -> tuple[list[float], Rows | None, Rows | None]:
-        """Return logprobs, most likely tokens and draws of a prompt; the first two with NaN where there are none."""
-        model = sampler.model
-        checkpoint: str | None = sampler.checkpoint
+    async def _scores(self, sampler: Sampler, request: ScoreRequest) -> PromptScores:
+        model, checkpoint = sampler.model, sampler.checkpoint
         head = model.head_checkpoint_id or BASE
-        if checkpoint == HEAD or (checkpoint == head and not self._is_ahead(model.id)):
-            checkpoint = None
-        request = ScoreRequest(
-            checkpoint=checkpoint, prompt=prompt, top=body.topk_prompt_logprobs, draws=_draws(body)
-        )
-        answer = await self._engine().call(model, request)
-        found = PromptScores.model_validate_json(answer)
-        last = body.prompt_logprobs_last_n
-        first = len(prompt) - last if last is not None else 1
-        logprobs = [math.nan, *found.logprobs]
-        logprobs[:first] = [math.nan] * first
-        top = None
-        if found.top is not None:
-            width = body.topk_prompt_logprobs
-            none = [(0, math.nan)] * width
-            top = [none, *found.top]
-            top[:first] = [none] * first
-        return logprobs, top, found.drawn
-
-
-def _draws(body: Sample) -> Draws | None:
-    """Return the draws at each position of the prompt; their seed is none of the sequences'."""
-    given = body.sampling_params
-    if not body.prompt_alt_tokens_k:
-        return None
-    return Draws(
-        count=body.prompt_alt_tokens_k,
-        temperature=given.temperature,
-        seed=None if given.seed is None else seed_of(given.seed, body.num_samples),
-    )
+        if checkpoint != HEAD and (checkpoint != head or self._is_ahead(model.id)):
+            request = request.model_copy(update={"checkpoint": checkpoint})
+        return PromptScores.model_validate_json(await self._engine().call(model, request))
 
 
 def _refuse(body: Sample) -> None:
     """Raise `UsageError` for parameters that this platform does not honour."""
-    if body.target_prompt_logprobs is not None:
-        raise UsageError("target_prompt_logprobs are not served here; leave them out.")
     if body.prompt_alt_tokens_k > MOST_DRAWS:
         raise UsageError(f"prompt_alt_tokens_k is at most {MOST_DRAWS}.")
     if body.record_stability_info:
@@ -299,10 +261,11 @@ def _refuse(body: Sample) -> None:
     if len(body.sampling_params.text_stops) > MOST_STOPS:
         raise UsageError(f"stop holds at most {MOST_STOPS} texts.")
     count = len(body.prompt.ids)
-    if count * (body.topk_prompt_logprobs + body.prompt_alt_tokens_k) > MOST_ALTERNATIVES:
+    named = 0 if body.target_prompt_logprobs is None else len(body.target_prompt_logprobs.data)
+    if count * (body.topk_prompt_logprobs + body.prompt_alt_tokens_k) + named > MOST_ALTERNATIVES:
         raise UsageError(
-            f"topk_prompt_logprobs and prompt_alt_tokens_k, times the prompt's {count} tokens, are at most "
-            f"{MOST_ALTERNATIVES:,} together."
+            f"topk_prompt_logprobs and prompt_alt_tokens_k, times the prompt's {count} tokens, and the ids of "
+            f"target_prompt_logprobs are at most {MOST_ALTERNATIVES:,} together."
         )
     if body.prompt_logprobs_last_n is not None and body.prompt_logprobs_last_n >= count:
         raise UsageError(f"prompt_logprobs_last_n must be below the prompt's {count} tokens.")
@@ -324,7 +287,7 @@ def _request(
         temperature=given.temperature,
         top_p=given.top_p,
         top_k=max(0, given.top_k),
-        seed=None if given.seed is None else seed_of(given.seed, number),
+        seed=given.seed_of(number),
     )
     return TokenRequest(
         prompt,
@@ -333,15 +296,6 @@ def _request(
         body.topk_sample_logprobs,
         tenant,
         followed=bool(given.text_stops),  # They are looked for in the tokens so far.
-    )
-
-
-def seed_of(seed: int, number: int) -> int:
-    """Return the seed of a request's n-th sequence; that of the first is the request's own."""
-    if not number:
-        return seed % (1 << 63)
-    return int(
-        np.random.SeedSequence([seed % (1 << 63), number]).generate_state(1, np.uint64)[0] >> 1
     )
 
 
