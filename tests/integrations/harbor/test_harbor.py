@@ -268,7 +268,7 @@ def reward_in_container(folder, container, answer):
         (container / name).mkdir(parents=True)
     if answer is not None:
         (container / "app" / "answer.txt").write_text(answer)
-    mounts = ["--tmpfs", "/", "--proc", "/proc", "--dev", "/dev"]
+    mounts = ["--tmpfs", "/", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     programs = ("/usr", "/bin", "/lib", "/lib64", "/etc", sys.prefix, sys.base_prefix, str(SOURCE))
     for path in (*programs, *filter(os.path.isdir, sys.path)):
         mounts += ["--ro-bind-try", path, path]
@@ -280,7 +280,7 @@ def reward_in_container(folder, container, answer):
         str(container / "app"),
         "/app",
     ]
-    mounts += ["--bind", str(container / "logs"), "/logs", "--tmpfs", "/tmp", "--chdir", "/app"]
+    mounts += ["--bind", str(container / "logs"), "/logs", "--chdir", "/app"]
     path = f"{sys.prefix}/bin:/usr/bin:/bin"
     python = {"PATH": path, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run(
