@@ -177,6 +177,22 @@ async def test_a_pass_that_cannot_be_read_fails_in_its_turn_and_discards_the_gra
     assert (await api.result(await api.step(model, 5)))["metrics"]["step:max"] == 1.0
 
 
+async def test_no_step_applies_the_rest_of_a_batch_of_which_a_part_failed(api):
+    """The client sends the parts of a batch side by side, its first one last."""
+    _, model = await api.model()
+    rest, step = await api.backward(model, 2), await api.step(model, 3)
+    failed = await api.backward(model, 1, targets=(8, 9, 9_999))
+    assert "token id 9999" in (await api.result(failed))["error"]
+    assert "part of the same batch failed" in (await api.result(rest))["error"]
+    assert "Nothing was accumulated" in (await api.result(step))["error"]
+
+    # The batch that is sent again is another.
+    failed = await api.backward(model, 4, targets=(8, 9, 9_999))
+    assert "token id 9999" in (await api.result(failed))["error"]
+    await api.backward(model, 5)
+    assert (await api.result(await api.step(model, 6)))["metrics"]["step:max"] == 1.0
+
+
 async def test_a_forward_pass_that_cannot_be_read_keeps_the_gradient(api):
     _, model = await api.model()
     await api.backward(model, 1)

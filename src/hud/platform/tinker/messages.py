@@ -5,6 +5,7 @@ Field numbers are those of tinker 0.38. Arrays are little-endian bytes.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -52,6 +53,8 @@ class ForwardBackward:
     datums: list[DatumColumns] = field(default_factory=list)
     fault: UsageError | None = None
     """Reason why no pass can be computed: inputs of no loss here, images, audio. There are no datums then."""
+    received: float = field(default_factory=time.monotonic)
+    """Monotonic time."""
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ what the gateway serves is what was saved last.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -64,6 +65,8 @@ class TrainingClient:
     last_request: datetime = field(default_factory=lambda: datetime.now(UTC))
     snapshots: list[str] = field(default_factory=list)
     """Checkpoints of unnamed saves, oldest first."""
+    failed_at: float | None = None
+    """Monotonic time at which a pass failed, until the next step."""
     ahead: bool = False
     """True while the weights include steps that no checkpoint holds."""
 
@@ -143,7 +146,14 @@ class TrainingClients:
         return Answer.of(path=body.path, model_id=name, type="load_weights")
 
     async def forward_backward(self, training: TrainingClient, body: ForwardBackward) -> Answer:
-        """Compute a pass. A failed one discards the gradient: no step may apply a part of a batch."""
+        """Compute a pass.
+
+        A failed one discards the gradient, and passes that were received before fail, too: clients send a batch in parts,
+        and no step may apply some of them.
+        """
+        failed_at = training.failed_at
+        if failed_at is not None and body.received < failed_at and not body.forward_only:
+            raise UsageError("A part of the same batch failed; send the whole batch again.")
         try:
             if body.fault is not None:
                 raise body.fault
@@ -156,12 +166,14 @@ class TrainingClients:
             result = await self._call(training, request, DatumPassResult)
         except HudError:
             if not body.forward_only:
+                training.failed_at = time.monotonic()
                 await self._call(training, DiscardRequest())
             raise
         return Answer(write_pass_result(result, body.datums), PROTOBUF)
 
     async def optim_step(self, training: TrainingClient, body: OptimStep) -> Answer:
         """Update the weights."""
+        training.failed_at = None
         given = body.params
         request = StepRequest(
             learning_rate=given.learning_rate,
