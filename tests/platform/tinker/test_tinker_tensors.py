@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hud.platform.tinker import messages
+from hud.platform.tinker import messages, tensors
 from hud.platform.tinker.messages import read_forward_backward
 from hud.platform.tinker.protobuf import data, integer
 
@@ -46,7 +46,8 @@ def test_a_damaged_one_is_refused(values, starts, places, shape):
 @pytest.mark.parametrize("datums", [1, 8])
 def test_rows_that_hold_nothing_fill_no_memory(datums, monkeypatch):
     """A row of 128 targets costs 8 bytes of a body, and 1 KiB once it is read."""
-    monkeypatch.setattr(messages, "MOST_COLUMN_BYTES", 1 << 20)
+    for module in (messages, tensors):
+        monkeypatch.setattr(module, "MOST_COLUMN_BYTES", 1 << 20)
     rows = 1025 // datums + 1
     empty = request([], np.zeros(rows + 1, np.int64), [], [rows, 128])
     found = read_forward_backward(empty * datums)

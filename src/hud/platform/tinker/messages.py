@@ -22,11 +22,10 @@ from hud.platform.tinker.protobuf import (
     double,
     fields,
     integer,
-    integers,
     signed,
 )
+from hud.platform.tinker.tensors import FLOAT32, INT64, MOST_COLUMN_BYTES, read_column, too_large
 
-FLOAT32, INT64, INT32, BFLOAT16 = 1, 2, 3, 4
 _LOSS_INPUTS = {
     "target_tokens": "targets",
     "weights": "weights",
@@ -35,10 +34,6 @@ _LOSS_INPUTS = {
     "sequence_ratio_mask": "ratio_mask",
 }
 _STOP, _LENGTH = 0, 1
-MOST_TARGETS = 128
-"""Targets of one position."""
-MOST_COLUMN_BYTES = 1 << 30
-"""Largest size of all targets and weights of a request, once they are read: that of the largest body of dense int32."""
 
 
 @dataclass
@@ -99,7 +94,7 @@ def read_forward_backward(body: bytes) -> ForwardBackward:
             try:
                 size += _read_input(found, number, value)
                 if size > MOST_COLUMN_BYTES:
-                    raise _too_large("The request")
+                    raise too_large("The request")
             except UsageError as error:
                 found.fault = error
                 found.datums.clear()
@@ -216,7 +211,7 @@ def _datum(body: bytes, place: int) -> DatumColumns:
                 raise UsageError(
                     f"{where} has the loss input {name!r}; there are: {', '.join(_LOSS_INPUTS)}."
                 )
-            columns[_LOSS_INPUTS[name]], each[name] = _tensor(
+            columns[_LOSS_INPUTS[name]], each[name] = read_column(
                 as_bytes(tensor), f"{name} of {where}"
             )
     if "targets" not in columns:
@@ -240,58 +235,3 @@ def _chunk(body: bytes, where: str) -> np.ndarray:
                     f"model_input of {where} ends in the middle of a number."
                 ) from None
     raise UsageError(f"{where} holds an image or audio; this platform trains on token ids alone.")
-
-
-def _tensor(body: bytes, what: str) -> tuple[bytes, int | None]:
-    """Return a tensor as a column, int64 of tokens and float32 of anything else, and its second dimension, if it has two."""
-    found: dict[int, Value] = {}
-    shape: list[int] = []
-    for number, value in fields(body):
-        if number == 4:
-            shape += integers(value)
-        else:
-            found[number] = value
-    if len(shape) > 2 or (len(shape) == 2 and not 1 <= shape[1] <= MOST_TARGETS):
-        raise UsageError(
-            f"{what} has shape {shape}; it takes (N,), or (N, K) with up to {MOST_TARGETS} targets for each position."
-        )
-    kind = found.get(3, 0)
-    dense = as_bytes(found.get(1, b""))
-    types = {FLOAT32: "<f4", INT64: "<i8", INT32: "<i4"}
-    if kind not in types:
-        raise UsageError(f"{what} is neither float32 nor int64.")
-    try:
-        if 2 in found:
-            values = _dense(as_bytes(found[2]), shape, types[int(kind)], what)
-        else:
-            values = np.frombuffer(dense, types[int(kind)])
-    except ValueError:
-        raise UsageError(f"{what} ends in the middle of a number.") from None
-    column = packed(values, np.int64 if what.startswith("target_tokens") else np.float32)
-    return column, shape[1] if len(shape) == 2 else None
-
-
-def _dense(body: bytes, shape: list[int], kind: str, what: str) -> np.ndarray:
-    """Return the (N, K) values of a matrix in compressed rows, with zeros where it has none."""
-    parts = dict(fields(body))
-    values = np.frombuffer(as_bytes(parts.get(1, b"")), kind)
-    starts, places = (np.frombuffer(as_bytes(parts.get(number, b"")), "<i8") for number in (2, 3))
-    counts = np.diff(starts)
-    # Rows are as many as the request has starts of: a shape alone allocates nothing.
-    rows_fit = len(shape) == 2 and 1 <= len(starts) == shape[0] + 1 and bool((counts >= 0).all())
-    if not rows_fit or starts[0] != 0 or not starts[-1] == len(values) == len(places):
-        raise UsageError(f"{what} is no sparse matrix of shape {shape}.")
-    if len(places) and not 0 <= places.min() <= places.max() < shape[1]:
-        raise UsageError(f"{what} has a value outside of its shape {shape}.")
-    # Rows without a value take 8 bytes of the body, and up to 8 * MOST_TARGETS here.
-    if shape[0] * shape[1] * np.dtype(np.int64).itemsize > MOST_COLUMN_BYTES:
-        raise _too_large(what)
-    found = np.zeros(shape, kind)
-    found[np.repeat(np.arange(shape[0]), counts), places] = values
-    return found.reshape(-1)
-
-
-def _too_large(what: str) -> UsageError:
-    return UsageError(
-        f"{what} is larger than {MOST_COLUMN_BYTES >> 20:,} MiB once it is read; send fewer datums at a time."
-    )

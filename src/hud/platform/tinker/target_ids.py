@@ -9,8 +9,8 @@ from pydantic import BaseModel, Field
 
 from hud.errors import UsageError
 from hud.learning.datum_calls import packed
-from hud.platform.tinker.messages import FLOAT32
 from hud.platform.tinker.protobuf import data, integer
+from hud.platform.tinker.tensors import FLOAT32, cell_rows
 
 TokenId = Annotated[int, Field(ge=-1, lt=1 << 31)]
 Index = Annotated[int, Field(ge=0, lt=1 << 31)]
@@ -71,8 +71,7 @@ class TargetIds(BaseModel):
             return np.repeat(np.arange(rows), width)
         starts = np.asarray(self.sparse_crow_indices, np.int64)
         places = np.asarray(self.sparse_col_indices or [], np.int64)
-        counts = np.diff(starts)
-        is_matrix = len(starts) == rows + 1 and starts[0] == 0 and bool((counts >= 0).all())
-        if not is_matrix or not starts[-1] == len(self.data) == len(places) or (places >= width).any():  # fmt: skip
+        found = cell_rows(starts, places, len(self.data), self.shape)
+        if found is None:
             raise UsageError(f"target_prompt_logprobs is no sparse matrix of shape {self.shape}.")
-        return np.repeat(np.arange(rows), counts)
+        return found
