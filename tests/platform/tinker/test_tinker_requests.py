@@ -315,22 +315,26 @@ async def test_a_time_to_live_beyond_every_calendar_is_refused(api):
     assert "ttl_seconds" in answer.text
 
 
-async def test_another_team_sees_no_session_and_no_request(tmp_path):
+async def test_another_team_sees_no_session_and_takes_no_turn(tmp_path):
     app = create_app(PlatformConfig(tmp_path, keys=True))
     parts = app.state.parts
+    parts.registry.of(LOCAL_TEAM).create("m", TEXTS, sizes=SIZES)
     _, ours = parts.keys.mint("ours", LOCAL_TEAM)
     _, theirs = parts.keys.mint("theirs", Teams(parts.store).find_or_create("theirs").id)
     transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://hud") as http:
-        key = {"x-api-key": f"tml-{ours}"}
-        made = await http.post("/api/v1/create_session", json={"tags": []}, headers=key)
-        body = {"session_id": made.json()["session_id"]}
-        other = {"x-api-key": f"tml-{theirs}"}
-        seen = await http.post("/api/v1/session_heartbeat", json=body, headers=other)
-        assert seen.status_code == 404
-        seen = await http.post("/api/v1/session_heartbeat", json=body, headers=key)
-        assert seen.status_code == 200
-    parts.close()
+    async with httpx.AsyncClient(transport=transport, base_url="http://hud", timeout=60) as http:
+        http.headers["x-api-key"] = f"tml-{ours}"
+        session, model = await Api(http).model()
+        await Api(http).post("session_heartbeat", {"session_id": session})
+        refused = {"model_id": model, "seq_id": 1, "adam_params": {"learning_rate": -1.0}}
+        http.headers["x-api-key"] = f"tml-{theirs}"
+        await Api(http).post("session_heartbeat", {"session_id": session}, status=404)
+        await Api(http).post("optim_step", refused, status=422)
+        http.headers["x-api-key"] = f"tml-{ours}"
+        passed = await Api(http).backward(model, 1)
+        assert b"loss:sum" in await Api(http).result(passed)
+    await parts.tinker.futures.close()
+    await asyncio.to_thread(parts.close)
 
 
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(-(2**63), 2**63 - 1) | st.binary())))
