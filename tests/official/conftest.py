@@ -147,6 +147,8 @@ class Official:
         """Start a command of the official client and leave it running."""
         return subprocess.Popen(
             [str(CLIENT / "hud"), *arguments],
+            # A job in the background of a shell ignores interrupts, and so would the client.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             cwd=self.folder,
             env=self.environment,
             stdin=subprocess.DEVNULL,

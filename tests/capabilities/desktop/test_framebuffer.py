@@ -18,7 +18,7 @@ from hud.capabilities.desktop import rfb
 from hud.capabilities.desktop.framebuffer import answer_of
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
-LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 60.0
 """Far beyond what any of these takes; a client that hangs is told by it."""
 VERSION = b"RFB 003.008\n"
 NAME = b"desk"
