@@ -148,8 +148,8 @@ class TrainingClients:
     async def forward_backward(self, training: TrainingClient, body: ForwardBackward) -> Answer:
         """Compute a pass.
 
-        A failed one discards the gradient, and passes that were received before fail, too: clients send a batch in parts,
-        and no step may apply some of them.
+        A failed one discards the gradient. Clients send a batch in parts, and no step may apply some of them: raises
+        `UsageError` for a pass that was received before one failed.
         """
         failed_at = training.failed_at
         if failed_at is not None and body.received < failed_at and not body.forward_only:
