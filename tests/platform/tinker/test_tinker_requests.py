@@ -210,6 +210,18 @@ async def test_requests_do_not_wait_for_ever_for_one_that_was_not_received(api, 
     assert (await api.result(await api.step(model, 4)))["metrics"]["step:max"] == 1.0
 
 
+async def test_a_request_that_later_ones_did_not_wait_for_is_refused(api, monkeypatch):
+    monkeypatch.setattr(futures, "MISSING_SECONDS", 0.2)
+    _, model = await api.model()
+    await api.result(await api.backward(model, 1))
+    second = await api.step(model, 4)
+    await asyncio.sleep(0.1)
+    first = await api.backward(model, 3)
+    assert "Request 2 of" in (await api.result(second))["error"]
+    assert "did not wait for it" in (await api.result(first))["error"]
+    assert (await api.result(await api.step(model, 5)))["metrics"]["step:max"] == 1.0
+
+
 async def test_a_session_without_heartbeats_saves_and_releases_its_models(api):
     session, model = await api.model()
     await api.result(await api.backward(model, 1))

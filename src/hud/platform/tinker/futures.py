@@ -151,14 +151,18 @@ class Turns:
     async def take(self, number: int, work: Callable[[], Awaitable[Answer]]) -> Answer:
         """Return the result of `work`, begun when all requests before it have ended.
 
-        Raises `UsageError` if one of them was not received within `MISSING_SECONDS`.
+        Raises `UsageError` if one of them was not received within `MISSING_SECONDS`, or if later ones gave up this one.
         """
         await self._wait(number)
-        missing = self._next
+        due = self._next
+        if due > number:
+            raise UsageError(
+                f"Request {number} of this training client came so late that request {due - 1} did not wait for it."
+            )
         try:
-            if missing < number:
+            if due < number:
                 raise UsageError(
-                    f"Request {missing} of this training client was not received, and request {number} comes after it."
+                    f"Request {due} of this training client was not received, and request {number} comes after it."
                 )
             self._running = True
             return await work()
