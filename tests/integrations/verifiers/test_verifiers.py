@@ -3,6 +3,7 @@
 `scripts/setup-integration verifiers`
 """
 
+import contextlib
 import sys
 import textwrap
 from pathlib import Path
@@ -179,10 +180,19 @@ def saying(text):
     return ScriptedAgent(say)
 
 
-async def test_a_taskset_of_verifiers_is_graded_by_its_own_rewards(tmp_path):
-    write(tmp_path, "sums_of_ours", SUMS)
-    env = VerifiersEnvironment("sums_of_ours", python=sys.executable, config={"most": 4})
+@contextlib.contextmanager
+def playing(tmp_path, name, text, **settings):
+    """A taskset of verifiers as an environment, in a module of this text."""
+    write(tmp_path, name, text)
+    env = VerifiersEnvironment(name, **settings)
     try:
+        yield env
+    finally:
+        env.close()
+
+
+async def test_a_taskset_of_verifiers_is_graded_by_its_own_rewards(tmp_path):
+    with playing(tmp_path, "sums_of_ours", SUMS, python=sys.executable, config={"most": 4}) as env:
         tasks = Taskset("sums", env.all_tasks())
         assert [task.slug for task in tasks] == ["sum-0", "sum-1", "sum-2", "sum-3"]
         job = await tasks.run(saying("4"))
@@ -197,45 +207,31 @@ async def test_a_taskset_of_verifiers_is_graded_by_its_own_rewards(tmp_path):
             "metrics": {"length": 1.0},
         }
         assert (await tasks["sum-1"].run(saying("two"))).runs[0].reward == 0.0
-    finally:
-        env.close()
 
 
 async def test_rewards_are_scaled_and_failures_are_the_graders(tmp_path):
-    write(tmp_path, "endless_of_ours", ENDLESS)
-    env = VerifiersEnvironment("endless_of_ours", most=2, returns=(0.0, 14.0))
-    try:
+    with playing(tmp_path, "endless_of_ours", ENDLESS, most=2, returns=(0.0, 14.0)) as env:
         tasks = env.all_tasks()
         assert len(tasks) == 2, "of a taskset without an end"
         assert (await tasks[1].run(saying("x"))).runs[0].reward == 0.5
         run = (await tasks[1].run(saying(""))).runs[0]
         assert (run.reward, run.failure_kind) == (None, "grader")
         assert "ZeroDivisionError" in run.error
-    finally:
-        env.close()
 
 
 async def test_answers_are_graded_at_the_same_time(tmp_path):
-    write(tmp_path, "judged_of_ours", JUDGED)
-    env = VerifiersEnvironment("judged_of_ours")
-    try:
+    with playing(tmp_path, "judged_of_ours", JUDGED) as env:
         job = await Taskset("judged", env.all_tasks()).run(saying("together"))
         assert [run.reward for run in job.runs] == [1.0, 1.0], [run.error for run in job.runs]
-    finally:
-        env.close()
 
 
 async def test_a_process_of_verifiers_that_ends_fails_what_it_was_grading_and_no_more(tmp_path):
-    write(tmp_path, "judged_of_ours", JUDGED)
-    env = VerifiersEnvironment("judged_of_ours")
-    try:
+    with playing(tmp_path, "judged_of_ours", JUDGED) as env:
         task = env.all_tasks()[0]
         run = (await task.run(saying("crash"))).runs[0]
         assert (run.reward, run.failure_kind) == (None, "grader")
         assert "has ended" in run.error
         assert (await task.run(saying("alone"))).runs[0].reward == 1.0
-    finally:
-        env.close()
 
 
 def test_what_cannot_be_played_is_one_sentence(tmp_path):

@@ -15,6 +15,7 @@ from hud.errors import GraderFault, UsageError
 
 CHILD = Path(__file__).with_name("child.py")
 _ENDED = "its process has ended; its error output says why"
+_LOST = f"An answer could not be graded: {_ENDED}."
 
 
 class GradingProcess:
@@ -50,13 +51,12 @@ class GradingProcess:
                 self._receiver = threading.Thread(target=self._receive, daemon=True)
                 self._receiver.start()
             if self.ended:
-                raise GraderFault(f"An answer could not be graded: {_ENDED}.")
+                raise GraderFault(_LOST)
             number = next(self._numbers)
             self._asked[number] = graded
             request = {"number": number, "index": index, "answer": answer}
-            with suppress(
-                BrokenPipeError
-            ):  # The receiver sees the end, too, and fails what was asked.
+            # The receiver sees the end of the process, too, and fails what was asked.
+            with suppress(BrokenPipeError):
                 self._input.write(json.dumps(request) + "\n")
                 self._input.flush()
         return graded
@@ -83,4 +83,4 @@ class GradingProcess:
             self._asked.clear()
         for graded in left:
             if graded.set_running_or_notify_cancel():
-                graded.set_exception(GraderFault(f"An answer could not be graded: {_ENDED}."))
+                graded.set_exception(GraderFault(_LOST))

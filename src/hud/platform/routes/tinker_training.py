@@ -52,10 +52,10 @@ class TrainingRoute(TinkerRoute):
             try:
                 answer: Response = await handler(request)
                 return answer
-            except (UsageError, RequestValidationError) as error:
+            except (UsageError, RequestValidationError):
                 with suppress(ValidationError, HudError):
                     _fail_in_turn(request, Numbered.model_validate_json(await request.body()))
-                raise error
+                raise
 
         return handled
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from hud.engine.sample.request import room_after
 from hud.errors import UsageError
-from hud.learning.datum_calls import Draws, PromptScores, ScoreRequest
+from hud.learning.datum_calls import Draws, PromptScores, ScoreRequest, Targets
 from hud.platform.models.records import ModelRecord
 from hud.trace.chat_model import LEAST_TEMPERATURE
 
@@ -59,9 +59,8 @@ def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
         targets=[] if body.targets else None,
     )
     generator = _generator(device, body.draws)
-    cells = torch.empty((2, 0), dtype=torch.long, device=device)
-    if body.targets is not None:
-        cells = torch.tensor([body.targets.rows, body.targets.tokens], device=device)
+    asked = Targets(rows=[], tokens=[]) if body.targets is None else body.targets
+    cells = torch.tensor([asked.rows, asked.tokens], dtype=torch.long, device=device)
     for start, rows in _rows(policy.decoder, ids):
         actual = ids[1 + start : 1 + start + len(rows), None]
         found.logprobs += rows.gather(-1, actual).squeeze(-1).tolist()
@@ -73,7 +72,7 @@ def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
             found.drawn += _pairs(tokens, rows.gather(-1, tokens))
         if found.targets is not None:
             bounds = torch.tensor([start, start + len(rows)], device=device)
-            first, last = torch.searchsorted(cells[0].contiguous(), bounds).tolist()
+            first, last = torch.searchsorted(cells[0], bounds).tolist()
             here = cells[:, first:last]
             found.targets += rows[here[0] - start, here[1]].tolist()
     return found
