@@ -181,7 +181,7 @@ def test_what_has_no_counterpart_is_named(tmp_path):
         "Dockerfile: ENV PATH",
         "Dockerfile: RUN apt-get update && apt-get install -y cowsay",
         "Dockerfile: COPY --from=base /x /y",
-        "Dockerfile: COPY https://example.org/x.tar /x",
+        "Dockerfile: ADD https://example.org/x.tar /x",
         "Dockerfile: USER me",
         'Dockerfile: ENTRYPOINT ["/start"]',
     ]

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-import shlex
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from posixpath import normpath
 from typing import Any
 
 from hud.environment.workspace.sandbox.mounts import taken
 from hud.errors import UsageError
+from hud.integrations.harbor.dockerfile import Copy, Stage, read_dockerfile
 
 WORKDIR = "/app"
 """Folder of a task that names none, or one that a sandbox cannot have."""
-_SILENT = ("FROM", "WORKDIR", "COPY", "ADD", "ENV", "CMD", "LABEL", "MAINTAINER", "EXPOSE", "SHELL")
 
 
 @dataclass(frozen=True)
@@ -169,69 +168,35 @@ def _read_config(task: TaskFolder) -> None:
 
 
 def _read_dockerfile(task: TaskFolder) -> None:
-    """Read the working directory, copied files and variables; name every other instruction."""
+    """Take working directory, copied files and variables of the last stage, and what is not carried over."""
     path = task.folder / "environment" / "Dockerfile"
-    workdir = PurePosixPath("/")
-    if path.is_file():
-        for word, rest in _instructions(path.read_text()):
-            if word == "WORKDIR":
-                workdir = workdir / rest.strip("\"'")
-            elif word in ("COPY", "ADD"):
-                _read_copy(task, workdir, rest)
-            elif word == "ENV":
-                declared = _variables(rest)
-                task.lost += [
-                    f"Dockerfile: ENV {name}" for name in declared if "$" in declared[name]
-                ]
-                task.variables |= {
-                    name: value for name, value in declared.items() if "$" not in value
-                }
-            elif word not in _SILENT:
-                task.lost.append(f"Dockerfile: {word} {_short(rest)}")
-            elif word == "FROM" and not task.config.get("environment", {}).get("docker_image"):
-                task.lost.append(f"Dockerfile: FROM {rest} (the sandbox has this machine's programs)")  # fmt: skip
-    named = (task.config.get("environment") or {}).get("workdir")
-    found = str(named or workdir)
-    task.workdir = WORKDIR if found == "/" and not path.is_file() else found
-
-
-def _read_copy(task: TaskFolder, workdir: PurePosixPath, rest: str) -> None:
-    words = [word for word in shlex.split(rest) if not word.startswith("--chown=")]
-    context = task.folder / "environment"
-    *sources, target = words if len(words) > 1 else (*words, "")
-    unknown = [
-        word for word in words if word.startswith(("--", "[", "<<")) or "://" in word or "*" in word
+    stage = read_dockerfile(path.read_text(errors="replace")) if path.is_file() else Stage()
+    environment = task.config.get("environment") or {}
+    task.lost += [
+        part
+        for part in stage.lost
+        if not (part.startswith("Dockerfile: FROM ") and environment.get("docker_image"))
     ]
-    if unknown or not target:
-        task.lost.append(f"Dockerfile: COPY {_short(rest)}")
-        return
-    place = str(workdir / target)
-    for name in sources:
+    task.variables = {**stage.variables, **task.variables}
+    for copy in stage.copies:
+        _read_copy(task, copy)
+    workdir = str(environment.get("workdir") or stage.workdir)
+    task.workdir = WORKDIR if workdir == "/" and not path.is_file() else workdir
+
+
+def _read_copy(task: TaskFolder, copy: Copy) -> None:
+    context = task.folder / "environment"
+    place = normpath(copy.workdir / copy.target)
+    into_folder = (
+        len(copy.sources) > 1
+        or copy.target.rpartition("/")[2] in ("", ".", "..")
+        or copy.workdir.is_relative_to(place)
+    )
+    for name in copy.sources:
         source = context / name.lstrip("/")
         if not source.resolve().is_relative_to(context.resolve()) or not source.exists():
-            task.lost.append(f"Dockerfile: COPY {_short(rest)}")
-        elif source.is_dir() or not (target.endswith(("/", ".")) or len(sources) > 1):
+            task.lost.append(f"Dockerfile: {copy.instruction}")
+        elif source.is_dir() or not into_folder:
             task.copies.append(Copied(source, place))
         else:
             task.copies.append(Copied(source, f"{place.rstrip('/')}/{source.name}"))
-
-
-def _instructions(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the instructions of a Dockerfile: the word in capitals, and the rest with continued lines joined."""
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
-    for line in "\n".join(lines).replace("\\\n", " ").splitlines():
-        word, _, rest = line.strip().partition(" ")
-        if word:
-            yield word.upper(), rest.strip()
-
-
-def _variables(rest: str) -> dict[str, str]:
-    words = shlex.split(rest)
-    if words and "=" not in words[0]:
-        return {words[0]: " ".join(words[1:])}
-    return dict(word.split("=", 1) for word in words if "=" in word)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 60 else f"{line[:57]}..."
