@@ -82,7 +82,7 @@ async def test_tasks_are_played_in_a_workspace_and_graded_by_their_own_tests(tmp
     }
     tasks = Taskset.from_file(tmp_path / "out")
     assert [task.slug for task in tasks] == ["greet", "part"]
-    assert tasks["greet"].runtime_config == {"limits": {"run_timeout_s": 240.0}}
+    assert tasks["greet"].runtime_config == {"limits": {"run_timeout_s": 300.0}}
     oracle = await tasks.run(ScriptedAgent(tasks[0].environment.oracle))
     assert [run.reward for run in oracle.runs] == [1.0, 1.0]
     wrong = await played(
@@ -93,18 +93,6 @@ async def test_tasks_are_played_in_a_workspace_and_graded_by_their_own_tests(tmp
     assert wrong.trace.content.split() == ["/app", "notes.txt", "/solution:", "/tests:"], (
         "neither tests nor solutions are there while the agent works"
     )
-
-
-async def test_an_agent_cannot_write_its_own_reward(tmp_path):
-    write_task(tmp_path, "greet")
-    (task,) = HarborEnvironment(tmp_path).all_tasks()
-    forged = (
-        "mkdir -p /logs/verifier; echo '{\"reward\": 1}' > /logs/verifier/reward.json; "
-        "echo 'echo 1 > /logs/verifier/reward.txt' > /tests/test.sh; ln -s /tmp /logs/verifier/x"
-    )
-    assert (await played(task, agent(forged))).reward == 0.0
-    linked = "ln -s /tmp /logs/verifier; echo 1 > /tmp/reward.json"
-    assert (await played(task, agent(linked))).reward == 0.0
 
 
 async def test_named_rewards_and_missing_ones(tmp_path):
@@ -136,6 +124,8 @@ async def _nothing(run):
         ("reward.txt", b"nan", None),
         ("reward.json", b'{"a": true}', None),
         ("reward.json", b"{}", None),
+        ("reward.json", b"1" * 400, None),
+        ("reward.json", b"[" * 100_000, None),
     ],
 )
 def test_files_of_rewards(name, content, reward):

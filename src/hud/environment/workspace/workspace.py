@@ -147,6 +147,20 @@ class Workspace(Part["OpenWorkspace"]):
         with opened.whose_fault():
             await transfer.copy_in(opened.sandbox, str(source), target)
 
+    async def empty(self, path: str) -> None:
+        """Make `path` an empty folder, whatever the agent left there, and delete its links that lead into it.
+
+        Call it before `copy_in` of hidden tests, after the agent's end.
+        """
+        opened = self.opened
+        with opened.whose_fault():
+            await transfer.empty(opened.sandbox, path)
+
+    @property
+    def was_used(self) -> bool:
+        """True once an agent has started a program or a file transfer in this run's workspace."""
+        return self.opened.server.was_used
+
     async def connect(self, port: int, target: str) -> None:
         """Forward the workspace's `port` to a service at `target` (`host:port`), for this run."""
         await self.opened.network.connect(port, *Peer("service", port, target).address)

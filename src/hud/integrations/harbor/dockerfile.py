@@ -37,7 +37,7 @@ class Copy:
 class Stage:
     """The state at the end of a build stage."""
 
-    workdir: PurePosixPath = PurePosixPath("/")
+    workdir: PurePosixPath = field(default_factory=lambda: PurePosixPath("/"))
     variables: dict[str, str] = field(default_factory=dict)
     """Values of `ENV`."""
     arguments: dict[str, str] = field(default_factory=dict)

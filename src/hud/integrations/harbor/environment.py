@@ -7,17 +7,21 @@ import math
 import shlex
 import sys
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hud.environment import Environment, Task, WorkspaceLimits
+from hud.environment.current_run import run_of
+from hud.environment.workspace.files.transfer import copy_in, empty
 from hud.environment.workspace.workspace import Workspace
-from hud.errors import GraderFault, UsageError
+from hud.errors import AgentFault, GraderFault, UsageError
 from hud.graders import EvaluationResult, SubScore
-from hud.integrations.harbor.task_folder import TaskFolder, read_folders
+from hud.integrations.harbor.task_folder import Copied, TaskFolder, read_folders
 
 TESTS, SOLUTION, LOGS = "/tests", "/solution", "/logs"
 VERIFIER = f"{LOGS}/verifier"
+TEST_COMMAND = f"bash {TESTS}/test.sh"
 SLACK_SECONDS = 60.0
 """Time for setup and grading in addition to the limits of the agent and of the verifier, in seconds."""
 _MEMORY_MB, _OUTPUT = 2048.0, 2000
@@ -95,25 +99,30 @@ class HarborEnvironment(Environment):
 
     async def _graded(self, folder: TaskFolder) -> EvaluationResult:
         """Run the tests of a task, and return the rewards that they wrote."""
-        # Files that the agent left in the folders of the tests are deleted first.
-        emptied = f"find {TESTS} -mindepth 1 -delete; rm -rf {VERIFIER}; mkdir -p {VERIFIER}"
-        await self._shell.bash(emptied, cwd="/", alone=True)
+        await self._shell.end_all()
+        for place in (TESTS, VERIFIER):
+            await self._shell.empty(place)
         await self._shell.copy_in(folder.folder / "tests", TESTS)
         ended = await self._shell.bash(
-            f"bash {TESTS}/test.sh",
+            TEST_COMMAND,
             cwd=folder.workdir,
             timeout=folder.verifier_seconds,
             env=folder.variables_of("verifier"),
         )
-        info = {
-            "exit_code": ended.exit_code,
-            "stdout": ended.stdout[-_OUTPUT:],
-            "stderr": ended.stderr[-_OUTPUT:],
-        }
-        rewards = parse_rewards(*await self._written())
+        await (
+            self._shell.end_all()
+        )  # A program of the agent, started by the tests, may write later.
+        if ended.exit_code is None:
+            raise await self._time_out(folder)
+        rewards = await self._rewards()
         return EvaluationResult(
             reward=reward_of(rewards),
-            info={**info, "rewards": rewards},
+            info={
+                "exit_code": ended.exit_code,
+                "stdout": ended.stdout[-_OUTPUT:],
+                "stderr": ended.stderr[-_OUTPUT:],
+                "rewards": rewards,
+            },
             subscores=[
                 SubScore(name=key, value=value, weight=1.0)
                 for key, value in rewards.items()
@@ -122,15 +131,56 @@ class HarborEnvironment(Environment):
             or None,
         )
 
-    async def _written(self) -> tuple[str, bytes]:
-        """Return the name and contents of the file of rewards; reward.json comes first, as in Harbor.
+    async def _rewards(self) -> dict[str, float]:
+        """Return the rewards in `reward.json`, else in `reward.txt`, as Harbor does.
 
-        Without any, the error of the workspace is raised: the agent's failure if it used the shell.
+        A missing, unusable or contradictory file is the agent's failure if it used the shell, as its programs can cause that.
         """
+        parsed = []
         try:
-            return "reward.json", await self._shell.read(f"{VERIFIER}/reward.json")
-        except FileNotFoundError:
-            return "reward.txt", await self._shell.read(f"{VERIFIER}/reward.txt")
+            for name in ("reward.json", "reward.txt"):
+                with suppress(FileNotFoundError):
+                    content = await self._shell.read(f"{VERIFIER}/{name}")
+                    parsed.append(parse_rewards(name, content))
+            low, high = self.reward_range
+            rewards = {reward_of(by_name) for by_name in parsed}
+            if not parsed:
+                raise GraderFault("The tests wrote neither reward.json nor reward.txt.")
+            if len(rewards) > 1:
+                raise GraderFault("The tests wrote one reward to reward.json, and another one to reward.txt.")  # fmt: skip
+            if not low <= max(rewards) <= high:
+                raise GraderFault(
+                    f"The tests wrote the reward {max(rewards):g}, outside of [{low:g}, {high:g}]; declare "
+                    "HarborEnvironment(reward_range=(low, high))."
+                )
+        except GraderFault as fault:
+            if self._shell.was_used:
+                raise AgentFault(f"{fault} The agent was at work there before.") from fault
+            raise
+        return parsed[0]
+
+    async def _time_out(self, folder: TaskFolder) -> AgentFault | GraderFault:
+        """Return the failure of tests that did not end: the agent's only if they end on the task's own files."""
+        said = f"The tests of Harbor task {folder.name!r} did not end within {folder.verifier_seconds:g} s"
+        run = run_of(self)
+        if run is None or not self._shell.was_used:
+            return GraderFault(f"{said}: raise timeout_sec in [verifier] of its task.toml.")
+        async with self._shell.open(run) as untouched:
+            for copied in (*folder.copies, Copied(folder.folder / "tests", TESTS)):
+                await copy_in(untouched.sandbox, str(copied.source), copied.target)
+            await empty(untouched.sandbox, VERIFIER)
+            ended = await untouched.bash(
+                TEST_COMMAND,
+                cwd=folder.workdir,
+                timeout=folder.verifier_seconds,
+                alone=False,
+                env=folder.variables_of("verifier"),
+            )
+        if ended.exit_code is None:
+            return GraderFault(
+                f"{said}, nor without the agent's work: raise timeout_sec in [verifier] of its task.toml."
+            )
+        return AgentFault(f"{said} on what the agent left; without its work they end in time.")
 
     async def oracle(self, run: Any) -> str:
         """Play a task with its own solution: an agent for `hud eval`. Raises `UsageError` for a task without one."""
@@ -163,7 +213,7 @@ def parse_rewards(name: str, content: bytes) -> dict[str, float]:
         rewards = {str(key): float(value) for key, value in named.items()}
         if not rewards or not all(map(math.isfinite, rewards.values())):
             raise ValueError("no finite number")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise GraderFault(f"The tests wrote no rewards to {name}, but {content[:200]!r}: {error}.") from None  # fmt: skip
     return rewards
 
@@ -176,4 +226,5 @@ def reward_of(rewards: dict[str, float]) -> float:
 def _seconds(task: TaskFolder) -> float:
     """Return the time limit of a whole run."""
     agent = task.agent_seconds
-    return (3600.0 if agent is None else agent) + task.verifier_seconds + SLACK_SECONDS
+    # The tests run twice where they do not end: the second time without the agent's work.
+    return (3600.0 if agent is None else agent) + 2 * task.verifier_seconds + SLACK_SECONDS

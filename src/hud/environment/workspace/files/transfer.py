@@ -61,6 +61,19 @@ async def write(sandbox: Sandbox, path: str, data: bytes) -> None:
         raise Refused(f"{path!r} could not be written in a workspace: {_said(errors)}.")
 
 
+async def empty(sandbox: Sandbox, path: str) -> None:
+    """Make `path` an empty folder, whatever is there, and delete links that lead into it. Raises `Refused` on failure."""
+    made = await run_inside(
+        sandbox,
+        script("files", "empty", within(sandbox, path), *sandbox.plan.writable),
+        seconds=COPY_SECONDS,
+        kept_bytes=_NAMES_KEPT,
+    )
+    if made.exit_code != 0:
+        said = made.stderr.strip().rstrip(".") or "it was stopped"
+        raise Refused(f"{path!r} could not be emptied in a workspace: {said}.")
+
+
 async def read(sandbox: Sandbox, path: str) -> bytes:
     """Return the contents of a file; raises `FileNotFoundError` if it cannot be read, or its path has a link."""
     found, errors = bytearray(), bytearray()

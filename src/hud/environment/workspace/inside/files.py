@@ -1,6 +1,7 @@
 """Read and write single files of a workspace for its environment, without following links that the agent could have made.
 
-    python files.py write PATH < DATA        python files.py read PATH BYTES        python files.py folder PATH
+    python files.py write PATH < DATA        python files.py read PATH BYTES
+    python files.py folder PATH              python files.py empty PATH FOLDERS...
 
 Links in read-only file systems are the system's own and are followed. A link in a writable file system is replaced by a
 write and refused by a read: it could point to files that were added after the agent's end.
@@ -88,6 +89,62 @@ def read(path: str, most: int) -> None:
     copy(file, 1, most)
 
 
+def empty(path: str, writable: list[str]) -> None:
+    """Make `path` an empty folder, whatever is there; delete links in the `writable` folders that lead into it."""
+    at = os.open("/", FOLDER)
+    for name in path.split("/"):
+        if name:
+            below = own_folder(at, name)
+            os.close(at)
+            at = below
+    clear(at)
+    for folder in writable:
+        for place, folders, files in os.walk(folder):
+            for name in (*folders, *files):
+                link = os.path.join(place, name)
+                if os.path.islink(link) and f"{os.path.realpath(link)}/".startswith(f"{path}/"):
+                    os.unlink(link)
+
+
+def own_folder(at: int, name: str) -> int:
+    """Return a descriptor of folder `name` in folder `at`, made accessible, or made in place of another file."""
+    if is_the_systems(at) and is_link(at, name):
+        return os.open(name, FOLDER, dir_fd=at)
+    if not is_folder(at, name):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=at)
+        os.mkdir(name, 0o755, dir_fd=at)
+    with contextlib.suppress(OSError):  # Not the agent's, so its mode is the system's.
+        os.chmod(name, stat.S_IMODE(os.lstat(name, dir_fd=at).st_mode) | 0o700, dir_fd=at)
+    return os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=at)
+
+
+def is_folder(at: int, name: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(name, dir_fd=at).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def clear(top: int) -> None:
+    """Delete everything in a folder. Subfolders are moved up first, so that no depth is too great."""
+    while names := os.listdir(top):
+        for name in names:
+            if not is_folder(top, name):
+                os.unlink(name, dir_fd=top)
+                continue
+            os.chmod(name, 0o700, dir_fd=top)
+            folder = os.open(name, FOLDER | os.O_NOFOLLOW, dir_fd=top)
+            for below in os.listdir(folder):
+                if is_folder(folder, below):
+                    os.chmod(below, 0o700, dir_fd=folder)
+                    os.rename(below, os.urandom(16).hex(), src_dir_fd=folder, dst_dir_fd=top)
+                else:
+                    os.unlink(below, dir_fd=folder)
+            os.close(folder)
+            os.rmdir(name, dir_fd=top)
+
+
 def copy(source: int, target: int, most: int = sys.maxsize) -> None:
     while most > 0 and (piece := os.read(source, min(PIECE_BYTES, most))):
         most -= len(piece)
@@ -102,6 +159,8 @@ def main() -> int:
             write(path)
         elif what == "read":
             read(path, int(sys.argv[3]))
+        elif what == "empty":
+            empty(path, sys.argv[3:])
         else:
             opened(path, make=True)
     except OSError as error:

@@ -48,6 +48,11 @@ class Plan:
     folders: Sequence[str] = ()
     """Further writable folders, empty at the start."""
 
+    @property
+    def writable(self) -> tuple[str, ...]:
+        """All folders in which its processes can write, the workspace's first."""
+        return (self.folder, *_WRITABLE, *self.folders)
+
 
 @dataclass(frozen=True)
 class Command:
@@ -130,7 +135,7 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
     told = [",".join(map(str, groups)), ",".join(f"{name}={most}" for name, most in bounds.items())]
     arguments += [
         "--",
-        *script("supervisor", str(control), *told, plan.folder, *_WRITABLE, *plan.folders),
+        *script("supervisor", str(control), *told, *plan.writable),
     ]
     return Command(arguments, descriptors, sandbox_user())
 
