@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from hud.agents.budget import Budget
 from hud.capabilities import Capability, CapabilityClient
 from hud.environment.part import RunTool
+from hud.environment.templates.task import Player
 from hud.trace import Message, Step, ToolCall, ToolResult, ToolSpec, Trace
 
 
@@ -22,7 +23,10 @@ class RunView(Protocol):
 
     trace: Trace
     tools: list[ToolSpec]
-    budget: Budget
+
+    @property
+    def budget(self) -> Budget:
+        """Budget of steps and tokens of the run and its subagents."""
 
     @property
     def trace_id(self) -> str: ...
@@ -71,8 +75,8 @@ class Agent(ABC):
     The answer is `run.trace.content`, set by the agent and graded by the environment.
     """
 
-    subagents: Mapping[str, Agent | str] = MappingProxyType({})
-    """Agents of subagents: an agent, or a model's slug, by the tool's name or by the environment's model of the tool.
+    subagents: Mapping[str, Player] = MappingProxyType({})
+    """Agents of subagents, in any form (`hud.agents.agent_forms`), by the tool's name or by the environment's model of the tool.
     Others use the environment's model."""
     make_subagent: Callable[[str], Agent] | None = None
     """Factory of a subagent's agent by model slug; None: `create_agent`."""
@@ -89,6 +93,10 @@ class Agent(ABC):
     @abstractmethod
     async def __call__(self, run: RunView) -> None:
         """Play `run` and set the answer, `run.trace.content`."""
+
+    async def aclose(self) -> None:
+        """Close the agent's connections, if any; it may be used again."""
+        return
 
     async def run(self, run: PlayedRun) -> PlayedRun:
         """Play and grade `run`; `reward` and `trace` of the returned run are final."""

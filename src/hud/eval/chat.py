@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
+from hud.agents.agent_forms import as_agent
 from hud.environment.templates.task import Player, Provider
 from hud.errors import UsageError
 from hud.eval.job import Job
@@ -38,7 +39,7 @@ class Chat:
         recorder: Recorder | None = None,
     ) -> None:
         self.task = task
-        self.agent = agent
+        self.agent = as_agent(agent)
         self.runtime = runtime
         self.recorder = recorder
         self.messages: list[dict[str, Any]] = []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hud.environment.templates.task import Provider
 from hud.errors import RolloutError
 from hud.eval.job import Job
-from hud.eval.rollouts import bring_up, check_limit, set_deadline, settle, take_down
+from hud.eval.rollouts import bring_up, check_limit, play, set_deadline, settle, take_down
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.trace import new_id
@@ -70,7 +70,7 @@ async def evaluate(
                 settle(run, error)
             raise
         if run.live.phase != "over":
-            await run.play(_already_played)
+            await play(run, None)
     finally:
         await take_down(run)
         if job is None:
@@ -89,8 +89,3 @@ async def _bounded(run: Run, provider: Provider) -> None:
         settle(run, error, timed_out=limit.expired())
         assert run.failure_kind is not None
         raise _KINDS[run.failure_kind](run.error) from error
-
-
-async def _already_played(run: Run) -> None:
-    """The agent of a run by the caller's code."""
-    del run

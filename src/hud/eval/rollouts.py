@@ -11,10 +11,11 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING
 
+from hud.agents.agent_forms import as_agent
 from hud.environment.templates.runtime_config import run_seconds_of
 from hud.environment.templates.task import Player, Provider
 from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, UsageError, located
@@ -27,6 +28,7 @@ from hud.trace.recording.instrument import instrumented
 from hud.trace.recording.recorder import NullRecorder, Recorder
 
 if TYPE_CHECKING:
+    from hud.agents.agent import Agent
     from hud.environment import Task
 
 ROLLOUT_SECONDS = 3600.0
@@ -72,24 +74,24 @@ async def rollout(
     the environment down. Attempts that break on infrastructure are repeated; low rewards never are.
     """
     check_limit(rollout_timeout)
-    await prepare(agent)
-    recorder = recorder if recorder is not None else default_recorder()
-    run = Run(
-        task=task,
-        trace=Trace(trace_id=trace_id or new_id()),
-        job_id=job_id,
-        group_id=group_id,
-        recorder=recorder,
-    )
-    provider = runtime if runtime is not None else LocalRuntime()
-    run = await carry_out(run, agent, provider, rollout_timeout)
-    await recorder.flush()
+    async with prepared(agent, runtime) as player:
+        recorder = recorder if recorder is not None else default_recorder()
+        run = Run(
+            task=task,
+            trace=Trace(trace_id=trace_id or new_id()),
+            job_id=job_id,
+            group_id=group_id,
+            recorder=recorder,
+        )
+        provider = runtime if runtime is not None else LocalRuntime()
+        run = await carry_out(run, player, provider, rollout_timeout)
+        await recorder.flush()
     return run
 
 
 async def carry_out(
     run: Run,
-    agent: Player,
+    agent: Agent,
     provider: Provider,
     rollout_timeout: float | None = None,
     *,
@@ -114,12 +116,12 @@ async def carry_out(
 
 async def _play_elsewhere(
     run: Run,
-    agent: Player,
-    elsewhere: Callable[[Run, Player], Awaitable[None]],
+    agent: Agent,
+    elsewhere: Callable[[Run, Agent], Awaitable[None]],
     rollout_timeout: float | None,
 ) -> None:
     """Let a runtime play a whole run, agent included, elsewhere."""
-    run.model = getattr(agent, "model_name", None)
+    run.model = agent.model_name
     run.recorder = NullRecorder()  # The process that plays it records it.
     # The playing process enforces the limit: here it would include queueing time.
     run.live.limit_seconds = math.inf if rollout_timeout is None else rollout_timeout
@@ -132,9 +134,9 @@ async def _play_elsewhere(
 
 
 async def _attempt(
-    run: Run, agent: Player, provider: Provider, rollout_timeout: float | None, *, last: bool
+    run: Run, agent: Agent, provider: Provider, rollout_timeout: float | None, *, last: bool
 ) -> None:
-    run.live.agent, run.model = agent, getattr(agent, "model_name", None)
+    run.live.agent, run.model = agent, agent.model_name
     run.recorder.run_started(run)
     set_deadline(run, rollout_timeout)
     limit = asyncio.timeout_at(run.live.deadline)
@@ -157,11 +159,28 @@ async def _attempt(
         await take_down(run)
 
 
-async def prepare(agent: Player) -> None:
-    """Prepare the agent for a batch; its `UsageError`s are raised."""
-    ready = getattr(agent, "prepare", None)
-    if ready is not None:
-        await ready()
+async def prepare(agent: Player, provider: Provider | None = None) -> Agent:
+    """Return the agent of a form, prepared for a batch; its `UsageError`s, and those of the runtime, are raised."""
+    player = as_agent(agent)
+    check = getattr(provider, "check_agent", None)
+    if check is not None:
+        check(player)
+    for form in player.subagents.values():
+        if not isinstance(form, str):
+            as_agent(form)  # A wrong one is refused before the first run.
+    await player.prepare()
+    return player
+
+
+@asynccontextmanager
+async def prepared(agent: Player, provider: Provider | None = None) -> AsyncIterator[Agent]:
+    """Prepare the agent of a form; one that is created here is closed at the end."""
+    player = await prepare(agent, provider)
+    try:
+        yield player
+    finally:
+        if player is not agent:
+            await player.aclose()
 
 
 def check_limit(rollout_timeout: float | None) -> None:
@@ -190,14 +209,19 @@ async def bring_up(run: Run, provider: Provider) -> None:
     await run.start()
 
 
-async def play(run: Run, agent: Player) -> None:
-    """Have `agent` play a run that is up, and the environment grade it, within the run's deadline."""
-    run.live.agent, run.model = agent, getattr(agent, "model_name", None)
+async def play(run: Run, agent: Agent | None) -> None:
+    """Have `agent` play a run that is up, and the environment grade it, within the run's deadline.
+
+    None: the caller's code has played it.
+    """
+    if agent is not None:
+        run.live.agent, run.model = agent, agent.model_name
     limit = asyncio.timeout_at(run.live.deadline)
     try:
         async with limit:
             with instrumented(run.record):
-                await agent(run)
+                if agent is not None:
+                    await agent(run)
                 await run.evaluate()
     except (Exception, asyncio.CancelledError) as error:
         settle(run, error, timed_out=limit.expired())

@@ -34,6 +34,7 @@ from hud.trace.recording.recorder import NullRecorder, Recorder
 from hud.trace.steps import check_step
 
 if TYPE_CHECKING:
+    from hud.agents.agent import Agent
     from hud.capabilities import Capability, CapabilityClient
     from hud.environment import Task
     from hud.environment.connection import Connection, ToolOutcome
@@ -63,7 +64,7 @@ class LiveRun:
     limit_seconds: float = math.inf
     deadline: float | None = None
     """Deadline of the run, on the event loop's clock."""
-    agent: Player | None = None
+    agent: Agent | None = None
     bindings: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By capability: parameters of its connection for this task, where the template gives any."""
     budget: Budget = field(default_factory=Budget)
@@ -358,9 +359,10 @@ class Run(RunRecord):
 
     async def play(self, agent: Player) -> None:
         """Let `agent` play and the environment grade; failures are stored in `error`, not raised."""
+        from hud.agents.agent_forms import as_agent
         from hud.eval.rollouts import play  # Imports this module.
 
-        await play(self, agent)
+        await play(self, as_agent(agent))
 
     async def submit(self, answer: str) -> None:
         """Set the answer, for code that plays a run without an agent."""

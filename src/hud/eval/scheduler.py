@@ -14,13 +14,14 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from hud.environment.templates.task import Player, Provider
+from hud.environment.templates.task import Provider
 from hud.errors import UsageError
-from hud.eval.rollouts import carry_out, check_limit, prepare
+from hud.eval.rollouts import carry_out, check_limit
 from hud.eval.run import Run
 from hud.trace import new_id
 
 if TYPE_CHECKING:
+    from hud.agents.agent import Agent
     from hud.environment import Task
     from hud.eval.job import Job
 
@@ -124,19 +125,16 @@ class StopSignal:
             loop.remove_signal_handler(signal.SIGINT)
 
 
-async def make_ready(
-    agent: Player, max_concurrent: int | None, rollout_timeout: float | None
-) -> None:
-    """Raise `UsageError` for invalid limits, and prepare the agent, before anything is recorded."""
+def check_limits(max_concurrent: int | None, rollout_timeout: float | None) -> None:
+    """Raise `UsageError` for invalid limits, before anything is recorded."""
     if max_concurrent is not None and max_concurrent < 1:
         raise UsageError(f"max_concurrent must be at least 1, not {max_concurrent}.")
     check_limit(rollout_timeout)
-    await prepare(agent)
 
 
 async def run_planned(
     planned: Sequence[PlannedRun],
-    agent: Player,
+    agent: Agent,
     job: Job,
     provider: Provider,
     *,

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from hud.agents.agent_forms import as_agent
 from hud.environment import Task
 from hud.environment.templates.task import Player, Provider
 from hud.environment.tools.results import tool_result
@@ -32,10 +33,11 @@ from hud.trace import SubagentStep, ToolCall, ToolResult, ToolStep, Trace, deriv
 from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
+    from hud.agents.agent import Agent
     from hud.environment import Delegation, EnvironmentRun
     from hud.environment.connection import Connection
 
-_made: WeakKeyDictionary[Any, dict[str, Player]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Any, dict[str, Agent]] = WeakKeyDictionary()
 """Agents created for models of subagent tools, by the calling agent."""
 _announced: WeakKeyDictionary[Recorder, set[str]] = WeakKeyDictionary()
 
@@ -135,7 +137,7 @@ def _job_of(run: Run, name: str) -> str | None:
     return job.id
 
 
-async def _player(run: Run, name: str, delegation: Delegation) -> Player:
+async def _player(run: Run, name: str, delegation: Delegation) -> Agent:
     """Return the player: the one named by a calling agent, else the environment's model."""
     above: Run | None = run
     while above is not None:
@@ -151,30 +153,25 @@ async def _player(run: Run, name: str, delegation: Delegation) -> Player:
     return run.live.agent
 
 
-async def _ready(found: Player | str, run: Run) -> Player:
+async def _ready(found: Player, run: Run) -> Agent:
     """Return a prepared agent; for a model's slug it is created once for each top-level agent."""
     if not isinstance(found, str):
-        await prepare(found)
-        return found
+        return await prepare(found)
     top = run
     while top.caller is not None:
         top = top.caller
     made = _made.setdefault(top.live.agent, {}) if top.live.agent is not None else {}
     if found not in made:
-        from hud.agents import create_agent  # Imported only for a named model.
-
-        make = getattr(top.live.agent, "make_subagent", None) or create_agent
+        make = getattr(top.live.agent, "make_subagent", None) or as_agent
         made[found] = make(found)
     await prepare(made[found])
     return made[found]
 
 
-async def close_made(agent: Player) -> None:
+async def close_made(agent: Agent) -> None:
     """Close the connections of the agents created for the subagents of `agent`."""
     for made in _made.pop(agent, {}).values():
-        close = getattr(made, "aclose", None)
-        if close is not None:
-            await close()
+        await made.aclose()
 
 
 def _nested(connection: Connection, name: str) -> Provider:

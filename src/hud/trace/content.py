@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from hud.trace.ids import new_id
+
 
 class TextContent(BaseModel):
     """A block of text."""
@@ -71,7 +73,8 @@ class ToolSpec(BaseModel):
 class ToolCall(BaseModel):
     """A model's tool call."""
 
-    id: str
+    id: str = Field(default_factory=lambda: f"call_{new_id()[:8]}")
+    """Id of the call, unique in its turn."""
     name: str
     arguments: dict[str, Any] | str = Field(default_factory=dict)
     """Parsed arguments, or the raw string if it is not a JSON object."""

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from hud.cli.main import INTERRUPTED
 
 if TYPE_CHECKING:
+    from hud.agents import Agent
     from hud.cli.command_line import EvalCommand
     from hud.environment.templates.task import Provider
     from hud.eval import Taskset
@@ -129,10 +130,10 @@ def command(
     as_json: bool,
 ) -> int:
     """Play TASKS (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
+    from hud.agents.agent_forms import HUMAN
     from hud.cli.command_line import EvalCommand, pairs
     from hud.cli.evaluation.benchmarks import print_benchmarks
     from hud.cli.evaluation.player import (
-        HUMAN,
         is_paid,
         is_scripted,
         parse_settings,
@@ -229,7 +230,7 @@ def provider(runtime: str | None, source: Path | None) -> Provider | None:
 
 async def _play(
     tasks: Taskset,
-    who: Any,
+    who: Agent,
     where: Provider | None,
     *,
     resume: str | None,
@@ -248,7 +249,7 @@ async def _play(
     from hud.eval import HostedRuntime
     from hud.eval.rollouts import prepare
 
-    await prepare(who)  # A failed preparation must not leave an empty job.
+    await prepare(who, where)  # A failed preparation must not leave an empty job.
     job, finished = await open_job(resume, tasks, group, who.model_name)
     missing = len(tasks) * job.group - len(finished)
     stop = SpokenStop()

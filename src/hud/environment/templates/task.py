@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from hud.environment.environment import Environment
     from hud.trace.recording.recorder import RecordedRun, Recorder
 
-Player = Callable[[Any], Awaitable[Any]]
-"""An agent, or any coroutine function of a run."""
+Player = Callable[..., Any] | str
+"""A form of an agent: an `Agent`, its class, a function of `(run)` or of `(messages, tools, trace)`, or a model's slug."""
 Provider = Callable[["Task"], AbstractAsyncContextManager["Connection"]]
 """A runtime: opens and closes a task's environment."""
 
@@ -129,7 +129,7 @@ class Task(BaseModel):
         recorder: Recorder | None = None,
         on_run: Callable[[Any], None] | None = None,
     ) -> EvaluatedJob:
-        """Run this task alone and return its `Job`; the options are those of `Taskset.run`."""
+        """Run this task alone and return its `Job`; agent and options are those of `Taskset.run`."""
         from hud.environment import Taskset
 
         evaluated: EvaluatedJob = await Taskset(self.slug or self.id, [self]).run(

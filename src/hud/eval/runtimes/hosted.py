@@ -13,7 +13,7 @@ from hud.eval.grade import Grade
 from hud.trace import dashed, parse_trace
 
 if TYPE_CHECKING:
-    from hud.environment.templates.task import Player
+    from hud.agents.agent import Agent
     from hud.eval.run import Run
 
 POLL_SECONDS = 5.0
@@ -73,7 +73,11 @@ class HostedRuntime:
                     break
                 await asyncio.sleep(_FIRST_POLL_SECONDS)
 
-    async def play(self, run: Run, agent: Player) -> None:
+    def check_agent(self, agent: Agent) -> None:
+        """Raise `UsageError` for an agent that the platform cannot create."""
+        _agent_settings(agent)
+
+    async def play(self, run: Run, agent: Agent) -> None:
         """Let the platform play `run`, and copy the result into it."""
         from hud.client import connect  # Imports an HTTP client, for this runtime only.
 
@@ -203,14 +207,16 @@ class _Waits:
                 return ended & wanted
 
 
-def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str, Any]:
+def _agent_settings(agent: Agent) -> tuple[str, dict[str, Any]]:
+    """Return the type and the settings from which the platform creates an agent."""
+    from hud.agents.agent_kinds import kind_of_settings  # Loads the tool loop.
+    from hud.agents.scripted import ScriptedAgent
+
     config = getattr(agent, "config", None)
-    if config is None or not getattr(agent, "model_name", None):
+    if config is None or not agent.model_name or isinstance(agent, ScriptedAgent):
         raise UsageError(
             "HostedRuntime plays agents that the platform can make: create_agent(MODEL), not code of this process."
         )
-    from hud.agents.agent_kinds import kind_of_settings  # Loads the tool loop.
-
     private = {"api_key", "base_url"}
     settings = config.model_dump(mode="json", exclude_none=True, exclude=private)
     subagents = dict(getattr(agent, "subagents", {}))
@@ -221,6 +227,11 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         )
     if subagents:
         settings["subagents"] = subagents
+    return kind_of_settings(config), settings
+
+
+def _submission(run: Run, agent: Agent, run_timeout: float | None) -> dict[str, Any]:
+    kind, settings = _agent_settings(agent)
     sampling = getattr(agent, "hosted_sampling", None)
     task = run.task
     body: dict[str, Any] = {
@@ -234,7 +245,7 @@ def _submission(run: Run, agent: Player, run_timeout: float | None) -> dict[str,
         "training_progress": run.training_progress,
         "args": task.args,
         "agent": {
-            "type": kind_of_settings(config),
+            "type": kind,
             "config": {**settings, **(task.agent_config or {}), "model": run.model},
             **({} if sampling is None else {"sampling": sampling}),
         },

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hud.environment.templates.task import Player, Provider
 from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
+from hud.eval.rollouts import prepared
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.scheduler import (
     Finished,
     StopSignal,
-    make_ready,
+    check_limits,
     patient_collector,
     plan_missing,
     run_planned,
@@ -144,30 +146,26 @@ class Taskset:
     ) -> Job:
         """Play every task `group` times and return the job, its runs in task order.
 
+        `agent` is a model's slug, an `Agent`, a function of `(run)` that returns the answer, or a function of
+        `(messages, tools, trace)` that returns a turn: text or tool calls. Another one raises `UsageError`, and nothing is
+        recorded.
+
         With `job`, the runs are added to it and it stays open. With `finished` (a resumed job's earlier runs), only
         missing runs are played. At most `max_concurrent` rollouts (default 32) are concurrent. A failed rollout is a
         failed run in the job, never an exception.
         """
+        group = group if group is not None else (job.group if job is not None else 1)
+        planned = plan_missing(self.tasks, group, finished)
+        provider = runtime if runtime is not None else LocalRuntime()
+        check_limits(max_concurrent, rollout_timeout)
         with patient_collector():
-            group = group if group is not None else (job.group if job is not None else 1)
-            planned = plan_missing(self.tasks, group, finished)
-            provider = runtime if runtime is not None else LocalRuntime()
-            await make_ready(agent, max_concurrent, rollout_timeout)
-            opened = (
-                job
-                if job is not None
-                else await Job.start(
-                    self.name,
-                    group=group,
-                    taskset_id=self.taskset_id,
-                    benchmark=self.benchmark,
-                    recorder=recorder,
-                )
-            )
-            try:
+            async with (
+                prepared(agent, provider) as player,
+                self._job(job, group, recorder) as opened,
+            ):
                 runs = await run_planned(
                     planned,
-                    agent,
+                    player,
                     opened,
                     provider,
                     max_concurrent=max_concurrent,
@@ -176,15 +174,30 @@ class Taskset:
                     on_run=on_run,
                 )
                 opened.runs.extend(runs)
-            except BaseException:
-                opened.interrupted = True
-                raise
-            finally:
-                if job is None:
-                    await opened.finish()
-                else:
-                    await opened.recorder.flush()
             return opened
+
+    @asynccontextmanager
+    async def _job(
+        self, job: Job | None, group: int, recorder: Recorder | None
+    ) -> AsyncIterator[Job]:
+        """Yield `job`, which stays open, or one of its own; what is recorded is durable at the end."""
+        opened = job or await Job.start(
+            self.name,
+            group=group,
+            taskset_id=self.taskset_id,
+            benchmark=self.benchmark,
+            recorder=recorder,
+        )
+        try:
+            yield opened
+        except BaseException:
+            opened.interrupted = True
+            raise
+        finally:
+            if job is None:
+                await opened.finish()
+            else:
+                await opened.recorder.flush()
 
     def _part(self, tasks: Iterable[Task]) -> Taskset:
         return Taskset(self.name, tasks, taskset_id=self.taskset_id, benchmark=self.benchmark)

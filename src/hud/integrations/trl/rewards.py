@@ -62,12 +62,12 @@ async def _graded(keys: Sequence[str], answers: Sequence[str]) -> list[float | N
     groups = {key: new_id() for key in keys}
 
     async def graded(key: str, answer: str) -> Run:
-        async def give(run: Run) -> None:
+        async def trl_completion(run: Run) -> None:
             run.trace.content = answer
 
         entry = registered(key)
         return await rollout(
-            entry.task, give, runtime=entry.runtime, job_id=job.id, group_id=groups[key]
+            entry.task, trl_completion, runtime=entry.runtime, job_id=job.id, group_id=groups[key]
         )
 
     job.runs.extend(await asyncio.gather(*map(graded, keys, answers)))

@@ -54,10 +54,10 @@ class HudTask(vf.Task[HudData]):  # type: ignore[misc]
         task = _tasks(self.data.source)[self.data.hud["slug"]]
         job = await job_of(f"{task.env} (verifiers)")
 
-        async def answer(run: Any) -> None:
+        async def verifiers_reply(run: Any) -> None:
             run.trace.content = str(trace.last_reply)
 
-        run = await rollout(task, answer, job_id=job.id, recorder=job.recorder)
+        run = await rollout(task, verifiers_reply, job_id=job.id, recorder=job.recorder)
         reward = measured_reward(run)
         if reward is None:
             raise InfrastructureFault(f"Run {run.trace_id} was not measured: {run.error}")

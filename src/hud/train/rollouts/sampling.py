@@ -17,7 +17,7 @@ from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
-from hud.eval.scheduler import StopSignal, make_ready, plan, run_planned
+from hud.eval.scheduler import StopSignal, check_limits, plan, run_planned
 from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
 from hud.train.config import SubagentConfig, TrainConfig
@@ -161,7 +161,8 @@ class Rollouts:
         agent = self._agent(
             models, config.temperature, (config.seed, *place), config.progress_of(step)
         )
-        await make_ready(agent, None, config.rollout_timeout)
+        check_limits(None, config.rollout_timeout)
+        await agent.prepare()
         return await run_planned(
             plan([task], config.group),
             agent,
