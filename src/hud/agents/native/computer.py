@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ClassVar, Protocol, TypeGuard, cast, get_args
 
 from hud.agents.native.arguments import parsed
+from hud.capabilities.browser.page import is_web_address
 from hud.capabilities.keyboard import keys_named
 from hud.capabilities.screen import Button, Point, Screen, click, drag, press
 from hud.errors import EnvironmentFault, UsageError
@@ -237,7 +238,10 @@ async def _browse(browser: BrowserClient, action: str, wanted: Mapping[str, Any]
         url = wanted.get("url")
         if not isinstance(url, str) or not url:
             raise UsageError("navigate needs `url`.")
-        await browser.goto(url if _SCHEME.match(url) else f"http://{url}")
+        address = url.strip() if _SCHEME.match(url.strip()) else f"http://{url.strip()}"
+        if not is_web_address(address) and address != "about:blank":
+            raise UsageError(f"navigate opens http and https addresses, not {address[:80]!r}.")
+        await browser.goto(address)
     elif not await (browser.back() if action == "back" else browser.forward()):
         raise UsageError(f"There is nothing to go {action} to.")
 

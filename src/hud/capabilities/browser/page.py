@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
 from typing import Any
 
 from hud.capabilities.browser.devtools import DevTools, RefusedError
@@ -27,13 +28,19 @@ _SWAPPING = "Not attached to an active page"
 _SWAP_SECONDS = 3.0
 _SWAP_PAUSE_SECONDS = 0.05
 _BUTTON_BITS = {"left": 1, "right": 2, "middle": 4, "back": 8, "forward": 16}
-_PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
+VIEWPORT = "[innerWidth, innerHeight]"
+PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))"
 # Screenshots must not depend on time: equal pages have equal screenshots, so the caret does not blink.
 _STILL_CARET = """{ const still = new CSSStyleSheet();
 still.replaceSync(":root { caret-animation: manual }");
 document.adoptedStyleSheets.push(still) }"""
 _TYPED_AT_ONCE = 200
 """Characters from which text is inserted as a whole: key events for each character would be slow."""
+
+
+def is_web_address(url: str) -> bool:
+    """Return True for an address of http or https: no other scheme opens a document of the caller's own making."""
+    return re.match(r"https?:", url, re.IGNORECASE) is not None
 
 
 class Page:
@@ -121,7 +128,7 @@ class Page:
     async def size(self) -> tuple[int, int]:
         """Return width and height of the viewport."""
         if self._size is None:
-            width, height = await self.evaluate("[innerWidth, innerHeight]")
+            width, height = await self.evaluate(VIEWPORT)
             self._size = (int(width), int(height))
         return self._size
 
@@ -153,7 +160,7 @@ class Page:
                 await self._stopped.wait()
         with contextlib.suppress(EnvironmentFault):
             # A busy page, or one being replaced, is shown in its current state.
-            await self._evaluated(_PAINTED, _PAINT_SECONDS)
+            await self._evaluated(PAINTED, _PAINT_SECONDS)
 
     # -- where it is ------------------------------------------------------------------------------
 

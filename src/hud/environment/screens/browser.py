@@ -39,8 +39,12 @@ class Browser(Part["OpenBrowser"]):
         hosts: Sequence[str] | None = None,
         user_agent: str | None = None,
         channel: Channel = "chromium-headless-shell",
+        screen_only: bool = False,
     ) -> None:
         """`hosts` are the allowed hosts of pages (`127.0.0.1`, `*.example.org`); None: any public one.
+
+        `screen_only`: agents have screen, mouse, keyboard and http addresses, and cannot execute JavaScript; for tasks that
+        are graded by the page.
 
         `channel` "chromium" shows PDF files, too, which the headless shell downloads; it takes three times the processor
         time. Where the headless shell is not installed, Chromium is used.
@@ -54,6 +58,7 @@ class Browser(Part["OpenBrowser"]):
         self.hosts = hosts
         self.user_agent = user_agent
         self.channel = channel
+        self.screen_only = screen_only
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenBrowser]:
@@ -74,7 +79,7 @@ class Browser(Part["OpenBrowser"]):
             tabs = Tabs(chromium.devtools, session["sessionId"], self.viewport)
             stack.push_async_callback(tabs.close)
             await tabs.follow(pause=True)
-            gateway = Gateway(chromium.devtools, tabs)
+            gateway = Gateway(chromium.devtools, tabs, screen_only=self.screen_only)
             await gateway.start()
             stack.push_async_callback(gateway.close)
             opened = OpenBrowser(run.name, self, box, chromium, tabs, gateway, network)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from hud.capabilities.browser.devtools import DevTools
+from hud.capabilities.browser.page import PAINTED, VIEWPORT, is_web_address
 from hud.capabilities.browser.tabs import Tabs
 from hud.errors import RolloutError
 
@@ -27,13 +28,30 @@ _GONE = 4001
 _REFUSED = frozenset({"Browser.close", "Browser.crash", "Browser.crashGpuProcess", "Page.crash"})
 _CLOSING = frozenset({"Page.close", "Target.closeTarget"})
 _OPENING = frozenset({"Page.navigate", "Target.createTarget"})
+_SCREEN_DOMAINS = {
+    "Browser": "getVersion",
+    "Input": "dispatchKeyEvent dispatchMouseEvent insertText",
+    "Inspector": "enable",
+    "Page": "bringToFront captureScreenshot close enable getLayoutMetrics getNavigationHistory handleJavaScriptDialog "
+    "navigate navigateToHistoryEntry reload",
+    "Runtime": "enable runIfWaitingForDebugger",
+    "Target": "activateTarget attachToTarget closeTarget createTarget detachFromTarget getTargets setAutoAttach "
+    "setDiscoverTargets",
+}
+_SCREEN = {
+    f"{domain}.{name}" for domain, names in _SCREEN_DOMAINS.items() for name in names.split()
+}
+"""Commands of a screen's user. Others execute JavaScript, or change documents, requests or storage."""
+_SCREEN_EXPRESSIONS = frozenset({PAINTED, VIEWPORT})
 
 
 class Gateway:
     """Server of one browser for any number of clients."""
 
-    def __init__(self, devtools: DevTools, tabs: Tabs) -> None:
+    def __init__(self, devtools: DevTools, tabs: Tabs, *, screen_only: bool = False) -> None:
         self.devtools, self.tabs = devtools, tabs
+        self.screen_only = screen_only
+        """True: clients may use screen, mouse, keyboard and http addresses alone."""
         token = secrets.token_hex(16)
         self.browser_path = f"/devtools/browser/{token}"
         self.page_path = f"/devtools/page/{token}"
@@ -166,7 +184,10 @@ class _Client:
         task.add_done_callback(self.busy.discard)
 
     def _refusal(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the error for a command that would close the browser."""
+        """Return the error for a command that would close the browser, or that is more than a screen's."""
+        if self.gateway.screen_only and not _is_of_a_screen(method, params):
+            said = f"{method} is refused: this browser's agents have screen, mouse, keyboard and http addresses."
+            return {"code": -32000, "message": said}
         url = str(params.get("url", "")).lower().lstrip()
         if (
             method in _REFUSED
@@ -204,3 +225,14 @@ class _Client:
             while (message := await self.outbox.get()) is not None:
                 await self.socket.send(message, text=True)
             await self.socket.close(_GONE, "the browser has ended")
+
+
+def _is_of_a_screen(method: str, params: dict[str, Any]) -> bool:
+    """Return True for a command that a user of screen, mouse, keyboard and addresses could give."""
+    if method == "Runtime.evaluate":
+        return params.get("expression") in _SCREEN_EXPRESSIONS
+    if method in _OPENING:
+        url = str(params.get("url", ""))
+        return is_web_address(url) or url == "about:blank"
+    # A script can be evaluated on each new document, also at a reload.
+    return method in _SCREEN and "scriptToEvaluateOnLoad" not in params
