@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 import demo
 import world
 from records import circumstances
+from sizes import SMALLEST, size
 
 from gain_tables import PAGE, curricula
 from hud import Taskset
@@ -37,14 +38,14 @@ from hud.train.monitoring.progress import Reporter, Score
 from page_tables import write_table
 
 RECORD = Path(__file__).with_suffix(".json")
-SEEDS = range(5)
+SEEDS = range(size(5, 1))
 CURRICULA = ("uniform", "signal")
 TARGETS = (0.6, 0.7, 0.75)
 IMITATED_RUNS = 1400
 """Of the apprentice, one of each training incident: a third of the demo's."""
-HELD_OUT = 70
+HELD_OUT = size(70, 2)
 """Incidents of a held-out score."""
-STEPS = 60
+STEPS = size(60, 1)
 """A run that has not reached a target by then counts with all its rollouts."""
 EVERY = 3
 """Steps between held-out scores."""
@@ -84,7 +85,7 @@ async def played(curriculum: str, seed: int, tasks: Taskset, held_out: Taskset) 
         "rollouts": {
             str(target): sum(groups[:steps]) * config.group for target, steps in reached.items()
         },
-        "without_signal": round(empty / sum(groups), 4),
+        "without_signal": round(empty / sum(groups), 4) if groups else 0.0,
         "alarms": [one.name for one in guard_record(run["state"]).alarms if one.guarded],
         "held_out": [[score.step, round(score.mean, 4)] for score in report.scores],
     }
@@ -132,9 +133,10 @@ def main() -> None:
     os.environ["HUD_HOME"] = str((folder / "home").resolve())
     os.environ.pop("HUD_API_URL", None)
     record = asyncio.run(measure(folder))
-    RECORD.write_text(json.dumps(record, indent=1) + "\n")
     print(curricula(record))
-    write_table(PAGE, curricula(record))
+    if not SMALLEST:
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+        write_table(PAGE, curricula(record))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 
 from records import circumstances
+from sizes import size
 
 from gain_tables import reasoning_gym
 from hud import Taskset
@@ -53,6 +54,8 @@ RECORDS = Path(__file__).with_suffix(".json")
 GROUP = 4
 """Runs of each held-out task."""
 SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3, "max_context": 2048}
+TRAIN, HELD_OUT = size((None, None), (8, 2))
+"""Tasks of each split; None: all."""
 SPOKEN_RUNS = 700
 """Runs whose words the tokenizer is learned from."""
 GRPO: dict[str, Any] = {
@@ -75,7 +78,7 @@ GRPO: dict[str, Any] = {
 class Family:
     """Settings of one family; the rest is the same for all."""
 
-    steps: int = 60
+    steps: int = size(60, 1)
     """Of GRPO."""
     solved: float = 0.4
     """Share of the teacher's answers that are right; the others answer another question."""
@@ -86,7 +89,7 @@ class Family:
 
 FAMILIES = {
     "aiw": Family(),
-    "knights_knaves": Family(steps=100, solved=0.8, epochs=3, max_tokens=40),
+    "knights_knaves": Family(steps=size(100, 1), solved=0.8, epochs=3, max_tokens=40),
     "syllogism": Family(),
 }
 
@@ -144,7 +147,8 @@ async def measure(generator: str, seed: int) -> dict[str, Any]:
     """Return the record of one family: rewards of every policy on the held-out tasks, by task."""
     family, started = FAMILIES[generator], perf_counter()
     shipped = benchmark(f"reasoning-gym/{generator}")
-    tasks, held_out = shipped.tasks("train"), shipped.tasks("held-out")
+    tasks = Taskset("train", list(shipped.tasks("train"))[:TRAIN])
+    held_out = Taskset("held-out", list(shipped.tasks("held-out"))[:HELD_OUT])
     base = generator.replace("_", "-")
     head, taught = await make_base(base, family, tasks, seed)
     settings = {**GRPO, "steps": family.steps, "max_tokens": family.max_tokens}

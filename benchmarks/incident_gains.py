@@ -33,6 +33,7 @@ import scripted
 import team
 import team_scripted
 from records import circumstances
+from sizes import size
 
 from gain_tables import PAGE, shown
 from gain_tables import incidents as table
@@ -51,11 +52,11 @@ from hud.train.supervised.warm_up import warm_up
 from page_tables import write_table
 
 RECORD = Path(__file__).with_name("incidents.json")
-TRAIN, HELD_OUT = 1400, 140
+TRAIN, HELD_OUT = size((1400, 140), (8, 2))
 GROUP = 2
 """Runs of each held-out incident."""
 SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3}
-STEPS = 24
+STEPS = size(24, 3)
 ORDER = ("tracer", "prober", "lead")
 """Subagents first; each takes a third of the steps."""
 SIDES = {"flat": ("flat",), "hierarchical": ORDER}

@@ -16,14 +16,14 @@ import time
 from urllib.parse import quote
 
 from records import report
+from sizes import size
 
 from hud import Environment
 from hud.agents import ScriptedAgent
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import Completion, ToolCall
 
-RUNS = 100
-WIDTH = 4
+RUNS, WIDTH = size((100, 4), (1, 1))
 PAGE = """<!doctype html><title>shop</title><style>
 body { margin: 0 } button { position: absolute; left: 100px; top: 50px; width: 200px; height: 40px }
 input { position: absolute; left: 100px; top: 150px; width: 200px; height: 30px; box-sizing: border-box }

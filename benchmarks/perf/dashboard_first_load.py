@@ -25,6 +25,7 @@ import dashboard_store
 import orjson
 from dashboard_browser import chromium, viewed
 from records import report
+from sizes import size
 
 from hud.platform.store import Store
 from hud.platform.store.ingest import ingest
@@ -33,8 +34,8 @@ from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
 
 BAR_BYTES, BAR_SECONDS, BAR_FRAMES = 300_000, 1.0, 0.05
-JOBS = 30
-STEPS, SCREENSHOTS = 2_000, 200
+JOBS = size(30, 2)
+STEPS, SCREENSHOTS = size((2_000, 200), (60, 2))
 SLOW_FRAME = 50
 """Milliseconds."""
 INTERACTIVE = """() => new Promise((done) => {
@@ -62,8 +63,8 @@ SCROLL = """(seconds) => new Promise((done) => {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--scroll", type=float, default=15, help="seconds")
+    parser.add_argument("--rounds", type=int, default=size(5, 1))
+    parser.add_argument("--scroll", type=float, default=size(15.0, 1.0), help="seconds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, chromium() as browser:
         home = Path(folder)

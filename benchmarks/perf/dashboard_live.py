@@ -22,6 +22,7 @@ from typing import Any
 import orjson
 from dashboard_browser import chromium, cpu_seconds, viewed
 from records import report
+from sizes import size
 
 from hud.client.presence import process_started
 from hud.platform.store import Store
@@ -30,7 +31,7 @@ from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
 
-IN_FLIGHT, TASKS, GROUP = 64, 48, 4
+IN_FLIGHT, TASKS, GROUP = size((64, 48, 4), (4, 3, 2))
 BAR_SECONDS, BAR_CORE = 1.0, 0.10
 PERIOD = 0.5
 """Seconds between two rollouts that end."""
@@ -122,7 +123,7 @@ def _now() -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=30)
+    parser.add_argument("--seconds", type=float, default=size(30.0, 3.0))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder))

@@ -26,6 +26,7 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 import dashboard_store
 import httpx
 from records import report
+from sizes import size
 
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.server import freeze_memory
@@ -42,14 +43,14 @@ _ID = re.compile("[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("home", type=Path, nargs="?")
-    parser.add_argument("--requests", type=int, default=20)
+    parser.add_argument("--requests", type=int, default=size(20, 1))
     parser.add_argument("--only", default="", help="measure addresses that hold this text")
     options = parser.parse_args()
     if options.home is not None:
         return asyncio.run(measure(options.home, options.requests, options.only))
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(Path(folder))
-        dashboard_store.fill(store, 1_000)
+        dashboard_store.fill(store, size(1_000, 60))
         store.close()
         return asyncio.run(measure(Path(folder), options.requests, options.only))
 

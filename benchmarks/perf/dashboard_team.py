@@ -12,21 +12,21 @@ from typing import Any
 
 import orjson
 import sqlalchemy as sa
+from sizes import size
 
 from hud.platform.models.records import ModelConfig
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 
-ROWS = 2_000
+ROWS = size(2_000, 120)
 """Tasks of each taskset; jobs played the first of them."""
-CHECKPOINTS = 500
+CHECKPOINTS = size(500, 20)
 """Of each model that is trained, a tenth of them on a branch."""
-TRAINING_RUNS = 60
-STEPS = 500
+TRAINING_RUNS, STEPS = size((60, 500), (4, 21))
 """Of each training run."""
-REQUESTS = 40_000
+REQUESTS = size(40_000, 50)
 """Of the last 24 hours: the turns of the runs of that time."""
-AUDITED = 5_000
+AUDITED = size(5_000, 50)
 KEYS = 40
 
 

@@ -24,9 +24,10 @@ from time import perf_counter
 import records
 import shapes
 from measure import processor_seconds
+from sizes import size
 
 SIDES = ("alone", "prompt_dataset", "rollout_func")
-NEW, BAR = 32, 1.1
+NEW, BAR = size(32, 4), 1.1
 
 
 def train(side: str, folder: Path, steps: int) -> list[tuple[float, float]]:
@@ -118,8 +119,8 @@ def main(rounds: int, steps: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=size(4, 1))
+    parser.add_argument("--steps", type=int, default=size(8, 1))
     parser.add_argument("--side", choices=SIDES)
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from records import report
+from sizes import size
 
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
@@ -28,7 +29,7 @@ from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, Trace, new_id
 
-NODES, EACH, ROUNDS = 16, 128, 2
+NODES, EACH, ROUNDS = size((16, 128, 2), (2, 2, 1))
 SPEC = {"env": "e", "task": "t", "slug": "t", "agent": {"type": "openai", "config": {"model": "m"}}}
 
 

@@ -22,6 +22,7 @@ import torch
 from counts import Counts
 from measure import seconds
 from records import report
+from sizes import size
 
 from hud.agents import ScriptedAgent
 from hud.engine.config import DecoderConfig
@@ -31,10 +32,10 @@ from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.trace import Completion, SamplingParams, ToolCall
 
-PROMPTS, PROMPT = 8, 512
-ROWS, CONTEXT, NEW = 64, 64, 64
-SEQUENCES, LENGTH = 64, 128
-TOOL_CALLS, RUNS = 4, 200
+PROMPTS, PROMPT = size((8, 512), (2, 16))
+ROWS, CONTEXT, NEW = size((64, 64, 64), (2, 8, 4))
+SEQUENCES, LENGTH = size((64, 128), (2, 16))
+TOOL_CALLS, RUNS = size((4, 200), (2, 2))
 
 
 @dataclass(frozen=True)
@@ -285,5 +286,5 @@ def main(rounds: int) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=size(7, 1))
     main(parser.parse_args().rounds)

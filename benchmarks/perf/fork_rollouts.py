@@ -18,15 +18,15 @@ import time
 from pathlib import Path
 
 from records import report
+from sizes import size
 
 from hud.eval import ForkRuntime, Job, Task, Taskset
 
-ROUNDS = 15
-RUNS = 400
+ROUNDS, RUNS = size((15, 400), (1, 2))
 """Rollouts, and forks, of a round: many more than the runtime forks ahead between two rounds."""
-SETTLE_SECONDS = 1.5
+SETTLE_SECONDS = size(1.5, 0.0)
 """Time before the bare forks, in which the runtime forks ahead, in seconds."""
-WIDTHS = (8, 32)
+WIDTHS = size((8, 32), (1, 2))
 BAR = 0.8
 SOURCE = '''
 from hud.environment import Environment
@@ -113,8 +113,10 @@ async def main(folder: Path) -> int:
     runtime = ForkRuntime(source)
     bare = BareForks()
     job = await Job.start("isolated rollouts")
-    await isolated(runtime, job, WIDTHS[0], runs=50)  # Imports, the warm server, the store.
-    bare.fork(50)
+    await isolated(
+        runtime, job, WIDTHS[0], runs=size(50, 2)
+    )  # Imports, the warm server, the store.
+    bare.fork(size(50, 2))
     ratios = []
     for width in WIDTHS:
         theirs, ours = [], []

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 
 from records import report
+from sizes import size
 
 BAR_MS = 3.0
 TEXTS = [f"look at item {n}: the answer is {n} apples" for n in range(200)]
@@ -145,6 +146,6 @@ if __name__ == "__main__":
             uvloop.run(serve(home))
         case _:
             parser = argparse.ArgumentParser()
-            parser.add_argument("--rounds", type=int, default=300)
+            parser.add_argument("--rounds", type=int, default=size(300, 1))
             parser.add_argument("--tokens", type=int, default=4)
             sys.exit(asyncio.run(main(**vars(parser.parse_args()))))

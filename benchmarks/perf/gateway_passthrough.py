@@ -21,6 +21,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from records import report
+from sizes import size
 
 BAR = 600.0
 LITELLM = (90.0, 118.0)
@@ -182,6 +183,6 @@ if __name__ == "__main__":
             asyncio.run(load(url, key, path, int(connections), float(seconds)))
         case _:
             parser = argparse.ArgumentParser()
-            parser.add_argument("--seconds", type=float, default=8.0)
-            parser.add_argument("--connections", type=int, default=32)
+            parser.add_argument("--seconds", type=float, default=size(8.0, 0.5))
+            parser.add_argument("--connections", type=int, default=size(32, 2))
             sys.exit(main(**vars(parser.parse_args())))

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 import psutil
 from records import report
+from sizes import size
 
 BAR = 0.8
 TEXTS = [f"look at item {n}: the answer is {n} apples" for n in range(200)]
@@ -191,8 +192,8 @@ if __name__ == "__main__":
             asyncio.run(read(url, key, int(streams), int(tokens)))
         case _:
             parser = argparse.ArgumentParser()
-            parser.add_argument("--streams", type=int, default=256)
-            parser.add_argument("--tokens", type=int, default=64)
-            parser.add_argument("--rounds", type=int, default=5)
+            parser.add_argument("--streams", type=int, default=size(256, 2))
+            parser.add_argument("--tokens", type=int, default=size(64, 4))
+            parser.add_argument("--rounds", type=int, default=size(5, 1))
             parser.add_argument("--engine", default="inline", choices=["inline", "worker"])
             sys.exit(asyncio.run(main(**vars(parser.parse_args()))))

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import shapes
 import trl_peer
+from sizes import size
 from trl import GRPOTrainer
 
 from hud.agents.types import AgentConfig
@@ -24,7 +25,7 @@ from hud.environment import Environment
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import SamplingParams
 
-NEW, BAR = 32, 2.0
+NEW, BAR = size(32, 4), 2.0
 QUESTIONS = shapes.incidents()[: trl_peer.PROMPTS]
 
 environment = Environment("incidents")
@@ -85,5 +86,5 @@ def main(rounds: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=size(5, 1))
     sys.exit(main(parser.parse_args().rounds))

@@ -18,13 +18,14 @@ import tempfile
 from pathlib import Path
 
 from records import report
+from sizes import size
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "examples" / "triage"))
 
-STEPS = 8
-BAR_SECONDS = 3.0
+STEPS = size(8, 1)
 WARM_UP_RUNS = 1400
+BAR_SECONDS = 3.0
 
 
 async def main() -> None:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import records
 from measure import processor_seconds
 from remote_rollouts import serve
+from sizes import size
 
 from hud.eval.results.intervals import clustered_interval
 
@@ -230,8 +231,8 @@ def main(rounds: int, steps: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=size(3, 1))
+    parser.add_argument("--steps", type=int, default=size(40, 2))
     parser.add_argument("--side", choices=SIDES)
     parser.add_argument("--prepare", type=Path)
     given = parser.parse_args()

@@ -20,12 +20,12 @@ import time
 from pathlib import Path
 
 from records import commit_of, report
+from sizes import size
 
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
 
-RUNS = 3000
-WIDTHS = (32, 256, 1000)
+RUNS, WIDTHS = size((3000, (32, 256, 1000)), (4, (1, 2)))
 WARM_UP = 2
 """Batches before the first measured one: imports, the store's first transaction, and the start of the process that ingests."""
 BAR = 3000.0
@@ -139,7 +139,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--against", type=Path)
     parser.add_argument("--bar", type=float)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=size(7, 1))
     parser.add_argument("--rates", action="store_true", help="print the rates alone")
     given = parser.parse_args()
     if given.against is not None:

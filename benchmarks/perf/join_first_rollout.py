@@ -16,10 +16,10 @@ from pathlib import Path
 
 from records import report
 from remote_rollouts import SOURCE, deploy, serve, start_worker
+from sizes import size
 
-ROUNDS = 4
+ROUNDS, DATA_BYTES = size((4, 64 << 20), (2, 1 << 10))
 MOST_SECONDS = 30.0
-DATA_BYTES = 64 << 20
 
 
 async def join(client, url: str, home: Path) -> float:

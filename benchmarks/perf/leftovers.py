@@ -29,10 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from records import report
+from sizes import size
 
-RUNS = 500
-BATCH = 30
-WIDTH = 6
+RUNS, BATCH, WIDTH = size((500, 30, 6), (4, 4, 2))
 KINDS = ("shells", "servers", "pages", "desks")
 GRACE_SECONDS = 20.0
 SWEEP_SECONDS = 2.5

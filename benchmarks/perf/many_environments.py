@@ -16,13 +16,12 @@ import time
 from pathlib import Path
 
 from records import report
+from sizes import size
 
 from hud.eval import ForkRuntime, Job, Task, Taskset
 from hud.trace import ToolCall
 
-RUNS = 512
-TOOL_SECONDS = 3.0
-PAUSE_SECONDS = 10.0
+RUNS, TOOL_SECONDS, PAUSE_SECONDS = size((512, 3.0, 10.0), (2, 0.1, 0.0))
 BAR = 4.0
 SOURCE = '''
 import asyncio

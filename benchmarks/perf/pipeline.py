@@ -28,6 +28,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from records import report
+from sizes import size
 
 from hud.train.monitoring.progress import Reporter
 
@@ -152,10 +153,10 @@ async def compare(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reward", type=float, default=0.9, help="the bar")
-    parser.add_argument("--steps", type=int, default=40, help="most that are taken")
+    parser.add_argument("--steps", type=int, default=size(40, WINDOW), help="most that are taken")
     parser.add_argument("--max-lag", type=int, default=2)
     parser.add_argument("--max-concurrent", type=int, help="the default of either way")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=size(3, 1))
     parser.add_argument(
         "--folder", help="a finished demo's; without it, a short demo is made first"
     )

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import psutil
 from records import report
+from sizes import size
 
-RUNS, ROUNDS, WIDTH = 800, 5, 16
-WORKERS = 4
+RUNS, ROUNDS, WIDTH, WORKERS = size((800, 5, 16, 4), (8, 1, 2, 2))
 POLL_SECONDS = 1.0
 """Between two looks at the job: each is work of the server that no rollout causes."""
 WORKER_MS, SERVER_MS = 2.0, 1.0

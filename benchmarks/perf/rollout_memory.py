@@ -19,14 +19,13 @@ import tempfile
 
 import psutil
 from records import report
+from sizes import size
 
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.trace import ToolCall
 
-JOB = 1000
-WARM_UP = 10_000
-WIDTH = 256
+JOB, WARM_UP, WIDTH = size((1000, 10_000, 256), (2, 2, 2))
 BAR = 1024.0
 
 environment = Environment("bench")
@@ -83,7 +82,7 @@ async def main(rollouts: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--rollouts", type=int, default=100_000)
+    parser.add_argument("--rollouts", type=int, default=size(100_000, 6))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         os.environ["HUD_HOME"] = home

@@ -14,13 +14,14 @@ from time import perf_counter
 
 import torch
 from records import report
+from sizes import size
 from transformers import AutoModelForCausalLM
 
 from hud.engine.policy import Policy
 from hud.engine.tiny_model import create_tiny
 from hud.trace import SamplingParams
 
-SEQUENCES, PROMPT, NEW, ROUNDS = 64, 32, 64, 5
+SEQUENCES, PROMPT, NEW, ROUNDS = size((64, 32, 64, 5), (2, 4, 4, 1))
 WORDS = [f"the service {name}-{role} answers late" for name in "abcdefgh" for role in ("api", "db")]
 
 

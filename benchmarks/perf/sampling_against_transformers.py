@@ -20,14 +20,17 @@ import shapes
 import torch
 from measure import by_turns, highest
 from records import report
+from sizes import size
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
-from hud.engine.cpu_threads import use_at_most
+from hud.engine.cpu_threads import limit
 from hud.engine.policy import Policy
 from hud.trace import SamplingParams
 
-PROMPT, BATCH, THREADS = 32, 32, (1, 2)
+PROMPT, BATCH, THREADS = size((32, 32, (1, 2)), (4, 2, (1,)))
+NEW = {False: size((64, 64), (4, 4)), True: size((16, 256), (2, 6))}
+"""New tokens of a row, from and to: always the same, or spread."""
 BARS = {"fp32": (1.8, 5.0), "bf16": (2.8, 8.0), "fp32, spread": (3.0, None)}
 """At least so many times as fast as `generate`, and as continuous batching."""
 
@@ -96,7 +99,7 @@ def compare(folder: Path, case: str, rows: int, new: tuple[int, int], rounds: in
     dtype = torch.bfloat16 if case.startswith("bf16") else torch.float32
     policies = {}
     for count in THREADS:
-        use_at_most(count)  # It may sample with as many processes instead.
+        limit(sampling=count)  # It may sample with as many processes instead.
         policies[count] = Policy.load(folder, dtype=dtype, slots=rows)
         # Nothing ends a row before its length.
         policies[count].chat.stop_ids = frozenset()
@@ -109,7 +112,7 @@ def compare(folder: Path, case: str, rows: int, new: tuple[int, int], rounds: in
 
     def with_threads(name: str, count: int) -> Callable[[], float]:
         def measured() -> float:
-            use_at_most(count)
+            limit(sampling=count)
             torch.set_num_threads(count)
             if name == "ours":
                 return ours(policies[count], work())
@@ -149,17 +152,14 @@ def main(cases: list[str], rounds: int, rows: int) -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shapes.create_policy(folder, shapes.MIDDLE)
-        held = [
-            compare(folder, case, rows, (16, 256) if "spread" in case else (64, 64), rounds)
-            for case in cases
-        ]
+        held = [compare(folder, case, rows, NEW["spread" in case], rounds) for case in cases]
     return int(not all(held))
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=size(5, 1))
+    parser.add_argument("--rows", type=int, default=size(128, 2))
     parser.add_argument("--case", choices=BARS, action="append", help="only this one")
     given = parser.parse_args()
     sys.exit(main(given.case or list(BARS), given.rounds, given.rows))

@@ -13,8 +13,9 @@ from pathlib import Path
 from time import perf_counter
 
 from records import report
+from sizes import size
 
-from hud.engine.cpu_threads import use_at_most
+from hud.engine.cpu_threads import limit
 from hud.learning.wire_types import ForwardBackwardRequest, OptimStepRequest
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.models.records import ModelRecord
@@ -24,7 +25,8 @@ from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams
 from hud.train import TrajectoryPayload, TrajectorySample
 
-STREAMS, PROMPT, NEW, ROUNDS = 256, 32, 64, 5
+STREAMS, PROMPT, NEW, ROUNDS = size((256, 32, 64, 5), (2, 4, 4, 1))
+TRAINED, WAITED = size((64, 400), (2, 8))
 SYLLABLES = [consonant + vowel for consonant in "bdfgklmnprst" for vowel in "aeiou"]
 WORDS = [f"{one}{other}{one} {other}{one}" for one in SYLLABLES for other in SYLLABLES]
 SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 4}
@@ -82,14 +84,14 @@ async def beside_training(platform: Parts, model: ModelRecord, trained: ModelRec
             ],
             reward=float(place % 2),
         )
-        for place in range(64)
+        for place in range(TRAINED)
     ]
     batch = ForwardBackwardRequest(inputs=payloads, loss_fn="importance_sampling")
 
     async def waits() -> list[float]:
         last, found = perf_counter(), []
         async for _ in platform.engine.stream(
-            model, None, TokenRequest([1, 2, 3], SamplingParams(max_tokens=400), frozenset())
+            model, None, TokenRequest([1, 2, 3], SamplingParams(max_tokens=WAITED), frozenset())
         ):
             now = perf_counter()
             found.append(now - last)
@@ -118,7 +120,7 @@ async def beside_training(platform: Parts, model: ModelRecord, trained: ModelRec
         found += await waits()
     seconds = await training
     print(
-        f"  next tokens, beside {seconds:4.1f} s of training {told(sorted(found))}, {64 * 400:,} tokens a step"
+        f"  next tokens, beside {seconds:4.1f} s of training {told(sorted(found))}, {len(payloads) * 400:,} tokens a step"
     )
 
 
@@ -128,7 +130,7 @@ async def main() -> None:
         platform: Parts = app.state.parts
         registry = platform.registry.of(LOCAL_TEAM)
         model, trained = (registry.create(slug, WORDS, sizes=SIZES) for slug in ("a", "b"))
-        use_at_most(1)
+        limit(sampling=1)
         pairs: list[tuple[float, float]] = []
         for number in range(ROUNDS + 1):
             rate, pieces = await streamed(platform, model, number)

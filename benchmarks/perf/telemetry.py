@@ -21,8 +21,9 @@ from pathlib import Path
 import aiohttp
 import orjson
 from records import report
+from sizes import size
 
-UPLOADS, SPANS, CONNECTIONS, ROUNDS = 150, 100, 8, 3
+UPLOADS, SPANS, CONNECTIONS, ROUNDS = size((150, 100, 8, 3), (2, 2, 1, 1))
 BAR = 2_000.0
 
 

@@ -15,14 +15,14 @@ from pathlib import Path
 
 import orjson
 from records import report
+from sizes import size
 
 from hud.agents import ScriptedAgent
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.trace import Completion, Sample, ToolCall, Usage
 
-RUNS = 1000
-WIDTHS = (32, 256, 1000)
+RUNS, WIDTHS = size((1000, (32, 256, 1000)), (4, (1, 2)))
 TOOL_CALLS = 4
 BAR = 500.0
 

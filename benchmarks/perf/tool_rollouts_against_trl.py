@@ -27,6 +27,7 @@ import shapes
 import torch
 import trl.trainer.grpo_trainer
 import trl_peer
+from sizes import size
 from transformers import LogitsProcessor, LogitsProcessorList
 from trl import GRPOTrainer
 
@@ -36,7 +37,8 @@ from hud.environment import Environment
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import SamplingParams, ToolCall
 
-TURNS, SHORTEST, LONGEST, BAR = 3, 8, 128, 4.0
+TURNS, SHORTEST, LONGEST = size((3, 8, 128), (2, 4, 8))
+BAR = 4.0
 MOST = TURNS * LONGEST + 128
 QUESTIONS = shapes.incidents()[: trl_peer.PROMPTS]
 RESULT = shapes.incidents()[100]
@@ -204,5 +206,5 @@ def main(rounds: int) -> int:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=size(5, 1))
     sys.exit(main(parser.parse_args().rounds))

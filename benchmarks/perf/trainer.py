@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from records import report
 from shapes import DEMO, MIDDLE, create_policy
+from sizes import size
 from transformers import AutoModelForCausalLM
 
 from hud.engine.learn.trainer import Trainer
@@ -32,7 +33,7 @@ from hud.engine.pretrained import load_decoder
 from hud.learning.datums import Datum
 
 BAR_SECONDS = 1.5
-ROUNDS = 5
+ROUNDS, GROUPS = size((5, 8), (1, 1))
 PADDED_ROWS = 8
 SHAPES = {"demo": DEMO, "middle": MIDDLE}
 
@@ -40,7 +41,7 @@ SHAPES = {"demo": DEMO, "middle": MIDDLE}
 def trajectories(rng: np.random.Generator, vocabulary: int) -> list[Datum]:
     """Return runs of three turns: a prompt of about 150 tokens that the group shares, then actions and results."""
     datums = []
-    for group in range(8):
+    for group in range(GROUPS):
         prompt = rng.integers(0, vocabulary, int(rng.integers(130, 170)))
         for _ in range(8):
             pieces, mask = [prompt], [np.zeros(len(prompt))]

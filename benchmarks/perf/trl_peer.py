@@ -25,13 +25,14 @@ import shapes
 import torch
 from datasets import Dataset
 from measure import lowest
+from sizes import size
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 from trl import GRPOConfig, GRPOTrainer
 
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig
-from hud.engine.cpu_threads import use_at_most
+from hud.engine.cpu_threads import limit
 from hud.engine.learn.trainer import Trainer
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
@@ -39,9 +40,9 @@ from hud.eval import Job, LocalRuntime, Taskset
 from hud.learning.datums import Datum, datums_of, make_batch, payload_of
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 
-PROMPTS, GROUP = 8, 8
+PROMPTS, GROUP = size((8, 8), (2, 2))
 RATE, CLIP, MAX_NORM = 1e-5, 0.2, 1.0
-THREADS = (1, 2)
+THREADS = size((1, 2), (1,))
 LOSS_BAR = 1e-4
 
 
@@ -195,7 +196,7 @@ class OurSide:
 
 def _take_steps(connection: Connection, make: Callable[[], OurStep], threads: int) -> None:
     quiet()
-    use_at_most(threads)
+    limit(sampling=threads, training=threads)
     ours = make()
     connection.send("ready")
     while (asked := connection.recv()) is not None:

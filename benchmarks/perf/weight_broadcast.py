@@ -29,6 +29,7 @@ import psutil
 import torch
 from measure import by_turns, seconds
 from records import report
+from sizes import size
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
@@ -39,7 +40,7 @@ from hud.engine.vllm.sampler import VllmSampler
 from hud.engine.vllm.server_settings import Servers
 from hud.engine.vllm.weight_transfer import Connect, nccl_engine
 
-ROUNDS = 3
+ROUNDS = size(3, 1)
 GIGA = 1e9
 LORA = LoraConfig(rank=32)
 SHAPE = DecoderConfig(
@@ -237,7 +238,9 @@ def on_servers(
 def main() -> int:
     """Time the paths that exist here."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--most", type=float, default=4.0, help="GiB of the largest model")
+    parser.add_argument(
+        "--most", type=float, default=size(4.0, 0.01), help="GiB of the largest model"
+    )
     parser.add_argument("--folder", type=Path, help="on the disk that is to be timed")
     parser.add_argument("--servers", action="append", default=[], metavar="URL")
     parser.add_argument("--model", type=Path, help="folder of the servers' model")

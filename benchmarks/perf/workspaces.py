@@ -16,16 +16,14 @@ import time
 from contextlib import ExitStack
 
 from records import report
+from sizes import size
 
 from hud import Environment
 from hud.capabilities.shell.ssh import SSHClient
 
-RUNS = 40
-TURN = 10
+RUNS, TURN = size((40, 10), (2, 1))
 BAR = 2.0
-WIDTH = 8
-COMMANDS = 20
-FILES = 2000
+WIDTH, COMMANDS, FILES = size((8, 20, 2000), (1, 1, 10))
 
 environment = Environment("bench")
 shell = environment.workspace()

@@ -44,10 +44,11 @@ _under_way: list[None] = []
 """One entry for each batch of passes that is computed now."""
 
 
-def limit_sampling(count: int) -> None:
-    """Sample with at most `count` threads, or processes of one, to leave cores to who asks for the tokens."""
-    global _most_sampling
-    _most_sampling = count
+def limit(*, sampling: int | None = None, training: int | None = None) -> None:
+    """Limit the threads of later work. Sampling counts the processes of small models, of one thread each, too."""
+    global _most, _most_sampling
+    _most_sampling = sampling or _most_sampling
+    _most = training or _most
 
 
 def for_sampling(parameters: int) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from hud.engine.cpu_threads import limit_sampling
+from hud.engine import cpu_threads
 from hud.engine.sample.request import Request, SampledTurn
 from hud.errors import HudError
 from hud.platform.config import PlatformConfig
@@ -208,7 +208,9 @@ async def work(connection: socket.socket) -> None:
     if frame is None:
         return
     (_, home, database, storage, threads), _ = frame
-    limit_sampling(threads)
+    cpu_threads.limit(
+        sampling=threads
+    )  # The other cores are for the server, which asks for the tokens.
     parts = await asyncio.to_thread(Parts, PlatformConfig(Path(home), database, storage))
     worker = Worker(InlineEngine(parts.policies, parts.sessions), writer)
     writer.write(pack(["ready"]))

@@ -1,0 +1,22 @@
+"""The benchmarks against TRL run, at their smallest sizes."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PERF = Path(__file__).parents[3] / "benchmarks" / "perf"
+SCRIPTS = sorted(path.stem for path in PERF.glob("*_against_trl.py"))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_benchmark_against_trl_runs(name):
+    done = subprocess.run(
+        [sys.executable, str(PERF / f"{name}.py")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "BENCH_SMALLEST": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
