@@ -48,9 +48,7 @@ test-all: test  ## Run `make test`, then all the rest: slow tests, PostgreSQL, k
 
 test-integration:  ## Test an integration with the real package: make test-integration NAME=trl
 	@scripts/setup-integration $(NAME)
-	@run="env OMP_NUM_THREADS=1 .venv-integrations/$(NAME)/bin/python -m pytest tests/integrations/$(NAME)"; \
-		$$run || { echo "==> once more: the tests that failed"; \
-		$$run --last-failed --last-failed-no-failures none --maxfail 5; }
+	@OMP_NUM_THREADS=1 .venv-integrations/$(NAME)/bin/python -m pytest tests/integrations/$(NAME)
 
 chaos: $(STAMP)  ## Strike a server at work with 200 faults on SQLite and 200 on PostgreSQL; write the tables (an hour)
 	@scripts/setup-worlds

@@ -1,5 +1,6 @@
 """`scripts/changed-integrations` prints what a change can break."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,9 +12,12 @@ FOLDERS = ("src/hud/integrations", "docs/integrations", "scripts", "tests/integr
 IMPORTED = ("src/hud/agents/budget.py", "src/hud/agents/scripted.py", "src/hud/agents/__init__.py")
 
 
-def git(repository, *arguments):
+def git(repository, *arguments, date="2026-01-02T12:00:00Z"):
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run(["git", *who, *arguments], cwd=repository, check=True, capture_output=True)
+    dates = {**os.environ, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+    subprocess.run(
+        ["git", *who, *arguments], cwd=repository, check=True, capture_output=True, env=dates
+    )
 
 
 def listed(repository, *arguments):
@@ -26,7 +30,7 @@ def listed(repository, *arguments):
 
 @pytest.fixture
 def repository(tmp_path):
-    """A repository of two commits with the files that the script reads."""
+    """A repository with the files that the script reads, in a commit of an earlier day."""
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("*.pyc"))
     for file in IMPORTED:
@@ -34,7 +38,7 @@ def repository(tmp_path):
         shutil.copyfile(ROOT / file, tmp_path / file)
     git(tmp_path, "init", "-q", "-b", "main")
     git(tmp_path, "add", "-A")
-    git(tmp_path, "commit", "-q", "-m", "one")
+    git(tmp_path, "commit", "-q", "-m", "one", date="2026-01-01T12:00:00Z")
     git(tmp_path, "commit", "-q", "-m", "two", "--allow-empty")
     return tmp_path
 
@@ -51,8 +55,8 @@ def test_an_integration_is_tested_for_its_own_files_and_for_what_it_imports(repo
     (repository / "docs/integrations/gymnasium.md").write_text("changed")
     assert listed(repository) == sorted(["gymnasium", *ALWAYS])
     git(repository, "commit", "-q", "-a", "-m", "three")
-    assert listed(repository) == sorted(["gymnasium", *ALWAYS]), "main's newest commit counts"
-    git(repository, "commit", "-q", "-m", "four", "--allow-empty")
+    assert listed(repository) == sorted(["gymnasium", *ALWAYS]), "commits of the last hours count"
+    git(repository, "commit", "-q", "-m", "four", "--allow-empty", date="2026-01-03T12:00:00Z")
     assert listed(repository) == ALWAYS
     assert listed(repository, "main~2") == sorted(["gymnasium", *ALWAYS])
 
@@ -70,3 +74,35 @@ def test_all_are_tested_without_history_and_where_the_shared_files_changed(repos
     assert listed(repository, "no-such-commit") == every
     (repository / "scripts/setup-integration").write_text("changed")
     assert listed(repository) == every
+
+
+def test_what_a_change_concerns_runs_as_far_as_the_time_allows(repository):
+    """The commands are replaced by one that prints its arguments; the script's own work is to choose."""
+    for command in ("setup-integration", "run-tests", "test-on-postgresql"):
+        (repository / f"scripts/{command}").write_text('#!/bin/sh\necho "$0 $*"\n')
+    (repository / "Makefile").write_text("test-integration:\n\t@echo integration $(NAME)\n")
+    slow = repository / "tests/fleet/test_nodes.py"
+    slow.parent.mkdir(parents=True)
+    slow.write_text("pytest.mark.slow\n")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "commands")
+    git(repository, "commit", "-q", "-m", "later", "--allow-empty", date="2026-01-03T12:00:00Z")
+    (repository / "docs/integrations/gymnasium.md").write_text("changed")
+    slow.write_text("pytest.mark.slow  # changed\n")
+
+    def printed(minutes):
+        done = subprocess.run(
+            ["scripts/test-changed", minutes], cwd=repository, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    everything = printed("60")
+    for line in (
+        "integration gymnasium",
+        "scripts/run-tests .venv/bin/python tests/fleet -m slow",
+        "scripts/test-on-postgresql scripts/run-tests .venv/bin/python tests/fleet",
+    ):
+        assert line in everything
+    assert "left out" not in everything
+    assert "left out for time: integration gymnasium" in printed("0")
