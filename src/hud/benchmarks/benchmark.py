@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Literal
 
+from hud import __version__
 from hud.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from hud.environment import Task
     from hud.eval import Taskset
 
+OWN = "openhud"
 Split = Literal["train", "held-out"]
 SPLITS: tuple[Split, ...] = ("train", "held-out")
 
@@ -33,6 +35,8 @@ class Package:
     @property
     def installed(self) -> str | None:
         """Version that is installed, None where it is not."""
+        if self.name == OWN:  # A source tree that is run as it is has no metadata.
+            return __version__
         try:
             return metadata.version(self.name)
         except metadata.PackageNotFoundError:
@@ -44,7 +48,7 @@ class Package:
         return f"{self.name}=={self.version}"
 
 
-OPENHUD = Package("openhud", metadata.version("openhud"), "MIT")
+OPENHUD = Package(OWN, __version__, "MIT")
 """The package of benchmarks that come with openhud itself."""
 
 
