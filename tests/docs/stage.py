@@ -62,7 +62,8 @@ serve_beside() {
 }
 # Targets of the Makefile take minutes, and the first makes the environment in which this runs: they are read, not run.
 make() { command make -n -C "$ROOT" "$@"; }
-# scripts/check-wheel installs it; here its name and its extras are held to be the project's, and others to be installed.
+# scripts/check-wheel installs it; here its extras are held to be the project's, and other packages to be installed. A page
+# installs it from the clone: there is no release.
 pip() {
   python - "$@" <<'PY'
 import os, sys, tomllib
@@ -70,9 +71,10 @@ from importlib.metadata import version
 from packaging.requirements import Requirement
 project = tomllib.load(open(os.environ["ROOT"] + "/pyproject.toml", "rb"))["project"]
 assert sys.argv[1] == "install"
-for one in map(Requirement, sys.argv[2:]):
-    ours = one.name == project["name"] and one.extras <= set(project["optional-dependencies"])
-    assert ours or (one.name != project["name"] and version(one.name)), one
+for argument in sys.argv[2:]:
+    wanted = Requirement(f"clone{argument[1:]}" if argument[0] == "." else argument)
+    ours = wanted.name == "clone" and wanted.extras <= set(project["optional-dependencies"])
+    assert ours or (wanted.name != project["name"] and version(wanted.name)), argument
 PY
 }
 latest_job() { "$HUD" jobs --json | jq -r '.[0].id'; }
