@@ -167,6 +167,13 @@ def test_the_call_that_a_template_writes_is_read(name):
 
 
 @pytest.mark.parametrize("name", WITH_CALLS)
+def test_an_integer_beyond_64_bits_keeps_its_digits(name):
+    at = 12345678901234567890123
+    prompt, turn = written(name, [("look", {"at": at})])
+    assert read(name, prompt, turn)[1] == [("look", {"at": at})]
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
 def test_what_a_model_may_leave_out_or_write_around_is_read(name):
     """A turn that ends behind its call without the closing mark, as one does whose end token came early."""
     _, turn = written(name, [("find_all", {})])

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.trace import (
     ChatMessage,
     Completion,
@@ -62,7 +61,7 @@ def tool_message(call: ToolCall, result: ToolResult) -> ChatMessage:
     """Return a tool's result as a message for the model."""
     content = parts(result.content)
     if not content and result.structured_content is not None:
-        content = orjson.dumps(result.structured_content).decode()
+        content = exact_json.dumps(result.structured_content).decode()
     message: ChatMessage = {"role": "tool", "tool_call_id": call.id, "content": content}
     if result.is_error:
         message["is_error"] = True

@@ -18,8 +18,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.agents.agent import Agent, RunView
 from hud.agents.human_moves import HUMAN, HUMAN_SECONDS, Moves
 from hud.agents.native.attach import attach
@@ -174,7 +173,7 @@ class _Sitting:
             else:
                 self.agent.say(block.text)
         if not result.content and result.structured_content is not None:
-            self.agent.say(orjson.dumps(result.structured_content).decode())
+            self.agent.say(exact_json.dumps(result.structured_content).decode())
 
     def _kept(self, picture: ImageContent) -> Path:
         """Write an image to a temporary file and return its path."""
@@ -202,8 +201,8 @@ def arguments_of(text: str) -> dict[str, Any]:
     """Parse the person's arguments; raises `ValueError`, with a sentence, for invalid ones."""
     if text.startswith("{"):
         try:
-            found = orjson.loads(text)
-        except orjson.JSONDecodeError as error:
+            found = exact_json.loads(text)
+        except exact_json.JSONDecodeError as error:
             raise ValueError(f"That is no JSON: {error}.") from None
         return dict(found)
     try:
@@ -216,7 +215,7 @@ def arguments_of(text: str) -> dict[str, Any]:
         if not separator:
             raise ValueError(f"Write key=value, not {word!r}.")
         try:
-            arguments[name] = orjson.loads(value)
-        except orjson.JSONDecodeError:
+            arguments[name] = exact_json.loads(value)
+        except exact_json.JSONDecodeError:
             arguments[name] = value
     return arguments

@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
-import orjson
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hud import settings
+from hud import exact_json, settings
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Characters that a terminal executes, and those that turn the direction of text."""
@@ -56,8 +55,8 @@ def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
     # JSON reads the escapes as the characters that they stand for.
     echo(
-        orjson.dumps(
-            value, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS, default=str
+        exact_json.dumps(
+            value, option=exact_json.OPT_INDENT_2 | exact_json.OPT_NON_STR_KEYS, default=str
         ).decode()
     )
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import httpx
-import orjson
 
+from hud import exact_json
 from hud.errors import (
     ConflictError,
     DeviceMemoryError,
@@ -162,7 +162,7 @@ class Client:
         headers: dict[str, str] | None = None,
         retry: bool,
     ) -> Any:
-        content = body if isinstance(body, bytes | None) else orjson.dumps(body, default=str)
+        content = body if isinstance(body, bytes | None) else exact_json.dumps(body, default=str)
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         wait = FIRST_WAIT_SECONDS
         patience = time.monotonic() + PATIENCE_SECONDS
@@ -215,12 +215,12 @@ def _retry_after(answer: httpx.Response) -> float | None:
 def _content(answer: httpx.Response) -> Any:
     """Return the response's JSON, or raise its error."""
     if answer.is_success:
-        return orjson.loads(answer.content) if answer.content else {}
+        return exact_json.loads(answer.content) if answer.content else {}
     try:
-        detail = orjson.loads(answer.content)["detail"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        detail = exact_json.loads(answer.content)["detail"]
+    except (exact_json.JSONDecodeError, KeyError, TypeError):
         detail = answer.text[:500] or f"status {answer.status_code}"
-    message = detail if isinstance(detail, str) else orjson.dumps(detail).decode()
+    message = detail if isinstance(detail, str) else exact_json.dumps(detail).decode()
     for kind in (StoreError, DeviceMemoryError):
         if answer.headers.get("x-hud-error") == kind.__name__:
             raise kind(message)

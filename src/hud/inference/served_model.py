@@ -7,8 +7,8 @@ from typing import Any
 from urllib.request import getproxies
 
 import httpx
-import orjson
 
+from hud import exact_json
 from hud.errors import UsageError
 from hud.inference.connection_pool import Lanes
 from hud.inference.dialects.chat_completions.codec import ChatCodec
@@ -89,7 +89,7 @@ class ServedModel:
 
     async def _post(self, wire: WireRequest, headers: dict[str, str]) -> dict[str, Any]:
         url = url_of(self.codec.family, self.endpoint.url, self.name, wire.action)
-        body = orjson.dumps(wire.body)
+        body = exact_json.dumps(wire.body)
         response = await self._connected().post(url, content=body, headers=headers)
         answer = _json(response)
         if not response.is_success:
@@ -153,6 +153,6 @@ class OpenAIChatModel(ServedModel):
 
 def _json(response: httpx.Response) -> Any:
     try:
-        return orjson.loads(response.content)
-    except orjson.JSONDecodeError:
+        return exact_json.loads(response.content)
+    except exact_json.JSONDecodeError:
         return None

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import orjson
+from hud import exact_json
 
 PICTURES = "pictures"
 """Folder of the pictures, relative to the dataset's."""
@@ -67,7 +67,7 @@ class DatasetFolder:
     def add(self, line: Mapping[str, Any]) -> None:
         """Write one run, given as an object of trajectories.jsonl."""
         row = {name: shaped(line[name], kind) for name, kind in COLUMNS.items()}
-        self._file.write(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        self._file.write(exact_json.dumps(row, option=exact_json.OPT_APPEND_NEWLINE))
         self.rows += 1
         self._tasks.add(str(line["slug"]))
         if line["model"]:
@@ -93,7 +93,7 @@ class DatasetFolder:
             "dataset_info": {"features": features(COLUMNS)},
         }
         # JSON is YAML, too: quotes and line breaks in names need no rules of their own.
-        lines = [f"{key}: {orjson.dumps(value).decode()}" for key, value in head.items()]
+        lines = [f"{key}: {exact_json.dumps(value).decode()}" for key, value in head.items()]
         mean = f"{sum(self._rewards) / len(self._rewards):.3f}" if self._rewards else "not measured"
         facts = [
             ("runs", f"{self.rows:,}"),
@@ -125,7 +125,7 @@ def shaped(value: Any, kind: Any) -> Any:
     if isinstance(kind, dict):
         return {name: shaped(value.get(name), one) for name, one in kind.items()}
     if kind == "string":
-        return value if isinstance(value, str) else orjson.dumps(value).decode()
+        return value if isinstance(value, str) else exact_json.dumps(value).decode()
     return value
 
 

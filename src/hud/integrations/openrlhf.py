@@ -16,8 +16,7 @@ from copy import copy
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.errors import RolloutError, UsageError
 from hud.eval import Taskset
 from hud.integrations.shared.event_loop import wait_for
@@ -88,8 +87,8 @@ def agent_executor(
 
 def _parsed(label: Any) -> dict[str, Any]:
     try:
-        found = orjson.loads(label)
-    except (orjson.JSONDecodeError, TypeError):
+        found = exact_json.loads(label)
+    except (exact_json.JSONDecodeError, TypeError):
         found = None
     return found if isinstance(found, dict) else {}
 
@@ -183,8 +182,8 @@ def write_rows(taskset: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
                 LeftOut(task.slug, f"its prompt could not be made: {error}", whole=True)
             )
             continue
-        row = {"prompt": prompt, "label": orjson.dumps(reference_of(task)).decode()}
-        lines.append(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE))
+        row = {"prompt": prompt, "label": exact_json.dumps(reference_of(task)).decode()}
+        lines.append(exact_json.dumps(row, option=exact_json.OPT_APPEND_NEWLINE))
     if not lines:
         reason = left_out[0].part if left_out else "there is none"
         raise UsageError(f"No task of {taskset.name!r} can be exported: {reason}.")

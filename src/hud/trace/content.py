@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import orjson
 from pydantic import BaseModel, ConfigDict, Field
 
+from hud import exact_json
 from hud.trace.ids import new_id
 
 
@@ -84,7 +84,7 @@ class ToolCall(BaseModel):
         """The arguments as JSON text."""
         if isinstance(self.arguments, str):
             return self.arguments
-        return orjson.dumps(self.arguments).decode()
+        return exact_json.dumps(self.arguments).decode()
 
     def message(self) -> dict[str, Any]:
         """Return one entry of an assistant message's `tool_calls`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 _DEEPEST = 200
+_MOST_BITS = 14_000
+"""Longest integer that is written as a number, in bits: Python converts at most 4,300 digits to and from text."""
 
 
 def as_text(value: Any) -> Any:
@@ -16,7 +18,7 @@ def as_text(value: Any) -> Any:
 
 
 def jsonable(value: Any, depth: int = 0) -> Any:
-    """Return `value` converted so that orjson can serialize it."""
+    """Return `value` converted so that `exact_json` can serialize it."""
     if depth > _DEEPEST:
         return "…"
     if isinstance(value, str):
@@ -28,11 +30,16 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     if isinstance(value, bool | float | None):
         return value
     if isinstance(value, int):
-        return value if -(2**63) <= value < 2**64 else float(value)
+        return value if is_writable(value) else hex(value)
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
     isoformat = getattr(value, "isoformat", None)
     return isoformat() if callable(isoformat) else jsonable(as_text(value), depth + 1)
+
+
+def is_writable(value: int) -> bool:
+    """True for an integer that can be converted to decimal digits and back."""
+    return value.bit_length() <= _MOST_BITS
 
 
 def is_text(text: str) -> bool:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.errors import AgentFault
 
 MAX_ANSWER_BYTES = 4 << 20
@@ -30,7 +29,7 @@ def check_answer(answer: Any, limit: int | None = MAX_ANSWER_BYTES) -> str | Non
             "(json.dumps makes one of a list or a dict)."
         )
     try:
-        size = len(orjson.dumps(answer))
+        size = len(exact_json.dumps(answer))
     except TypeError:
         raise AgentFault(
             "The answer is no Unicode text: half of a surrogate pair is in it. "
@@ -78,6 +77,6 @@ def _deeper(value: Any, depth: int) -> bool:
 
 def _size(arguments: Any) -> int:
     try:
-        return len(orjson.dumps(arguments, default=str, option=orjson.OPT_NON_STR_KEYS))
+        return len(exact_json.dumps(arguments, default=str, option=exact_json.OPT_NON_STR_KEYS))
     except TypeError:  # A lone surrogate, or a number beyond 64 bits: both can be transmitted.
         return len(str(arguments))

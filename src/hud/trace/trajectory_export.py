@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
 
+from hud import exact_json
 from hud.trace.content import ImageContent
 from hud.trace.steps import AgentStep, Step, SubagentStep, ToolStep, parse_trace
 
@@ -96,7 +96,7 @@ def trajectory_line(
             name: run[name] for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
         },
     }
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    return exact_json.dumps(line, option=exact_json.OPT_APPEND_NEWLINE)
 
 
 def _is_played(step: Step) -> bool:

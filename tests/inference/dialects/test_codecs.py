@@ -75,6 +75,34 @@ def test_a_stream_reads_the_same_while_it_comes_and_when_it_is_joined(dialect):
     assert counts[0][0] > 0
 
 
+LONG = 12345678901234567890123
+LONG_CALLS = {
+    "anthropic": [anthropic.call("doors_open_wide", "t1", at=LONG)],
+    "gemini": [gemini.call("doors_open_wide", "f1", at=LONG)],
+    "chat completions": {
+        "content": None,
+        "tool_calls": [
+            {**CALL, "function": {**CALL["function"], "arguments": f'{{"at": {LONG}}}'}}
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("dialect", SPOKEN)
+def test_an_integer_beyond_64_bits_keeps_its_digits(dialect):
+    codec, server, _ = SPOKEN[dialect]
+    wire = asked(codec)
+    items = events_in(b"".join(server.events(LONG_CALLS[dialect], wire.body)))
+    (called,) = wire.completion(wire.joined(items)).tool_calls
+    reader = wire.reader()
+    events = [event for item in items for event in reader.read(item)]
+    (turn,) = turns_of([*events, *reader.end()], 1)
+    assert called.arguments == json.loads(turn.calls[0].arguments) == {"at": LONG}
+    spoken = {"role": "assistant", "content": None, "tool_calls": [called.message()]}
+    answered = {"role": "tool", "tool_call_id": called.id, "content": str(LONG)}
+    assert str(LONG) in json.dumps(asked(codec, messages=[*HELLO, spoken, answered]).body)
+
+
 @pytest.mark.parametrize("dialect", SPOKEN)
 def test_a_tool_that_must_be_called_is_named_as_on_the_wire(dialect):
     codec, _, _ = SPOKEN[dialect]

@@ -1,9 +1,9 @@
 """Whatever happened is recorded; what JSON has no form for is recorded as text."""
 
 import numpy as np
-import orjson
 import pytest
 
+from hud import exact_json
 from hud.trace import AgentStep, Sample, Step, ToolCall, ToolStep, parse_step
 from hud.trace.recording.journal import encode_json, encode_step
 
@@ -25,7 +25,7 @@ class Thing:
         ("half \ud800 a pair", "half \\ud800 a pair"),
         (b"\xff", "\\xff"),
         (float("nan"), None),
-        (10**30, 1e30),
+        (10**30, 10**30),
     ],
 )
 def test_odd_values_are_recorded(value, recorded):
@@ -33,7 +33,7 @@ def test_odd_values_are_recorded(value, recorded):
         encode_step(Step(extra={"state": value})),
         encode_json({"extra": {"state": value}}),
     ):
-        read = orjson.loads(data)["extra"]["state"]
+        read = exact_json.loads(data)["extra"]["state"]
         assert read == recorded or str(recorded) in str(read)
 
 
@@ -44,13 +44,13 @@ def test_a_nest_without_end_is_cut():
 
 def test_nulls_among_arguments_are_kept():
     step = ToolStep(step_id=1, call=ToolCall(id="1", name="x", arguments={"a": None, "b": [None]}))
-    assert parse_step(orjson.loads(encode_step(step))) == step
+    assert parse_step(exact_json.loads(encode_step(step))) == step
 
 
 def test_a_step_leaves_its_tokens_to_their_columns():
     sample = Sample(prompt_token_ids=[1], output_token_ids=[2], output_logprobs=[-1.0])
-    assert "sample" not in orjson.loads(encode_step(AgentStep(sample=sample)))
+    assert "sample" not in exact_json.loads(encode_step(AgentStep(sample=sample)))
     sample.prompt_chunks = [{"type": "image"}]
-    assert orjson.loads(encode_step(AgentStep(sample=sample)))["sample"] == {
+    assert exact_json.loads(encode_step(AgentStep(sample=sample)))["sample"] == {
         "prompt_chunks": [{"type": "image"}]
     }

@@ -12,8 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.benchmarks.tau2.benchmarks import PACKAGE
 
 
@@ -97,7 +96,7 @@ class Table(MutableMapping[str, dict[str, Any]]):
 
 @functools.cache
 def _shared(domain: str) -> dict[str, dict[str, dict[str, Any]]]:
-    found: dict[str, dict[str, dict[str, Any]]] = orjson.loads(
+    found: dict[str, dict[str, dict[str, Any]]] = exact_json.loads(
         _read(f"domains/{domain}/db.json.gz")
     )
     return found

@@ -9,8 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol
 
-import orjson
-
+from hud import exact_json
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
 COMMAND_SECONDS = 30.0
@@ -96,7 +95,7 @@ class DevTools:
         clock = asyncio.timeout(timeout)
         try:
             async with clock:
-                await self._send(orjson.dumps(message))
+                await self._send(exact_json.dumps(message))
                 return await future
         except TimeoutError:
             if not clock.expired():
@@ -121,7 +120,7 @@ class DevTools:
     async def _read(self) -> None:
         try:
             async for message in self._wire.messages():
-                self._take(orjson.loads(message))
+                self._take(exact_json.loads(message))
         finally:
             # Also on cancellation: no later response may find the future.
             self._lost = self._loss()

@@ -10,9 +10,9 @@ import base64
 import binascii
 from typing import Any
 
-import orjson
 from mcp import types
 
+from hud import exact_json
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult, ToolSpec
 
 
@@ -38,7 +38,7 @@ def result_of(said: types.CallToolResult) -> tuple[ToolResult, list[dict[str, An
     structured: Any = said.structured_content
     if structured is not None and not shown:
         # Structured content without its text form, which servers should add.
-        shown.append(TextContent(text=orjson.dumps(structured, default=str).decode()))
+        shown.append(TextContent(text=exact_json.dumps(structured, default=str).decode()))
     if structured is not None and not isinstance(structured, dict):
         structured = {"result": structured}
     result = ToolResult(content=shown, is_error=bool(said.is_error), structured_content=structured)

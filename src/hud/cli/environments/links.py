@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import orjson
-
-from hud import settings
+from hud import exact_json, settings
 from hud.client import connect
 
 VERSION = 1
@@ -39,13 +37,13 @@ async def link(folder: Path, **ids: str) -> None:
     path = _path(folder)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {**kept, "version": VERSION, "scope": now, **ids}
-    path.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+    path.write_bytes(exact_json.dumps(content, option=exact_json.OPT_INDENT_2) + b"\n")
 
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        kept = orjson.loads(_path(folder).read_bytes())
-    except (OSError, orjson.JSONDecodeError):
+        kept = exact_json.loads(_path(folder).read_bytes())
+    except (OSError, exact_json.JSONDecodeError):
         return {}
     return kept if isinstance(kept, dict) else {}
 

@@ -229,7 +229,7 @@ def _counts(planned: SyncPlan, *, dry_run: bool) -> dict[str, object]:
 def _write_csv(tasks: list[Task], target: Path) -> None:
     import csv
 
-    import orjson
+    from hud import exact_json
 
     with target.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
@@ -242,7 +242,7 @@ def _write_csv(tasks: list[Task], target: Path) -> None:
                     task.slug,
                     task.env,
                     task.id,
-                    orjson.dumps(task.args).decode(),
+                    exact_json.dumps(task.args).decode(),
                     *(columns.get(name, "") for name in names),
                 ]
             )

@@ -33,8 +33,7 @@ async def write_lines(reference: str, output: Path) -> None:
 
 
 async def write_dataset(reference: str, output: Path) -> None:
-    import orjson
-
+    from hud import exact_json
     from hud.cli.output import console
     from hud.cli.platform_requests import recorded_job
     from hud.errors import UsageError
@@ -49,7 +48,7 @@ async def write_dataset(reference: str, output: Path) -> None:
         dataset = DatasetFolder(partial)
         async for run_row, trace in _runs(job["id"]):
             shown += _write_pictures(trace, partial / PICTURES)
-            dataset.add(orjson.loads(trajectory_line(run_row, trace, pictures=PICTURES)))
+            dataset.add(exact_json.loads(trajectory_line(run_row, trace, pictures=PICTURES)))
         dataset.close(job)
         partial.replace(output)
     except OSError as error:
@@ -62,8 +61,7 @@ async def write_dataset(reference: str, output: Path) -> None:
 
 async def write_atif(reference: str, output: Path) -> None:
     """Write `TRACE/trajectory.json` for each run, as Harbor has it."""
-    import orjson
-
+    from hud import exact_json
     from hud.cli.output import console, count
     from hud.cli.platform_requests import recorded_job
     from hud.errors import UsageError
@@ -75,7 +73,9 @@ async def write_atif(reference: str, output: Path) -> None:
         async for run_row, trace in _runs(job["id"]):
             folder = output / Path(run_row["trace_id"]).name
             folder.mkdir(parents=True)
-            content = orjson.dumps(atif_trajectory(run_row, trace), option=orjson.OPT_INDENT_2)
+            content = exact_json.dumps(
+                atif_trajectory(run_row, trace), option=exact_json.OPT_INDENT_2
+            )
             (folder / "trajectory.json").write_bytes(content)
             written += 1
     except OSError as error:
@@ -109,8 +109,7 @@ async def write_eval_log(reference: str, output: Path) -> None:
 
 async def write_otlp(reference: str, output: Path) -> None:
     """Write one export request of OTLP for each run, a line each."""
-    import orjson
-
+    from hud import exact_json
     from hud.cli.output import console, count
     from hud.cli.platform_requests import recorded_job
     from hud.errors import UsageError
@@ -122,7 +121,7 @@ async def write_otlp(reference: str, output: Path) -> None:
         with output.open("wb") as file:
             async for run_row, trace in _runs(job["id"]):
                 line = otlp_traces(run_row, trace)
-                file.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+                file.write(exact_json.dumps(line, option=exact_json.OPT_APPEND_NEWLINE))
                 written += 1
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}.") from error

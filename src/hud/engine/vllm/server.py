@@ -11,9 +11,9 @@ from http import HTTPStatus
 from typing import Any
 
 import aiohttp
-import orjson
 from aiohttp.http_exceptions import LineTooLong
 
+from hud import exact_json
 from hud.engine.vllm.completion import COMPLETIONS, GENERATE, Endpoint, Piece, read_piece
 from hud.errors import InfrastructureFault, UsageError
 from hud.outbound import read_bounded, read_start
@@ -230,7 +230,7 @@ class Server:
                 method,
                 self.url + path,
                 params=params,
-                data=None if body is None else orjson.dumps(body),
+                data=None if body is None else exact_json.dumps(body),
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS),
                 allow_redirects=False,
@@ -320,16 +320,16 @@ def _length(told: Any) -> int | None:
 
 def _json(url: str, data: bytes) -> Any:
     try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
+        return exact_json.loads(data)
+    except exact_json.JSONDecodeError:
         raise ServerLost(f"{url} answered with what is no JSON; is it a vLLM server?") from None
 
 
 def _said(data: bytes) -> str:
     """Return the message in an error's body, in one of the forms that vLLM has."""
     try:
-        body = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        body = exact_json.loads(data)
+    except exact_json.JSONDecodeError:
         return data.decode(errors="replace").strip()[:300] or "no reason was given"
     if isinstance(body, dict):
         error = body.get("error", body.get("detail", body))

@@ -7,8 +7,7 @@ import socket
 from asyncio import IncompleteReadError, LimitOverrunError, StreamWriter
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment.channel.private_stream import FrameReader
 from hud.errors import FailureKind, RolloutError, UsageError
 
@@ -97,8 +96,8 @@ async def read_frame(reader: FrameReader) -> dict[str, Any] | None:
 def parse_frame(line: bytes) -> dict[str, Any]:
     """Return the frame of a line. Raises `FrameError`."""
     try:
-        frame = orjson.loads(line)
-    except orjson.JSONDecodeError:
+        frame = exact_json.loads(line)
+    except exact_json.JSONDecodeError:
         frame = _lenient(line)
     if not isinstance(frame, dict):
         raise FrameError("a frame is not a JSON object")
@@ -130,7 +129,7 @@ def error_frame(identifier: Any, error: ChannelError) -> bytes:
 
 def _line(frame: dict[str, Any]) -> bytes:
     try:
-        return orjson.dumps(frame, default=str, option=orjson.OPT_APPEND_NEWLINE)
+        return exact_json.dumps(frame, default=str, option=exact_json.OPT_APPEND_NEWLINE)
     except TypeError:
         # Lone surrogates and integers beyond 64 bits occur in models' output; the standard library can encode them.
         return json.dumps(frame, default=str).encode() + b"\n"

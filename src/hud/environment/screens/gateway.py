@@ -12,8 +12,7 @@ import secrets
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from hud import exact_json
 from hud.capabilities.browser.devtools import DevTools
 from hud.capabilities.browser.page import PAINTED, VIEWPORT, is_web_address
 from hud.capabilities.browser.tabs import Tabs
@@ -164,10 +163,10 @@ class _Client:
 
     def _take(self, text: str | bytes) -> None:
         try:
-            message = orjson.loads(text)
+            message = exact_json.loads(text)
             identifier, method = int(message["id"]), str(message["method"])
             params = message.get("params") or {}
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        except (exact_json.JSONDecodeError, KeyError, TypeError, ValueError):
             self._answer({"error": {"code": -32700, "message": "That is no command."}}, self.root)
             return
         session = message.get("sessionId", self.root)
@@ -216,7 +215,7 @@ class _Client:
     def _answer(self, message: dict[str, Any], session: str | None) -> None:
         if session != self.root:
             message["sessionId"] = session
-        self.outbox.put_nowait(orjson.dumps(message))
+        self.outbox.put_nowait(exact_json.dumps(message))
 
     async def _send(self) -> None:
         from websockets.exceptions import ConnectionClosed

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment.processes.run_processes import start_of_part
 from hud.environment.workspace.sandbox.bubblewrap import (
     as_user,
@@ -192,7 +191,7 @@ class BoxedProgram:
         loop = asyncio.get_running_loop()
         async with self._asking:
             answered = asyncio.Event()
-            self._control.send(orjson.dumps({"address": address, "port": port}))
+            self._control.send(exact_json.dumps({"address": address, "port": port}))
             loop.add_reader(self._control, answered.set)
             try:
                 async with asyncio.timeout(_GRACE_SECONDS):
@@ -201,7 +200,7 @@ class BoxedProgram:
                 loop.remove_reader(self._control)
             said, passed, _, _ = socket.recv_fds(self._control, 1 << 12, 1)
         if not passed:
-            raise OSError(orjson.loads(said)["refused"] if said else "the box has ended")
+            raise OSError(exact_json.loads(said)["refused"] if said else "the box has ended")
         return socket.socket(fileno=passed[0])
 
     @property

@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment.environment import Environment
 from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
@@ -48,7 +47,7 @@ def main() -> int:
     options = parser.parse_args()
     try:
         environment = load_environment(options.source, name=options.name)
-        options.out.write_bytes(orjson.dumps(manifest_of(environment)))
+        options.out.write_bytes(exact_json.dumps(manifest_of(environment)))
     except HudError as error:
         sys.stdout.flush()  # In merged streams the reason is last.
         print(error, file=sys.stderr)

@@ -8,9 +8,9 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 from pydantic import BaseModel
 
+from hud import exact_json
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult
 
 MAX_TEXT_BYTES = 256 * 1024
@@ -76,15 +76,15 @@ def _structured(value: Any) -> dict[str, Any] | None:
 
 def as_json(value: Any) -> Any:
     """Return `value` as JSON data: `to_json`, parsed."""
-    return orjson.loads(to_json(value))
+    return exact_json.loads(to_json(value))
 
 
 def to_json(value: Any) -> str:
     """Return `value` as compact JSON; values without a JSON form become their `str`."""
-    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    options = exact_json.OPT_NON_STR_KEYS | exact_json.OPT_SERIALIZE_NUMPY
     try:
-        return orjson.dumps(value, default=_plain, option=options).decode()
-    except orjson.JSONEncodeError:
+        return exact_json.dumps(value, default=_plain, option=options).decode()
+    except exact_json.JSONEncodeError:
         # Lone surrogates, integers beyond 64 bits, deep nesting: slower, but without errors.
         return json.dumps(_stringified(value), separators=(",", ":"), default=_plain)
 

@@ -7,8 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment.processes.worker_threads import in_thread
 from hud.environment.tools.arguments import Arguments, annotated, unwrapped
 from hud.environment.tools.results import text_block, tool_result
@@ -93,8 +92,8 @@ def parse_arguments(arguments: dict[str, Any] | str, name: str) -> dict[str, Any
     if isinstance(arguments, dict):
         return arguments
     try:
-        values = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
+        values = exact_json.loads(arguments or "{}")
+    except exact_json.JSONDecodeError:
         values = None
     if not isinstance(values, dict):
         raise UsageError(f"{name}: the arguments must be a JSON object, not {arguments[:80]!r}.")

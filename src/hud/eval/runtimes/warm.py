@@ -13,9 +13,9 @@ import sys
 from itertools import count
 from typing import Any
 
-import orjson
 from pydantic import TypeAdapter
 
+from hud import exact_json
 from hud.environment.channel import RemoteConnection
 from hud.environment.channel.client.remote_connection import Loss
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
@@ -190,7 +190,7 @@ class WarmServer:
         for child in started:
             self.children[child.number] = child
         numbers = [child.number for child in started]
-        request = orjson.dumps({"fork": numbers, "limits": vars(limits), "ahead": ahead})
+        request = exact_json.dumps({"fork": numbers, "limits": vars(limits), "ahead": ahead})
         try:
             await self._send(request, [theirs.fileno() for _, theirs in streams])
         except BaseException as error:
@@ -242,7 +242,7 @@ class WarmServer:
     def say(self, message: dict[str, Any]) -> None:
         """Send a message, ignoring an exited server, which has killed its children."""
         with contextlib.suppress(OSError):
-            self.control.send(orjson.dumps(message))
+            self.control.send(exact_json.dumps(message))
 
     def stop(self) -> None:
         """Disconnect: the server kills its children and exits, or is killed."""
@@ -292,7 +292,7 @@ class WarmServer:
         if not data:
             self._died()
             return
-        message = orjson.loads(data)
+        message = exact_json.loads(data)
         if "ready" in message:
             self._greeted(*files)
         elif "failed" in message:
@@ -315,7 +315,7 @@ class WarmServer:
     def _greeted(self, file: int) -> None:
         with open(file, "rb") as reader:
             reader.seek(0)
-            self.manifest = orjson.loads(reader.read())
+            self.manifest = exact_json.loads(reader.read())
         tools = self.manifest["tools"]
         self.tools = None if tools is None else _SPECS.validate_python(tools)
         self.offers = bool(self.manifest["offers"])

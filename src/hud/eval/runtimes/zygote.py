@@ -24,8 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.environment.channel.lazy_loop import LazyLoop
 from hud.environment.channel.server.control_server import ControlServer
@@ -128,7 +127,7 @@ class Zygote:
     def say(self, message: dict[str, Any]) -> None:
         """Send a message; a disconnected peer is detected by the next read."""
         with suppress(ConnectionError):
-            self.control.send(orjson.dumps(message))
+            self.control.send(exact_json.dumps(message))
 
     def end(self) -> None:
         """Kill all descendants, and exit."""
@@ -152,7 +151,7 @@ class Zygote:
             return False
         if not data:
             return False
-        message = orjson.loads(data)
+        message = exact_json.loads(data)
         if "fork" in message:
             try:
                 self._fork(message, descriptors)
@@ -332,7 +331,7 @@ def _publish(environment: Environment, control: socket.socket) -> None:
     }
     file = os.memfd_create("manifest")
     with open(file, "wb", closefd=False) as writer:
-        writer.write(orjson.dumps(manifest))
+        writer.write(exact_json.dumps(manifest))
     socket.send_fds(control, [b'{"ready": true}'], [file])
     os.close(file)
 
@@ -347,7 +346,7 @@ def main(descriptor: int, source: str) -> None:
         environment = load_environment(source)
     except (Exception, SystemExit) as error:
         told = str(error) if isinstance(error, HudError) else f"{source}: {error!r}"
-        control.send(orjson.dumps({"failed": told[: MESSAGE_BYTES // 4]}))
+        control.send(exact_json.dumps({"failed": told[: MESSAGE_BYTES // 4]}))
         return
     adopt_orphans()
     zygote = Zygote(environment, control)

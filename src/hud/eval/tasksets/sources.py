@@ -11,9 +11,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import orjson
 from pydantic import ValidationError
 
+from hud import exact_json
 from hud.environment import Environment, Task
 from hud.environment.sources.loader import environments_of, load_file, load_module
 from hud.errors import NotFoundError, UsageError
@@ -49,9 +49,9 @@ def save_tasks(tasks: Iterable[Task], path: Path) -> None:
     """Write tasks as rows, one per line for `.jsonl`, an array for `.json`. Raises `UsageError` for another suffix."""
     rows = [task.model_dump(mode="json", exclude_none=True) for task in tasks]
     if path.suffix == ".jsonl":
-        content = b"".join(orjson.dumps(row) + b"\n" for row in rows)
+        content = b"".join(exact_json.dumps(row) + b"\n" for row in rows)
     elif path.suffix == ".json":
-        content = orjson.dumps(rows, option=orjson.OPT_INDENT_2) + b"\n"
+        content = exact_json.dumps(rows, option=exact_json.OPT_INDENT_2) + b"\n"
     else:
         raise UsageError(f"{path}: tasks are written to .json and .jsonl files.")
     path.write_bytes(content)
@@ -120,8 +120,8 @@ def _rows(path: Path) -> Iterator[tuple[Any, str]]:
 
 def _json(content: bytes, path: Path, first_line: int) -> Any:
     try:
-        return orjson.loads(content)
-    except orjson.JSONDecodeError as error:
+        return exact_json.loads(content)
+    except exact_json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
         raise UsageError(f"{path}:{line}: the file is not valid JSON: {error.msg}.") from None
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.client import Client
 from hud.errors import HudError
 from hud.fleet.attempts.held_attempts import Attempt
@@ -96,7 +95,7 @@ class Delivery:
 
     async def _send(self, parts: list[_Part]) -> None:
         head = {"worker": self.worker, "parts": [part.head() for part in parts]}
-        body = b"".join([orjson.dumps(head), b"\n", *(part.lines for part in parts)])
+        body = b"".join([exact_json.dumps(head), b"\n", *(part.lines for part in parts)])
         try:
             # Repeating it is harmless: only an attempt that holds the rollout is heard, and only once.
             answer = await self.client.post("/v2/fleet/events", body, retry=True)

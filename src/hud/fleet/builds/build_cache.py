@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.client import Client
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.fleet.builds.archives import unpack
@@ -103,7 +102,7 @@ class BuildCache:
                 self.say(f"{name}: installing")
                 build = archive.with_name("build")
                 await asyncio.to_thread(self._unpack, name, archive, build, place)
-        about = orjson.loads((place / DESCRIPTION).read_bytes())
+        about = exact_json.loads((place / DESCRIPTION).read_bytes())
         own = place / "venv" / "bin" / "python"
         python = own if own.exists() else Path(sys.executable)
         return InstalledBuild(place / SOURCE / about["entry"], python)
@@ -144,8 +143,8 @@ class BuildCache:
     def _unpack(self, name: str, archive: Path, scratch: Path, place: Path) -> None:
         try:
             unpack(archive, scratch, most_files=MOST_FILES, most_bytes=MOST_BYTES)
-            about = orjson.loads((scratch / DESCRIPTION).read_bytes())
-        except (UsageError, FileNotFoundError, orjson.JSONDecodeError) as error:
+            about = exact_json.loads((scratch / DESCRIPTION).read_bytes())
+        except (UsageError, FileNotFoundError, exact_json.JSONDecodeError) as error:
             raise EnvironmentFault(f"The build of {name!r} cannot be unpacked: {error}") from error
         if about["platform"] not in (None, platform_tag()):
             raise EnvironmentFault(

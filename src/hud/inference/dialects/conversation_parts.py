@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.errors import UsageError
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
@@ -67,8 +66,8 @@ def inline_image(url: str) -> tuple[str, str] | None:
 def parsed_arguments(text: str) -> dict[str, Any] | str:
     """Return a call's arguments as an object, or `text` itself if it is no JSON object."""
     try:
-        found = orjson.loads(text or "{}")
-    except orjson.JSONDecodeError:
+        found = exact_json.loads(text or "{}")
+    except exact_json.JSONDecodeError:
         return text
     return found if isinstance(found, dict) else text
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.inference.retries import AnsweredError, BrokenAnswer, code_of, message_of
 
 MOST_EVENT_BYTES = 16 << 20
@@ -53,8 +52,8 @@ def events_in(body: bytes) -> list[dict[str, Any]]:
         if not data or data.strip() == b"[DONE]":
             continue
         try:
-            event = orjson.loads(data)
-        except orjson.JSONDecodeError:
+            event = exact_json.loads(data)
+        except exact_json.JSONDecodeError:
             raise BrokenAnswer("broke its stream off in the middle of an event") from None
         if isinstance(event, dict):
             if event.get("error"):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment import Task
 from hud.errors import RolloutError, UsageError
 from hud.eval import Taskset
@@ -34,10 +33,10 @@ def export_tasks(taskset: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
         reasons = "; ".join(sorted({one.part for one in left_out})) or "there is none"
         raise UsageError(f"No task of {taskset.name!r} can be graded by RFT: {reasons}.")
     output.mkdir(parents=True)
-    lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows]
+    lines = [exact_json.dumps(row, option=exact_json.OPT_APPEND_NEWLINE) for row in rows]
     (output / "train.jsonl").write_bytes(b"".join(lines))
     grader = grader_of([row["hud"] for row in rows])
-    (output / "grader.json").write_bytes(orjson.dumps(grader, option=orjson.OPT_INDENT_2))
+    (output / "grader.json").write_bytes(exact_json.dumps(grader, option=exact_json.OPT_INDENT_2))
     return len(rows), left_out
 
 

@@ -17,9 +17,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-import orjson
-
-from hud import graders
+from hud import exact_json, graders
 from hud.errors import UsageError
 
 COMPARISONS: dict[str, Callable[..., float]] = {
@@ -143,7 +141,7 @@ def rule_of(function: Callable[..., Any], frame: FrameType) -> Rule:
     answer, last = _ending(definition.body)
     rule = _Reader(answer, frame).rule(last)
     try:
-        orjson.dumps(rule)
+        exact_json.dumps(rule)
     except TypeError as error:
         raise NoRuleError(f"its grader compares with a value that is no JSON: {error}") from error
     return rule

@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment import Task
 from hud.errors import UsageError
 from hud.eval import ForkRuntime, LocalRuntime, Runtime
@@ -24,7 +23,7 @@ def reference_of(task: Task) -> dict[str, str]:
     return {
         "env": task.env,
         "id": task.id,
-        "args": orjson.dumps(task.args).decode(),
+        "args": exact_json.dumps(task.args).decode(),
         "slug": task.slug,
     }
 
@@ -35,7 +34,7 @@ def task_of(reference: Mapping[str, Any]) -> Task:
         return Task(
             env=reference["env"],
             id=reference["id"],
-            args=orjson.loads(reference["args"]),
+            args=exact_json.loads(reference["args"]),
             slug=reference["slug"],
         )
     except (KeyError, TypeError, ValueError):

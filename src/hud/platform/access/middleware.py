@@ -9,8 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-import orjson
-
+from hud import exact_json
 from hud.errors import HudError
 from hud.platform.access.admission import ACCESS_DENIED, Admission, KeyEndedError
 from hud.platform.access.identity import Identity
@@ -222,7 +221,7 @@ async def refuse(
         return
     # `detail` is this platform's field; `error` is common to the gateway's dialects.
     kind = _KINDS.get(status, "invalid_request_error")
-    body = orjson.dumps({"detail": detail, "error": {"message": detail, "type": kind}})
+    body = exact_json.dumps({"detail": detail, "error": {"message": detail, "type": kind}})
     await _send(send, status, body, {**headers, "content-type": "application/json"})
 
 

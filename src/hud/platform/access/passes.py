@@ -9,8 +9,7 @@ import os
 import secrets
 from pathlib import Path
 
-import orjson
-
+from hud import exact_json
 from hud.platform.access.identity import Identity
 from hud.platform.store.clock import steady_time
 
@@ -27,7 +26,7 @@ class Passes:
     def make(self, who: Identity, seconds: float) -> str:
         """Return a pass with the permissions of `who`, valid for `seconds`."""
         content = {**vars(who), "scopes": sorted(who.scopes), "until": steady_time() + seconds}
-        body = base64.urlsafe_b64encode(orjson.dumps(content)).decode().rstrip("=")
+        body = base64.urlsafe_b64encode(exact_json.dumps(content)).decode().rstrip("=")
         return f"{PREFIX}{body}.{self.sign(body)}"
 
     def read(self, text: str) -> Identity | None:
@@ -36,7 +35,7 @@ class Passes:
         # As bytes: `compare_digest` accepts only ASCII text.
         if not hmac.compare_digest(self.sign(body).encode(), signature.encode("utf-8", "replace")):
             return None
-        content = orjson.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
+        content = exact_json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         if content.pop("until") < steady_time():
             return None
         return Identity(**{**content, "scopes": frozenset(content["scopes"])})

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.agents.human_moves import HUMAN, HUMAN_SECONDS
 from hud.client.presence import process_started
 from hud.platform.store import Store, tables
@@ -103,7 +103,7 @@ def scores(store: Store, team: str, taskset_id: str) -> dict[str, list[dict[str,
 
 def _score(run: Mapping[str, Any]) -> dict[str, Any]:
     """Return the result of a person's run."""
-    extra = orjson.loads(run["extra"]) if run["extra"] is not None else {}
+    extra = exact_json.loads(run["extra"]) if run["extra"] is not None else {}
     names = ("trace_id", "job_id", "status", "reward", "error")
     return {
         **{name: run[name] for name in names},

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-import orjson
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hud import __version__
+from hud import __version__, exact_json
 from hud.platform.access import Scope, caller
 from hud.platform.dashboard.paths import wants_page
 from hud.platform.dashboard.static_files import address
@@ -44,7 +43,7 @@ def page(request: Request, template: str, data: dict[str, Any], status: int = 20
     page), `link` (the page with changed parameters), `may` (whether the caller has a scope) and `now`.
     """
     if request.url.path.endswith(".json"):
-        return Response(orjson.dumps(data, default=str), status, media_type="application/json")
+        return Response(exact_json.dumps(data, default=str), status, media_type="application/json")
     return HTMLResponse(render(request, template, **data), status)
 
 
@@ -78,7 +77,9 @@ def render(request: Request, template: str, **values: Any) -> str:
 def error_page(request: Request, status: int, sentence: str) -> Response:
     """Respond with an error sentence: as a page for browsers, as JSON for programs."""
     if request.url.path.endswith(".json") or not wants_page(dict(request.scope)):
-        return Response(orjson.dumps({"detail": sentence}), status, media_type="application/json")
+        return Response(
+            exact_json.dumps({"detail": sentence}), status, media_type="application/json"
+        )
     title = TITLES.get(status, "This did not work")
     return HTMLResponse(
         render(request, "error.html", status=status, title=title, sentence=sentence), status

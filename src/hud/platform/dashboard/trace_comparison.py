@@ -6,8 +6,7 @@ import hashlib
 from itertools import zip_longest
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.platform.dashboard.trace_grades import grade_of
 from hud.platform.dashboard.trace_page import seconds_of, setting_of
 from hud.platform.dashboard.trace_steps import shown_steps
@@ -109,8 +108,8 @@ def _substance(payload: dict[str, Any]) -> bytes:
         payload.get("task_call"),
     ]
     try:
-        whole = orjson.dumps(said, option=orjson.OPT_SORT_KEYS)
-    except orjson.JSONEncodeError:
+        whole = exact_json.dumps(said, option=exact_json.OPT_SORT_KEYS)
+    except exact_json.JSONEncodeError:
         whole = repr(said).encode("utf-8", "replace")
     return hashlib.sha256(whole).digest()
 

@@ -106,7 +106,7 @@ def head_of(store: Store, run: dict[str, Any]) -> View:
 
 def plain_run(run: dict[str, Any]) -> dict[str, Any]:
     """Return a run as plain data, without its team, and without its grade, which has its own view."""
-    # SQLAlchemy's column names are a subclass of str, which orjson refuses.
+    # SQLAlchemy's column names are a subclass of str, which `exact_json` refuses.
     return {str(name): run[name] for name in run if name not in ("team_id", "grade")}
 
 

@@ -7,8 +7,7 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.errors import UsageError
 
 LONGEST_JSON = 100_000
@@ -18,22 +17,22 @@ LONGEST_JSON = 100_000
 def as_json(value: Any, limit: int = LONGEST_JSON, *, indent: bool = True) -> str:
     """Return a value as JSON for display, truncated at `limit`."""
     try:
-        text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if indent else 0).decode()
-    except orjson.JSONEncodeError:
+        text = exact_json.dumps(value, option=exact_json.OPT_INDENT_2 if indent else 0).decode()
+    except exact_json.JSONEncodeError:
         return "This value is nested too deeply to be shown."
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def exact_json(value: Any) -> str:
-    """Return a value as indented JSON with integers of any size (orjson refuses more than 64 bits)."""
-    return json.dumps(value, ensure_ascii=False, indent=2)
+def indented_json(value: Any) -> str:
+    """Return a value as indented JSON, complete."""
+    return exact_json.dumps(value, option=exact_json.OPT_INDENT_2).decode()
 
 
 def whole_json(value: Any) -> bytes:
     """Return a value as complete JSON. Raises `UsageError` if it is nested too deeply."""
     try:
-        return orjson.dumps(value)
-    except orjson.JSONEncodeError:
+        return exact_json.dumps(value)
+    except exact_json.JSONEncodeError:
         pass
     try:
         return json.dumps(value).encode()

@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access.passes import Passes
 from hud.platform.environments.registry import (
@@ -236,7 +236,9 @@ class Builds(LeasedQueue[Build]):
     def private(self, build: Build) -> dict[str, dict[str, str]]:
         """Return a build's variables and secrets, while it is being built."""
         path = self._private_path(build.id)
-        found: dict[str, dict[str, str]] = orjson.loads(path.read_bytes()) if path.exists() else {}
+        found: dict[str, dict[str, str]] = (
+            exact_json.loads(path.read_bytes()) if path.exists() else {}
+        )
         return found
 
     def _private_path(self, build_id: str) -> Path:
@@ -255,4 +257,4 @@ def write_alone(path: Path, content: dict[str, Any]) -> None:
     """Write JSON into a file that the server's own user alone may read."""
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
-        file.write(orjson.dumps(content))
+        file.write(exact_json.dumps(content))

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from hud import exact_json
 from hud.client.presence import presence
 from hud.environment.sources.declarations import declared_names, entry_of
 from hud.errors import HudError, UsageError
@@ -152,7 +151,7 @@ class _Making:
         """Take over what the version before runs with, unless it is given anew."""
         path = None if earlier is None else earlier / VARIABLES
         if path is not None and path.exists():
-            kept = orjson.loads(path.read_bytes())
+            kept = exact_json.loads(path.read_bytes())
             self.private["environment_variables"] = {**kept, **self.variables}
             self.log.add_secrets(kept.values())
 
@@ -226,8 +225,8 @@ class _Making:
         variables = {**clean_variables(), **self.variables}
         await run(command, variables, self.log, source, quiet=True)
         try:
-            manifest: dict[str, Any] = orjson.loads(out.read_bytes())
-        except (FileNotFoundError, orjson.JSONDecodeError):
+            manifest: dict[str, Any] = exact_json.loads(out.read_bytes())
+        except (FileNotFoundError, exact_json.JSONDecodeError):
             raise UsageError("The environment ended its process while it was loaded.") from None
         return {**manifest, "entry": entry.relative_to(source).as_posix()}
 
@@ -246,7 +245,7 @@ class _Making:
         hasher = hashlib.sha256(f"{sys.version}:{self.build.team_id}".encode())
         kinds = ("build_args", "environment_variables")
         given = {kind: self.private.get(kind, {}) for kind in kinds}
-        hasher.update(orjson.dumps(given, option=orjson.OPT_SORT_KEYS))
+        hasher.update(exact_json.dumps(given, option=exact_json.OPT_SORT_KEYS))
         for path in sorted(source.rglob("*")):
             name = path.relative_to(source).as_posix()
             if path.is_symlink():

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import orjson
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.errors import NotFoundError
 from hud.fleet.builds.build_cache import DESCRIPTION, PACKAGES, PLACE, SOURCE, site_packages
 from hud.fleet.builds.docker import save_image
@@ -99,7 +99,7 @@ def pack(folder: Path, entry: str, file: IO[bytes]) -> None:
         gzip.GzipFile(fileobj=file, mode="wb", compresslevel=6, mtime=0, filename="") as packed,
         tarfile.open(fileobj=packed, mode="w|") as tar,
     ):
-        _add_bytes(tar, DESCRIPTION, orjson.dumps(about, option=orjson.OPT_SORT_KEYS))
+        _add_bytes(tar, DESCRIPTION, exact_json.dumps(about, option=exact_json.OPT_SORT_KEYS))
         for path in _files(folder / "source"):
             _add(tar, path, f"{SOURCE}/{path.relative_to(folder / 'source').as_posix()}")
         if packages:

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from hud import exact_json
 from hud.errors import NotFoundError, UsageError
 from hud.platform.access.teams import Projects
 from hud.platform.store import Store, tables
@@ -128,7 +128,7 @@ class Environments:
             source=folder / "source" / row.manifest.get("entry", ""),
             python=interpreter(folder),
             image=row.manifest.get("image"),
-            variables=orjson.loads(variables.read_bytes()) if variables.exists() else {},
+            variables=exact_json.loads(variables.read_bytes()) if variables.exists() else {},
         )
 
     def _row(self, reference: str) -> Row:

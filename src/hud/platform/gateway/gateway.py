@@ -9,8 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from hud import exact_json
 from hud.errors import NotFoundError, UsageError
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
@@ -150,8 +149,10 @@ class Gateway:
 
         async def read(who: Identity) -> bytes:
             if name is None:
-                return orjson.dumps(await self.lists.all(who.team_id, exchange, gemini=gemini))
-            return orjson.dumps(await self.lists.one(who.team_id, name, exchange, gemini=gemini))
+                return exact_json.dumps(await self.lists.all(who.team_id, exchange, gemini=gemini))
+            return exact_json.dumps(
+                await self.lists.one(who.team_id, name, exchange, gemini=gemini)
+            )
 
         await self._simply(exchange, self.dialects.gemini if gemini else dialect_of(exchange), read)
 
@@ -168,7 +169,7 @@ class Gateway:
 
         async def remove(who: Identity) -> bytes:
             await asyncio.to_thread(self.responses.remove, who.team_id, identifier)
-            return orjson.dumps({"id": identifier, "object": "response", "deleted": True})
+            return exact_json.dumps({"id": identifier, "object": "response", "deleted": True})
 
         await self._simply(exchange, self.dialects.responses, remove, scope="run")
 
@@ -201,7 +202,7 @@ class Gateway:
         count = sum(len(prompt.ids) for prompt in prompts)
         gemini = dialect is self.dialects.gemini
         counted = {"totalTokens": count} if gemini else {"input_tokens": count}
-        await exchange.answer(200, orjson.dumps(counted))
+        await exchange.answer(200, exact_json.dumps(counted))
 
     def events(
         self, target: Target, request: GenerationRequest, who: Identity, meter: Meter
@@ -234,7 +235,7 @@ class Gateway:
         answer = dialect.whole(body, request, target.name, turns_of(said, request.choices))
         if isinstance(dialect, ResponsesCodec):
             await self._keep(answer, request, who, body)
-        await exchange.answer(200, orjson.dumps(answer))
+        await exchange.answer(200, exact_json.dumps(answer))
 
     async def _stream(
         self,
@@ -327,13 +328,13 @@ async def _refuse(exchange: Exchange, dialect: ServerCodec, error: Exception) ->
     if exchange.status is not None:
         raise error  # Aborts the connection, which is the client's only sign that the response is incomplete.
     refusal = refusal_of(error)
-    await exchange.answer(refusal.status, orjson.dumps(dialect.error(refusal)), refusal.headers)
+    await exchange.answer(refusal.status, exact_json.dumps(dialect.error(refusal)), refusal.headers)
 
 
 def _parse(raw: bytes) -> dict[str, Any]:
     try:
-        values = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
+        values = exact_json.loads(raw)
+    except exact_json.JSONDecodeError as error:
         raise UsageError(f"The request body is not JSON: {error}.") from None
     if not isinstance(values, dict):
         raise UsageError("The request body must be a JSON object.")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import orjson
-
+from hud import exact_json
 from hud.engine.chat.tool_calls.json_calls import json_rule
 from hud.inference.dialects.request import GenerationRequest
 
@@ -49,4 +48,4 @@ def _calls(chat: ChatFormat, request: GenerationRequest) -> str:
 def _mark(chat: ChatFormat, text: str) -> str:
     """Return a mark in Lark: a special token if the tokenizer has one, else plain text."""
     token = chat.tokenizer.token_to_id(text)
-    return orjson.dumps(text).decode() if token is None else f"<[{token}]>"
+    return exact_json.dumps(text).decode() if token is None else f"<[{token}]>"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import orjson
-
+from hud import exact_json
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.codec import Refusal, ServerCodec
@@ -60,5 +59,5 @@ async def refuse_method(exchange: Exchange, allowed: str) -> None:
 async def _refuse(
     exchange: Exchange, refusal: Refusal, headers: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    body = orjson.dumps(dialect_of(exchange).error(refusal))
+    body = exact_json.dumps(dialect_of(exchange).error(refusal))
     await exchange.answer(refusal.status, body, headers)

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import aiohttp
-import orjson
 from multidict import CIMultiDictProxy
 from yarl import URL
 
+from hud import exact_json
 from hud.outbound import AddressRefusedError, read_bounded, read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
@@ -73,7 +73,7 @@ class PassThrough:
         body = raw
         meter.guess = len(raw) // _BYTES_OF_A_TOKEN
         if model.family != "gemini" and values.get("model") != model.upstream:
-            body = orjson.dumps({**values, "model": model.upstream})
+            body = exact_json.dumps({**values, "model": model.upstream})
         url = URL(_with_query(model.endpoint(action), exchange.scope["query_string"]), encoded=True)
         headers = {
             key.decode(): value.decode("latin-1")

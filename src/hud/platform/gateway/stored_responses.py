@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-import orjson
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.errors import NotFoundError
 from hud.platform.store import tables
 from hud.trace import ChatMessage
@@ -24,7 +24,7 @@ class StoredResponses:
 
     def conversation(self, team: str, identifier: str) -> list[ChatMessage]:
         """Return the conversation up to and including a response, without its instructions."""
-        messages: list[ChatMessage] = orjson.loads(self._row(team, identifier).messages)
+        messages: list[ChatMessage] = exact_json.loads(self._row(team, identifier).messages)
         return messages
 
     def body(self, team: str, identifier: str) -> bytes:
@@ -38,8 +38,8 @@ class StoredResponses:
                 sa.insert(tables.responses).values(
                     id=body["id"],
                     team_id=team,
-                    messages=orjson.dumps(messages),
-                    body=orjson.dumps(body),
+                    messages=exact_json.dumps(messages),
+                    body=exact_json.dumps(body),
                     created_at=datetime.now(UTC),
                 )
             )

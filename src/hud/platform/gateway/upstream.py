@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import aiohttp
-import orjson
 
+from hud import exact_json
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.codec import Family, StreamingCodec, StreamReader
@@ -62,7 +62,7 @@ class UpstreamTurns:
         try:
             async with session.post(
                 model.endpoint(wire.action),
-                data=orjson.dumps(wire.body),
+                data=exact_json.dumps(wire.body),
                 headers=headers,
                 allow_redirects=False,
             ) as response:
@@ -107,8 +107,8 @@ def _unreadable(model: ProviderModel) -> UpstreamError:
 
 def _value(model: ProviderModel, data: bytes) -> dict[str, Any]:
     try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
+        value = exact_json.loads(data)
+    except exact_json.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
         raise _unreadable(model)
@@ -127,8 +127,8 @@ def _message(model: ProviderModel, data: bytes) -> str:
     """Return a provider's error message with the server's key removed."""
     text = redacted(data, model.secrets).decode("utf-8", "replace")
     try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        value = exact_json.loads(text)
+    except exact_json.JSONDecodeError:
         return text[:500] or f"The provider of {model.name!r} answered with an error."
     found = value.get("error", value) if isinstance(value, dict) else value
     if isinstance(found, dict):

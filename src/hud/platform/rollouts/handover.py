@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment.templates.runtime_config import run_seconds_of
 from hud.errors import NotFoundError
 from hud.platform.access import Identity, Scope
@@ -55,7 +54,7 @@ class Handover:
                 "attempt": one.attempt,
                 "job_id": one.job_id,
                 "spec": one.spec,
-                "needs": {} if one.needs is None else orjson.loads(one.needs),
+                "needs": {} if one.needs is None else exact_json.loads(one.needs),
                 "pass": self.passes.make(who, limit + PASS_MARGIN_SECONDS),
                 "limit_seconds": limit,
                 "problem": None,

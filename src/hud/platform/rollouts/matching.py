@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment.templates.runtime_config import requirements_of
 
 AMOUNTS = ("cpus", "memory_mb", "gpus")
@@ -29,13 +28,13 @@ class Offer:
 
     def without(self, needs: str) -> Offer:
         """Return what is left after a rollout with these requirements."""
-        wanted = orjson.loads(needs)
+        wanted = exact_json.loads(needs)
         free = {name: self.free[name] - wanted.get(name, 0.0) for name in AMOUNTS}
         return Offer(self.labels, self.capacity, free)
 
     def lacks(self, needs: str) -> list[str]:
         """Return the requirements that this does not meet, as text."""
-        wanted: dict[str, Any] = orjson.loads(needs)
+        wanted: dict[str, Any] = exact_json.loads(needs)
         missing = [
             f"{name}={wanted[name]:g}"
             for name in AMOUNTS
@@ -85,7 +84,7 @@ def needs_of(
             listed = [kinds] if isinstance(kinds, str) else kinds
             wanted |= {"gpus": resources.gpu.count, "gpu_types": listed}
     given = {name: value for name, value in wanted.items() if value}
-    return orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode() if given else None
+    return exact_json.dumps(given, option=exact_json.OPT_SORT_KEYS).decode() if given else None
 
 
 def _alike(wanted: str, have: str) -> bool:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from hud import exact_json
 from hud.errors import ConflictError, HudError, NotFoundError, StoreError
 from hud.platform.leases.lease_statements import shape_of, values_of
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Only, Which
@@ -202,7 +202,7 @@ class Rollouts(LeasedQueue[Taken]):
             "status": row.status,
             "faults": row.faults,
             "preemptions": row.preemptions,
-            "needs": None if row.needs is None else orjson.loads(row.needs),
+            "needs": None if row.needs is None else exact_json.loads(row.needs),
             "attempts": attempts,
         }
 

@@ -11,12 +11,12 @@ import re
 from contextlib import ExitStack
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import FileResponse, Response
 from pydantic import BaseModel, Field, ValidationError
 from starlette.background import BackgroundTask
 
+from hud import exact_json
 from hud.errors import HudError, UsageError
 from hud.platform.access import Identity
 from hud.platform.dependencies import StoppingPart, StorePart, Who, of_team, part
@@ -276,7 +276,7 @@ def _result(answer: Answer) -> dict[str, Any]:
 
 def _json(value: Any) -> Response:
     """Return a response of plain data, which FastAPI would copy and check first."""
-    return Response(orjson.dumps(value), media_type="application/json")
+    return Response(exact_json.dumps(value), media_type="application/json")
 
 
 def _heard(nodes: Nodes, who: Who, worker: str, load: Load | None) -> Node:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import orjson
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
+from hud import exact_json
 from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.errors import HudError, UsageError
 from hud.fleet.capacity import platform_tag
@@ -149,7 +149,7 @@ class _Needs:
         self._found: dict[bytes, str | None] = {}
 
     def __call__(self, body: Submission) -> str | None:
-        alike = orjson.dumps([body.env, body.verifier, body.runtime_config])
+        alike = exact_json.dumps([body.env, body.verifier, body.runtime_config])
         if alike not in self._found:
             self._found[alike] = _needs(self._rollouts, self._environments, self._team, body)
         return self._found[alike]
@@ -187,7 +187,9 @@ def record(rollouts: RolloutsPart, team: Team, trace_id: str) -> dict[str, Any]:
     found = rollouts.record(team, _id(trace_id, "trace_id"))
     needs = found["needs"]
     missing = (
-        lacking(Nodes(rollouts.store).offers(team), orjson.dumps(needs).decode()) if needs else []
+        lacking(Nodes(rollouts.store).offers(team), exact_json.dumps(needs).decode())
+        if needs
+        else []
     )
     return {**found, "lacking": missing}
 

@@ -10,9 +10,9 @@ import zlib
 from typing import Annotated, Any
 
 import anyio
-import orjson
 from fastapi import APIRouter, Request
 
+from hud import exact_json
 from hud.errors import UsageError
 from hud.platform.dependencies import RUN, StorePart, Team, part
 from hud.platform.metrics import Metrics
@@ -100,8 +100,8 @@ def _store(store: Store, team: str, trace_id: str, body: bytes) -> tuple[int, in
 
 def _spans(body: bytes) -> list[dict[str, Any]]:
     try:
-        spans = orjson.loads(body)["telemetry"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        spans = exact_json.loads(body)["telemetry"]
+    except (exact_json.JSONDecodeError, KeyError, TypeError):
         spans = None
     if not isinstance(spans, list) or not all(isinstance(span, dict) for span in spans):
         raise UsageError('The body of an upload is {"telemetry": [span, ...]}.')

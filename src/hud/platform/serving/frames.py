@@ -13,10 +13,9 @@ from asyncio import IncompleteReadError, StreamReader
 from dataclasses import asdict
 from typing import Any
 
-import orjson
 from pydantic import TypeAdapter
 
-from hud import errors
+from hud import errors, exact_json
 from hud.errors import HudError, PlatformError
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.token_engine import EngineDownError, OverloadedError, TokenRequest
@@ -33,7 +32,7 @@ _KINDS: dict[str, type[HudError]] = {
 
 def pack(header: list[Any], body: bytes = b"") -> bytes:
     """Return a frame."""
-    head = orjson.dumps(header)
+    head = exact_json.dumps(header)
     return b"".join((_LENGTHS.pack(len(head), len(body)), head, body))
 
 
@@ -41,7 +40,7 @@ async def read_frame(reader: StreamReader) -> tuple[list[Any], bytes] | None:
     """Return the next header and body; None at the end of the stream."""
     try:
         head, body = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
-        header: list[Any] = orjson.loads(await reader.readexactly(head))
+        header: list[Any] = exact_json.loads(await reader.readexactly(head))
         return header, await reader.readexactly(body) if body else b""
     except (IncompleteReadError, ConnectionError):
         return None

@@ -17,10 +17,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from typing import Any
 
-import orjson
 from pydantic import BaseModel
 from pydantic_core import to_json
 
+from hud import exact_json
 from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.calls import BY_REQUEST
@@ -106,7 +106,7 @@ class WorkerEngine(TokenEngine):
     async def status(self) -> dict[str, Any]:
         if self._link is None:
             return {"pid": None, "streams": 0, "models": []}
-        status: dict[str, Any] = orjson.loads(await self._link.call("status"))
+        status: dict[str, Any] = exact_json.loads(await self._link.call("status"))
         return {**status, "pid": self.pid, "streams": self._link.streams}
 
     @property

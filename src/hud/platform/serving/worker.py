@@ -17,8 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.engine import cpu_threads
 from hud.engine.sample.request import Request, SampledTurn
 from hud.errors import HudError
@@ -88,7 +87,7 @@ class Worker:
 
     async def _answer(self, kind: str, rest: list[Any], body: bytes) -> bytes:
         if kind == "status":
-            return orjson.dumps(await self.engine.status())
+            return exact_json.dumps(await self.engine.status())
         # A batch may be large: it is parsed in a thread to keep streams responsive.
         read = BY_NAME[kind].call.request.model_validate_json
         request = await asyncio.to_thread(read, body)

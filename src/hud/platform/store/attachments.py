@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.errors import NotFoundError
 from hud.platform.store.blobs import Blobs
 
@@ -20,7 +19,7 @@ def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
     """Return a step's JSON with every large attachment replaced by the name of its blob."""
     if len(payload) < LARGE_CHARACTERS or b'"data"' not in payload:
         return payload
-    step = orjson.loads(payload)
+    step = exact_json.loads(payload)
     detached = False
     for found in _objects(step):
         data = found.get("data")
@@ -32,7 +31,7 @@ def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
             del found["data"]
             found[_MARK] = key
             detached = True
-    return orjson.dumps(step) if detached else payload
+    return exact_json.dumps(step) if detached else payload
 
 
 def attach(blobs: Blobs, team: str, step: Any) -> None:

@@ -10,11 +10,11 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
+from hud import exact_json
 from hud.errors import NotFoundError, UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
@@ -153,16 +153,16 @@ class Batch:
             kept = detach(self.blobs, self.team, payload)
             self.steps.append({"trace_id": identifier, "step_id": step, "payload": kept})
         elif kind == b"T":
-            self.samples.append(_sample(identifier, step, orjson.loads(payload)))
+            self.samples.append(_sample(identifier, step, exact_json.loads(payload)))
         elif kind == b"R":
-            self.opened[identifier] = _run(identifier, self.team, orjson.loads(payload))
+            self.opened[identifier] = _run(identifier, self.team, exact_json.loads(payload))
         elif kind == b"E":
-            self.ended[identifier] = _run(identifier, self.team, orjson.loads(payload))
+            self.ended[identifier] = _run(identifier, self.team, exact_json.loads(payload))
             self.opened.pop(identifier, None)
         elif kind == b"J":
-            self.jobs[identifier] = _job(identifier, self.team, orjson.loads(payload))
+            self.jobs[identifier] = _job(identifier, self.team, exact_json.loads(payload))
         elif kind == b"Z":
-            end = orjson.loads(payload)
+            end = exact_json.loads(payload)
             self.job_ends.append({"job": identifier, "status": end["status"], "ended": end["at"]})
         else:
             raise ValueError(f"kind {kind!r}")
@@ -342,7 +342,7 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "team_id": team,
         "taskset_id": plain(payload["taskset_id"]) if payload["taskset_id"] else None,
         "status": "running",
-        "extra": orjson.dumps({"benchmark": benchmark} if benchmark else {}).decode(),
+        "extra": exact_json.dumps({"benchmark": benchmark} if benchmark else {}).decode(),
         "created_at": payload["at"],
     }
 
@@ -357,7 +357,7 @@ _DEFAULTS: dict[str, Any] = {
 def _run(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     for name in ("task", "grade", "extra"):
         if payload.get(name) is not None:
-            payload[name] = orjson.dumps(payload[name])
+            payload[name] = exact_json.dumps(payload[name])
     row = {**_DEFAULTS, **payload, "trace_id": identifier, "team_id": team}
     if len(row) > len(_DEFAULTS):
         raise KeyError(f"runs has no {min(row.keys() - _DEFAULTS.keys())}")
@@ -373,6 +373,6 @@ def _sample(identifier: str, step: int, payload: dict[str, Any]) -> dict[str, An
         "output": pack_ids(payload["output"]),
         "logprobs": pack_logprobs(payload["logprobs"]),
         "checkpoint": payload["checkpoint"],
-        "swaps": orjson.dumps(payload["swaps"]) if payload["swaps"] else None,
+        "swaps": exact_json.dumps(payload["swaps"]) if payload["swaps"] else None,
         "temperature": payload["temperature"],
     }

@@ -17,8 +17,7 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 
-import orjson
-
+from hud import exact_json
 from hud.errors import StoreError
 from hud.platform.store import Store
 from hud.platform.store.blobs import Blobs
@@ -110,7 +109,7 @@ class _Beside:
         self.ready = False
         """True once it has imported its modules."""
         url = store.url.render_as_string(hide_password=False)
-        self._connection.send_bytes(orjson.dumps([url, store.blobs.url]))
+        self._connection.send_bytes(exact_json.dumps([url, store.blobs.url]))
 
     def take(self, data: bytes, team: str) -> Ingested | None:
         """Have a batch ingested. None: not ready yet, or it failed.
@@ -124,7 +123,7 @@ class _Beside:
             self.ready = True
         self._connection.send_bytes(team.encode())
         self._connection.send_bytes(data)
-        found = orjson.loads(self._connection.recv_bytes())
+        found = exact_json.loads(self._connection.recv_bytes())
         return None if found is None else Ingested(*found)
 
     def close(self) -> None:
@@ -144,7 +143,7 @@ class _Beside:
 
 def serve(owner: Connection) -> None:
     """Ingest the owner's batches until none comes for `IDLE_SECONDS`. Raises `OSError` or `EOFError` once the owner has ended, `StoreError` if the store cannot be opened."""
-    url, blobs = orjson.loads(owner.recv_bytes())
+    url, blobs = exact_json.loads(owner.recv_bytes())
     store = Store(url, Blobs(blobs))
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS)
@@ -156,7 +155,7 @@ def serve(owner: Connection) -> None:
         except Exception:  # The owner ingests it itself, and meets the error.
             owner.send_bytes(b"null")
         else:
-            owner.send_bytes(orjson.dumps([done.events, done.damaged]))
+            owner.send_bytes(exact_json.dumps([done.events, done.damaged]))
 
 
 if __name__ == "__main__":

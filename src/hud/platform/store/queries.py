@@ -20,5 +20,5 @@ def in_parts(ids: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def as_dict(row: Row) -> dict[str, Any]:
-    """Return a row as a dict by column. The keys of `Row._asdict` are not plain strings, which orjson refuses."""
+    """Return a row as a dict by column. The keys of `Row._asdict` are not plain strings, which `exact_json` refuses."""
     return {str(name): value for name, value in row._mapping.items()}

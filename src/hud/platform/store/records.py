@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.errors import NotFoundError
 from hud.learning.wire_types import TrajectorySample
 from hud.platform.store import Store, tables
@@ -115,7 +115,7 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
     whole = dict(_whole_samples(drawn))
     payloads = []
     for step_id, payload in rows:
-        step: dict[str, Any] = orjson.loads(payload)
+        step: dict[str, Any] = exact_json.loads(payload)
         if has_attachments(payload):
             attach(store.blobs, team, step)
         if step_id in whole:
@@ -152,7 +152,7 @@ def trace_spans(
     rows, total = store.page(mine.order_by(spans.c.started_at, spans.c.span_id), limit, offset)
     items = []
     for (payload,) in rows:
-        items.append(orjson.loads(payload))
+        items.append(exact_json.loads(payload))
         if has_attachments(payload):
             attach(store.blobs, team, items[-1])
     return items, total
@@ -174,7 +174,7 @@ def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
                 "output_token_ids": output,
                 "output_logprobs": unpack_logprobs(row.logprobs),
                 "checkpoint": row.checkpoint,
-                "swaps": [] if row.swaps is None else orjson.loads(row.swaps),
+                "swaps": [] if row.swaps is None else exact_json.loads(row.swaps),
                 "temperature": row.temperature,
             },
         )
@@ -217,7 +217,7 @@ def _is_over(store: Store, team: str, job_id: str) -> bool:
 def _run(row: Any, job_is_over: bool) -> dict[str, Any]:
     values = as_dict(row)
     for name in ("task", "grade", "extra"):
-        values[name] = orjson.loads(values[name]) if values[name] is not None else None
+        values[name] = exact_json.loads(values[name]) if values[name] is not None else None
     for name in ("started_at", "ended_at"):
         values[name] = values[name].isoformat() if values[name] is not None else None
     if values["status"] == "running" and job_is_over:

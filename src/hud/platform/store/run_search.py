@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.errors import UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
@@ -232,8 +232,8 @@ def _parts(text: str, every: re.Pattern[str], first: int) -> list[dict[str, Any]
 def _object(payload: bytes) -> dict[str, Any]:
     """Return a step; nothing of what some client sent instead of one."""
     try:
-        found = orjson.loads(payload)
-    except orjson.JSONDecodeError:
+        found = exact_json.loads(payload)
+    except exact_json.JSONDecodeError:
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.ingest import refuse_foreign, to_be_indexed, upsert
@@ -90,7 +90,7 @@ def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
         return None
     try:
         payload = attributes["hud.payload"]
-        step = orjson.loads(payload) if isinstance(payload, str) else dict(payload)
+        step = exact_json.loads(payload) if isinstance(payload, str) else dict(payload)
         number = int(step["step_id"])
         if not 0 <= number < _MOST_STEPS:
             return None
@@ -100,7 +100,7 @@ def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
     if sample is not None:
         step = {name: value for name, value in step.items() if name != "sample"}
         step |= {"sample": rest} if rest else {}
-    kept = detach(store.blobs, team, orjson.dumps(step))
+    kept = detach(store.blobs, team, exact_json.dumps(step))
     counts = _counts(step.get("usage")) if step.get("source") == "agent" else None
     return _Step(number, kept, sample, counts, span)
 
@@ -134,7 +134,7 @@ def _swaps(swaps: Any) -> bytes | None:
         for swap in swaps
         if isinstance(swap, list) and len(swap) == 2 and isinstance(swap[0], int)
     ]
-    return orjson.dumps(known) if known else None
+    return exact_json.dumps(known) if known else None
 
 
 def _flat(numbers: Any) -> list[Any]:
@@ -155,7 +155,7 @@ def _counts(usage: Any) -> dict[str, int]:
 
 def _other(store: Store, team: str, trace_id: str, span: _Row) -> _Row:
     """Return the row of a span that is stored as received."""
-    packed = orjson.dumps(span)
+    packed = exact_json.dumps(span)
     attributes = span.get("attributes")
     schema = attributes.get("hud.schema") if isinstance(attributes, dict) else None
     span_id = span.get("span_id")

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.errors import NotFoundError
 from hud.learning.failed_runs import failure_of
 from hud.platform.store import Store, tables
@@ -125,7 +125,7 @@ def drawn_between(store: Store, trace_id: str, first: int, last: int) -> dict[in
             unpack_ids(row.output),
             unpack_logprobs(row.logprobs),
             row.checkpoint,
-            [] if row.swaps is None else [tuple(swap) for swap in orjson.loads(row.swaps)],
+            [] if row.swaps is None else [tuple(swap) for swap in exact_json.loads(row.swaps)],
             row.temperature,
         )
         for row in rows
@@ -231,7 +231,7 @@ def _steps(store: Store, query: Query) -> list[tuple[int, Payload]]:
 
 def _read(payload: bytes) -> Payload:
     try:
-        found = orjson.loads(payload)
-    except orjson.JSONDecodeError:
+        found = exact_json.loads(payload)
+    except exact_json.JSONDecodeError:
         return {"error": "The stored payload of this step is not JSON."}
     return found if isinstance(found, dict) else {"extra": {"not_understood": found}}

@@ -264,7 +264,7 @@ def _differs(old: Row | None, row: _Row) -> bool:
 
 
 def _dumped(row: _Row, *, sort: bool = False) -> str:
-    """Return a row as JSON. Not by orjson, which has no integers beyond 64 bits and writes NaN as null."""
+    """Return a row as JSON. Raises `ValueError` for NaN, which `exact_json` writes as null."""
     return json.dumps(row, ensure_ascii=False, allow_nan=False, sort_keys=sort)
 
 

@@ -17,9 +17,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import orjson
-
-from hud import settings
+from hud import exact_json, settings
 from hud.errors import HudError
 from hud.eval import HostedRuntime, StopSignal, Taskset
 from hud.eval.tasksets.synchronization import task_of
@@ -40,7 +38,7 @@ class ProgressWriter(Reporter):
 
     def write(self, event: str, **values: Any) -> None:
         """Write one line."""
-        line = memoryview(orjson.dumps({"event": event, **values}) + b"\n")
+        line = memoryview(exact_json.dumps({"event": event, **values}) + b"\n")
         try:
             while line:
                 line = line[os.write(self._out, line) :]
@@ -173,7 +171,7 @@ def main() -> None:
     # Environments may print to standard output: progress goes to a copy of it, and file descriptor 1 to stderr.
     progress = ProgressWriter(os.dup(1))
     os.dup2(2, 1)
-    work = orjson.loads(sys.stdin.buffer.readline())
+    work = exact_json.loads(sys.stdin.buffer.readline())
     status = 0
     try:
         asyncio.run(_work(work, progress))

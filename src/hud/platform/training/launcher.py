@@ -16,8 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-import orjson
-
+from hud import exact_json
 from hud.client.presence import presence
 from hud.errors import ConflictError, NotFoundError
 from hud.eval.runtimes.interpreter import SHOWN, told_exit
@@ -222,7 +221,7 @@ class Launches:
             reading = asyncio.create_task(_keep_tail(process, words))
             with contextlib.suppress(OSError):
                 assert process.stdin is not None
-                process.stdin.write(orjson.dumps(launch.work) + b"\n")
+                process.stdin.write(exact_json.dumps(launch.work) + b"\n")
                 await process.stdin.drain()
             ended = await listening
             status = await process.wait()
@@ -244,7 +243,7 @@ class Launches:
         assert process.stdout is not None
         ended: tuple[str, str | None] | None = None
         async for line in process.stdout:
-            event = orjson.loads(line)
+            event = exact_json.loads(line)
             launch.revision += 1
             if launch.status == "starting":
                 launch.status = "running"

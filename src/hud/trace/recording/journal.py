@@ -21,9 +21,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import orjson
 from pydantic_core import PydanticSerializationError
 
+from hud import exact_json
 from hud.errors import StoreError
 from hud.trace.ids import new_id
 from hud.trace.json_values import as_text, jsonable
@@ -45,7 +45,7 @@ _NAMES = {
 }
 
 
-_OPTIONS = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+_OPTIONS = exact_json.OPT_NON_STR_KEYS | exact_json.OPT_SERIALIZE_NUMPY
 _TOKENS = {
     "prompt_token_ids",
     "output_token_ids",
@@ -60,9 +60,9 @@ _TOKENS = {
 def encode_json(value: Any) -> bytes:
     """Return plain data as JSON. Never fails: a value without a JSON form becomes a text."""
     try:
-        return orjson.dumps(value, default=as_text, option=_OPTIONS)
-    except TypeError:  # orjson's errors are all of this kind.
-        return orjson.dumps(jsonable(value), option=_OPTIONS)
+        return exact_json.dumps(value, default=as_text, option=_OPTIONS)
+    except exact_json.JSONEncodeError:
+        return exact_json.dumps(jsonable(value), option=_OPTIONS)
 
 
 def encode_step(step: Step) -> bytes:
@@ -81,7 +81,7 @@ def encode_step(step: Step) -> bytes:
         fields = step.__pydantic_serializer__.to_python(
             step, exclude_none=True, exclude=exclude, by_alias=True
         )
-        return orjson.dumps(jsonable(fields), option=_OPTIONS)
+        return exact_json.dumps(jsonable(fields), option=_OPTIONS)
 
 
 class Event(NamedTuple):

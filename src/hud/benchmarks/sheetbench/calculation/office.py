@@ -17,8 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import orjson
-
+from hud import exact_json
 from hud.environment.processes.reaper import kept
 from hud.environment.processes.run_processes import claim
 from hud.environment.workspace.sandbox.bubblewrap import found
@@ -129,7 +128,7 @@ class Office:
         assert self._process.stdin is not None
         limit = time.monotonic() + self._seconds
         try:
-            self._process.stdin.write(orjson.dumps(order) + b"\n")
+            self._process.stdin.write(exact_json.dumps(order) + b"\n")
             line = self._line(self._seconds)
         except OSError:
             line = None
@@ -141,7 +140,7 @@ class Office:
             raise CalculationError(
                 f"The workbook could not be calculated within {self._seconds:g} s."
             )
-        answer: dict[str, list[Values]] = orjson.loads(line)
+        answer: dict[str, list[Values]] = exact_json.loads(line)
         return answer
 
     def _line(self, seconds: float) -> bytes | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.trace import ToolCall, ToolSpec, new_id
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -21,8 +20,8 @@ def call(name: str, arguments: dict[str, Any]) -> ToolCall:
 def loaded(text: str) -> Any:
     """Return the value of JSON text, None for other text."""
     try:
-        return orjson.loads(text)
-    except (orjson.JSONDecodeError, RecursionError):
+        return exact_json.loads(text)
+    except (exact_json.JSONDecodeError, RecursionError):
         return None
 
 
@@ -60,7 +59,7 @@ def known(calls: list[ToolCall] | None, tools: Sequence[ToolSpec]) -> list[ToolC
 
 def json_rule(schema: dict[str, Any]) -> str:
     """Return a Lark term for compact JSON by a schema."""
-    return f"%json {orjson.dumps({**schema, 'x-guidance': _COMPACT}).decode()}"
+    return f"%json {exact_json.dumps({**schema, 'x-guidance': _COMPACT}).decode()}"
 
 
 def value_rule(schema: Any, root: dict[str, Any]) -> str:
@@ -103,4 +102,4 @@ def by_tool(tools: Sequence[ToolSpec], terms: Callable[[ToolSpec], str]) -> str:
 
 def quoted(text: str) -> str:
     """Return text as a Lark string."""
-    return orjson.dumps(text).decode()
+    return exact_json.dumps(text).decode()

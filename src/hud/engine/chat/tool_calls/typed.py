@@ -15,6 +15,7 @@ from typing import Any
 from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import call, loaded, quoted, value_rule
 from hud.trace import ToolCall, ToolSpec
+from hud.trace.json_values import is_writable
 
 _DEEPEST, _MOST_BRANCHES = 4, 16
 """Limits on followed references and alternatives of a schema."""
@@ -154,11 +155,11 @@ def is_json(value: Any) -> bool:
         return all(isinstance(key, str) and is_json(inner) for key, inner in value.items())
     if isinstance(value, list):
         return all(is_json(inner) for inner in value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return -(2**63) <= value < 2**64
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or isinstance(value, str | bool)
+    if isinstance(value, int):
+        return is_writable(value)
+    return value is None or isinstance(value, str)
 
 
 def call_rules(

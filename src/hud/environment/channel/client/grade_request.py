@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.trace import Trace, without_samples
 from hud.trace.json_values import as_text, jsonable
 
@@ -45,7 +44,7 @@ def grade_params(answer: str, trace: Trace | None, max_frame: int) -> dict[str, 
 
 
 def _size(params: dict[str, Any]) -> int:
-    return len(orjson.dumps(params))
+    return len(exact_json.dumps(params))
 
 
 def _shortened(value: Any, longest: int) -> Any:

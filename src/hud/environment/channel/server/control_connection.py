@@ -12,8 +12,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.environment.channel.framing import (
     BAD_PARAMS,
     BAD_STATE,
@@ -281,7 +280,7 @@ class ControlConnection:
         session.started = False
         answer, trace = params.get("answer"), params.get("trace")
         if answer is not None and not isinstance(answer, str):
-            answer = orjson.dumps(answer).decode()
+            answer = exact_json.dumps(answer).decode()
         text = answer or ""
         played = partial(parse_trace, trace) if isinstance(trace, dict) else None
         return await session.run.grade(text, played)

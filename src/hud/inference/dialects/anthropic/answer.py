@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.inference.dialects.anthropic.conversation import DIALECT, Block
 from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.codec import Refusal
@@ -165,7 +164,7 @@ def write_message(model: str, turn: Turn, *, think: bool) -> dict[str, Any]:
             "type": "tool_use",
             "id": call.id,
             "name": call.name,
-            "input": orjson.loads(call.arguments or "{}"),
+            "input": exact_json.loads(call.arguments or "{}"),
         }
         for call in turn.calls
     )

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.conversation_parts import (
     Answered,
@@ -202,7 +201,7 @@ def _read_assistant(message: Fields) -> ChatMessage:
             case "text":
                 read["content"] = (read["content"] or "") + (block.text("text") or "")
             case "tool_use":
-                arguments = orjson.dumps(block.object("input") or {}).decode()
+                arguments = exact_json.dumps(block.object("input") or {}).decode()
                 calls.append(
                     call_message(block.needed_text("id"), block.needed_text("name"), arguments)
                 )

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.inference.dialects.anthropic.answer import (
     FINISH_REASONS,
     message_head,
@@ -206,4 +205,4 @@ class MessageWriter:
 
 
 def _event(kind: str, **values: Any) -> bytes:
-    return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps({"type": kind, **values}))
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), exact_json.dumps({"type": kind, **values}))

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.errors import UsageError
 from hud.inference.dialects.chat_completions.answer import write_error, write_usage
 from hud.inference.dialects.chat_completions.codec import (
@@ -127,7 +126,7 @@ class CompletionsWriter:
 
 
 def _event(value: dict[str, Any]) -> bytes:
-    return b"data: " + orjson.dumps(value) + b"\n\n"
+    return b"data: " + exact_json.dumps(value) + b"\n\n"
 
 
 def _head(model: str) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.inference.dialects.chat_completions.answer import (
     token_counts,
     write_ending,
@@ -175,7 +174,7 @@ class ChatWriter:
             "created": int(time.time()),
             "model": model,
         }
-        self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
+        self._head = b"data: " + exact_json.dumps(head)[:-1] + b',"choices":['
         self._tail = b'],"usage":null}\n\n' if include_usage else b"]}\n\n"
         self._begun: set[int] = set()
         self._tokens: dict[int, list[TokenInfo]] = {}
@@ -184,15 +183,15 @@ class ChatWriter:
     def write(self, event: Event) -> bytes:
         match event:
             case TextDelta(choice, text):
-                return self._chunk(choice, b'{"content":' + orjson.dumps(text) + b"}")
+                return self._chunk(choice, b'{"content":' + exact_json.dumps(text) + b"}")
             case ReasoningDelta(choice, text):
-                return self._chunk(choice, b'{"reasoning_content":' + orjson.dumps(text) + b"}")
+                return self._chunk(choice, b'{"reasoning_content":' + exact_json.dumps(text) + b"}")
             case CallBegun(choice, position, identifier, name):
                 call = {"index": position, **call_message(identifier, name, "")}
-                return self._chunk(choice, orjson.dumps({"tool_calls": [call]}))
+                return self._chunk(choice, exact_json.dumps({"tool_calls": [call]}))
             case CallArguments(choice, position, text):
                 more = {"index": position, "function": {"arguments": text}}
-                return self._chunk(choice, orjson.dumps({"tool_calls": [more]}))
+                return self._chunk(choice, exact_json.dumps({"tool_calls": [more]}))
             case TokensDrawn(choice, tokens):
                 self._tokens.setdefault(choice, []).extend(tokens)
             case Finished():
@@ -203,12 +202,12 @@ class ChatWriter:
     def end(self) -> bytes:
         last = b""
         if self._include_usage:
-            usage = orjson.dumps(write_usage(usage_of(self._ends)))
+            usage = exact_json.dumps(write_usage(usage_of(self._ends)))
             last = self._head + b'],"usage":' + usage + b"}\n\n"
         return last + b"data: [DONE]\n\n"
 
     def fail(self, refusal: Refusal) -> bytes:
-        return b"data: " + orjson.dumps(write_error(refusal)) + b"\n\n"
+        return b"data: " + exact_json.dumps(write_error(refusal)) + b"\n\n"
 
     def _chunk(self, choice: int, delta: bytes, ending: dict[str, Any] | None = None) -> bytes:
         role = b""
@@ -218,13 +217,13 @@ class ChatWriter:
         logprobs = b"null"
         tokens = self._tokens.pop(choice, None)
         if tokens:
-            logprobs = orjson.dumps({"content": write_logprobs(tokens), "refusal": None})
+            logprobs = exact_json.dumps({"content": write_logprobs(tokens), "refusal": None})
         return role + self._told(choice, delta, logprobs, ending)
 
     def _told(
         self, choice: int, delta: bytes, logprobs: bytes, ending: dict[str, Any] | None
     ) -> bytes:
-        rest = b'"finish_reason":null}' if ending is None else orjson.dumps(ending)[1:]
+        rest = b'"finish_reason":null}' if ending is None else exact_json.dumps(ending)[1:]
         return b"".join(
             (
                 self._head,

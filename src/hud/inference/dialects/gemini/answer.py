@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.inference.dialects.codec import Refusal, SafetyPolicy
 from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import Call, Finished, TokenInfo, Turn
@@ -200,7 +199,7 @@ def write_turn(place: int, turn: Turn, *, think: bool | None, logprobs: bool) ->
 
 def call_part(call: Call) -> dict[str, Any]:
     """Return a function call as a part."""
-    arguments = orjson.loads(call.arguments or "{}")
+    arguments = exact_json.loads(call.arguments or "{}")
     return {"functionCall": {"id": call.id, "name": call.name, "args": arguments}}
 
 

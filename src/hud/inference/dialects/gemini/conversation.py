@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.errors import UsageError
 from hud.inference.dialects.conversation_parts import (
     Answered,
@@ -179,7 +178,7 @@ def _read_model(content: CamelFields, open_calls: list[tuple[str, str]]) -> Chat
             name = call.needed_text("name")
             identifier = call.text("id") or f"call_{len(open_calls) + len(calls)}_{name}"
             calls.append(
-                call_message(identifier, name, orjson.dumps(call.object("args") or {}).decode())
+                call_message(identifier, name, exact_json.dumps(call.object("args") or {}).decode())
             )
             open_calls.append((name, identifier))
         elif text is not None and part.flag("thought"):
@@ -222,7 +221,7 @@ def _result_text(value: dict[str, Any]) -> str:
         (key, only) = next(iter(value.items()))
         if key in ("result", "output") and isinstance(only, str):
             return only
-    return orjson.dumps(value).decode()
+    return exact_json.dumps(value).decode()
 
 
 def _read_part(part: CamelFields) -> dict[str, Any]:

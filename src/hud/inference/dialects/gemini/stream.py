@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.inference.dialects.codec import EVENTS, JSON, Refusal
 from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import (
@@ -110,7 +109,7 @@ class ContentReader:
             identifier = call.get("id") or f"call_{new_id()[:12]}"
             return [
                 CallBegun(0, place, identifier, self._named.get(name, name)),
-                CallArguments(0, place, orjson.dumps(call.get("args") or {}).decode()),
+                CallArguments(0, place, exact_json.dumps(call.get("args") or {}).decode()),
                 CallEnded(0, place),
             ]
         text = part.get("text")
@@ -175,5 +174,5 @@ class ContentWriter:
     def _item(self, value: dict[str, Any]) -> bytes:
         self._items += 1
         if self._events:
-            return b"data: " + orjson.dumps(value) + b"\r\n\r\n"
-        return (b"[" if self._items == 1 else b",\r\n") + orjson.dumps(value)
+            return b"data: " + exact_json.dumps(value) + b"\r\n\r\n"
+        return (b"[" if self._items == 1 else b",\r\n") + exact_json.dumps(value)

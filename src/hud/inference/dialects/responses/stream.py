@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from hud import exact_json
 from hud.inference.dialects.chat_completions.answer import write_logprobs
 from hud.inference.dialects.codec import EVENTS, Refusal
 from hud.inference.dialects.events import (
@@ -174,7 +173,7 @@ class ResponseWriter:
     def _event(self, kind: str, **values: Any) -> bytes:
         told = {"type": kind, "sequence_number": self._number, **values}
         self._number += 1
-        return b"event: %s\ndata: %s\n\n" % (kind.encode(), orjson.dumps(told))
+        return b"event: %s\ndata: %s\n\n" % (kind.encode(), exact_json.dumps(told))
 
 
 class _OpenItem:

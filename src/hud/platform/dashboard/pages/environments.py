@@ -7,7 +7,7 @@ from typing import Any
 
 from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.page import Data, Offset, Pages, paged
-from hud.platform.dashboard.trace_values import exact_json
+from hud.platform.dashboard.trace_values import indented_json
 from hud.platform.dependencies import RuntimeSessionsPart, StorePart, Team
 from hud.platform.environments import reports
 from hud.platform.environments.registry import Environments
@@ -116,14 +116,14 @@ def _template(task: dict[str, Any]) -> dict[str, Any]:
     return {
         **shown,
         "arguments": _arguments(task.get("args") or {}),
-        "schemas": exact_json(schemas),
+        "schemas": indented_json(schemas),
     }
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     shown = {"name": tool["name"], "description": tool.get("description") or ""}
     parameters = tool.get("parameters") or {}
-    return {**shown, "arguments": _arguments(parameters), "schemas": exact_json(parameters)}
+    return {**shown, "arguments": _arguments(parameters), "schemas": indented_json(parameters)}
 
 
 def _arguments(schema: Any) -> list[dict[str, Any]]:

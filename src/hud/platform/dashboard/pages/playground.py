@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 from fastapi import Depends, Query
 from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.types import Receive, Scope, Send
 
+from hud import exact_json
 from hud.errors import HudError, NotFoundError, UsageError
 from hud.eval.tasksets.synchronization import task_of
 from hud.platform.access import needs
@@ -226,4 +226,4 @@ def _slugs(store: Store, team: str, taskset: str, task: str) -> list[str]:
 
 
 def _json(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")
+    return Response(exact_json.dumps(value), media_type="application/json")

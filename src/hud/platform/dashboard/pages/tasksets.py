@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import Form, Query, Response
 
+from hud import exact_json
 from hud.errors import ConflictError, UsageError
 from hud.platform.dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud.platform.dependencies import Audit, StorePart, Team, Who, of_team
@@ -130,8 +131,7 @@ def bring_in(rows: Rows, audit: Audit, text: Annotated[str, Form()] = "") -> Res
 def download(sets: TeamTasksets, taskset_id: str, version: Version = None) -> Response:
     """The rows as JSON lines, in the format of exports."""
     exported = sets.export(taskset_id, version)
-    # Not by orjson, which has no integers beyond 64 bits.
-    lines = "".join(json.dumps(task, ensure_ascii=False) + "\n" for task in exported["tasks"])
+    lines = b"".join(exact_json.dumps(task) + b"\n" for task in exported["tasks"])
     name = f"{plain(exported['id'])[:8]}-v{exported['version']}.jsonl"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(lines, media_type="application/x-ndjson", headers=headers)

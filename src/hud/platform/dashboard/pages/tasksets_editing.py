@@ -11,7 +11,7 @@ from fastapi import Form, Response
 from hud.errors import ConflictError, UsageError
 from hud.platform.access.audit import AuditLog
 from hud.platform.dashboard.page import Data, Pages, Rows, Sent, see
-from hud.platform.dashboard.trace_values import exact_json
+from hud.platform.dashboard.trace_values import indented_json
 from hud.platform.dependencies import Audit, Who, of_team
 from hud.platform.environments.registry import Environments
 from hud.platform.tasksets.rows import TasksetRows
@@ -37,8 +37,8 @@ def edit(rows: Rows, environments: TeamEnvironments, who: Who, slug: str = "") -
             "name": row["name"],
             "env": row["env"],
             "task": row["scenario"],
-            "args": exact_json(row["args"]),
-            "rest": exact_json(rest) if rest else "",
+            "args": indented_json(row["args"]),
+            "rest": indented_json(rest) if rest else "",
             "seen": str(row["version"]),
         }
     return _form(rows, environments, slug, given, [])
@@ -113,7 +113,7 @@ def _templates(environments: Environments, env: str) -> list[dict[str, Any]]:
     """Return the known templates of an environment with the schemas of their arguments."""
     manifest = environments.manifests([env]).get(env) if env else None
     return [
-        {"id": task["id"], "args": exact_json(task.get("args") or {})}
+        {"id": task["id"], "args": indented_json(task.get("args") or {})}
         for task in (manifest or {}).get("tasks", [])
     ]
 

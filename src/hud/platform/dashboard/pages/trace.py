@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Annotated, Any
 from urllib.parse import quote
 
-import orjson
 from fastapi import Depends, Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from hud import exact_json
 from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.image_headers import raster
 from hud.platform.dashboard.page import Data, Pages, paged, see
@@ -267,7 +267,7 @@ def _payload(attributes: dict[str, Any]) -> dict[str, Any]:
     told = attributes.get("hud.payload")
     if isinstance(told, str):
         try:
-            told = orjson.loads(told)
-        except orjson.JSONDecodeError:
+            told = exact_json.loads(told)
+        except exact_json.JSONDecodeError:
             return {}
     return dict_of(told)

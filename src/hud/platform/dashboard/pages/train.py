@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import orjson
 from fastapi import Query, Request
 from fastapi.responses import Response
 
+from hud import exact_json
 from hud.errors import NotFoundError
 from hud.platform.dashboard.events import Following, Revision
 from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, Sent, paged, see
@@ -151,7 +151,7 @@ def curves(launching: LaunchingPart, run_id: str, name: str, beside: _Runs = ())
             others[called] = curve(name, runs.steps(one["id"]), scores_of(one["state"]))
     if others:
         data = overlaid(data, others)
-    return Response(orjson.dumps(data), media_type="application/json")
+    return Response(exact_json.dumps(data), media_type="application/json")
 
 
 @router.events("/events/train/{run_id}")
