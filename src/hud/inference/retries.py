@@ -24,18 +24,23 @@ from json import JSONDecodeError
 from typing import Any, TypeVar
 
 from hud.errors import ContextOverflow, HudError, InfrastructureFault, RefusedError
+from hud.inference.context_overflow import is_overflow
 
 T = TypeVar("T")
 
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _EVERYWHERE = frozenset({401, 402, 403, 404})
-_PASSING = ("overloaded", "rate_limit", "server_error", "timeout", "api_error", "unavailable")
-"""Substrings of transient error types in streams."""
-_TOO_LONG = re.compile(
-    r"context[_ ]length|context window|context limit|context holds|maximum context|prompt is too long|too many (input )?tokens"
-    r"|token count.{0,40}exceeds|exceeds.{0,40}(number of tokens|token limit)|request_too_large",
-    re.IGNORECASE,
+_PASSING = (
+    "overload",
+    "ratelimit",
+    "servererror",
+    "timeout",
+    "apierror",
+    "unavailable",
+    "internal",
 )
+"""Parts of transient error types in responses, without underscores and in lower case."""
+_NEVER_TOO_LONG = frozenset({401, 402, 403, 404, 429})
 _TRANSPORTS = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "requests")
 _KEY_PATTERN = re.compile(r"\b(sk|hud|AIza|tml)[-_A-Za-z0-9*]{12,}")
 
@@ -70,6 +75,24 @@ class AnsweredError(Exception):
         super().__init__(message)
         self.body = {"code": code or "server_error", "message": message}
         self.status_code = status
+
+
+def answered_error(error: Any) -> AnsweredError:
+    """Return the exception for an error in a response of status 200: an object, or its sentence."""
+    status = None
+    for name in ("code", "status", "status_code", "http_code"):
+        number = str(error.get(name)) if isinstance(error, dict) else ""
+        if number.isdecimal() and 400 <= int(number) < 600:
+            status = int(number)
+            break
+    return AnsweredError(code_of(error), message_of(error), status)
+
+
+def error_in(answer: dict[str, Any]) -> Any:
+    """Return the error in a response's JSON, or in an event of its stream; None for a response without one."""
+    if answer.get("error"):
+        return answer["error"]
+    return answer if "error" in (answer.get("object"), answer.get("type")) else None
 
 
 class ErrorStatus(Exception):
@@ -141,7 +164,10 @@ def trouble_of(error: BaseException) -> Trouble | None:
     if kind is not None:
         # Sent within a response of status 200.
         told = f"broke off with {kind}: {message_of(said)}"
-        return Trouble(told, curable=any(part in kind.lower() for part in _PASSING))
+        too_long = is_overflow(kind, message_of(said))
+        plain = kind.lower().replace("_", "")
+        curable = not too_long and any(part in plain for part in _PASSING)
+        return Trouble(told, curable=curable, too_long=too_long)
     if isinstance(error, OSError) or _is_transport(error):
         text = str(error).rstrip(".") or "no answer"
         return Trouble(f"did not answer: {type(error).__name__}: {text}", curable=True)
@@ -152,13 +178,14 @@ def http_trouble(status: int, body: Any, headers: Mapping[str, str]) -> Trouble:
     """Return the details of an HTTP response with an error status."""
     detail = message_of(body)
     code = code_of(body)
+    too_long = status not in _NEVER_TOO_LONG and is_overflow(code, detail)
     no_quota = status == 429 and code in ("insufficient_quota", "billing_hard_limit_reached")
     return Trouble(
         f"answered {status}: {detail}",
         status=status,
-        curable=(status in RETRIED_STATUSES or status >= 500) and not no_quota,
+        curable=(status in RETRIED_STATUSES or status >= 500) and not (no_quota or too_long),
         retry_after=retry_after(headers),
-        too_long=status in (400, 413, 422) and bool(_TOO_LONG.search(f"{code} {detail}")),
+        too_long=too_long,
         no_quota=no_quota,
     )
 
@@ -196,6 +223,7 @@ def _sentence(trouble: Trouble, provider: Provider) -> str:
 
 def code_of(body: Any) -> str | None:
     """Return the error type in a provider's error body."""
+    body = _single(body)
     if not isinstance(body, dict):
         return None
     inner = body.get("error")
@@ -209,12 +237,17 @@ def code_of(body: Any) -> str | None:
 
 def message_of(body: Any) -> str:
     """Return the sentence in an error body of any provider: at most 500 characters of one line."""
-    found = body
+    found = _single(body)
     for name in ("detail", "error", "message"):
         if isinstance(found, dict) and found.get(name):
             found = found[name]
     text = found if isinstance(found, str) else str(found)
     return " ".join(text.split())[:500] or "(nothing)"
+
+
+def _single(body: Any) -> Any:
+    """Return an error body without the list that Gemini's layer for chat completions puts around it."""
+    return body[0] if isinstance(body, list) and len(body) == 1 else body
 
 
 def _seconds_until(date: str) -> float:
