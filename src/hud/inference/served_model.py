@@ -14,11 +14,19 @@ from hud.inference.connection_pool import Lanes
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.codec import ClientCodec, WireRequest
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.server_sent_events import events_in
+from hud.inference.dialects.server_sent_events import events_in, is_stream
 from hud.inference.endpoints import Endpoint, credentials, url_of
-from hud.inference.retries import BrokenAnswer, ErrorStatus, Provider, ask
+from hud.inference.retries import (
+    BrokenAnswer,
+    ErrorStatus,
+    Provider,
+    answered_error,
+    ask,
+    error_in,
+)
 from hud.trace import ChatMessage, Completion, Continuation, SamplingParams, ToolSpec
 
+_UNREADABLE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 _PROXIED = httpx.Limits(max_connections=1_000, max_keepalive_connections=100)
 
 
@@ -74,7 +82,15 @@ class ServedModel:
         }
 
         async def attempt() -> Completion | None:
-            return wire.completion(await self._post(wire, headers))
+            response = await self._post(wire, headers)
+            try:
+                return wire.completion(_answer(wire, response))
+            except _UNREADABLE as error:
+                # Fields are absent or of another type: the server's failure, never the agent's.
+                shown = " ".join(response.text[:200].split())
+                raise BrokenAnswer(
+                    f"answered with something that cannot be read: {shown}"
+                ) from error
 
         while True:
             completion = await ask(attempt, self.endpoint.provider)
@@ -87,20 +103,16 @@ class ServedModel:
         if client is not None:
             await client.aclose()
 
-    async def _post(self, wire: WireRequest, headers: dict[str, str]) -> dict[str, Any]:
+    async def _post(self, wire: WireRequest, headers: dict[str, str]) -> httpx.Response:
         url = url_of(self.codec.family, self.endpoint.url, self.name, wire.action)
-        body = exact_json.dumps(wire.body)
-        response = await self._connected().post(url, content=body, headers=headers)
-        answer = _json(response)
+        response = await self._connected().post(
+            url, content=exact_json.dumps(wire.body), headers=headers
+        )
         if not response.is_success:
+            answer = _json(response)
             shown = response.text if answer is None else answer
             raise ErrorStatus(response.status_code, shown, response.headers)
-        if wire.streams and "json" not in response.headers.get("content-type", ""):
-            return wire.joined(events_in(response.content))
-        if not isinstance(answer, dict):
-            shown = " ".join(response.text[:200].split())
-            raise BrokenAnswer(f"answered with something that {wire.lacks}: {shown}")
-        return answer
+        return response
 
     def _connected(self) -> httpx.AsyncClient:
         """Return the HTTP client; connections belong to an event loop, so a new loop gets a new one."""
@@ -149,6 +161,23 @@ class OpenAIChatModel(ServedModel):
             timeout_seconds=timeout_seconds,
             transport=transport,
         )
+
+
+def _answer(wire: WireRequest, response: httpx.Response) -> dict[str, Any]:
+    """Return the answer in a response, streamed or whole, whatever was requested.
+
+    Raises `AnsweredError` for an error, and `BrokenAnswer` for anything that is no answer.
+    """
+    answer = _json(response)
+    if isinstance(answer, dict):
+        error = error_in(answer)
+        if error is not None:
+            raise answered_error(error)
+        return answer
+    if "event-stream" in response.headers.get("content-type", "") or is_stream(response.content):
+        return wire.joined(events_in(response.content))
+    shown = " ".join(response.text[:200].split()) or "(nothing)"
+    raise BrokenAnswer(f"answered with something that {wire.lacks}: {shown}")
 
 
 def _json(response: httpx.Response) -> Any:

@@ -37,6 +37,14 @@ class Refusal:
     message: str
     retry_after: float | None = None
     """Seconds to wait before the next attempt."""
+    too_long: bool = False
+    """The conversation exceeds the model's context; each dialect has its own code or words, which clients look for."""
+
+    def sentence(self, overflow: str) -> str:
+        """Return the message; for a context overflow it contains the dialect's words, which begin with `overflow`."""
+        if not self.too_long or overflow.lower() in self.message.lower():
+            return self.message
+        return f"{overflow}: {self.message}"
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -89,10 +97,10 @@ class StreamReader(Protocol):
     """Tokens counted so far."""
 
     def read(self, value: dict[str, Any]) -> list[Event]:
-        """Return the events in one item of the stream."""
+        """Return the events in one item of the stream. Raises `BrokenAnswer` or `AnsweredError` for a failed turn."""
 
     def end(self) -> list[Event]:
-        """Return the events after the last item."""
+        """Return the events after the last item. Raises `BrokenAnswer` for a stream that ended early."""
 
 
 @dataclass

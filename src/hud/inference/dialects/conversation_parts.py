@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hud import exact_json
 from hud.errors import UsageError
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
-from hud.trace import ChatMessage, ReasoningEffort, ToolCall, ToolSpec
+from hud.trace import ChatMessage, ReasoningEffort, ToolSpec
 
 MOST_STOPS = 16
 _EFFORTS: dict[str, ReasoningEffort] = {
@@ -61,29 +60,6 @@ def inline_image(url: str) -> tuple[str, str] | None:
     if not comma or not head.startswith("data:") or not head.endswith(";base64"):
         return None
     return head[len("data:") : -len(";base64")] or "image/png", data
-
-
-def parsed_arguments(text: str) -> dict[str, Any] | str:
-    """Return a call's arguments as an object, or `text` itself if it is no JSON object."""
-    try:
-        found = exact_json.loads(text or "{}")
-    except exact_json.JSONDecodeError:
-        return text
-    return found if isinstance(found, dict) else text
-
-
-def arguments_object(text: str) -> dict[str, Any]:
-    """Return a call's arguments as an object, also for other text, for providers that accept objects only."""
-    found = parsed_arguments(text)
-    return found if isinstance(found, dict) else {"arguments": found}
-
-
-def repeated_calls(identity: str, name: str, actions: list[dict[str, Any]]) -> list[ToolCall]:
-    """Return the calls of `name` for one call of a provider's native tool: ids `x`, `x.2`, `x.3`."""
-    return [
-        ToolCall(id=identity if n == 0 else f"{identity}.{n + 1}", name=name, arguments=arguments)
-        for n, arguments in enumerate(actions)
-    ]
 
 
 def split_opening(messages: list[ChatMessage]) -> tuple[list[ChatMessage], list[ChatMessage]]:

@@ -72,7 +72,7 @@ class CallArguments:
 
 @dataclass(frozen=True, slots=True)
 class CallEnded:
-    """End of a call: its arguments are complete."""
+    """End of a call: its arguments are a complete JSON object. A call that the end of its turn cut off has none."""
 
     choice: int
     position: int
@@ -131,6 +131,8 @@ class Call:
     id: str
     name: str
     arguments: str = ""
+    whole: bool = False
+    """False for a call that the end of its turn cut off."""
 
 
 @dataclass
@@ -148,7 +150,7 @@ def turns_of(events: Iterable[Event], choices: int) -> list[Turn]:
     """Return each choice's turn."""
     turns = [Turn() for _ in range(choices)]
     for event in events:
-        if isinstance(event, Begun | CallEnded):
+        if isinstance(event, Begun):
             continue
         turn = turns[event.choice]
         match event:
@@ -160,6 +162,8 @@ def turns_of(events: Iterable[Event], choices: int) -> list[Turn]:
                 turn.calls.append(Call(event.id, event.name))
             case CallArguments():
                 turn.calls[event.position].arguments += event.text
+            case CallEnded():
+                turn.calls[event.position].whole = True
             case TokensDrawn():
                 turn.tokens.extend(event.tokens)
             case Finished():

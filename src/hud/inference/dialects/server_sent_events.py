@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from hud import exact_json
-from hud.inference.retries import AnsweredError, BrokenAnswer, code_of, message_of
+from hud.inference.retries import BrokenAnswer, answered_error, error_in
 
 MOST_EVENT_BYTES = 16 << 20
 
@@ -39,6 +39,11 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         yield b"\n".join(lines)
 
 
+def is_stream(body: bytes) -> bool:
+    """Return True if a body begins as a stream of events, whatever its content type."""
+    return body.lstrip().startswith((b"data:", b"event:", b":"))
+
+
 def events_in(body: bytes) -> list[dict[str, Any]]:
     """Return the JSON objects in the events of a whole body.
 
@@ -56,13 +61,8 @@ def events_in(body: bytes) -> list[dict[str, Any]]:
         except exact_json.JSONDecodeError:
             raise BrokenAnswer("broke its stream off in the middle of an event") from None
         if isinstance(event, dict):
-            if event.get("error"):
-                raise _answered(event["error"])
+            error = error_in(event)
+            if error is not None:
+                raise answered_error(error)
             found.append(event)
     return found
-
-
-def _answered(error: Any) -> AnsweredError:
-    number = error.get("code") if isinstance(error, dict) else None
-    status = number if type(number) is int and number >= 400 else None
-    return AnsweredError(code_of(error), message_of(error), status)

@@ -12,6 +12,11 @@ from hud.inference.dialects.anthropic.conversation import DIALECT, Block
 from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.codec import Refusal
 from hud.inference.dialects.events import Finished, Turn
+from hud.inference.dialects.tool_calls import (
+    arguments_object,
+    final_reason,
+    new_call_id,
+)
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, Usage, new_id
@@ -57,35 +62,37 @@ def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> 
     """Return the turn of one response, or of several with pauses between them."""
     last = answers[-1]
     reason = last["stop_reason"]
-    blocks = [
-        block
-        for answer in answers
-        for block in answer["content"]
-        if block["type"] != "text" or block["text"]  # The API rejects empty text in a request.
-    ]
+    blocks = _with_ids(
+        [
+            block
+            for answer in answers
+            for block in answer["content"]
+            if block["type"] != "text" or block["text"]  # The API rejects empty text in a request.
+        ]
+    )
     if reason == "refusal":
         # A call that was cut off by a refusal is not to be executed.
         blocks = [block for block in blocks if block["type"] != "tool_use"]
     elif reason in _CUT_OFF and blocks and blocks[-1]["type"] == "tool_use":
         # Nor is a truncated one, even if its arguments can be parsed.
         blocks.pop()
+    uses = [block for block in blocks if block["type"] == "tool_use"]
+    calls = [call for block in uses for call in declared.calls(block)]
     completion = Completion(
         content=_text(blocks),
         reasoning=_thoughts(blocks),
-        tool_calls=[
-            call
-            for block in blocks
-            if block["type"] == "tool_use"
-            for call in declared.calls(block)
-        ],
-        finish_reason=FINISH_REASONS.get(reason, reason),
+        tool_calls=calls,
+        finish_reason=final_reason(FINISH_REASONS.get(reason, reason), calls=bool(calls)),
         refusal=_refusal(last) if reason == "refusal" else None,
         model=last.get("model") or model,
         usage=Usage.total(
             [token_counts(answer.get("usage") or {}).priced(model) for answer in answers]
         ),
         citations=_citations(blocks),
-        verbatim={"dialect": DIALECT, "items": [block for block in blocks if _signed(block)]},
+        verbatim={
+            "dialect": DIALECT,
+            "items": [_repeatable(block) for block in blocks if _signed(block)],
+        },
     )
     completion.extra["stop_reason"] = reason
     for answer in answers:
@@ -101,6 +108,28 @@ def token_counts(usage: dict[str, Any]) -> TokenCounts:
     written = usage.get("cache_creation_input_tokens") or 0
     prompt = (usage.get("input_tokens") or 0) + read + written
     return TokenCounts(prompt, usage.get("output_tokens") or 0, read, written)
+
+
+def _with_ids(blocks: list[Block]) -> list[Block]:
+    """Return the blocks with new ids for calls without one, or with another's. Raises `BrokenAnswer` for one without a name."""
+    used: set[str] = set()
+    checked: list[Block] = []
+    for block in blocks:
+        if block["type"] == "tool_use":
+            if not block.get("name"):
+                raise BrokenAnswer(f"answered with a tool call without a name: {str(block)[:200]}")
+            if not block.get("id") or block["id"] in used:
+                block = {**block, "id": new_call_id()}
+            used.add(block["id"])
+        checked.append(block)
+    return checked
+
+
+def _repeatable(block: Block) -> Block:
+    """Return a block for a later request: the API requires an object as the input of a call."""
+    if block["type"] != "tool_use":
+        return block
+    return {**block, "input": arguments_object(block.get("input"))}
 
 
 def _signed(block: Block) -> bool:
@@ -164,9 +193,11 @@ def write_message(model: str, turn: Turn, *, think: bool) -> dict[str, Any]:
             "type": "tool_use",
             "id": call.id,
             "name": call.name,
-            "input": exact_json.loads(call.arguments or "{}"),
+            "input": exact_json.loads(call.arguments),
         }
         for call in turn.calls
+        # The dialect has no text for the arguments of a call that was cut off.
+        if call.whole
     )
     usage = write_usage(turn.finished.usage)
     return {
@@ -204,8 +235,5 @@ def write_error(refusal: Refusal) -> dict[str, Any]:
     kind = _ERRORS.get(refusal.status) or (
         "api_error" if refusal.status >= 500 else "invalid_request_error"
     )
-    return {
-        "type": "error",
-        "error": {"type": kind, "message": refusal.message},
-        "detail": refusal.message,
-    }
+    message = refusal.sentence("prompt is too long")
+    return {"type": "error", "error": {"type": kind, "message": message}, "detail": message}

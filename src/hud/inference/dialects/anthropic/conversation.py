@@ -12,7 +12,6 @@ from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.conversation_parts import (
     Answered,
     alternating_turns,
-    arguments_object,
     image_part,
     inline_image,
     join_parts,
@@ -21,11 +20,14 @@ from hud.inference.dialects.conversation_parts import (
     split_opening,
 )
 from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.tool_calls import arguments_object, with_call_ids
 from hud.trace import ChatMessage, call_message
 
 Block = dict[str, Any]
 
 DIALECT = "messages"
+LONGEST_ID = 64
+"""Most characters of a call's id, of letters, digits, `_` and `-`."""
 _CACHED_MESSAGES = 2
 """User turns that end in a cache mark: the newest writes the prompt cache, the one before reads it."""
 _CACHED: dict[str, str] = {"type": "ephemeral"}
@@ -52,7 +54,7 @@ def write_conversation(
     def results(answered: Answered) -> list[Block]:
         return [_result(call, answers, citations) for call, answers in answered]
 
-    _, spoken = split_opening(messages)
+    _, spoken = split_opening(with_call_ids(messages, DIALECT, LONGEST_ID, plain=True))
     return alternating_turns(
         spoken,
         ("user", "assistant"),

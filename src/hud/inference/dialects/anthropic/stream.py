@@ -14,7 +14,6 @@ from hud.inference.dialects.anthropic.answer import (
     write_usage,
 )
 from hud.inference.dialects.codec import EVENTS, Refusal
-from hud.inference.dialects.conversation_parts import arguments_object
 from hud.inference.dialects.events import (
     Begun,
     CallArguments,
@@ -22,13 +21,16 @@ from hud.inference.dialects.events import (
     CallEnded,
     Event,
     Finished,
-    Reason,
     ReasoningDelta,
     TextDelta,
     reason_of,
 )
+from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
+from hud.inference.dialects.tool_calls import CUT_OFF, MALFORMED, final_reason, parsed_arguments
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Usage
+
+BROKE_OFF = "broke its stream off before the message was complete"
 
 
 def joined_message(events: list[dict[str, Any]]) -> dict[str, Any]:
@@ -45,10 +47,6 @@ def joined_message(events: list[dict[str, Any]]) -> dict[str, Any]:
                     blocks[event["index"]] = dict(event["content_block"])
                 case "content_block_delta":
                     _extend(blocks[event["index"]], event["delta"])
-                case "content_block_stop":
-                    block = blocks[event["index"]]
-                    if "partial_json" in block:
-                        block["input"] = arguments_object(block.pop("partial_json"))
                 case "message_delta":
                     counts = event.get("usage") or {}
                     known = {name: count for name, count in counts.items() if count is not None}
@@ -58,22 +56,28 @@ def joined_message(events: list[dict[str, Any]]) -> dict[str, Any]:
     except (KeyError, TypeError, AttributeError) as error:
         raise BrokenAnswer(f"streamed what cannot be read: {error}") from error
     if not over:
-        raise BrokenAnswer("broke its stream off before the message was complete")
-    return {**message, "content": [blocks[index] for index in sorted(blocks)]}
+        raise BrokenAnswer(BROKE_OFF)
+    return {**message, "content": [_block(blocks[index]) for index in sorted(blocks)]}
+
+
+def _block(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a joined block: the pieces of a call's input, if there are any, are its input."""
+    text = block.pop("partial_json", "")
+    return {**block, "input": parsed_arguments(text)} if text.strip() else block
 
 
 def _extend(block: dict[str, Any], delta: dict[str, Any]) -> None:
     match delta.get("type"):
         case "text_delta":
-            block["text"] += delta["text"]
+            block["text"] = (block.get("text") or "") + delta["text"]
         case "thinking_delta":
-            block["thinking"] += delta["thinking"]
+            block["thinking"] = (block.get("thinking") or "") + delta["thinking"]
         case "signature_delta":
             block["signature"] = delta["signature"]
         case "citations_delta":
             block["citations"] = [*(block.get("citations") or []), delta["citation"]]
         case "input_json_delta":
-            block["partial_json"] = block.get("partial_json", "") + delta["partial_json"]
+            block["partial_json"] = block.get("partial_json", "") + (delta["partial_json"] or "")
 
 
 class MessageReader:
@@ -81,11 +85,13 @@ class MessageReader:
 
     def __init__(self, named: dict[str, str]) -> None:
         self.usage = Usage()
-        self._named = named
         self._counts: dict[str, Any] = {}
-        self._call: int | None = None
-        self._calls = 0
-        self._reason: Reason = "stop"
+        self._calls = CallEvents(0, named)
+        self._call: ReceivedCall | None = None
+        """The last call; it ends with the next block, or with the message, whose reason tells if it was cut off."""
+        self._input: Any = None
+        """The call's input in its first event; pieces replace it."""
+        self._stop_reason: str | None = None
         self._stop: str | None = None
 
     def read(self, value: dict[str, Any]) -> list[Event]:
@@ -94,37 +100,62 @@ class MessageReader:
                 self._count((value.get("message") or {}).get("usage") or {})
                 return [Begun(self.usage.prompt_tokens, self.usage.cached_tokens)]
             case "content_block_start":
-                block = value.get("content_block") or {}
-                if block.get("type") == "tool_use":
-                    self._call = self._calls
-                    self._calls += 1
-                    name = block.get("name") or ""
-                    identifier = block.get("id") or ""
-                    return [CallBegun(0, self._call, identifier, self._named.get(name, name))]
+                return self._begin(value.get("index"), value.get("content_block") or {})
             case "content_block_delta":
-                return self._delta(value.get("delta") or {})
-            case "content_block_stop" if self._call is not None:
-                ended, self._call = self._call, None
-                return [CallEnded(0, ended)]
+                return self._delta(value.get("index"), value.get("delta") or {})
             case "message_delta":
                 self._count(value.get("usage") or {})
                 delta = value.get("delta") or {}
-                self._reason = reason_of(FINISH_REASONS.get(delta.get("stop_reason") or ""))
+                self._stop_reason = delta.get("stop_reason") or self._stop_reason
                 self._stop = delta.get("stop_sequence")
         return []
 
     def end(self) -> list[Event]:
-        return [Finished(0, self._reason, self.usage, stop_string=self._stop)]
+        if not self._stop_reason:
+            raise BrokenAnswer(BROKE_OFF)
+        reason = FINISH_REASONS.get(self._stop_reason, self._stop_reason)
+        events = self._end_call(cut=reason in CUT_OFF)
+        reason = final_reason(reason, calls=self._calls.ended > 0)
+        malformed = reason == MALFORMED
+        finished = Finished(
+            0, reason_of(reason), self.usage, stop_string=self._stop, malformed=malformed
+        )
+        return [*events, finished]
 
-    def _delta(self, delta: dict[str, Any]) -> list[Event]:
+    def _begin(self, index: Any, block: dict[str, Any]) -> list[Event]:
+        events = self._end_call(cut=False)
+        match block.get("type"):
+            case "tool_use":
+                self._call = ReceivedCall(index)
+                self._call.take(block.get("id") or "", block.get("name") or "")
+                self._input = block.get("input")
+            case "text" if block.get("text"):
+                events.append(TextDelta(0, block["text"]))
+            case "thinking" if block.get("thinking"):
+                events.append(ReasoningDelta(0, block["thinking"]))
+        return events
+
+    def _delta(self, index: Any, delta: dict[str, Any]) -> list[Event]:
         match delta.get("type"):
             case "text_delta":
-                return [TextDelta(0, delta.get("text") or "")]
+                return [*self._end_call(cut=False), TextDelta(0, delta.get("text") or "")]
             case "thinking_delta":
-                return [ReasoningDelta(0, delta.get("thinking") or "")]
-            case "input_json_delta" if self._call is not None:
-                return [CallArguments(0, self._call, delta.get("partial_json") or "")]
+                return [*self._end_call(cut=False), ReasoningDelta(0, delta.get("thinking") or "")]
+            case "input_json_delta":
+                if self._call is None or self._call.index != index:
+                    raise BrokenAnswer("streamed arguments of no open tool call")
+                self._call.take(arguments=delta.get("partial_json"))
+                return self._calls.more(self._call)
         return []
+
+    def _end_call(self, *, cut: bool) -> list[Event]:
+        call, self._call = self._call, None
+        if call is None:
+            return []
+        if not call.text.strip():
+            # Truncated calls have an empty object, too.
+            call.take(arguments=self._input if self._input or not cut else None)
+        return self._calls.end(call, cut=cut)
 
     def _count(self, usage: dict[str, Any]) -> None:
         self._counts |= {name: count for name, count in usage.items() if count is not None}

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 from hud.inference.dialects.anthropic.actions import our_actions
 from hud.inference.dialects.anthropic.screenshots import Size, on_screen, seen_size
-from hud.inference.dialects.conversation_parts import checked_choice, repeated_calls, tool_spec
+from hud.inference.dialects.conversation_parts import checked_choice, tool_spec
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
+from hud.inference.dialects.tool_calls import parsed_arguments, repeated_calls
 from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolCall, ToolSpec
 
@@ -68,9 +69,10 @@ class Declared(DeclaredTools):
 
     def calls(self, block: dict[str, Any]) -> list[ToolCall]:
         """Return the tool calls of a `tool_use` block: one, except for repeated keys."""
-        name, given = block["name"], block.get("input")
-        arguments = given if isinstance(given, dict) else {}
+        name, arguments = block["name"], parsed_arguments(block.get("input"))
         if self.computer is not None and self._is_computer(block):
+            if isinstance(arguments, str):
+                return [ToolCall(id=block["id"], name=self.computer.name, arguments=arguments)]
             action = name if block.get("toolset_name") else str(arguments.get("action", ""))
             plain = {key: value for key, value in arguments.items() if key != "action"}
             plain = on_screen(plain, self.seen, _size(self.computer))

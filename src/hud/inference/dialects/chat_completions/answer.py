@@ -5,15 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from hud.errors import InfrastructureFault
+from hud.inference.dialects.chat_completions.content import reasoning_in, texts_of
+from hud.inference.dialects.chat_completions.finish_reasons import read_reason
 from hud.inference.dialects.codec import Refusal
-from hud.inference.dialects.conversation_parts import parsed_arguments
 from hud.inference.dialects.events import Finished, TokenInfo, Turn
 from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.tool_calls import (
+    CUT_OFF,
+    MALFORMED,
+    are_whole,
+    distinct_ids,
+    final_reason,
+    parsed_arguments,
+)
 from hud.inference.prices import TokenCounts
-from hud.trace import Completion, Continuation, Sample, ToolCall, Usage, call_message, new_id
+from hud.inference.retries import BrokenAnswer, answered_error
+from hud.trace import Completion, Continuation, Sample, ToolCall, Usage, call_message
 
 FILTERED = "The server's content filter stopped the turn."
-MALFORMED = "malformed_tool_call"
+OVERFLOW = "This model's maximum context length is exceeded"
+"""Words of a context overflow, for clients that do not read the code."""
 _ERRORS = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -31,19 +42,18 @@ def read_answer(
     continuation: Continuation | None,
     temperature: float | None = None,
 ) -> Completion:
-    """Return the completion in a response. Raises `InfrastructureFault` for a response without one.
+    """Return the completion in a response. Raises `BrokenAnswer` for a response without one, `AnsweredError` for an error.
 
     A sample's temperature is the server's, else the requested `temperature`, else the dialect's default of 1.
     """
-    try:
-        choice = answer["choices"][0]
-        message = choice["message"]
-    except (KeyError, IndexError, TypeError):
-        raise InfrastructureFault(
-            f"The server of {model!r} answered without choices: {str(answer)[:200]}"
-        ) from None
-    calls = [_tool_call(call) for call in message.get("tool_calls") or []]
-    reason = _finish_reason(choice, calls)
+    choice, message = _choice(answer)
+    texts = texts_of(message)
+    reason = read_reason(choice.get("finish_reason"))
+    calls = read_calls(message, reason)
+    reason = final_reason(reason or "stop", calls=bool(calls))
+    # The dialect has no such finish reason; OpenHUD's gateway adds a stop reason.
+    if choice.get("stop_reason") == MALFORMED and reason not in CUT_OFF:
+        reason = MALFORMED
     sample = _sample(choice, answer, 1.0 if temperature is None else temperature)
     usage = answer.get("usage") or {}
     counts = token_counts(usage)
@@ -52,11 +62,11 @@ def read_answer(
         prefix = continuation.token_ids
         extended = sample.prompt_token_ids[: len(prefix)] == prefix
     return Completion(
-        content=message.get("content"),
-        reasoning=message.get("reasoning_content") or message.get("reasoning"),
+        content=texts.get("content"),
+        reasoning=reasoning_in(texts),
         tool_calls=calls,
         finish_reason=reason,
-        refusal=message.get("refusal") or (FILTERED if reason == "content_filter" else None),
+        refusal=texts.get("refusal") or (FILTERED if reason == "content_filter" else None),
         model=answer.get("model") or model,
         usage=counts.priced(model) if usage.get("cost") is None else counts.usage(usage["cost"]),
         sample=sample,
@@ -70,25 +80,41 @@ def token_counts(usage: dict[str, Any]) -> TokenCounts:
     return TokenCounts(usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0, cached)
 
 
-def _finish_reason(choice: dict[str, Any], calls: list[ToolCall]) -> str:
-    reason: str = choice.get("finish_reason") or ("tool_calls" if calls else "stop")
-    # The dialect has no such finish reason; OpenHUD's gateway adds a stop reason.
-    malformed = choice.get("stop_reason") == MALFORMED and reason != "length"
-    return MALFORMED if malformed else reason
+def _choice(answer: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the choice of a response and its message."""
+    choices = answer.get("choices")
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(choice, dict) and choice.get("error"):
+        raise answered_error(choice["error"])
+    if not isinstance(choice, dict) or not isinstance(choice.get("message"), dict):
+        shown = " ".join(str(answer)[:200].split())
+        raise BrokenAnswer(f"answered with something that has no choices: {shown}")
+    return choice, choice["message"]
+
+
+def read_calls(message: dict[str, Any], reason: str | None) -> list[ToolCall]:
+    """Return a message's tool calls, each with an id of its own; truncated calls are omitted.
+
+    Raises `BrokenAnswer` for a call without a name.
+    """
+    functions = [*(message.get("tool_calls") or [])]
+    if message.get("function_call"):
+        # The dialect's older form.
+        functions.append({"function": message["function_call"]})
+    if reason in CUT_OFF:
+        functions = [
+            call for call in functions if are_whole((call.get("function") or {}).get("arguments"))
+        ]
+    return distinct_ids([_tool_call(call) for call in functions])
 
 
 def _tool_call(call: dict[str, Any]) -> ToolCall:
-    try:
-        name = call["function"]["name"]
-        arguments = call["function"].get("arguments") or "{}"
-    except (KeyError, TypeError, AttributeError):
-        raise InfrastructureFault(
-            f"The server answered with a tool call that is none: {str(call)[:200]}"
-        ) from None
-    if isinstance(arguments, str):  # Some servers send an object instead of JSON text.
-        arguments = parsed_arguments(arguments)
-    # Some send no id; the tool's result needs one.
-    return ToolCall(id=call.get("id") or f"call_{new_id()[:12]}", name=name, arguments=arguments)
+    function = call.get("function") or {}
+    name = function.get("name")
+    if not isinstance(name, str) or not name:
+        raise BrokenAnswer(f"answered with a tool call without a name: {str(call)[:200]}")
+    arguments = parsed_arguments(function.get("arguments"))
+    return ToolCall(id=str(call.get("id") or ""), name=name, arguments=arguments)
 
 
 def _sample(choice: dict[str, Any], answer: dict[str, Any], temperature: float) -> Sample | None:
@@ -186,8 +212,17 @@ def write_error(refusal: Refusal) -> dict[str, Any]:
     kind = _ERRORS.get(refusal.status) or (
         "server_error" if refusal.status >= 500 else "invalid_request_error"
     )
-    code = {404: "model_not_found", 429: "rate_limit_exceeded"}.get(refusal.status)
+    code = error_code(refusal)
+    param = "messages" if refusal.too_long else None
+    message = refusal.sentence(OVERFLOW)
     return {
-        "error": {"message": refusal.message, "type": kind, "param": None, "code": code},
-        "detail": refusal.message,
+        "error": {"message": message, "type": kind, "param": param, "code": code},
+        "detail": message,
     }
+
+
+def error_code(refusal: Refusal) -> str | None:
+    """Return the code of an error of OpenAI's dialects."""
+    if refusal.too_long:
+        return "context_length_exceeded"
+    return {404: "model_not_found", 429: "rate_limit_exceeded"}.get(refusal.status)

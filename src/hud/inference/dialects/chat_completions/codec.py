@@ -20,7 +20,8 @@ from hud.inference.dialects.chat_completions.answer import (
     write_usage,
 )
 from hud.inference.dialects.chat_completions.conversation import documented_messages, read_message
-from hud.inference.dialects.chat_completions.stream import ChatReader, ChatWriter, joined_answer
+from hud.inference.dialects.chat_completions.stream import ChatReader, joined_answer
+from hud.inference.dialects.chat_completions.stream_writer import ChatWriter
 from hud.inference.dialects.chat_completions.tools import (
     LONGEST_NAME,
     read_format,
@@ -34,7 +35,6 @@ from hud.inference.dialects.conversation_parts import read_effort, read_stops, r
 from hud.inference.dialects.events import Turn, usage_of
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.retries import BrokenAnswer
 from hud.inference.tool_names import wire_names
 from hud.trace import Completion, Continuation, SamplingParams, new_id, wire_messages
 
@@ -146,9 +146,6 @@ class ChatCodec:
         named = {wire: name for name, wire in names.items()}
 
         def completion(answer: dict[str, Any]) -> Completion:
-            if not answer.get("choices"):
-                shown = " ".join(str(answer)[:200].split())
-                raise BrokenAnswer(f"answered with something that has no choices: {shown}")
             continued = request.continuation if self.with_tokens else None
             read = read_answer(answer, model, continued, sampling.temperature)
             for call in read.tool_calls:
@@ -159,7 +156,7 @@ class ChatCodec:
             "chat/completions",
             body,
             streams=request.stream,
-            joined=joined_answer,
+            joined=lambda events: joined_answer(events, named),
             completion=completion,
             reader=lambda: ChatReader(request.choices, named),
             lacks="has no choices",

@@ -12,8 +12,12 @@ from typing import Any
 from hud.errors import UsageError
 from hud.inference.dialects.conversation_parts import image_part, join_parts, text_in
 from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.tool_calls import with_call_ids
 from hud.trace import ChatMessage, call_message, wire_messages
 
+DIALECT = "chat_completions"
+LONGEST_ID = 40
+"""Most characters of a call's id in OpenAI's API."""
 SEEN = "The pictures that {} answered with:"
 _ROLES = {
     "system": "system",
@@ -29,7 +33,7 @@ def documented_messages(messages: list[ChatMessage], names: Mapping[str, str]) -
     written: list[ChatMessage] = []
     pictures: list[dict[str, Any]] = []
     called: dict[str, str] = {}
-    for message in wire_messages(messages):
+    for message in with_call_ids(wire_messages(messages), DIALECT, LONGEST_ID):
         if message["role"] != "tool" and pictures:
             # After the last result: no message may be between the results of a turn's calls.
             written.append({"role": "user", "content": pictures})

@@ -11,9 +11,10 @@ from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import Call, Finished, TokenInfo, Turn
 from hud.inference.dialects.gemini.conversation import DIALECT
 from hud.inference.dialects.gemini.tools import Declared
+from hud.inference.dialects.tool_calls import distinct_ids, final_reason, parsed_arguments
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
-from hud.trace import Citation, Completion, Usage, new_id
+from hud.trace import Citation, Completion, ToolCall, Usage
 
 FINISH_REASONS = {
     "STOP": "stop",
@@ -24,6 +25,7 @@ FINISH_REASONS = {
     "MALFORMED_RESPONSE": "malformed_tool_call",
 }
 """`Completion.finish_reason` by `finishReason`; all others are refusals."""
+NO_END = "answered without an end, or with nothing at all"
 _STOP_REASONS = {
     "stop": "STOP",
     "length": "MAX_TOKENS",
@@ -49,8 +51,8 @@ def read_answer(
     blocked = (answer.get("promptFeedback") or {}).get("blockReason")
     candidate: dict[str, Any] = next(iter(answer.get("candidates") or []), {})
     reason = candidate.get("finishReason") or blocked
-    if reason is None:
-        raise BrokenAnswer("answered without an end, or with nothing at all")
+    if reason in (None, "FINISH_REASON_UNSPECIFIED"):
+        raise BrokenAnswer(NO_END)
     parts: list[Part] = (candidate.get("content") or {}).get("parts") or []
     refusal = None
     if reason not in FINISH_REASONS:
@@ -65,17 +67,12 @@ def read_answer(
     if refusal is not None:
         # A call that is not executed must not be repeated either: the API requires its response.
         parts = [part for part in parts if "functionCall" not in part]
-    functions = [part["functionCall"] for part in parts if "functionCall" in part]
-    # Not all models send ids of calls.
-    ids = [function.get("id") or f"call_{new_id()[:16]}" for function in functions]
+    functions = [_function(part) for part in parts if "functionCall" in part]
+    ids = [call.id for call in distinct_ids(functions)]
     calls = [
-        call
-        for call_id, function in zip(ids, functions, strict=True)
-        for call in declared.calls(call_id, function["name"], function.get("args") or {})
+        call for made in functions for call in declared.calls(made.id, made.name, made.arguments)
     ]
-    finish = FINISH_REASONS.get(reason, "refusal")
-    if finish == "stop" and calls:
-        finish = "tool_calls"
+    finish = final_reason(FINISH_REASONS.get(reason, "refusal"), calls=bool(calls))
     completion = Completion(
         content="".join(_texts(parts, thought=False)) or None,
         reasoning="".join(_texts(parts, thought=True)) or None,
@@ -93,13 +90,24 @@ def read_answer(
             {**check, "acknowledged": not stopped} for check in checks
         ]
     intents = {
-        call_id: function["args"]["intent"]
-        for call_id, function in zip(ids, functions, strict=True)
-        if declared.is_action(function["name"]) and (function.get("args") or {}).get("intent")
+        call.id: call.arguments["intent"]
+        for call in functions
+        if declared.is_action(call.name)
+        and isinstance(call.arguments, dict)
+        and call.arguments.get("intent")
     }
     if intents:
         completion.extra["intents"] = intents
     return completion
+
+
+def _function(part: Part) -> ToolCall:
+    """Return a function call, whose id not all models send. Raises `BrokenAnswer` for one without a name."""
+    function = part["functionCall"]
+    if not function.get("name"):
+        raise BrokenAnswer(f"answered with a function call without a name: {str(function)[:200]}")
+    arguments = parsed_arguments(function.get("args"))
+    return ToolCall(id=function.get("id") or "", name=function["name"], arguments=arguments)
 
 
 def _texts(parts: list[Part], *, thought: bool) -> Iterable[str]:
@@ -113,7 +121,8 @@ def _safety_checks(parts: list[Part]) -> list[dict[str, Any]]:
     found = []
     for part in parts:
         function = part.get("functionCall") or {}
-        decision = (function.get("args") or {}).get("safety_decision")
+        arguments = parsed_arguments(function.get("args"))
+        decision = arguments.get("safety_decision") if isinstance(arguments, dict) else None
         if isinstance(decision, dict) and decision.get("decision") != "regular":
             found.append({"function": function["name"], **decision})
     return found
@@ -192,14 +201,15 @@ def write_turn(place: int, turn: Turn, *, think: bool | None, logprobs: bool) ->
         parts.append({"text": turn.reasoning, "thought": True})
     if turn.text:
         parts.append({"text": turn.text})
-    parts.extend(call_part(call) for call in turn.calls)
+    # The dialect has no text for the arguments of a call that was cut off.
+    parts.extend(call_part(call) for call in turn.calls if call.whole)
     candidate = write_candidate(place, parts, turn.finished)
     return {**candidate, **write_logprobs(turn.tokens)} if logprobs else candidate
 
 
 def call_part(call: Call) -> dict[str, Any]:
     """Return a function call as a part."""
-    arguments = exact_json.loads(call.arguments or "{}")
+    arguments = exact_json.loads(call.arguments)
     return {"functionCall": {"id": call.id, "name": call.name, "args": arguments}}
 
 
@@ -248,7 +258,8 @@ def write_error(refusal: Refusal) -> dict[str, Any]:
     status = _ERRORS.get(refusal.status) or (
         "INTERNAL" if refusal.status >= 500 else "INVALID_ARGUMENT"
     )
+    message = refusal.sentence("The input token count exceeds the maximum number of tokens allowed")
     return {
-        "error": {"code": refusal.status, "message": refusal.message, "status": status},
-        "detail": refusal.message,
+        "error": {"code": refusal.status, "message": message, "status": status},
+        "detail": message,
     }

@@ -15,7 +15,6 @@ from hud.inference.dialects.conversation_parts import (
     Answered,
     Part,
     alternating_turns,
-    arguments_object,
     image_part,
     inline_image,
     join_parts,
@@ -25,6 +24,7 @@ from hud.inference.dialects.conversation_parts import (
 )
 from hud.inference.dialects.fields import CamelFields
 from hud.inference.dialects.gemini.tools import Declared
+from hud.inference.dialects.tool_calls import arguments_object, with_call_ids
 from hud.trace import ChatMessage, call_message
 
 DIALECT = "generate_content"
@@ -60,7 +60,7 @@ def write_contents(
             responses.append({"functionResponse": response})
         return responses + after
 
-    _, spoken = split_opening(messages)
+    _, spoken = split_opening(with_call_ids(messages, DIALECT))
     return alternating_turns(
         spoken,
         ("user", "model"),

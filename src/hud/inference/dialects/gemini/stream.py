@@ -25,6 +25,7 @@ from hud.inference.dialects.events import (
 )
 from hud.inference.dialects.gemini.answer import (
     FINISH_REASONS,
+    NO_END,
     call_part,
     token_counts,
     write_candidate,
@@ -32,6 +33,9 @@ from hud.inference.dialects.gemini.answer import (
     write_logprobs,
     write_usage,
 )
+from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
+from hud.inference.dialects.tool_calls import MALFORMED, final_reason
+from hud.inference.retries import BrokenAnswer
 from hud.trace import Usage, new_id
 
 
@@ -70,9 +74,8 @@ class ContentReader:
 
     def __init__(self, named: Mapping[str, str]) -> None:
         self.usage = Usage()
-        self._named = named
         self._begun = False
-        self._calls = 0
+        self._calls = CallEvents(0, named)
         self._finish: str | None = None
 
     def read(self, value: dict[str, Any]) -> list[Event]:
@@ -88,30 +91,23 @@ class ContentReader:
         for candidate in (value.get("candidates") or [])[:1]:
             for part in (candidate.get("content") or {}).get("parts") or []:
                 events += self._part(part)
-            if candidate.get("finishReason"):
+            if candidate.get("finishReason") not in (None, "", "FINISH_REASON_UNSPECIFIED"):
                 self._finish = FINISH_REASONS.get(candidate["finishReason"], "refusal")
         return events
 
     def end(self) -> list[Event]:
-        reason = reason_of(self._finish)
-        if self._calls and reason == "stop":
-            reason = "tool_calls"
-        begun: list[Event] = [] if self._begun else [Begun()]
-        malformed = self._finish == "malformed_tool_call"
-        return [*begun, Finished(0, reason, self.usage, malformed=malformed)]
+        if self._finish is None:
+            raise BrokenAnswer(NO_END)
+        reason = final_reason(self._finish, calls=self._calls.ended > 0)
+        malformed = reason == MALFORMED
+        return [Finished(0, reason_of(reason), self.usage, malformed=malformed)]
 
     def _part(self, part: Part) -> list[Event]:
-        call = part.get("functionCall")
-        if isinstance(call, dict):
-            place = self._calls
-            self._calls += 1
-            name = call.get("name") or ""
-            identifier = call.get("id") or f"call_{new_id()[:12]}"
-            return [
-                CallBegun(0, place, identifier, self._named.get(name, name)),
-                CallArguments(0, place, exact_json.dumps(call.get("args") or {}).decode()),
-                CallEnded(0, place),
-            ]
+        function = part.get("functionCall")
+        if isinstance(function, dict):
+            call = ReceivedCall()
+            call.take(function.get("id") or "", function.get("name") or "", function.get("args"))
+            return self._calls.end(call, cut=False)
         text = part.get("text")
         if not text:
             return []

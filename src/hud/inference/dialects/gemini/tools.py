@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.errors import UsageError
-from hud.inference.dialects.conversation_parts import checked_choice, repeated_calls, tool_spec
+from hud.inference.dialects.conversation_parts import checked_choice, tool_spec
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.gemini.actions import (
     ACTIONS,
@@ -18,6 +18,7 @@ from hud.inference.dialects.gemini.actions import (
     our_actions,
 )
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
+from hud.inference.dialects.tool_calls import repeated_calls
 from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolCall, ToolSpec
 
@@ -58,9 +59,9 @@ class Declared(DeclaredTools):
         """Return True if a function is an action of the computer."""
         return self.computer is not None and name in ACTIONS and name not in self.named
 
-    def calls(self, call_id: str, name: str, given: dict[str, Any]) -> list[ToolCall]:
+    def calls(self, call_id: str, name: str, given: dict[str, Any] | str) -> list[ToolCall]:
         """Return the tool calls of a function call: several for typing."""
-        if self.computer is None or not self.is_action(name):
+        if self.computer is None or not self.is_action(name) or isinstance(given, str):
             return [ToolCall(id=call_id, name=self.named.get(name, name), arguments=given)]
         options = self.computer.options
         plain = {

@@ -6,11 +6,11 @@ from typing import Any
 
 from hud.inference.dialects.chat_completions.answer import write_logprobs
 from hud.inference.dialects.codec import SafetyPolicy
-from hud.inference.dialects.conversation_parts import parsed_arguments
 from hud.inference.dialects.events import Finished, TokenInfo, Turn
 from hud.inference.dialects.responses.computer import actions_of
 from hud.inference.dialects.responses.conversation import DIALECT
 from hud.inference.dialects.responses.tools import Declared
+from hud.inference.dialects.tool_calls import are_whole, new_call_id, parsed_arguments
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, new_id
@@ -35,7 +35,11 @@ def read_response(
         raise AnsweredError(error.get("code"), error.get("message") or "The response failed.")
     if status not in ("completed", "incomplete"):
         raise BrokenAnswer(f"answered with a response that is {status}")
-    items = _repeatable([_plain(item) for item in response.get("output") or [] if _whole(item)])
+    if not isinstance(response.get("output"), list):
+        raise BrokenAnswer(f"answered with something that is no response: {str(response)[:200]}")
+    cut = status == "incomplete"
+    items = [_plain(item) for item in response["output"] if _whole(item, cut=cut)]
+    items = _repeatable(_with_ids(items))
     calls = [call for item in items for call in _calls(item, declared)]
     refusal = "\n".join(_parts(items, "refusal", "refusal")) or None
     reason = _finish_reason(response, calls)
@@ -75,9 +79,25 @@ def read_response(
     return completion
 
 
-def _whole(item: dict[str, Any]) -> bool:
+def _whole(item: dict[str, Any], *, cut: bool) -> bool:
     """Return True for a complete item: a truncated call can be neither executed nor repeated."""
-    return not (item.get("type") in _CALLS and item.get("status") == "incomplete")
+    if item.get("type") in _CALLS and item.get("status") == "incomplete":
+        return False
+    return not (cut and item.get("type") == "function_call") or are_whole(item.get("arguments"))
+
+
+def _with_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the items with new ids for calls without one, or with another's. Raises `BrokenAnswer` for one without a name."""
+    used: set[str] = set()
+    for item in items:
+        if item["type"] not in _CALLS:
+            continue
+        if item["type"] == "function_call" and not item.get("name"):
+            raise BrokenAnswer(f"answered with a function call without a name: {str(item)[:200]}")
+        if not item.get("call_id") or item["call_id"] in used:
+            item["call_id"] = new_call_id()
+        used.add(item["call_id"])
+    return items
 
 
 def _repeatable(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,7 +128,7 @@ def _calls(item: dict[str, Any], declared: Declared) -> list[ToolCall]:
         ]
     if item["type"] != "function_call":
         return []
-    arguments = parsed_arguments(item.get("arguments") or "")
+    arguments = parsed_arguments(item.get("arguments"))
     name = declared.named.get(item["name"], item["name"])
     return [ToolCall(id=item["call_id"], name=name, arguments=arguments)]
 
@@ -201,7 +221,13 @@ def write_output(turn: Turn) -> list[dict[str, Any]]:
         status = "incomplete" if turn.finished.reason == "length" else "completed"
         output.append(message_item(item_id("msg"), turn.text, turn.tokens, status))
     output.extend(
-        call_item(item_id("fc"), call.id, call.name, call.arguments, "completed")
+        call_item(
+            item_id("fc"),
+            call.id,
+            call.name,
+            call.arguments,
+            "completed" if call.whole else "incomplete",
+        )
         for call in turn.calls
     )
     return output

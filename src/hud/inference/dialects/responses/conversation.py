@@ -20,9 +20,12 @@ from hud.inference.dialects.conversation_parts import (
 )
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.responses.computer import BLANK
+from hud.inference.dialects.tool_calls import with_call_ids
 from hud.trace import ChatMessage, call_message
 
 DIALECT = "responses"
+LONGEST_ID = 64
+"""Most characters of a call's id."""
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 
 
@@ -38,7 +41,7 @@ def input_items(
     """Return the conversation after its opening system messages; `wire` maps tool names to those of the request."""
     items: list[dict[str, Any]] = []
     screens = _Screens(items)
-    _, spoken = split_opening(messages)
+    _, spoken = split_opening(with_call_ids(messages, DIALECT, LONGEST_ID))
     for message in spoken:
         role = message["role"]
         if role == "tool":

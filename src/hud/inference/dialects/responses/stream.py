@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hud import exact_json
-from hud.inference.dialects.chat_completions.answer import write_logprobs
+from hud.inference.dialects.chat_completions.answer import OVERFLOW, error_code, write_logprobs
 from hud.inference.dialects.codec import EVENTS, Refusal
 from hud.inference.dialects.events import (
     Begun,
@@ -83,6 +83,8 @@ class ResponseWriter:
             case CallArguments(_, _, text):
                 return self._more("call", text)
             case CallEnded():
+                if self._open is not None:
+                    self._open.whole = True
                 return self._close()
             case TokensDrawn(_, tokens):
                 self._tokens.extend(tokens)
@@ -96,11 +98,13 @@ class ResponseWriter:
         return closed + self._event(f"response.{self.answer['status']}", response=self.answer)
 
     def fail(self, refusal: Refusal) -> bytes:
-        kind = "rate_limit_exceeded" if refusal.status == 429 else "server_error"
         failed = {
             **self.answer,
             "status": "failed",
-            "error": {"code": kind, "message": refusal.message},
+            "error": {
+                "code": error_code(refusal) or "server_error",
+                "message": refusal.sentence(OVERFLOW),
+            },
         }
         return self._event("response.failed", response=failed)
 
@@ -186,6 +190,8 @@ class _OpenItem:
         self.name = name
         self.text = ""
         self.tokens: list[TokenInfo] = []
+        self.whole = False
+        """False for a call that the end of its turn cut off."""
 
     def begun(self) -> dict[str, Any]:
         if self.kind == "call":
@@ -196,7 +202,8 @@ class _OpenItem:
 
     def done(self, cut: bool) -> dict[str, Any]:
         if self.kind == "call":
-            return call_item(self.id, self.call_id, self.name, self.text, "completed")
+            status = "completed" if self.whole else "incomplete"
+            return call_item(self.id, self.call_id, self.name, self.text, status)
         if self.kind == "reasoning":
             return reasoning_item(self.id, self.text)
         return message_item(self.id, self.text, self.tokens, "incomplete" if cut else "completed")

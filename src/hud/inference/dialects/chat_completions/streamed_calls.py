@@ -1,0 +1,85 @@
+"""Tool calls of a streamed turn, assembled from their pieces.
+
+By the dialect's documentation a call's first piece has `index`, `id` and `name`, later pieces `index` and text of the
+arguments. Servers differ: all calls have index 0, none or null; the name, or a new id, comes with each piece; ids are
+repeated or missing; pieces of several calls alternate; arguments are an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from hud.inference.dialects.received_calls import ReceivedCall, json_text
+from hud.trace import call_message
+
+
+class StreamedCalls:
+    """The calls of one choice, in the order in which they began."""
+
+    def __init__(self, declared: Collection[str] = ()) -> None:
+        """`declared` are the names of the request's tools."""
+        self.calls: list[ReceivedCall] = []
+        self._declared = declared
+
+    def take(self, pieces: list[dict[str, Any]]) -> None:
+        """Add the pieces of one chunk."""
+        taken: list[ReceivedCall] = []
+        for piece in pieces:
+            call = self._continued(piece)
+            if call is None or self._begins(call, piece, taken):
+                call = ReceivedCall(_index(piece))
+                self.calls.append(call)
+            function = _function(piece)
+            call.take(_id(piece), function.get("name") or "", function.get("arguments"))
+            taken.append(call)
+
+    def messages(self) -> list[dict[str, Any]]:
+        """Return the calls as the entries of a message's `tool_calls`, in the order of their indexes."""
+        named = [call for call in self.calls if call.name or call.text]
+        placed = sorted(named, key=lambda call: call.index or 0)
+        return [call_message(call.id, call.name, call.text) for call in placed]
+
+    def _continued(self, piece: dict[str, Any]) -> ReceivedCall | None:
+        """Return the call that a piece belongs to, unless it begins another one."""
+        index, identity = _index(piece), _id(piece)
+        same_id = [call for call in self.calls if identity and call.id == identity]
+        if index is None:
+            return next(reversed(same_id or self.calls), None)
+        same_index = [call for call in self.calls if call.index == index]
+        both = [call for call in same_id if call.index == index]
+        if both or same_index:
+            return (both or same_index)[-1]
+        # A piece without a name continues the call of its id.
+        return same_id[-1] if same_id and not _function(piece).get("name") else None
+
+    def _begins(self, call: ReceivedCall, piece: dict[str, Any], taken: list[ReceivedCall]) -> bool:
+        """Return True if a piece begins another call than `call`, the last one with its index or id."""
+        function, identity = _function(piece), _id(piece)
+        name, arguments = function.get("name") or "", function.get("arguments")
+        if not name:
+            return False
+        if identity and call.id and identity != call.id:
+            return True
+        if not call.name:
+            return False
+        if any(call is other for other in taken):
+            return True  # A chunk has one piece of a call.
+        if call.complete:
+            repeated = bool(identity) and json_text(arguments).strip() == call.text.strip()
+            return name != call.name or bool(json_text(arguments).strip() and not repeated)
+        return name != call.name and {name, call.name} <= set(self._declared)
+
+
+def _function(piece: dict[str, Any]) -> dict[str, Any]:
+    function: dict[str, Any] = piece.get("function") or {}
+    return function
+
+
+def _index(piece: dict[str, Any]) -> int | None:
+    index = piece.get("index")
+    return None if index is None else int(index)
+
+
+def _id(piece: dict[str, Any]) -> str:
+    return str(piece.get("id") or "")

@@ -1,0 +1,124 @@
+"""Tool calls in every dialect: their arguments, their ids, and the finish reason of a turn with calls."""
+
+from __future__ import annotations
+
+import re
+from hashlib import sha256
+from typing import Any
+
+from hud import exact_json
+from hud.inference.dialects.conversation_parts import own_turn
+from hud.trace import ChatMessage, ToolCall, new_id
+
+_NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
+
+MALFORMED = "malformed_tool_call"
+CUT_OFF = ("length", "context_full", "content_filter", "refusal")
+"""Finish reasons of a turn whose last call may be truncated."""
+
+
+def final_reason(reason: str, *, calls: bool) -> str:
+    """Return the finish reason of a whole turn: a call makes it `tool_calls`, and `tool_calls` needs a call."""
+    if reason == "stop" and calls:
+        return "tool_calls"
+    return MALFORMED if reason == "tool_calls" and not calls else reason
+
+
+def parsed_arguments(value: Any) -> dict[str, Any] | str:
+    """Return a call's arguments as an object, or as text if they are no JSON object.
+
+    Servers send JSON text, JSON text encoded a second time, an object, and for no arguments an empty text or null.
+    """
+    if value is None or isinstance(value, dict):
+        return value or {}
+    if not isinstance(value, str):
+        return exact_json.dumps(value).decode()
+    try:
+        parsed = exact_json.loads(value) if value.strip() else None
+    except exact_json.JSONDecodeError:
+        return value
+    if isinstance(parsed, str):
+        parsed = parsed_arguments(parsed)
+    return value if parsed is not None and not isinstance(parsed, dict) else parsed or {}
+
+
+def are_whole(arguments: Any) -> bool:
+    """Return True for a complete JSON object of arguments; missing ones may have been cut off."""
+    if isinstance(arguments, str) and not arguments.strip():
+        return False
+    return arguments is not None and isinstance(parsed_arguments(arguments), dict)
+
+
+def distinct_ids(calls: list[ToolCall]) -> list[ToolCall]:
+    """Return the calls of a turn with new ids for missing and repeated ones: results refer to them."""
+    used: set[str] = set()
+    for call in calls:
+        if not call.id or call.id in used:
+            call.id = new_call_id()
+        used.add(call.id)
+    return calls
+
+
+def new_call_id() -> str:
+    """Return an id for a call without one."""
+    return f"call_{new_id()[:12]}"
+
+
+def with_call_ids(
+    messages: list[ChatMessage], dialect: str, longest: int | None = None, *, plain: bool = False
+) -> list[ChatMessage]:
+    """Return a conversation whose call ids `dialect` accepts, each for one call only.
+
+    Ids of another server may be too long, repeated, or, with `plain`, hold other characters than letters, digits, `_` and
+    `-`. The provider's own turns stay unchanged. Results of calls with equal ids are assigned in order.
+    """
+    used: set[str] = set()
+    open_calls: dict[str, list[str]] = {}
+    written: list[ChatMessage] = []
+    for message in messages:
+        if message["role"] == "assistant":
+            open_calls = {}
+            calls = []
+            own = own_turn(message, dialect) is not None
+            for call in message.get("tool_calls") or []:
+                wire = call["id"] if own else _wire_id(call["id"], used, longest, plain=plain)
+                used.add(wire)
+                open_calls.setdefault(call["id"], []).append(wire)
+                calls.append({**call, "id": wire})
+            if calls and not own:
+                message = {**message, "tool_calls": calls}
+        elif message["role"] == "tool":
+            wires = open_calls.get(message["tool_call_id"])
+            if wires:
+                wire = wires.pop(0) if len(wires) > 1 else wires[0]
+                message = {**message, "tool_call_id": wire}
+        written.append(message)
+    return written
+
+
+def _wire_id(identifier: str, used: set[str], longest: int | None, *, plain: bool) -> str:
+    """Return the id in a request: the same one in every request, so that the provider's prompt cache keeps it."""
+    wire = _NOT_PLAIN.sub("_", identifier) if plain else identifier
+    if not wire or (longest is not None and len(wire) > longest):
+        wire = f"call_{sha256(identifier.encode()).hexdigest()[:24]}"
+    number, unique = 2, wire
+    while unique in used:
+        unique, number = f"{wire[: (longest or len(wire) + 6) - 6]}_{number}", number + 1
+    return unique
+
+
+def arguments_object(value: Any) -> dict[str, Any]:
+    """Return an earlier call's arguments as an object, also for other text, for providers that accept objects only.
+
+    For requests only: a tool that is called with the wrapped text could run with its defaults.
+    """
+    arguments = parsed_arguments(value)
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def repeated_calls(identity: str, name: str, actions: list[dict[str, Any]]) -> list[ToolCall]:
+    """Return the calls of `name` for one call of a provider's native tool: ids `x`, `x.2`, `x.3`."""
+    return [
+        ToolCall(id=identity if n == 0 else f"{identity}.{n + 1}", name=name, arguments=arguments)
+        for n, arguments in enumerate(actions)
+    ]

@@ -1,0 +1,427 @@
+"""Chat completions as real servers send them, against the documentation: read as they are meant, or a failure of the server."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+
+from hud.errors import ContextOverflow, InfrastructureFault, RefusedError
+from hud.inference import retries as asking
+from hud.inference.dialects.chat_completions.codec import ChatCodec
+from hud.inference.dialects.events import turns_of
+from hud.inference.dialects.request import GenerationRequest
+from hud.inference.retries import AnsweredError, BrokenAnswer
+from hud.inference.served_model import OpenAIChatModel
+from hud.trace import SamplingParams, ToolSpec
+
+HELLO = [{"role": "user", "content": "hello"}]
+TOOLS = [ToolSpec(name="look", description=""), ToolSpec(name="read", description="")]
+LOOK, READ = ("look", {"a": 1}), ("read", {"b": "q"})
+
+
+def part(name=None, arguments=None, **fields):
+    """A piece of a call; fields that are None are left out, unless they are given."""
+    function = {"name": name, "arguments": arguments}
+    given = {key: value for key, value in function.items() if value is not None}
+    return {**fields, "function": given}
+
+
+def calls(*chunks):
+    """A stream whose chunks hold pieces of calls, and its end."""
+    deltas = [{"tool_calls": chunk if isinstance(chunk, list) else [chunk]} for chunk in chunks]
+    return [choice(delta) for delta in deltas] + [choice({}, "tool_calls")]
+
+
+def choice(delta=None, reason=None, **fields):
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason, **fields}]}
+
+
+def wire(choices=1):
+    request = GenerationRequest(
+        model="m", messages=HELLO, tools=TOOLS, stream=True, choices=choices
+    )
+    return ChatCodec().request("m", request)
+
+
+def joined(events):
+    asked = wire()
+    return asked.completion(asked.joined(events))
+
+
+def read(events, choices=1):
+    """The turns of a stream that is read while it comes."""
+    reader = wire(choices).reader()
+    found = [event for item in events for event in reader.read(item)]
+    return turns_of([*found, *reader.end()], choices)
+
+
+A, B = '{"a": 1}', '{"b": "q"}'
+STREAMS = {
+    "documented": calls(
+        part("look", "", index=0, id="x"),
+        part(None, '{"a"', index=0),
+        part(None, ": 1}", index=0),
+        part("read", "", index=1, id="y"),
+        part(None, B, index=1),
+    ),
+    "alternating": calls(
+        part("look", '{"a"', index=0, id="x"),
+        part("read", '{"b":', index=1, id="y"),
+        part(None, ": 1}", index=0),
+        part(None, ' "q"}', index=1),
+    ),
+    "equal indexes, other ids": calls(
+        part("look", A, index=0, id="x"), part("read", B, index=0, id="y")
+    ),
+    "no indexes": calls(part("look", A, id="x"), part("read", B, id="y")),
+    "no indexes, in pieces": calls(
+        part("look", '{"a"', id="x"),
+        part(None, ": 1}"),
+        part("read", '{"b":', id="y"),
+        part(None, ' "q"}', id="y"),
+    ),
+    "null indexes in one chunk": calls(
+        [part("look", A, index=None, id="x"), part("read", B, index=None, id="y")]
+    ),
+    "indexes as text": calls(
+        part("look", A, index="0", id="x"), part("read", B, index="1", id="y")
+    ),
+    "indexes from 1": calls(part("look", A, index=1, id="x"), part("read", B, index=2, id="y")),
+    "neither ids nor indexes": calls(part("look", A), part("read", B)),
+    "neither, in one chunk": calls([part("look", A), part("read", B)]),
+    "null and empty ids": calls(part("look", A, index=0, id=None), part("read", B, index=1, id="")),
+    "repeated ids": calls(part("look", A, index=0, id="x"), part("read", B, index=1, id="x")),
+    "repeated ids and indexes": calls(
+        part("look", A, index=0, id="x"), part("read", B, index=0, id="x")
+    ),
+    "repeated names and ids": calls(
+        part("look", "", index=0, id="x"),
+        part("look", '{"a"', index=0, id="x"),
+        part("look", ": 1}", index=0, id="x"),
+        part("read", "", index=1, id="y"),
+        part("read", B, index=1, id="y"),
+    ),
+    "a new id in each piece": calls(
+        part("look", '{"a"', index=0, id="x1"),
+        part(None, ": 1}", index=0, id="x2"),
+        part("read", B, index=1, id="y1"),
+        part(None, "", index=1, id="y2"),
+    ),
+    "names in pieces": calls(
+        part("lo", None, index=0, id="x"),
+        part("ok", None, index=0),
+        part(None, A, index=0),
+        part("read", B, index=1, id="y"),
+    ),
+    "names after ids": calls(
+        part(None, None, index=0, id="x"),
+        part("look", A, index=0),
+        part(None, B, index=1, id="y"),
+        part("read", None, index=1),
+    ),
+    "arguments repeated at the end": calls(
+        part("look", '{"a"', index=0, id="x"),
+        part(None, ": 1}", index=0),
+        part("look", A, index=0, id="x"),
+        part("read", B, index=1, id="y"),
+    ),
+    "an empty object first": calls(
+        part("look", "{}", index=0, id="x"),
+        part(None, A, index=0),
+        part("read", {}, index=1, id="y"),
+        part(None, B, index=1),
+    ),
+    "objects": calls(
+        part("look", {"a": 1}, index=0, id="x"), part("read", {"b": "q"}, index=1, id="y")
+    ),
+    "encoded twice": calls(
+        part("look", json.dumps(A), index=0, id="x"), part("read", json.dumps(B), index=1, id="y")
+    ),
+    "spaces around": calls(
+        part("look", "\n ", index=0, id="x"),
+        part(None, A, index=0),
+        part("read", B + "\n", index=1, id="y"),
+    ),
+    "nulls everywhere": [
+        {"choices": None, "usage": None},
+        {"choices": []},
+        choice(None),
+        choice({"role": None, "content": None, "tool_calls": None, "refusal": None}),
+        *calls(part("look", A, index=0, id="x"), part("read", B, index=1, id="y")),
+        {"usage": {"prompt_tokens": 1, "completion_tokens": 2}},
+    ],
+    "a message in place of a delta": [
+        {"choices": [{"message": {"tool_calls": [part("look", A, id="x"), part("read", B)]}}]},
+        choice({}, "stop"),
+    ],
+    "ended with stop": [
+        *calls(part("look", A, index=0, id="x"), part("read", B, index=1, id="y"))[:-1],
+        choice({}, "stop"),
+    ],
+}
+
+
+@pytest.mark.parametrize("stream", STREAMS)
+def test_a_streams_calls_are_told_apart(stream):
+    completion = joined(STREAMS[stream])
+    (turn,) = read(STREAMS[stream])
+    assert [(call.name, call.arguments) for call in completion.tool_calls] == [LOOK, READ]
+    assert [(call.name, json.loads(call.arguments)) for call in turn.calls] == [LOOK, READ]
+    for made in (completion.tool_calls, turn.calls):
+        assert len({call.id for call in made}) == 2
+        assert all(call.id for call in made)
+    assert completion.finish_reason == turn.finished.reason == "tool_calls"
+
+
+def test_two_equal_calls_are_two():
+    stream = calls(part("look", A, index=0, id="x"), part("look", A, index=0, id="y"))
+    assert [call.arguments for call in joined(stream).tool_calls] == [{"a": 1}] * 2
+    (turn,) = read(stream)
+    assert len(turn.calls) == 2
+
+
+@pytest.mark.parametrize("arguments", [None, "", " ", "null", "{}", {}, '""'])
+def test_a_call_without_arguments_is_one(arguments):
+    stream = calls(part("look", arguments, index=0, id="x"))
+    assert [call.arguments for call in joined(stream).tool_calls] == [{}]
+    (turn,) = read(stream)
+    assert [call.arguments for call in turn.calls] == ["{}"]
+
+
+@pytest.mark.parametrize("arguments", ['{"a": ', "[1]", "7", "a=1", [1], 7, '"a"', '{"a": 1}}'])
+def test_arguments_that_are_no_object_reach_the_agent_and_no_client(arguments):
+    stream = calls(part("look", arguments, index=0, id="x"))
+    (call,) = joined(stream).tool_calls
+    assert isinstance(call.arguments, str)
+    with pytest.raises(BrokenAnswer, match="'look' whose arguments are no JSON object"):
+        read(stream)
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter"])
+@pytest.mark.parametrize("arguments", ["", '{"a": '])
+def test_a_call_that_the_turns_end_cut_off_is_not_made(reason, arguments):
+    stream = calls(part("read", B, index=0, id="x"), part("look", arguments, index=1, id="y"))
+    stream[-1] = choice({}, reason)
+    completion = joined(stream)
+    assert [call.name for call in completion.tool_calls] == ["read"]
+    assert completion.finish_reason == reason
+    (turn,) = read(stream)
+    assert [(call.name, call.whole) for call in turn.calls] == [("read", True), ("look", False)]
+    assert turn.finished.reason == reason
+
+
+def test_a_call_without_a_name_is_a_failure_of_the_server():
+    stream = calls(part(None, A, index=0, id="x"))
+    for reading in (joined, read):
+        with pytest.raises(BrokenAnswer, match="without a name"):
+            reading(stream)
+
+
+def test_a_turn_that_promises_calls_and_makes_none_is_malformed():
+    stream = [choice({"content": "I look."}), choice({}, "tool_calls")]
+    assert joined(stream).finish_reason == "malformed_tool_call"
+    (turn,) = read(stream)
+    assert (turn.finished.reason, turn.finished.malformed) == ("stop", True)
+
+
+def test_the_older_form_of_a_call_is_read():
+    pieces = [{"name": "look", "arguments": ""}, {"arguments": A}]
+    stream = [choice({"function_call": piece}) for piece in pieces]
+    stream.append(choice({}, "function_call"))
+    (call,) = joined(stream).tool_calls
+    assert (call.name, call.arguments) == LOOK
+    (turn,) = read(stream)
+    assert (turn.calls[0].arguments, turn.finished.reason) == (A, "tool_calls")
+
+
+TEXT = {"type": "text", "text": "hello"}
+CONTENTS = {
+    "text": "hello",
+    "parts": [TEXT],
+    "texts in a list": ["hel", "lo"],
+    "one part": TEXT,
+    "Mistral": [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, TEXT],
+    "thoughts": [{"type": "thinking", "thinking": "hm", "signature": "s"}, TEXT],
+    "reasoning": [{"type": "reasoning", "text": "hm"}, TEXT],
+    "references": [TEXT, {"type": "reference", "reference_ids": [1]}],
+    "output": [{"type": "output_text", "text": "hello", "annotations": []}],
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS)
+def test_content_in_parts_is_read(content):
+    stream = [choice({"content": CONTENTS[content]}), choice({}, "stop")]
+    message = {"role": "assistant", "content": CONTENTS[content]}
+    whole = wire().completion({"choices": [{"message": message, "finish_reason": "stop"}]})
+    (turn,) = read(stream)
+    for completion in (joined(stream), whole):
+        assert completion.content == turn.text == "hello"
+        assert completion.reasoning == (turn.reasoning or None)
+    assert turn.reasoning == ("hm" if "hm" in str(CONTENTS[content]) else "")
+
+
+def test_a_refusal_among_the_parts_is_a_refusal():
+    stream = [choice({"content": [{"type": "refusal", "refusal": "No."}]}), choice({}, "stop")]
+    assert joined(stream).refusal == read(stream)[0].finished.refusal == "No."
+
+
+def test_content_of_an_unknown_kind_is_a_failure_of_the_server():
+    for reading in (joined, read):
+        with pytest.raises(BrokenAnswer, match="content of type 'tool_use'"):
+            reading(
+                [choice({"content": [{"type": "tool_use", "name": "look"}]}), choice({}, "stop")]
+            )
+
+
+def test_several_choices_stay_apart():
+    def of(place, **delta):
+        return {"choices": [{"index": place, "delta": delta}]}
+
+    ends = [{"choices": [{"index": n, "delta": {}, "finish_reason": "stop"}]} for n in (1, 0)]
+    stream = [of(0, content="a"), of(1, content="x"), of(0, content="b"), of(1, content="y"), *ends]
+    assert [turn.text for turn in read(stream, 2)] == ["ab", "xy"]
+    assert joined(stream).content == "ab"
+    with pytest.raises(BrokenAnswer, match="broke its stream off"):
+        read(stream[:-1], 2)
+
+
+WORDS = {
+    "stop": ("end_turn", "eos_token", "COMPLETE", "STOP"),
+    "length": ("length", "max_tokens", "MAX_TOKENS"),
+    "content_filter": ("content_filter", "sensitive", "SAFETY", "refusal"),
+}
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(k, w) for k, words in WORDS.items() for w in words])
+def test_finish_reasons_of_many_servers_are_known(ours, theirs):
+    stream = [choice({"content": "hello"}), choice({}, theirs)]
+    assert joined(stream).finish_reason.lower() == ours
+    assert read(stream)[0].finished.reason == ours
+
+
+@pytest.mark.parametrize("theirs", ["model_length", "model_context_window_exceeded"])
+def test_a_full_context_is_told_as_one(theirs):
+    stream = [choice({"content": "hello"}), choice({}, theirs)]
+    assert joined(stream).finish_reason == "context_full"
+    assert read(stream)[0].finished.reason == "length"
+
+
+FAILURES = {
+    "error": [choice({"content": "half"}), choice({}, "error")],
+    "abort": [choice({"content": "half"}), choice({}, "abort")],
+    "resources": [choice({"content": "half"}), choice({}, "insufficient_system_resource")],
+    "network": [choice({"content": "half"}), choice({}, "network_error")],
+    "no end": [choice({"content": "half"})],
+    "a null end": [choice({"content": "half"}, None)],
+    "only counts": [{"choices": [], "usage": {"prompt_tokens": 1}}],
+    "nothing": [],
+    "an error beside the choice": [choice({}, "stop", error={"code": 502, "message": "down"})],
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_a_servers_failure_is_no_answer(failure):
+    for reading in (joined, read):
+        with pytest.raises((BrokenAnswer, AnsweredError)):
+            reading(FAILURES[failure])
+
+
+@pytest.fixture
+def no_waiting(monkeypatch):
+    async def sleep(seconds):
+        pass
+
+    monkeypatch.setattr(asking, "sleep", sleep)
+
+
+async def complete(body, stream=False, kind="application/json"):
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+
+    def answer(_):
+        return httpx.Response(200, content=content, headers={"content-type": kind})
+
+    model = OpenAIChatModel(
+        "m", base_url="http://server", stream=stream, transport=httpx.MockTransport(answer)
+    )
+    return await model.complete(HELLO, TOOLS, SamplingParams())
+
+
+def sse(*events):
+    return b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events)
+
+
+BODIES = {
+    "empty": b"",
+    "a page": b"<html>maintenance</html>",
+    "null": b"null",
+    "a list": b"[]",
+    "no choices": {"choices": []},
+    "null choices": {"choices": None},
+    "a null choice": {"choices": [None]},
+    "no message": {"choices": [{"finish_reason": "stop"}]},
+    "a null message": {"choices": [{"message": None, "finish_reason": "stop"}]},
+    "a failed turn": {"choices": [{"message": {"content": ""}, "finish_reason": "error"}]},
+    "an error of the choice": {
+        "choices": [{"message": {"content": ""}, "error": {"code": 502, "message": "down"}}]
+    },
+    "an error": {"error": {"message": "down", "code": 503}},
+    "an error in words": {"error": "down"},
+    "an error with empty choices": {"error": {"message": "down", "code": "502"}, "choices": []},
+    "an error of vLLM": {"object": "error", "message": "down", "type": "Internal", "code": 500},
+    "a call that is text": {"choices": [{"message": {"tool_calls": ["look"]}}]},
+    "a call that is null": {"choices": [{"message": {"tool_calls": [None]}}]},
+    "a call without a name": {
+        "choices": [{"message": {"tool_calls": [part(None, A, id="x")]}, "finish_reason": "stop"}]
+    },
+    "an error event": sse(choice({"content": "half"}), {"error": {"message": "down", "code": 500}}),
+    "an error event in words": sse(choice({"content": "half"}), {"error": "down"}),
+    "a broken event": b'data: {"choices": [{"del',
+    "choices that are a number": sse({"choices": 7}),
+    "a delta that is text": sse(choice("half"), choice({}, "stop")),
+    "a stream of nothing": b": keep-alive\n\ndata: [DONE]\n\n",
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("body", BODIES)
+async def test_a_response_of_200_that_is_no_answer_is_an_infrastructure_fault(
+    body, stream, no_waiting
+):
+    for kind in ("application/json", "text/event-stream", "text/html"):
+        with pytest.raises(InfrastructureFault) as raised:
+            await complete(BODIES[body], stream, kind)
+        assert "\n" not in str(raised.value)
+
+
+async def test_an_error_inside_a_200_that_does_not_pass_is_a_refusal(no_waiting):
+    for error in (
+        {"message": "No such tool.", "code": 400},
+        {"message": "No such tool.", "type": "invalid_request_error"},
+    ):
+        for body in ({"error": error}, sse({"error": error})):
+            with pytest.raises(RefusedError, match="No such tool"):
+                await complete(body)
+
+
+async def test_an_overflow_inside_a_200_is_an_overflow(no_waiting):
+    message = "the request exceeds the available context size, try increasing it"
+    for error in (
+        message,
+        {"message": message},
+        {"message": message, "code": 400, "type": "exceed_context_size_error"},
+        {"message": message, "code": 500, "type": "server_error"},
+    ):
+        for body in ({"error": error}, sse({"error": error})):
+            with pytest.raises(ContextOverflow):
+                await complete(body)
+
+
+async def test_a_whole_answer_to_a_stream_and_a_stream_to_a_whole_one_are_read():
+    whole = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
+    stream = sse(choice({"content": "hello"}), choice({}, "stop"))
+    for kind in ("application/json", "text/event-stream", "text/plain"):
+        for body in (whole, stream):
+            for wanted in (False, True):
+                assert (await complete(body, wanted, kind)).content == "hello"
