@@ -15,9 +15,17 @@ from hud.inference.dialects.codec import Family, StreamingCodec, StreamReader
 from hud.inference.dialects.events import Event
 from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of
-from hud.inference.retries import retry_after
-from hud.outbound import read_start
+from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of, is_stream
+from hud.inference.retries import (
+    AnsweredError,
+    BrokenAnswer,
+    answered_error,
+    error_in,
+    http_trouble,
+    message_of,
+    trouble_of,
+)
+from hud.outbound import read_bounded, read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.ledger import Meter
 from hud.platform.gateway.passthrough import (
@@ -32,6 +40,12 @@ from hud.platform.gateway.usage_reader import check_usage
 
 _TEXTS = ("text", "id", "name")
 """Fields of events that are text."""
+_WHOLE = ("application/json", "text/html")
+"""Types of responses that are no stream."""
+_STATUSES = {"overloaded_error": 529, "rate_limit_error": 429, "invalid_request_error": 400}
+"""HTTP status for an error inside a stream, by its type."""
+_LONGEST = 2000
+"""Maximum length of a provider's error message."""
 _CODECS: dict[Family, StreamingCodec] = {
     "openai": ChatCodec(limit="max_completion_tokens"),
     "anthropic": AnthropicCodec(),
@@ -68,10 +82,10 @@ class UpstreamTurns:
             ) as response:
                 if response.status >= 300:
                     raise await _refused(model, response)
-                async for data in data_of(response.content.iter_any()):
-                    if data == b"[DONE]":
+                async for data in _data(model, response):
+                    if data.strip() == b"[DONE]":
                         break
-                    events = _events(model, reader, _value(model, data), request.choices)
+                    events = _events(model, reader, data, request.choices)
                     meter.count(reader.usage)
                     if events:
                         yield events
@@ -79,16 +93,17 @@ class UpstreamTurns:
             raise unreachable(model, error) from error
         except EventTooLargeError as error:
             raise UpstreamError(f"The provider of {model.name!r}: {error}", 502) from error
-        yield reader.end()
+        yield _last_events(model, reader)
 
 
-def _events(
-    model: ProviderModel, reader: StreamReader, value: dict[str, Any], choices: int
-) -> list[Event]:
-    """Return the events in a value. Raises `UpstreamError` for fields that are absent or of another type."""
+def _events(model: ProviderModel, reader: StreamReader, data: bytes, choices: int) -> list[Event]:
+    """Return the events in the data of one. Raises `UpstreamError` for errors, and for absent fields or ones of another type."""
+    value = _value(model, data)
     check_usage(value)
     try:
         events = reader.read(value)
+    except (BrokenAnswer, AnsweredError) as error:
+        raise _failure(model, error) from error
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise _unreadable(model) from error
     for event in events:
@@ -99,6 +114,14 @@ def _events(
         if type(choice) is not int or not 0 <= choice < choices:
             raise _unreadable(model)
     return events
+
+
+def _last_events(model: ProviderModel, reader: StreamReader) -> list[Event]:
+    """Return the events at the end of a stream. Raises `UpstreamError` for a stream that ended early."""
+    try:
+        return reader.end()
+    except BrokenAnswer as error:
+        raise _failure(model, error) from error
 
 
 def _unreadable(model: ProviderModel) -> UpstreamError:
@@ -112,35 +135,66 @@ def _value(model: ProviderModel, data: bytes) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict):
         raise _unreadable(model)
-    if value.get("error"):
-        raise UpstreamError(_message(model, data), _status(value["error"]))
+    error = error_in(value)
+    if error is not None:
+        raise _failure(model, answered_error(error))
     return value
 
 
+def _failure(model: ProviderModel, error: Exception) -> UpstreamError:
+    """Return the error for a turn that failed after its response had begun."""
+    trouble = trouble_of(error)
+    assert trouble is not None
+    text = redacted(str(error).encode(), model.secrets).decode("utf-8", "replace")
+    if isinstance(error, BrokenAnswer):
+        text = f"The provider of {model.name!r} {text}."
+    kind = error.body["code"] if isinstance(error, AnsweredError) else ""
+    status = trouble.status or _STATUSES.get(kind, 502)
+    return UpstreamError(text[:_LONGEST], status, too_long=trouble.too_long)
+
+
 async def _refused(model: ProviderModel, response: aiohttp.ClientResponse) -> UpstreamError:
+    """Return the error for a response with an error status."""
     check_refusal(model, response.status)
-    data = await read_start(response, MOST_ERROR_BYTES)
-    return UpstreamError(_message(model, data), response.status, retry_after(response.headers))
+    body = _body(model, await read_start(response, MOST_ERROR_BYTES))
+    trouble = http_trouble(response.status, body, response.headers)
+    text = message_of(body) if body else f"The provider of {model.name!r} answered with an error."
+    return UpstreamError(text, response.status, trouble.retry_after, too_long=trouble.too_long)
 
 
-def _message(model: ProviderModel, data: bytes) -> str:
-    """Return a provider's error message with the server's key removed."""
+async def _data(
+    model: ProviderModel, response: aiohttp.ClientResponse
+) -> AsyncGenerator[bytes, None]:
+    """Yield the data of a response's events; a whole answer in place of a stream is one.
+
+    Raises `UpstreamError` for a response that is neither.
+    """
+    if response.content_type not in _WHOLE:
+        async for data in data_of(response.content.iter_any()):
+            yield data
+        return
+    body = await read_bounded(response)
+    if is_stream(body):
+        async for data in data_of(_pieces(body)):
+            yield data
+        return
+    if not isinstance(_body(model, body), dict):
+        shown = message_of(_body(model, body[:MOST_ERROR_BYTES]))[:200]
+        raise UpstreamError(
+            f"The provider of {model.name!r} answered with something that is no stream: {shown}",
+            502,
+        )
+    yield body
+
+
+async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
+    yield body
+
+
+def _body(model: ProviderModel, data: bytes) -> Any:
+    """Return a response's JSON or its text, with the server's key removed."""
     text = redacted(data, model.secrets).decode("utf-8", "replace")
     try:
-        value = exact_json.loads(text)
+        return exact_json.loads(text)
     except exact_json.JSONDecodeError:
-        return text[:500] or f"The provider of {model.name!r} answered with an error."
-    found = value.get("error", value) if isinstance(value, dict) else value
-    if isinstance(found, dict):
-        found = found.get("message") or found.get("detail") or found
-    return str(found)[:2000]
-
-
-def _status(error: Any) -> int:
-    """Return the HTTP status for an error inside a stream."""
-    if isinstance(error, dict):
-        if type(error.get("code")) is int and 400 <= error["code"] < 600:
-            return int(error["code"])
-        kinds = {"overloaded_error": 529, "rate_limit_error": 429, "invalid_request_error": 400}
-        return kinds.get(str(error.get("type")), 502)
-    return 502
+        return text

@@ -1,0 +1,266 @@
+"""Providers that fail, or answer against their documentation: a failure is an error in every client's dialect."""
+
+import json
+
+import httpx
+import pytest
+from tests.platform.gateway.gateway_server import serving
+
+from hud.platform.application import PlatformConfig, create_app
+
+HELLO = [{"role": "user", "content": "hello"}]
+TOOL = {"name": "look", "parameters": {"type": "object", "properties": {}}}
+EVENTS, JSON = "text/event-stream", "application/json"
+
+
+class StandIn:
+    """A provider that sends one body to every request."""
+
+    def __init__(self):
+        self.body, self.kind, self.status = b"", EVENTS, 200
+
+    async def __call__(self, scope, receive, send):
+        while (message := await receive())["type"] == "http.request":
+            if not message.get("more_body"):
+                break
+        headers = [(b"content-type", self.kind.encode())]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+@pytest.fixture(scope="module")
+def provider():
+    standin = StandIn()
+    with serving(standin) as url:
+        standin.url = url
+        yield standin
+
+
+@pytest.fixture(scope="module")
+def url(provider, tmp_path_factory):
+    app = create_app(PlatformConfig(tmp_path_factory.mktemp("home")))
+    with serving(app) as url:
+        for dialect in ("openai", "anthropic", "gemini"):
+            config = {"url": provider.url, "dialect": dialect, "upstream_model": "m"}
+            body = {"name": dialect, "provider": config}
+            answer = httpx.post(url + "/v2/models/provide", json=body, timeout=30)
+            assert answer.status_code == 200, answer.text
+        yield url
+    app.state.parts.close()
+
+
+def sse(*events):
+    return b"".join(b"data: %s\n\n" % json.dumps(event).encode() for event in events)
+
+
+def chunk(delta, reason=None):
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+
+
+def part(name=None, arguments=None, **fields):
+    return {"tool_calls": [{**fields, "function": {"name": name, "arguments": arguments}}]}
+
+
+def candidate(*parts, **fields):
+    return {"candidates": [{"content": {"role": "model", "parts": list(parts)}, **fields}]}
+
+
+START = {"type": "message_start", "message": {"usage": {"input_tokens": 5}}}
+TEXT = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "half"}}
+
+
+def used(piece, reason):
+    use = {"type": "tool_use", "id": "x", "name": "look", "input": {}}
+    return sse(
+        START,
+        {"type": "content_block_start", "index": 0, "content_block": use},
+        {
+            "type": "content_block_delta",
+            "index": 0,
+            "delta": {"type": "input_json_delta", "partial_json": piece},
+        },
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": reason}},
+        {"type": "message_stop"},
+    )
+
+
+def ask(url, provider, client, stream):
+    """Return the status and body of a turn in a client's dialect."""
+    functions = {
+        "chat": [{"type": "function", "function": TOOL}],
+        "responses": [{"type": "function", **TOOL}],
+        "messages": [{"name": "look", "input_schema": TOOL["parameters"]}],
+        "gemini": [{"functionDeclarations": [{"name": "look"}]}],
+    }
+    body = {"model": provider, "tools": functions[client], "stream": stream}
+    match client:
+        case "chat":
+            path = "/v1/chat/completions"
+            body["messages"] = HELLO
+        case "responses":
+            path = "/v1/responses"
+            body["input"] = "hello"
+        case "messages":
+            path = "/v1/messages"
+            body |= {"messages": HELLO, "max_tokens": 50}
+        case "gemini":
+            method = "streamGenerateContent?alt=sse" if stream else "generateContent"
+            path = f"/v1beta/models/{provider}:{method}"
+            body = {"contents": [{"parts": [{"text": "hello"}]}], "tools": body["tools"]}
+    answer = httpx.post(url + path, json=body, timeout=60)
+    return answer.status_code, answer.text
+
+
+OTHERS = {
+    "openai": ["messages", "gemini"],
+    "anthropic": ["chat", "responses", "gemini"],
+    "gemini": ["chat", "responses", "messages"],
+}
+PAIRS = [(server, client) for server, clients in OTHERS.items() for client in clients]
+FAILURES = {
+    "openai": {
+        "empty": (b"", EVENTS),
+        "cut": (sse(chunk({"content": "half"})), EVENTS),
+        "only done": (b"data: [DONE]\n\n", EVENTS),
+        "without a reason": (sse(chunk({"content": "half"})) + b"data: [DONE]\n\n", EVENTS),
+        "failed": (sse(chunk({"content": "half"}), chunk({}, "error")), EVENTS),
+        "aborted": (sse(chunk({"content": "half"}), chunk({}, "abort")), EVENTS),
+        "an error": (sse(chunk({"content": "half"}), {"error": {"message": "down"}}), EVENTS),
+        "an error in words": (sse({"error": "down"}), EVENTS),
+        "an error of vLLM": (sse({"object": "error", "message": "down", "code": 500}), EVENTS),
+        "a whole error": (json.dumps({"error": {"message": "down"}}).encode(), JSON),
+        "a page": (b"<html>maintenance</html>", "text/html"),
+        "a page as a stream": (b"<html>maintenance</html>", EVENTS),
+        "an empty page": (b"", "text/html"),
+        "no object": (
+            sse(chunk(part("look", "{oops", index=0, id="x")), chunk({}, "tool_calls")),
+            EVENTS,
+        ),
+        "a call without a name": (
+            sse(chunk(part(None, "{}", index=0, id="x")), chunk({}, "tool_calls")),
+            EVENTS,
+        ),
+    },
+    "anthropic": {
+        "empty": (b"", EVENTS),
+        "cut": (sse(START, TEXT), EVENTS),
+        "without a reason": (sse(START, TEXT, {"type": "message_stop"}), EVENTS),
+        "an error": (sse(START, TEXT, {"type": "error", "error": {"message": "down"}}), EVENTS),
+        "a page": (b"<html>maintenance</html>", "text/html"),
+        "a whole error": (json.dumps({"type": "error", "error": {"message": "x"}}).encode(), JSON),
+        "no object": (used("{oops", "tool_use"), EVENTS),
+    },
+    "gemini": {
+        "empty": (b"", EVENTS),
+        "cut": (sse(candidate({"text": "half"})), EVENTS),
+        "an error": (sse(candidate({"text": "half"}), {"error": {"message": "down"}}), EVENTS),
+        "a page": (b"<html>maintenance</html>", "text/html"),
+        "no object": (
+            sse(candidate({"functionCall": {"name": "look", "args": [1]}}, finishReason="STOP")),
+            EVENTS,
+        ),
+    },
+}
+ENDS = ("end_turn", '"finish_reason":"stop"', '"finishReason":"STOP"', "response.completed")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("server", "client"), PAIRS)
+def test_a_providers_failure_is_no_end_of_a_turn(url, provider, server, client, stream):
+    for failure, (body, kind) in FAILURES[server].items():
+        provider.body, provider.kind = body, kind
+        status, text = ask(url, server, client, stream)
+        assert status >= 500 or (stream and '"error"' in text), (failure, status, text)
+        assert not any(end in text for end in ENDS), (failure, text)
+
+
+CALLS = {
+    "no arguments": part("look", "", index=0, id="x"),
+    "null": part("look", None, index=0, id="x"),
+    "null as text": part("look", "null", index=0, id="x"),
+    "an object": part("look", {}, index=0, id="x"),
+    "encoded twice": part("look", '"{}"', index=0, id="x"),
+    "no id": part("look", "{}", index=0),
+}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("client", OTHERS["openai"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_in_any_form_is_a_call(url, provider, client, call, stream):
+    provider.kind = EVENTS
+    for reason in ("tool_calls", "stop", "function_call"):
+        provider.body = sse(chunk(CALLS[call]), chunk({}, reason))
+        status, text = ask(url, "openai", client, stream)
+        assert status == 200
+        assert '"look"' in text
+        if client == "messages":
+            assert '"stop_reason":"tool_use"' in text
+        assert "error" not in text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("client", OTHERS["openai"])
+def test_alternating_pieces_of_calls_do_not_mix(url, provider, client, stream):
+    provider.kind = EVENTS
+    provider.body = sse(
+        chunk(part("look", '{"at"', index=0, id="x")),
+        chunk(part("look", '{"at"', index=1, id="y")),
+        chunk({"content": "Wait."}),
+        chunk(part(None, ": 10}", index=0)),
+        chunk(part(None, ": 11}", index=1)),
+        chunk({}, "tool_calls"),
+    )
+    status, text = ask(url, "openai", client, stream)
+    assert status == 200
+    plain = text.replace(" ", "")
+    assert plain.index(":10}") < plain.index(":11}")
+    assert "Wait." in text
+
+
+@pytest.mark.parametrize(("server", "client"), [pair for pair in PAIRS if pair[0] == "openai"])
+def test_a_call_that_was_cut_off_is_left_out_of_a_whole_answer(url, provider, server, client):
+    provider.kind = EVENTS
+    provider.body = sse(chunk(part("look", '{"at": ', index=0, id="x")), chunk({}, "length"))
+    status, text = ask(url, server, client, stream=False)
+    assert status == 200
+    assert "look" not in text
+    assert "max_tokens" in text.lower()
+
+
+def test_a_whole_answer_in_place_of_a_stream_is_read(url, provider):
+    whole = {"choices": [{"message": {"content": "hello"}, "finish_reason": "stop"}]}
+    provider.kind, provider.body = JSON, json.dumps(whole).encode()
+    status, text = ask(url, "openai", "messages", stream=False)
+    assert (status, json.loads(text)["content"][0]["text"]) == (200, "hello")
+
+
+WORDS = {
+    "chat": ("context_length_exceeded", "maximum context length"),
+    "responses": ("context_length_exceeded", "maximum context length"),
+    "messages": ("invalid_request_error", "prompt is too long"),
+    "gemini": ("INVALID_ARGUMENT", "exceeds the maximum number of tokens"),
+}
+SENTENCES = {
+    "openai": "the request exceeds the available context size, try increasing it",
+    "anthropic": "input length and `max_tokens` exceed context limit: 9 + 9 > 10",
+    "gemini": "Unable to submit request because the input token count is 9 but model only supports up to 8.",
+}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("server", "client"), PAIRS)
+def test_an_overflow_has_the_code_and_the_words_that_clients_look_for(
+    url, provider, server, client, inside
+):
+    body = {"type": "error", "error": {"message": SENTENCES[server], "type": "invalid"}}
+    provider.status = 200 if inside else 400
+    provider.kind, provider.body = JSON, json.dumps(body).encode()
+    try:
+        status, text = ask(url, server, client, stream=False)
+    finally:
+        provider.status = 200
+    assert status == 400
+    assert all(words in text for words in WORDS[client])
+    assert SENTENCES[server] in text
