@@ -1,13 +1,14 @@
 """Whatever a model writes is taken apart, never refused with an exception, in the format of its chat template."""
 
 import itertools
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.template_folders import PUBLISHED, template_chat, template_text
 
-from hud.engine.chat.tool_calls.format import Said, parse_output
+from hud.engine.chat.tool_calls.format import Parsed, Said, parse_output
 from hud.engine.chat.tool_calls.formats import FORMATS, format_named, format_of_template
 from hud.engine.chat.tool_calls.hermes import HERMES
 from hud.errors import UsageError
@@ -213,6 +214,33 @@ def test_reasoning_that_the_prompt_opened_and_the_turn_did_not_close_is_reasonin
     assert chat.opens_reasoning(prompt)
     parsed = chat.parse(chat.encode("I was cut short"), TOOLS, opened=True)
     assert (parsed.content, parsed.reasoning) == (None, "I was cut short")
+
+
+@pytest.mark.parametrize("name", WITH_CALLS)
+def test_marks_of_reasoning_in_an_argument_are_text_whole_and_streamed(name):
+    format = template_chat(name).tool_format
+    for mark in (*format.thinking, "<think>", "</think>"):
+        call = ("look", {"who": f"a {mark} b"})
+        turn = written(name, [call])[1]
+        if name == "llama3.2-pythonic":  # Its template writes strings without quotes.
+            turn = turn.replace("who=a", "who='a").replace("b)", "b')")
+        assert read(name, "", turn) == (Parsed(None, None, ANY), [call])
+        assert streamed(format, list(turn)) == (None, None, [call], False)
+        assert whole(format, turn) == (None, None, [call], False)
+
+
+def test_a_mark_outside_of_calls_ends_reasoning_that_the_turn_did_not_begin():
+    call = '<tool_call>{"name": "look", "arguments": {"who": "a </think> b"}}</tool_call>'
+    read_call = [("look", {"who": "a </think> b"})]
+    assert whole(HERMES, f"hm</think>{call}") == (None, "hm", read_call, False)
+    assert whole(HERMES, f"I look. {call}") == ("I look.", None, read_call, False)
+    assert whole(HERMES, "First <tool_call>, then</think>3") == (
+        "3",
+        "First <tool_call>, then",
+        [],
+        False,
+    )
+    assert whole(HERMES, call[:-14]) == (None, None, [], True)
 
 
 def test_several_calls_get_ids_of_their_own():

@@ -119,19 +119,29 @@ class ToolFormat:
         """
         raise NotImplementedError
 
+    def ends_reasoning(self, text: str, parsed: Parsed) -> bool:
+        """Return True for a turn that ends reasoning it did not begin: some templates open it in the prompt.
+
+        `parsed` is the turn read as one without. A closing mark in an argument of a call ends nothing.
+        """
+        raise NotImplementedError
+
 
 def parse_output(
     text: str, format: ToolFormat, tools: Sequence[ToolSpec] = (), *, opened: bool = False
 ) -> Parsed:
     """Parse a whole turn. `opened`: the prompt ended within reasoning."""
-    think, thought = format.thinking
-    # A closing mark without an opening one: some templates open reasoning in the prompt.
-    opened = opened or (thought in text and not text.lstrip().startswith(think))
+    parsed = _parse(text, format, tools, opened=opened)
+    if opened or not format.ends_reasoning(text, parsed):
+        return parsed
+    return _parse(text, format, tools, opened=True)
+
+
+def _parse(text: str, format: ToolFormat, tools: Sequence[ToolSpec], *, opened: bool) -> Parsed:
     parser = format.parser(tools, opened=opened)
-    pieces = [*parser.take(text), *parser.end()]
     said = {"text": "", "reasoning": ""}
     calls = []
-    for piece in pieces:
+    for piece in [*parser.take(text), *parser.end()]:
         if isinstance(piece, Said):
             said[piece.kind] += piece.text
         else:

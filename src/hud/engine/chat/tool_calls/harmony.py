@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from hud.engine.chat.tool_calls.format import Mark, StrippedText, ToolFormat, TurnParser
+from hud.engine.chat.tool_calls.format import Mark, Parsed, StrippedText, ToolFormat, TurnParser
 from hud.engine.chat.tool_calls.json_calls import by_tool, call, loaded, quoted
-from hud.engine.chat.tool_calls.marked import held_back
+from hud.engine.chat.tool_calls.marked import MOST_ENDS, held_back
 from hud.trace import ToolSpec
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -21,6 +21,7 @@ _ENDS = ("<|end|>", "<|call|>", "<|return|>")
 _BREAKS = (*_ENDS, START, CHANNEL)
 """Marks that end a message; the last two for a missing end mark."""
 _OPENINGS = (START, CHANNEL, MESSAGE, CONSTRAIN, "to=")
+_BREAK = re.compile("|".join(map(re.escape, _BREAKS)))
 _RECIPIENT = re.compile(r"to=([^\s<]+)")
 _NAMESPACE = "functions."
 _LONGEST_HEADER = 500
@@ -82,34 +83,41 @@ class HarmonyTurn(TurnParser):
         return True
 
     def _body(self, final: bool) -> bool:
+        if self._kind == "call":
+            return self._call(final)
         found = [(at, mark) for mark in _BREAKS if (at := self._buffer.find(mark)) >= 0]
         if not found:
-            if self._kind == "call":
-                if final:
-                    self._call(self._buffer)
-                    self._buffer = ""
-                    self._kind = None
-                return False
             keep = 0 if final else max(held_back(self._buffer, mark) for mark in _BREAKS)
             cut = len(self._buffer) - keep
             self._say_part(self._buffer[:cut])
             self._buffer = self._buffer[cut:]
             return False
         at, mark = min(found)
-        if self._kind == "call":
-            self._call(self._buffer[:at])
-        else:
-            self._say_part(self._buffer[:at])
-        self._kind = None
-        self._buffer = self._buffer[at + (len(mark) if mark in _ENDS else 0) :]
+        self._say_part(self._buffer[:at])
+        self._go_on(at, mark)
         return True
 
-    def _call(self, text: str) -> None:
-        arguments = loaded(text) if text.strip() else {}
-        if not isinstance(arguments, dict) or not self._name:
-            self.malformed = True
-            return
-        self._out.append(call(self._name, arguments))
+    def _call(self, final: bool) -> bool:
+        """Read a call's arguments, up to the first mark before which they are whole: a text in them may spell one."""
+        breaks = [(found.start(), found[0]) for found in _BREAK.finditer(self._buffer)][:MOST_ENDS]
+        at_end = [(len(self._buffer), "")] if final and len(breaks) < MOST_ENDS else []
+        for at, mark in [*breaks, *at_end]:
+            text = self._buffer[:at]
+            arguments = loaded(text) if text.strip() else {}
+            if isinstance(arguments, dict) and self._name:
+                self._out.append(call(self._name, arguments))
+                self._go_on(at, mark)
+                return True
+        if not final and len(breaks) < MOST_ENDS:
+            return False
+        self.malformed = True
+        self._go_on(*(breaks or at_end)[0])
+        return True
+
+    def _go_on(self, at: int, mark: str) -> None:
+        """Continue with the header of the message behind a mark; `<|start|>` and `<|channel|>` are part of it."""
+        self._kind = None
+        self._buffer = self._buffer[at + (len(mark) if mark in _ENDS else 0) :]
 
     def _say_part(self, text: str) -> None:
         assert self._kind is not None
@@ -123,6 +131,9 @@ class HarmonyFormat(ToolFormat):
         self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
     ) -> HarmonyTurn:
         return HarmonyTurn(opened=opened, calls=calls)
+
+    def ends_reasoning(self, text: str, parsed: Parsed) -> bool:
+        return self.thinking[1] in text and not text.lstrip().startswith(_OPENINGS)
 
 
 HARMONY = HarmonyFormat(

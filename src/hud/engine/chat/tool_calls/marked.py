@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from hud.engine.chat.tool_calls.format import StrippedText, ToolFormat, TurnParser
+from hud.engine.chat.tool_calls.format import Parsed, StrippedText, ToolFormat, TurnParser
 from hud.trace import ToolCall, ToolSpec
 
-_MOST_ENDS = 16
+MOST_ENDS = 16
 """Maximum number of marks tried as the end of an unparsable call: a mark may be in a string of its arguments."""
 
 Read = Callable[[str, str, Sequence[ToolSpec]], list[ToolCall] | None]
@@ -37,6 +37,16 @@ class MarkedFormat(ToolFormat):
         self, tools: Sequence[ToolSpec], *, opened: bool = False, calls: bool = True
     ) -> MarkedTurn:
         return MarkedTurn(self, tools, opened=opened, calls=calls)
+
+    def ends_reasoning(self, text: str, parsed: Parsed) -> bool:
+        think, thought = self.thinking
+        if text.lstrip().startswith(think) or thought not in text:
+            return False
+        if thought in (parsed.content or ""):
+            return True
+        # A mark in text that is no call: reasoning may name the marks of calls.
+        begins = (*(begin for begin, _ in self.blocks), *self.silent)
+        return parsed.malformed and not text.lstrip().startswith(begins)
 
 
 class MarkedTurn(TurnParser):
@@ -135,7 +145,7 @@ class MarkedTurn(TurnParser):
             at = self._buffer.find(end, self._searched)
             # An opening mark after the first closing mark: the call ended there, parsable or not.
             opens = self._first(self._begins, self._ends[0])[0] if self._ends else -1
-            if 0 <= opens < at or (opens >= 0 and at < 0) or len(self._ends) == _MOST_ENDS:
+            if 0 <= opens < at or (opens >= 0 and at < 0) or len(self._ends) == MOST_ENDS:
                 return self._called(self._ends[0], len(end))
             if at < 0:
                 break
@@ -159,7 +169,7 @@ class MarkedTurn(TurnParser):
         An opening mark before which no call can be parsed may be a text in the arguments: the next one is tried.
         """
         begin = self._block[0]
-        while len(self._ends) < _MOST_ENDS:
+        while len(self._ends) < MOST_ENDS:
             at, mark = self._first(self._begins, self._searched)
             if at < 0 and not final:
                 return False
