@@ -19,6 +19,13 @@ from tokenizers import Tokenizer
 from hud.engine.chat.chat_template import ChatTemplate
 from hud.engine.chat.prompt_tokens import PromptTokenizer
 from hud.engine.chat.template_text import Span, TemplateText
+from hud.engine.chat.tokenizer_settings import (
+    DEFAULT,
+    TOOL_USE,
+    chat_templates,
+    read_json,
+    special_tokens,
+)
 from hud.engine.chat.tool_calls.format import Parsed, parse_output
 from hud.engine.chat.tool_calls.formats import format_named, format_of_template
 from hud.engine.config import DecoderConfig, token_ids
@@ -45,28 +52,30 @@ class ChatFormat:
             if not (folder / "tokenizer.json").exists():
                 raise NotFoundError(f"{folder} has no tokenizer.json.") from None
             raise StoreError(f"{folder / 'tokenizer.json'} is damaged: {error}.") from error
-        settings = _read_json(folder / "tokenizer_config.json")
-        self.special = {
-            name: _token_text(settings.get(name))
-            for name in ("bos_token", "eos_token", "pad_token", "unk_token")
+        self.special = special_tokens(folder)
+        self._templates = {
+            name: ChatTemplate(text, folder) for name, text in chat_templates(folder).items()
         }
-        self.template = ChatTemplate(_template_text(folder, settings), folder)
-        self.reasoning = self.template.reasoning
+        with_tools = self.template(tools=True).text
         self.tool_format = (
-            format_of_template(self.template.text)
+            format_of_template(with_tools)
             if tool_call_parser is None
             else format_named(tool_call_parser)
         )
-        self._prompts = PromptTokenizer(self.tokenizer, self.template.text)
-        self._own = {
-            name: None if token is None else TemplateText.literal(token)
-            for name, token in self.special.items()
-        }
+        self._prompts = PromptTokenizer(
+            self.tokenizer, self.template(tools=False).text + with_tools
+        )
+        self._own = {name: TemplateText.literal(token) for name, token in self.special.items()}
         self.stop_ids = self._stop_ids(config)
         texts = {self.tokenizer.id_to_token(token): token for token in sorted(self.stop_ids)}
         self._stops = {text: token for text, token in texts.items() if text}
         self._stop = re.compile("|".join(map(re.escape, self._stops)))
         self.end_id = self._end_id()
+
+    def template(self, *, tools: bool) -> ChatTemplate:
+        """Return the template of conversations with tools, or of those without."""
+        names = (TOOL_USE, DEFAULT) if tools else (DEFAULT, TOOL_USE)
+        return next(self._templates[name] for name in names if name in self._templates)
 
     def render_text(
         self,
@@ -86,13 +95,14 @@ class ChatFormat:
     def _render(
         self, shown: list[ChatMessage], schemas: list[Any], effort: str | None, *, generation: bool
     ) -> TemplateText:
-        return self.template.render(
+        template = self.template(tools=bool(schemas))
+        return template.render(
             messages=shown,
             tools=schemas or None,
             documents=None,
             add_generation_prompt=generation,
             **self._own,
-            **self.reasoning.variables(effort),
+            **template.reasoning.variables(effort),
         )
 
     def render(
@@ -202,16 +212,16 @@ class ChatFormat:
             end = self.turn_end(text)
             if end is not None:
                 return self._stops[text[slice(*end)]]
-        ends = self.special["eos_token"]
+        ends = self.special.get("eos_token")
         token = None if ends is None else self.tokenizer.token_to_id(ends)
         return min(self.stop_ids) if token is None else token
 
     def _stop_ids(self, config: DecoderConfig) -> frozenset[int]:
         """Return every token that ends a turn: of the configuration, its generation settings, and the tokenizer."""
         found = set(config.eos_token_ids)
-        generation = _read_json(self.folder / "generation_config.json").get("eos_token_id")
+        generation = read_json(self.folder / "generation_config.json").get("eos_token_id")
         found.update(token_ids(generation))
-        if self.special["eos_token"]:
+        if self.special.get("eos_token"):
             found.update(token_ids(self.tokenizer.token_to_id(self.special["eos_token"])))
         if not found:
             raise UsageError(
@@ -267,32 +277,3 @@ def _with_object(call: dict[str, Any], call_id: Callable[[str], str]) -> dict[st
     if isinstance(call.get("id"), str):
         shown["id"] = call_id(call["id"])
     return shown
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (ValueError, OSError) as error:
-        raise StoreError(f"{path} cannot be read: {error}.") from error
-    return values
-
-
-def _token_text(value: Any) -> str | None:
-    return value.get("content") if isinstance(value, dict) else value
-
-
-def _template_text(folder: Path, settings: dict[str, Any]) -> str:
-    beside = folder / "chat_template.jinja"
-    if beside.exists():
-        return beside.read_text(encoding="utf-8")
-    template = settings.get("chat_template")
-    if isinstance(template, list):
-        named = {entry["name"]: entry["template"] for entry in template}
-        template = named.get("tool_use") or named.get("default")
-    if not template:
-        raise UsageError(
-            f"{folder} has no chat template (chat_template.jinja, or in tokenizer_config.json)."
-        )
-    return str(template)

@@ -131,7 +131,8 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
         ]
     effort = request.sampling.reasoning_effort
     if effort is None and request.budgeted_effort is not None:
-        effort = request.budgeted_effort if chat.reasoning.takes(request.budgeted_effort) else None
+        reasoning = chat.template(tools=bool(request.offered)).reasoning
+        effort = request.budgeted_effort if reasoning.takes(request.budgeted_effort) else None
     ids = None
     if request.continuation is not None:
         _known(request.continuation.token_ids, vocabulary)

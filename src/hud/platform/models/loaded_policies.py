@@ -7,7 +7,6 @@ and requests in flight continue with the new ones. A pinned policy stays at its 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import threading
 from collections import OrderedDict, defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -38,7 +37,7 @@ from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
 from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.models.tinker_models import TinkerModels
 from hud.platform.models.vllm_servers import policy_on_servers
-from hud.platform.models.weight_sources import companions
+from hud.platform.models.weight_sources import place_companions
 from hud.platform.serving.token_engine import OverloadedError
 
 if TYPE_CHECKING:
@@ -165,8 +164,7 @@ class Policies:
             merge(decoder)
         folder.mkdir(parents=True, exist_ok=True)
         save_decoder(decoder, folder)
-        for path in companions(weights.folder):
-            shutil.copyfile(path, folder / path.name)
+        place_companions(weights.folder, folder)
 
     def _verified(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files of a policy, after comparing them with their recorded hashes."""
@@ -344,14 +342,7 @@ def write_policy(trainer: AnyTrainer, base: Path, folder: Path) -> None:
         save_adapter(trainer.decoder, trainer.lora, folder, base=str(base))
     else:
         save_decoder(trainer.decoder, folder)
-        link_companions(base, folder)
-
-
-def link_companions(source: Path, target: Path) -> None:
-    """Add the tokenizer's files and the chat template to a folder of weights, hard-linked where possible."""
-    for path in companions(source):
-        if not (target / path.name).exists():
-            link_or_copy(path, target / path.name)
+        place_companions(base, folder, link_or_copy)
 
 
 @torch.no_grad()

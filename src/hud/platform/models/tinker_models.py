@@ -21,7 +21,7 @@ from hud.engine.tinker.weights import SavedPaths, TinkerWeights
 from hud.errors import PlatformError, UsageError
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import ModelRecord, TinkerConfig
-from hud.platform.models.weight_sources import companions, from_hub
+from hud.platform.models.weight_sources import from_hub, place_companions
 from hud.platform.secrets import Secrets
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
@@ -126,5 +126,5 @@ def _copy_companions(source: str, folder: Path) -> None:
             raise UsageError(
                 f"{source} holds no {needed}, which sampling on a Tinker service needs here."
             )
-    for path in (place / "config.json", *companions(place)):
-        shutil.copyfile(path, folder / path.name)
+    shutil.copyfile(place / "config.json", folder / "config.json")
+    place_companions(place, folder)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+from hud.engine.chat.tokenizer_settings import TEMPLATE_FOLDER
 from hud.errors import NotFoundError, UsageError
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")
@@ -24,16 +27,21 @@ def check_folder(folder: Path) -> None:
     DecoderConfig.from_folder(folder)
 
 
-def companions(folder: Path) -> list[Path]:
-    """Return the files that complete a folder of weights: the tokenizer's files and the chat template."""
-    return [
-        path
-        for path in sorted(folder.iterdir())
-        if path.suffix in _COMPANIONS
-        and path.name != "config.json"
-        and not path.name.endswith(".index.json")
-        and path.is_file()
-    ]
+def place_companions(
+    source: Path, target: Path, place: Callable[[Path, Path], object] = shutil.copyfile
+) -> None:
+    """Add the files that complete a folder of weights to `target`: the tokenizer's files and the chat templates.
+
+    `place` copies or links one file; files that are there are left.
+    """
+    for path in sorted([*source.iterdir(), *source.glob(f"{TEMPLATE_FOLDER}/*.jinja")]):
+        if path.suffix not in _COMPANIONS or not path.is_file():
+            continue
+        added = target / path.relative_to(source)
+        if path.name == "config.json" or path.name.endswith(".index.json") or added.exists():
+            continue
+        added.parent.mkdir(exist_ok=True)
+        place(path, added)
 
 
 def is_hub_id(source: str) -> bool:

@@ -68,7 +68,7 @@ class Launching:
         refuse_shared(tasks, held_out)
         if config.reasoning_effort is not None:
             form = await asyncio.to_thread(format_of, model.folder)
-            form.chat.reasoning.refuse(config.reasoning_effort)
+            form.chat.template(tools=True).reasoning.refuse(config.reasoning_effort)
         checkpoint = await asyncio.to_thread(self.registry.tree.find, model, start)
         work = await asyncio.to_thread(self._work, config, tasks, held_out)
         self.refuse_trained(model)
