@@ -129,3 +129,16 @@ def test_a_wrapped_decoder_can_be_copied():
     decoder = trained()
     twin = copy.deepcopy(decoder)
     assert torch.equal(logits(twin), logits(decoder))
+
+
+@pytest.mark.parametrize(
+    "targets", [("q_proj", "v_porj"), ("v_porj",), ("lm_head", ""), ("all-linear",)]
+)
+def test_a_target_that_is_no_layer_is_refused_beside_those_that_are(targets):
+    unknown = sorted(set(targets) - {"q_proj"})
+    with pytest.raises(UsageError, match=rf"no layer named {', '.join(unknown)}; .*: .*q_proj"):
+        attach(SmallDecoder(), LoraConfig(targets=targets))
+
+
+def test_of_the_usual_targets_a_model_may_lack_some():
+    attach(SmallDecoder(), LoraConfig())

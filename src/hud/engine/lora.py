@@ -88,14 +88,28 @@ class LoraLinear(nn.Module):
         return (self.base.weight.to(delta.dtype) + delta).to(self.base.weight.dtype)
 
 
+def check_targets(decoder: nn.Module, targets: tuple[str, ...]) -> None:
+    """Raise `UsageError` for targets that no linear layer of a decoder has; of the default ones, some may be missing."""
+    layers = {
+        name.removesuffix(".base").rpartition(".")[2]
+        for name, module in decoder.named_modules()
+        if isinstance(module, nn.Linear)
+    }
+    unknown = sorted(set(targets) - layers)
+    if unknown and (set(targets) != set(DEFAULT_TARGETS) or layers.isdisjoint(targets)):
+        raise UsageError(
+            f"This model has no layer named {', '.join(unknown)}; its linear layers are: {', '.join(sorted(layers))}."
+        )
+
+
 def attach(decoder: nn.Module, config: LoraConfig) -> None:
     """Freeze a decoder and wrap its target layers. Wrapped layers of the same rank are left as they are.
 
-    Raises `UsageError` for layers wrapped with another rank or scale, and if no layer has a target's name.
+    Raises `UsageError` for layers wrapped with another rank or scale, and for targets that are no layers.
     """
+    check_targets(decoder, config.targets)
     decoder.requires_grad_(False)
     generator = torch.Generator().manual_seed(config.seed)
-    found = 0
     for name, module in list(decoder.named_modules()):
         if isinstance(module, LoraLinear):
             if module.lora_A.shape[0] != config.rank or module.scale != config.scale:
@@ -104,17 +118,9 @@ def attach(decoder: nn.Module, config: LoraConfig) -> None:
                 )
             module.lora_A.requires_grad_(True)
             module.lora_B.requires_grad_(True)
-            found += 1
         elif isinstance(module, nn.Linear) and name.rpartition(".")[2] in config.targets:
             parent, _, last = name.rpartition(".")
             setattr(decoder.get_submodule(parent), last, LoraLinear(module, config, generator))
-            found += 1
-    if not found:
-        linear = (name for name, one in decoder.named_modules() if isinstance(one, nn.Linear))
-        raise UsageError(
-            f"This model has no layer named {', '.join(config.targets)}; its linear layers are: "
-            f"{', '.join(sorted({name.rpartition('.')[2] for name in linear}))}."
-        )
 
 
 def lora_parameters(decoder: nn.Module) -> dict[str, nn.Parameter]:

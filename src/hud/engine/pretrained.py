@@ -68,6 +68,17 @@ def load_decoder(
     return decoder.eval()
 
 
+def empty_decoder(folder: Path) -> torch.nn.Module:
+    """Return the modules of a folder's decoder, on the meta device: names and shapes without weights."""
+    config = DecoderConfig.from_folder(folder)
+    with torch.device("meta"):
+        if config.ours:
+            return Decoder(config)
+        from hud.engine.transformers_decoder import empty_transformers  # Loads transformers.
+
+        return empty_transformers(folder)
+
+
 def weight_files(folder: Path) -> list[str]:
     """Return the names of a folder's safetensors files. Raises `StoreError` for an index that is none, or that names others.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AutoModelForCausalLM
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
 from hud.engine.attention import packing_of
@@ -127,6 +127,13 @@ def load_transformers(
     except Exception as error:  # transformers raises many kinds of errors
         raise StoreError(f"transformers cannot load {folder}: {error}") from error
     return TransformersDecoder(config, causal.to(device)).eval()
+
+
+def empty_transformers(folder: Path) -> nn.Module:
+    """Return the modules of a folder's model on the default device, which is the meta device for no weights."""
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    causal: nn.Module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return causal
 
 
 def _attention(

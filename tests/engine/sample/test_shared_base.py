@@ -1,6 +1,9 @@
 """Forks of one base: one copy of its weights, one batch, and each fork draws and learns as if it were alone."""
 
 import asyncio
+import os
+import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,12 +11,14 @@ from tests.engine.tiny_policy import lesson, tiny_folder
 from tests.engine.waiting import until
 
 from hud.engine.chat.chat_format import ChatFormat
+from hud.engine.config import DecoderConfig
+from hud.engine.decoder import Decoder
 from hud.engine.learn.trainer import Trainer
-from hud.engine.lora import LoraConfig, attach, lora_parameters
+from hud.engine.lora import DEFAULT_TARGETS, LoraConfig, attach, lora_parameters
 from hud.engine.policy import Policy
-from hud.engine.pretrained import load_decoder
+from hud.engine.pretrained import load_decoder, save_decoder
 from hud.engine.sample.sampler import Sampler
-from hud.engine.sample.shared_base import SharedBase
+from hud.engine.sample.shared_base import SharedBase, SharedBases
 from hud.trace import SamplingParams
 
 GREEDY = SamplingParams(max_tokens=24, temperature=0)
@@ -29,12 +34,12 @@ def base():
         fork.close()
 
 
-def fork_of(base, seed, rank=4):
+def fork_of(base, seed, rank=4, targets=DEFAULT_TARGETS):
     """Return a fork's policy, with an adapter that says something."""
     sampler = base.fork()
     policy = Policy(sampler.decoder, chat_of(base), samplers=sampler)
     policy.chat.stop_ids = frozenset()
-    attach(policy.decoder, LoraConfig(rank=rank, alpha=8))
+    attach(policy.decoder, LoraConfig(rank=rank, alpha=8, targets=targets))
     spoil(policy, seed)
     policy.checkpoint = f"fork {seed}"
     return policy
@@ -176,3 +181,53 @@ async def test_a_fork_that_leaves_takes_its_turns_with_it_and_the_last_one_the_s
     gone.cancel()
     other.close()
     assert base.sampler.closed
+
+
+@pytest.fixture
+def untied(tmp_path):
+    """A folder of the tiny model with a vocabulary projection of its own."""
+    return random_folder(tmp_path / "untied", seed=1)
+
+
+def random_folder(folder, seed):
+    shutil.rmtree(folder, ignore_errors=True)
+    config = replace(DecoderConfig.from_folder(tiny_folder()), tie_word_embeddings=False)
+    torch.manual_seed(seed)
+    save_decoder(Decoder(config), folder)
+    return folder
+
+
+async def test_adapters_on_the_head_are_sampled_as_alone(untied):
+    base = SharedBase(load_decoder(untied))
+    targets = ("lm_head", "q_proj")
+    one, other = (fork_of(base, seed, targets=targets) for seed in (1, 2))
+    # Prompts of other lengths, in several chunks: rows of the head differ from those of a pass.
+    prompts = [PROMPT, PROMPT[:3], list(range(3, 60)) * 8]
+    for policy in (one, other):
+        together = await asyncio.gather(*(policy.sample(prompt, GREEDY) for prompt in prompts))
+        for prompt, turn in zip(prompts, together, strict=True):
+            expected = await alone(policy, prompt)
+            assert turn.token_ids == expected.token_ids
+            assert turn.logprobs == pytest.approx(expected.logprobs, abs=1e-4)
+    for policy in (one, other):
+        policy.close()
+
+
+def test_weights_that_were_replaced_in_a_folder_are_loaded_for_the_next_fork(untied):
+    bases = SharedBases()
+    kinds = {"dtype": torch.float32, "device": "cpu"}
+    first = bases.fork(untied, **kinds)
+    assert bases.fork(untied, **kinds).base is first.base
+    kept = first.decoder.lm_head.weight.clone()
+    weights = untied / "model.safetensors"
+    times = weights.stat()
+    written = random_folder(untied.with_name("other"), seed=2) / "model.safetensors"
+    # A copy, or an archive, of the same size and time.
+    os.replace(written, weights)
+    os.utime(weights, ns=(times.st_atime_ns, times.st_mtime_ns))
+    second = bases.fork(untied, **kinds)
+    assert torch.equal(second.decoder.lm_head.weight, load_decoder(untied).lm_head.weight)
+    assert torch.equal(first.decoder.lm_head.weight, kept)
+    assert not torch.equal(second.decoder.lm_head.weight, kept)
+    for fork in (first, second):
+        fork.close()

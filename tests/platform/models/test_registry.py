@@ -109,6 +109,15 @@ def test_a_folder_that_is_no_model_says_what_is_missing(registry, folder, missin
     assert registry.models() == []
 
 
+def test_a_lora_target_that_the_model_lacks_is_refused_when_it_is_added(registry, folder):
+    config = ModelConfig(training="lora", lora_targets=("q_proj", "v_porj"))
+    with pytest.raises(UsageError, match="no layer named v_porj; .* q_proj, up_proj, v_proj"):
+        registry.add(str(folder), "typo", config=config)
+    registry.add(str(folder), "typo")
+    with pytest.raises(UsageError, match="no layer named v_porj"):
+        registry.fork("typo", "fork", config=config)
+
+
 def test_a_source_that_is_neither_folder_nor_hub_id_is_said_to_be_so(registry):
     with pytest.raises(NotFoundError, match="There is no folder"):
         registry.add("no such place", "x")

@@ -87,6 +87,10 @@ class Runner:
         if not whole:
             return []
         batch = [chunks[place].request for place in whole]
+        if self.bank is not None:
+            self.bank.aim(
+                [request.adapter for request in batch]
+            )  # The head computes these rows alone.
         return self.sample(batch, hidden if len(whole) == len(chunks) else hidden[whole])
 
     def aim_adapters(

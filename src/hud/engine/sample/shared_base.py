@@ -19,8 +19,9 @@ import torch.distributed as dist
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
+from hud.engine.file_identity import Version, versions
 from hud.engine.lora import lora_layers
-from hud.engine.pretrained import load_decoder
+from hud.engine.pretrained import load_decoder, weight_files
 from hud.engine.sample.adapter_bank import Adapter, AdapterBank, sharing
 from hud.engine.sample.sampler import Sampler
 
@@ -88,20 +89,23 @@ class SharedBase:
             self.bank.drop(adapter)
 
 
+_Loaded = tuple[tuple[Version | None, ...], torch.dtype, str]
+"""The files of a base, by their versions, and the type and device of its weights."""
+
+
 class SharedBases:
     """The bases that this process has loaded; each stays as long as a fork of it."""
 
     def __init__(self) -> None:
-        self._loaded: dict[tuple[Path, torch.dtype, str], SharedBase] = {}
-        self._locks: defaultdict[tuple[Path, torch.dtype, str], threading.Lock] = defaultdict(
-            threading.Lock
-        )
+        self._loaded: dict[_Loaded, SharedBase] = {}
+        self._locks: defaultdict[_Loaded, threading.Lock] = defaultdict(threading.Lock)
 
     def fork(self, folder: Path, *, dtype: torch.dtype, device: str) -> ForkSampler | None:
         """Return a new fork of the base in a folder, loaded if necessary; None for a model outside the decoder's family."""
         if not DecoderConfig.from_folder(folder).ours or dist.is_initialized():
             return None  # Distributed training shards the weights differently.
-        key = (folder.resolve(), dtype, device)
+        files = (folder / name for name in ("config.json", *weight_files(folder)))
+        key = versions(files), dtype, device
         with self._locks[key]:
             with suppress(LookupError):
                 return self._loaded[key].fork()

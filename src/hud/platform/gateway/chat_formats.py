@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hud.engine.file_identity import digests
 from hud.platform.gateway.detokenizing import Vocabulary
 
 if TYPE_CHECKING:
@@ -25,10 +26,18 @@ class Format:
     """Context length: maximum number of tokens of a conversation."""
 
 
-@lru_cache(maxsize=_MOST_FORMATS)
 def format_of(folder: Path, tool_call_parser: str | None = None) -> Format:
-    """Return the format of a model folder. Reads files: call off the event loop."""
+    """Return the format of a model folder, as its files are now. Reads files: call off the event loop."""
     # Lazy: needs a tokenizer and a template engine, unused on servers with only providers' models.
+    from hud.engine.chat.tokenizer_settings import format_files
+
+    return _format_of(folder, digests(format_files(folder)), tool_call_parser)
+
+
+@lru_cache(maxsize=_MOST_FORMATS)
+def _format_of(
+    folder: Path, _contents: tuple[str | None, ...], tool_call_parser: str | None
+) -> Format:
     from hud.engine.chat.chat_format import ChatFormat
     from hud.engine.config import DecoderConfig
 

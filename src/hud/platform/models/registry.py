@@ -350,6 +350,12 @@ class Registry:
             raise UsageError(
                 "A provider's model is registered by its URL: hud models add NAME --url URL"
             )
+        if config.training == "lora" and config.lora_targets:
+            # Lazy: loads torch.
+            from hud.engine.lora import check_targets
+            from hud.engine.pretrained import empty_decoder
+
+            check_targets(empty_decoder(folder), config.lora_targets)
         record = ModelRecord(
             id=model_id,
             team_id=self.team,

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from pathlib import Path
 
 from hud.errors import NotFoundError, UsageError
 from hud.inference.dialects.conversation_parts import MOST_STOPS
@@ -111,7 +110,6 @@ class SamplingClients:
         self._is_ahead = is_ahead
         self._places: dict[str, asyncio.Semaphore] = {}
         """Places for sequences of each model, by its id."""
-        self._formats: dict[Path, Format] = {}
         self._found: dict[tuple[str | None, str], tuple[float, Sampler]] = {}
         """Samplers of ids that were looked up lately, with the time of that."""
 
@@ -132,10 +130,7 @@ class SamplingClients:
         _refuse(body)
         prompt = body.prompt.ids
         request = await asyncio.to_thread(score_request, body)
-        folder = sampler.model.folder
-        form = self._formats.get(folder)
-        if form is None:
-            form = self._formats[folder] = await asyncio.to_thread(format_of, folder)
+        form = await asyncio.to_thread(format_of, sampler.model.folder)
         drawn = await asyncio.gather(
             *(
                 self._sequence(sampler, form, prompt, body, number, tenant)
