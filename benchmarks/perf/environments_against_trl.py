@@ -120,7 +120,7 @@ def main(rounds: int, steps: int) -> int:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=size(4, 1))
-    parser.add_argument("--steps", type=int, default=size(8, 1))
+    parser.add_argument("--steps", type=int, default=size(8, 2))
     parser.add_argument("--side", choices=SIDES)
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()

@@ -25,7 +25,7 @@ from hud.environment import Environment
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import SamplingParams
 
-NEW, BAR = size(32, 4), 2.0
+NEW, BAR = 32, 2.0
 QUESTIONS = shapes.incidents()[: trl_peer.PROMPTS]
 
 environment = Environment("incidents")

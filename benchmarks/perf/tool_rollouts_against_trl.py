@@ -37,7 +37,7 @@ from hud.environment import Environment
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import SamplingParams, ToolCall
 
-TURNS, SHORTEST, LONGEST = size((3, 8, 128), (2, 4, 8))
+TURNS, SHORTEST, LONGEST = 3, 8, 128
 BAR = 4.0
 MOST = TURNS * LONGEST + 128
 QUESTIONS = shapes.incidents()[: trl_peer.PROMPTS]

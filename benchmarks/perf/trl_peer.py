@@ -40,7 +40,7 @@ from hud.eval import Job, LocalRuntime, Taskset
 from hud.learning.datums import Datum, datums_of, make_batch, payload_of
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
 
-PROMPTS, GROUP = size((8, 8), (2, 2))
+PROMPTS, GROUP = 8, 8
 RATE, CLIP, MAX_NORM = 1e-5, 0.2, 1.0
 THREADS = size((1, 2), (1,))
 LOSS_BAR = 1e-4
