@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from benchmarks.promotion_power import simulated
+from benchmarks.promotion_power import promoted_with_missing, simulated
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -109,6 +109,27 @@ def test_a_stricter_gate_promotes_nothing_that_a_looser_one_holds(pairs, least):
     strict = decide(head, candidate, Gate(min_gain=least, critical=("tag=x",)), subsets)
     assert not strict.promoted or decide(head, candidate).promoted
     assert all(reason.endswith((".", "least")) for reason in strict.reasons)
+
+
+def test_a_candidate_whose_failing_runs_have_no_reward_is_held_and_they_are_counted():
+    rng = np.random.default_rng(33)
+    promoted, alone = promoted_with_missing(rng, 40, 1.0, gain=0.0, failing=True)
+    assert alone > 0.9, "the measured runs alone would promote it"
+    assert promoted == 0
+    head = {f"t{place}": [0.0, 1.0, 0.0, 1.0] for place in range(12)}
+    decision = decide(head, {slug: [None, 1.0, None, 1.0] for slug in head})
+    assert decision.verdict == "unclear"
+    assert (
+        "24 of 48 runs of the candidate and 0 of 48 of the head have no reward" in decision.sentence
+    )
+    assert decision.as_dict()["unmeasured"]["candidate"] == 24
+
+
+def test_runs_missing_alike_on_both_sides_are_noted_and_hold_nothing():
+    head = {f"t{place}": [0.0, 0.0, 0.0, None] for place in range(12)}
+    decision = decide(head, {slug: [1.0, 1.0, 1.0, None] for slug in head})
+    assert decision.promoted
+    assert any("12 of 48 runs of the candidate" in note for note in decision.notes)
 
 
 @given(

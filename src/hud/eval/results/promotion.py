@@ -2,7 +2,8 @@
 
 A candidate is promoted if (1) the 95% interval of its difference from the head lies above `min_gain` over all tasks, and
 (2) in every critical subset it lies at or above `-max_regression`. All of these must hold, so their number does not raise
-the chance of a false promotion. Claims about subsets, that they got better or worse, are corrected by Holm's method. For a
+the chance of a false promotion. (3) The shares of unmeasured runs of both must not differ: whose failing runs get no reward
+looks better than it is. Claims about subsets, that they got better or worse, are corrected by Holm's method. For a
 series of candidates, as in a training run, the intervals are widened by Bonferroni's method.
 """
 
@@ -15,6 +16,7 @@ from typing import Any, Literal
 from hud.errors import UsageError
 from hud.eval.results.intervals import with_interval
 from hud.eval.results.pairing import LEVEL, Difference, Needed, Pairing, Rewards, fewest_units, pair
+from hud.eval.results.unmeasured_runs import UnmeasuredRuns
 
 MOST_VALUES = 20
 """Maximum distinct values of a column that defines subsets."""
@@ -66,6 +68,7 @@ class Decision:
     notes: tuple[str, ...]
     """Observations without effect on the decision."""
     pairing: Pairing
+    unmeasured: UnmeasuredRuns
 
     @property
     def promoted(self) -> bool:
@@ -93,6 +96,7 @@ class Decision:
             "notes": list(self.notes),
             "overall": None if pairing.overall is None else difference_shown(pairing.overall),
             "subsets": [difference_shown(one) for one in pairing.subsets],
+            "unmeasured": self.unmeasured.as_dict(),
         }
 
 
@@ -103,12 +107,21 @@ def decide(
     gate, subsets = gate or Gate(), subsets or {}
     gate.check(subsets)
     pairing = pair(head, candidate, subsets, gate.looks)
+    unmeasured = UnmeasuredRuns.of(head, candidate)
     if pairing.overall is None:
         why = "No task is recorded of both; compare them first."
-        return Decision("unknown", (why,), (), pairing)
+        return Decision("unknown", (why,), _unmeasured_notes(unmeasured), pairing, unmeasured)
     verdict, reason = _gain(pairing.overall, gate)
     verdicts, reasons = {verdict}, [reason]
     notes: list[str] = []
+    if unmeasured.differ:
+        verdicts.add("unclear")
+        reasons.append(
+            f"Unmeasured runs may hide a loss: {unmeasured.counted} (p = {unmeasured.p_value:.2g}). hud jobs shows why; play "
+            "the tasks again when both are graded alike."
+        )
+    else:
+        notes += _unmeasured_notes(unmeasured)
     parts = {part.name: part for part in pairing.subsets}
     for name in gate.critical:
         verdict, reason = _critical(name, parts.get(name), gate)
@@ -120,7 +133,7 @@ def decide(
         if part.name not in gate.critical and part.verdict != "noise"
     ]
     worst = next(one for one in ("worse", "unclear", "better") if one in verdicts)
-    return Decision(worst, tuple(reasons), tuple(notes), pairing)
+    return Decision(worst, tuple(reasons), tuple(notes), pairing, unmeasured)
 
 
 def subsets_of(columns: Mapping[str, Mapping[str, Any] | None]) -> dict[str, list[str]]:
@@ -170,6 +183,11 @@ def difference_shown(difference: Difference) -> dict[str, Any]:
         "detectable": difference.detectable,
         "needed": None if found is None else asdict(found),
     }
+
+
+def _unmeasured_notes(unmeasured: UnmeasuredRuns) -> tuple[str, ...]:
+    missing = unmeasured.head + unmeasured.candidate
+    return (f"{unmeasured.counted}, which enter no mean.",) if missing else ()
 
 
 def _gain(overall: Difference, gate: Gate) -> tuple[Literal["better", "worse", "unclear"], str]:
