@@ -221,3 +221,12 @@ def test_an_address_without_models_is_told(world, capsys):
         assert "leave base_url out" in refused(capsys, world, *place)
     assert run(["eval", world, "--model", f"{server.url}/v1"]) == 1
     assert "cannot be reached" in capsys.readouterr().err
+
+
+def test_an_evaluation_whose_every_run_failed_by_its_script_exits_with_1(world, tmp_path, capsys):
+    (tmp_path / "broken.py").write_text("async def agent(run):\n    raise KeyError('door')\n")
+    summary = played(capsys, world, "broken.py:agent", "--all", code=1)
+    assert [run["failure_kind"] for run in summary["runs"]] == ["agent", "agent"]
+    (tmp_path / "lost.py").write_text("async def agent(run):\n    run.trace.content = 'wall'\n")
+    summary = played(capsys, world, "lost.py:agent", "--all")
+    assert summary["reward"] == 0.0

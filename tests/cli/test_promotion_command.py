@@ -70,7 +70,7 @@ def test_the_head_of_a_gated_run_moves_only_where_the_gate_lets_it(hud):
     assert "by the gate: Better than the head: +0." in shown
 
     # A second run begins at the promoted head. Nothing is left to learn from rates of 0, so the gate holds.
-    again = json.loads(hud(f"{TRAIN} --zero-advantages --steps 3"))
+    again = json.loads(hud(f"{TRAIN.replace('--steps 6', '--steps 3')} --zero-advantages"))
     assert again["model"] == "m-candidate-2"
     assert [one["moved"] for one in again["decisions"]] == [False]
     assert checkpoints(hud) == promoted
@@ -85,7 +85,9 @@ def test_the_head_of_a_gated_run_moves_only_where_the_gate_lets_it(hud):
 
 def test_a_checkpoint_is_held_with_reasons_and_a_forced_one_is_recorded(hud):
     hud(CREATE)
-    hud(f"{TRAIN} --zero-advantages --promote always --steps 1 --lr 0.000001")
+    hud(
+        "train m tasks.py --steps 1 --group 8 --tasks-per-step 8 --max-tokens 8 --max-turns 1 --lr 0.000001 --zero-advantages"
+    )
     hud("models head m --set base")
     assert hud.warned == "", "no gate was ever used"
     (node,) = checkpoints(hud)

@@ -31,13 +31,15 @@ def pairs(
 ) -> list[tuple[str, str]]:
     """Parse the values of an option of a form such as NAME=VALUE; with `empty`, values may be "".
 
-    Raises `UsageError` for another form.
+    Raises `UsageError` for another form, and for a name that is given twice.
     """
-    found = []
+    found: list[tuple[str, str]] = []
     for text in given:
         name, equals, value = text.partition("=")
         if not (name and equals and (value or empty)):
             raise UsageError(f"--{option} takes {form}, not {text!r}.")
+        if name in dict(found):
+            raise UsageError(f"--{option} gives {name} twice; give it once.")
         found.append((name, value))
     return found
 

@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from hud import __version__
+from hud.cli.repeated_options import refuse_repeats
 from hud.errors import HudError, StoreError, UsageError
 
 COMMANDS = {
@@ -81,6 +82,7 @@ class LazyGroup(click.Group):
         if name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"hud.cli.{COMMANDS[name][0]}").command
+        refuse_repeats(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -157,3 +157,22 @@ async def test_a_task_and_a_taskset_run_to_a_job():
     assert job.statistics.no_signal == ["berry", "pear"]
     job = await taskset["pear"].run(right, recorder=NullRecorder())
     assert (len(job.runs), job.reward) == (1, 0.0)
+
+
+def test_a_slice_or_a_list_of_positions_and_slugs_is_a_taskset(folder):
+    path = write(
+        folder, "tasks.py", ENVIRONMENT + "tasks = {one: count(word=one) for one in 'abcdef'}\n"
+    )
+    taskset = Taskset.from_file(path)
+    words = [task.args["word"] for task in taskset]
+    part = taskset[:4]
+    assert isinstance(part, Taskset)
+    assert (part.name, [task.args["word"] for task in part]) == ("tasks", words[:4])
+    assert [task.args["word"] for task in taskset[::-2]] == words[::-2]
+    slug = taskset[1].slug
+    assert [task.args["word"] for task in taskset[[3, slug]]] == [words[3], words[1]]
+    assert len(taskset[10:]) == 0
+    with pytest.raises(UsageError, match="more than one task"):
+        taskset[[0, 0]]
+    with pytest.raises(IndexError):
+        taskset[[9]]

@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from hud.agents import Agent
     from hud.cli.command_line import EvalCommand
     from hud.environment.templates.task import Provider
-    from hud.eval import Taskset
+    from hud.eval import RunSummary, Taskset
 
 RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
 MANY_PAID_RUNS = 50
 """Number of runs with a provider's model from which the command asks for confirmation."""
 FULL_STEPS = 100
 """Model calls in one run under --full."""
+FAILED = 1
+"""Exit code if no run was measured, or the agent failed in every one."""
 SECONDS = click.FloatRange(min=0, min_open=True)
 
 
@@ -291,5 +293,10 @@ async def _play(
         print_job(job, finished, again)
     if job.interrupted or stop.cancelled:
         return INTERRUPTED
-    # `finished` holds measured runs only.
-    return 0 if finished or any(run.reward is not None for run in job.runs) else 1
+    runs = [*finished, *(run.summary() for run in job.runs)]
+    return 0 if any(_played(run) for run in runs) else FAILED
+
+
+def _played(run: RunSummary) -> bool:
+    """True if the run is measured and its agent played it to an end; a failure of the agent has the reward 0."""
+    return run.reward is not None and run.failure_kind != "agent"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from hud.environment.templates.task import Player, Provider
 from hud.errors import NotFoundError, UsageError
@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 
 class Taskset:
-    """An ordered collection of tasks; supports `taskset["slug"]`, `taskset[0]`, iteration and `len`."""
+    """An ordered collection of tasks; supports `taskset["slug"]`, `taskset[0]`, iteration and `len`.
+
+    A slice, `taskset[:4]`, or a list of positions and slugs, `taskset[[0, 2]]`, is a taskset.
+    """
 
     def __init__(
         self,
@@ -112,9 +115,19 @@ class Taskset:
     def __contains__(self, slug: object) -> bool:
         return slug in self._by_slug
 
-    def __getitem__(self, key: str | int) -> Task:
+    @overload
+    def __getitem__(self, key: str | int) -> Task: ...
+
+    @overload
+    def __getitem__(self, key: slice | Sequence[str | int]) -> Taskset: ...
+
+    def __getitem__(self, key: str | int | slice | Sequence[str | int]) -> Task | Taskset:
         if isinstance(key, int):
             return self.tasks[key]
+        if isinstance(key, slice):
+            return self._part(self.tasks[key])
+        if not isinstance(key, str):
+            return self._part(self[each] for each in key)
         try:
             return self._by_slug[key]
         except KeyError:
