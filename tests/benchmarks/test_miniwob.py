@@ -244,7 +244,11 @@ async def test_the_policy_of_a_page_refuses_nothing_of_its_own(miniwob):
         for page in PAGES:
             await run.start("page", {"name": page, "seed": 7})
             await run.grade("", None)
-    assert [(page, params) for page, params in refused if "Security Policy" in str(params)] == []
+    # jQuery sets a handler to see whether it is set; it is not executed.
+    of_pages = [
+        entry for entry in refused if not str(entry[1]["entry"].get("url")).endswith("jquery.js")
+    ]
+    assert [entry for entry in of_pages if "Security Policy" in str(entry)] == []
 
 
 async def test_doing_nothing_scores_0(miniwob):
