@@ -139,6 +139,7 @@ async def test_a_server_of_openenv_is_an_environment():
         assert texts[1] == ["step"]
         assert texts[2].text == "lower\nReward: -0.1"
         assert texts[3].is_error, "another action is a tool error, and no step"
+        assert texts[3].text.startswith("Invalid message:\nnumber: Input should be a valid integer")
         assert texts[4].text == "right\nReward: 1\nThe episode is over."
         assert run.grade.info == {"rewards": [-0.1, 1.0], "steps": 2, "done": True}
         assert run.reward == pytest.approx((0.9 + 1) / 2)
@@ -155,6 +156,24 @@ async def test_a_server_of_openenv_is_an_environment():
 
         job = await Taskset("guess", tasks).run(ScriptedAgent(guess), max_concurrent=20)
         assert [run.reward for run in job.runs] == [1.0] * 20, "sessions of their own"
+
+
+@pytest.mark.parametrize(
+    ("action", "lines"),
+    [
+        ({}, ["number: Field required"]),
+        ({"number": None}, ["number: Input should be a valid integer"]),
+        ({"number": 1, "colour": "red"}, ["colour: Extra inputs are not permitted"]),
+        ({"numbr": 1}, ["number: Field required", "numbr: Extra inputs are not permitted"]),
+    ],
+)
+async def test_a_wrong_action_is_told_its_fields(action, lines):
+    app = create_fastapi_app(Guessing, GuessAction, GuessObservation, max_concurrent_envs=5)
+    with serving(app) as url:
+        run, texts = await played(OpenEnvEnvironment(url).episode(seed=3), [("step", action)])
+        assert texts[2].is_error
+        assert texts[2].text.splitlines() == ["Invalid message:", *lines]
+        assert run.failure_kind is None
 
 
 async def tools_of(env):

@@ -95,8 +95,25 @@ class Session(OpenPart):
             raise InfrastructureFault(f"The OpenEnv server was lost: {error}") from error
         found: dict[str, Any] = response.get("data") or {}
         if response.get("type") == "error":
-            raise ServerRefusedError(str(found.get("message") or found))
+            raise ServerRefusedError(_refusal(found))
         return found
+
+
+def _refusal(data: dict[str, Any]) -> str:
+    """Return the server's message with the errors of single fields, which it keeps apart."""
+    message = str(data.get("message") or data)
+    errors = data.get("errors")
+    fields = [_field_error(error) for error in errors] if isinstance(errors, list) else []
+    return "\n".join([f"{message}:", *fields]) if fields else message
+
+
+def _field_error(error: Any) -> str:
+    """Return an error of pydantic's as `field: reason`."""
+    if not isinstance(error, dict) or not error.get("msg"):
+        return str(error)
+    places = error.get("loc") or ()
+    place = ".".join(map(str, places)) if isinstance(places, list | tuple) else str(places)
+    return f"{place or 'action'}: {error['msg']}"
 
 
 @asynccontextmanager
