@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import copy
+import re
 
 import pytest
 from tests.benchmarks.sheetbench.offices import with_office
 
+from hud.benchmarks.sheetbench.environment import env, workbook
 from hud.benchmarks.sheetbench.grading.exercise import SCRATCH
 from hud.benchmarks.sheetbench.grading.grade import damage, grade
 from hud.benchmarks.sheetbench.kinds import KINDS, exercise
 from hud.benchmarks.sheetbench.tables import ANSWER
 from hud.benchmarks.sheetbench.workbook.cells import number
+from hud.environment.current_run import entered
 
 SEED = 1_000_000
 WITH_FORMULAS = [
@@ -165,3 +168,105 @@ def test_a_scratch_sheet_is_not_looked_at():
     asked, left = solved("ledgers")
     left.create_sheet(SCRATCH)["A1"].value = "=1+1"
     assert grade(asked, left).reward == 1.0
+
+
+@pytest.mark.parametrize("kind", WITH_FORMULAS)
+def test_every_part_has_values_that_follow_the_inputs(kind):
+    """A constant in their place earns nothing, whatever the other parts are."""
+    asked = exercise(kind, SEED)
+    for name, cells in asked.parts.items():
+        following = [
+            not wanted.met(number(what_if.expected.get(cell, wanted.value)))
+            for cell, wanted in cells.items()
+            for what_if in asked.what_ifs
+            if wanted.formula
+        ]
+        assert not following or any(following), name
+
+
+def frozen(kind, sheet, columns):
+    """A solved exercise whose formulas read some columns of a sheet from a copy of their own, which follows nothing."""
+    asked, left = solved(kind)
+    copied = left.create_sheet(SCRATCH)
+    for cell in exercise(kind, SEED).workbook[sheet]._cells.values():
+        copied.cell(cell.row, cell.column).value = cell.value
+    for (place, cell), wanted in asked.wanted():
+        if wanted.formula:
+            reference = rf"'?{sheet}'?!(?=\$?[{columns}]\$?\d)"
+            left[place][cell].value = re.sub(reference, f"{SCRATCH}!", wanted.formula)
+    return asked, left
+
+
+def letters_of(kind, sheet, heading):
+    """The columns of a sheet below a heading."""
+    cells = exercise(kind, SEED).workbook[sheet]._cells.values()
+    return "".join(cell.column_letter for cell in cells if cell.value == heading)
+
+
+INPUTS = [
+    ("pivot", "Sales", "Date"),
+    ("pivot", "Sales", "Region"),
+    ("pivot", "Sales", "Revenue"),
+    ("hours", "Times", "Start"),
+    ("hours", "Times", "End"),
+    ("codes", "Purchases", "Supplier"),
+    ("codes", "Purchases", "Article"),
+    ("codes", "Suppliers", "Code"),
+    ("codes", "Suppliers", "Name"),
+    ("codes", "Prices", "Article"),
+    ("currencies", "Expenses", "Date"),
+    ("currencies", "Expenses", "Currency"),
+    ("currencies", "Expenses", "Amount"),
+    ("scenarios", "Scenarios", "Price"),
+    ("scenarios", "Scenarios", "Variable cost"),
+    ("scenarios", "Scenarios", "Units"),
+    ("investments", "Projects", 0),
+]
+
+
+@with_office
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "sheet", "heading"), INPUTS)
+def test_formulas_that_do_not_follow_one_of_their_inputs_earn_no_part(kind, sheet, heading):
+    asked, left = frozen(kind, sheet, letters_of(kind, sheet, heading))
+    parts = {part.name: part.value for part in grade(asked, left).subscores}
+    reading = [
+        name
+        for name, cells in asked.parts.items()
+        if any(sheet in (wanted.formula or "") for wanted in cells.values())
+    ]
+    assert reading
+    assert [name for name in reading if parts[name]] == []
+
+
+@with_office
+def test_a_pivot_without_its_year_earns_no_region():
+    asked, left = solved("pivot")
+    (year,) = {int(one) for one in re.findall(r"DATE\((\d{4})", str(left[ANSWER]["B2"].value))}
+    sales = left["Sales"]
+    date, region, revenue = (
+        f"Sales!${letter}$1:${letter}${sales.max_row}"
+        for letter in (letters_of("pivot", "Sales", name) for name in ("Date", "Region", "Revenue"))
+    )
+    for row in range(2, 7):
+        for quarter, column in enumerate("BCDE", 1):
+            of_quarter = f"(IFERROR(ROUNDUP(MONTH({date})/3,0),0)={quarter})"
+            left[ANSWER][
+                f"{column}{row}"
+            ].value = f"=SUMPRODUCT(({region}=$A{row})*{of_quarter},{revenue})"
+    result = grade(asked, left)
+    assert year
+    assert result.reward == 0.0, result
+
+
+async def test_a_workbook_that_no_grader_can_read_is_worth_nothing():
+    def ruin():
+        workbook.book.workbook.worksheets[0]["A1"].value = 10**400
+
+    async with env.run() as run:
+        await run.start("book", {"kind": "codes", "seed": SEED})
+        with entered(run):
+            ruin()
+        graded = await run.grade("", None)
+    assert graded["score"] == 0.0
+    assert "cannot be graded: OverflowError" in graded["content"]

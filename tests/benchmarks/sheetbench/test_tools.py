@@ -177,3 +177,54 @@ def test_an_idle_office_ends_and_the_next_calculation_starts_another(run):
             process.wait(30)
     finally:
         calculator.close()
+
+
+FAR = "XFD1048576"
+FAR_OUT = [
+    ("write_cells", {"start": FAR, "rows": [[1]]}),
+    ("write_cells", {"start": "A1048576", "rows": [["=1"]]}),
+    ("write_cells", {"start": "XFD50", "rows": [[None]]}),
+    ("copy_range", {"range": "A1", "to": FAR}),
+    ("copy_range", {"range": FAR, "to": "A9"}),
+    ("clear_range", {"range": FAR}),
+    ("format_cells", {"range": FAR, "bold": True}),
+    ("format_cells", {"range": "A1040000:A1048576", "locked": False}),
+]
+
+
+@pytest.mark.parametrize(("tool", "arguments"), FAR_OUT)
+def test_a_cell_far_out_is_refused(run, tool, arguments):
+    """Calculations and grades read all cells between: one took 1.5 GB, and did not end."""
+    before = state(run.book.workbook)
+    with pytest.raises(UsageError, match="too far out: sheets may be used up to 200,000 cells"):
+        getattr(run, tool)(sheet="Data", **arguments)
+    assert state(run.book.workbook) == before
+    assert run.book.workbook["Data"].calculate_dimension() == "A1:C3"
+
+
+def test_sheets_share_the_room_and_reading_takes_none(run):
+    assert run.rows(cells=f"{FAR}:{FAR}") == [[None]]
+    assert run.book.workbook["Data"].calculate_dimension() == "A1:C3"
+    run.write_cells(sheet="Data", start="A60000", rows=[[1]])
+    run.add_sheet(name="More")
+    with pytest.raises(UsageError, match="too far out"):
+        run.write_cells(sheet="More", start="A60000", rows=[[1]])
+
+
+@pytest.mark.parametrize("number", [10**400, -(10**400), 1e308, float("inf"), float("nan")])
+def test_a_number_that_no_spreadsheet_holds_is_refused(run, number):
+    with pytest.raises(UsageError, match="A cell holds numbers up to"):
+        run.write_cells(sheet="Data", start="A9", rows=[[number]])
+    run.write_cells(sheet="Data", start="A9", rows=[[9.9e307]])
+
+
+@with_office
+def test_values_without_end_are_an_error_of_the_workbook(run):
+    sheet, small = run.book.workbook["Data"], Office(answer_bytes=1 << 20)
+    for row in range(9, 59):
+        sheet[f"A{row}"].value = '=REPT("x",32000)'
+    with pytest.raises(CalculationError, match="more than 1 MB"):
+        small.recalculate(saved(run.book.workbook))
+    sheet.delete_rows(9, 50)
+    assert small.recalculate(saved(run.book.workbook))[0]["Data"][1][2] == 2
+    small.close()

@@ -13,12 +13,17 @@ from hud.benchmarks.sheetbench.tools import tools
 from hud.benchmarks.sheetbench.workbook.book import Book
 from hud.benchmarks.sheetbench.workbook.part import BookPart
 from hud.environment import Environment
+from hud.graders import EvaluationResult
 
 INSTRUCTION = (
     "The workbook is open; work on it with the tools. Only the workbook that you leave counts, not what you answer. Write the "
     "cells that are asked for, and no others: anything else that was changed or added costs the whole reward. Dates are "
     f"dates, numbers are numbers, not texts. A sheet named {SCRATCH}, if you add one, is yours and is not looked at."
 )
+
+LONGEST_CONTENT = 500
+_UNREADABLE = (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""Errors of a workbook's contents: the agent's, whose workbook it is."""
 
 env = Environment("sheetbench")
 workbook = env.add(BookPart())
@@ -32,4 +37,8 @@ async def book(kind: str, seed: int) -> AsyncGenerator[Any, Any]:
     workbook.opened.book = Book(exercise(kind, seed).workbook)
     yield f"{exercise(kind, seed).request}\n\n{INSTRUCTION}"
     left = workbook.book.workbook
-    yield await asyncio.to_thread(grade, exercise(kind, seed), left)
+    try:
+        yield await asyncio.to_thread(grade, exercise(kind, seed), left)
+    except _UNREADABLE as error:
+        told = f"The workbook that is left cannot be graded: {type(error).__name__}: {error}"
+        yield EvaluationResult(reward=0.0, content=told[:LONGEST_CONTENT])

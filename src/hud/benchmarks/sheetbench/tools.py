@@ -136,7 +136,8 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
             rows = books.book.shown(one, area)
             shown = (value for row in rows for value in row)
             for (row, column), value in zip(area.places(), shown, strict=True):
-                content = one.cell(row, column).value
+                cell = one._cells.get((row, column))
+                content = None if cell is None else cell.value
                 if wanted in str(value).lower() or wanted in str(content).lower():
                     formula = f" {content}" if is_formula(content) else ""
                     lines.append(f"{one.title}!{address(row, column)}: {_json(value)}{formula}")
@@ -194,6 +195,7 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
         found, area = books.book.sheet(sheet), Area.parsed(range)
         if area.size > changes.MOST_WRITTEN:
             raise UsageError(f"One call formats at most {changes.MOST_WRITTEN:,} cells.")
+        changes.check_room(books.book, found, area)
         if locked is not None and found.protection.sheet:
             raise UsageError(f"{sheet!r} is protected; cells are locked and unlocked without it.")
         for place in area.places():

@@ -25,6 +25,8 @@ from hud.errors import EnvironmentFault, UsageError
 
 START_SECONDS = 180.0
 CALCULATION_SECONDS = 60.0
+ANSWER_BYTES = 64 << 20
+"""Largest answer of LibreOffice that is read: formulas can make texts of any number and length."""
 IDLE_SECONDS = 60.0
 """Time without a recalculation after which LibreOffice ends; the next one starts it again."""
 PYTHON = "/usr/bin/python3"
@@ -45,13 +47,17 @@ class CalculationError(UsageError):
 class Office:
     """One LibreOffice. Its methods block, and may be called from several threads.
 
-    `seconds` is the limit of one recalculation, with all of its changes.
+    `seconds` is the limit of one recalculation, with all of its changes, and `answer_bytes` that of the size of its values.
     """
 
     def __init__(
-        self, seconds: float = CALCULATION_SECONDS, idle_seconds: float = IDLE_SECONDS
+        self,
+        seconds: float = CALCULATION_SECONDS,
+        idle_seconds: float = IDLE_SECONDS,
+        answer_bytes: int = ANSWER_BYTES,
     ) -> None:
         self._seconds = seconds
+        self._answer_bytes = answer_bytes
         self._idle_seconds = idle_seconds
         self._idle: threading.Timer | None = None
         self._lock = threading.Lock()
@@ -132,6 +138,9 @@ class Office:
             line = self._line(self._seconds)
         except OSError:
             line = None
+        except CalculationError:
+            self._end()
+            raise
         if line is None:
             late = time.monotonic() >= limit
             self._end()
@@ -154,6 +163,10 @@ class Office:
             if not piece:
                 return None
             read += piece
+            if len(read) > self._answer_bytes:
+                raise CalculationError(
+                    f"The values of the workbook have more than {self._answer_bytes >> 20} MB."
+                )
         return bytes(read)
 
     def _end(self) -> None:

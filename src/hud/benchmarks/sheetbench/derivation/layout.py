@@ -105,6 +105,8 @@ def form(random: Random) -> Exercise:
     for row in range(count):
         quantities[row] += row + 2
         changes[name, f"B{top + 1 + row}"] = quantities[row]
+        prices[row] += row + 1
+        changes[name, f"C{top + 1 + row}"] = prices[row]
     exercise.what_if(changes, values())
     inputs = [customer, date, *(f"B{row}" for row in range(top + 1, end + 1))]
     exercise.want_setting("protection", (name, PROTECTED), True)

@@ -18,6 +18,9 @@ from hud.benchmarks.sheetbench.tables import (
 )
 from hud.benchmarks.sheetbench.words import PRODUCTS
 
+_EUROS = {"USD": 0.92, "GBP": 1.17, "CHF": 1.04, "SEK": 0.087, "JPY": 0.0061, "CAD": 0.68}
+"""Euros for one unit, about their mean of 2021 to 2025."""
+
 
 def discounts(random: Random) -> Exercise:
     """Order lines with list prices and discounts by quantity."""
@@ -74,7 +77,9 @@ def discounts(random: Random) -> Exercise:
         more = int(str(line[2])) + 9 + row
         line[2] = changes[table.cell(row, "Quantity")] = more
     for row, one in enumerate(tiers):
+        one[0] += min(row, 1)
         one[1] = round(one[1] + 0.013, 3)
+        changes[tier.cell(row, "From quantity")] = one[0]
         changes[tier.cell(row, "Discount")] = one[1]
     exercise.what_if(changes, values())
     exercise.request = (
@@ -90,12 +95,16 @@ def currencies(random: Random) -> Exercise:
     """Expenses in several currencies, converted at the rate of their month."""
     exercise = Exercise(empty_workbook())
     book, year = exercise.workbook, random.randint(2021, 2025)
-    names = random.sample(["USD", "GBP", "CHF", "SEK", "JPY", "CAD"], 4)
-    rates = [[random.randint(50, 20_000) / 10_000 for _ in names] for _ in range(12)]
-    expenses: list[tuple[str, dt.date, str, float]] = [
-        (f"E{number}", dt.date(year, random.randint(1, 12), random.randint(1, 28)), random.choice([*names, "EUR"]), random.randint(500, 90_000) / 100)
-        for number in sorted(random.sample(range(100, 999), 12))
-    ]  # fmt: skip
+    names = random.sample(list(_EUROS), 4)
+    rates = [
+        [round(_EUROS[name] * random.uniform(0.96, 1.04), 6) for name in names] for _ in range(12)
+    ]
+    expenses: list[tuple[str, dt.date, str, float]] = []
+    for number in sorted(random.sample(range(100, 999), 12)):
+        currency, euros = random.choice([*names, "EUR"]), random.randint(500, 90_000) / 100
+        date = dt.date(year, random.randint(1, 12), random.randint(1, 28))
+        spent = round(euros / _EUROS.get(currency, 1.0), 0 if currency == "JPY" else 2)
+        expenses.append((f"E{number}", date, currency, spent))
     table = lay(book, random, "Expenses", ["Expense", "Date", "Currency", "Amount"], expenses)
     monthly = [[month + 1, *row] for month, row in enumerate(rates)]
     rate = lay(book, random, "Rates", ["Month", *names], monthly, shuffled=False, title="EUR for one unit")  # fmt: skip
@@ -125,21 +134,30 @@ def currencies(random: Random) -> Exercise:
         return found
 
     want_formulas(exercise, values(), formulas, row_of, tolerance=0.00051)
+    for row in range(2, end):
+        exact = exercise.parts[f"row {row}"][ANSWER, f"B{row}"]
+        exercise.want(f"row {row}", ANSWER, f"B{row}", exact.value, exact.formula, 5.1e-7)
     changes: dict[Cell, float | str] = {}
     for month in range(12):
         for place, name in enumerate(names):
-            rates[month][place] = round(rates[month][place] + 0.01 * (month + 1), 4)
+            rates[month][place] = round(rates[month][place] * (1 + 0.01 * (month + 1)), 6)
             changes[rate.cell(month, name)] = rates[month][place]
     for row, (key, date, currency, spent) in enumerate(expenses):
-        moved = date.replace(month=date.month % 12 + 1) if row % 3 == 0 else date
+        moved = date.replace(month=(date.month + row % 3) % 12 + 1)
         expenses[row] = (key, moved, currency, spent + row + 1)
         changes[table.cell(row, "Date")] = float(to_excel(moved))
         changes[table.cell(row, "Amount")] = spent + row + 1
     exercise.what_if(changes, values())
+    listed = [*names, "EUR"]
+    for row, (key, date, currency, spent) in enumerate(expenses):
+        other = listed[(listed.index(currency) + 1) % len(listed)]
+        expenses[row] = (key, date, other, spent)
+        changes[table.cell(row, "Currency")] = other
+    exercise.what_if(changes, values())
     exercise.request = (
         "Complete the sheet ANSWER with formulas, for each expense that it lists (they are in the order of the sheet Expenses): the "
         "rate of its currency in the month of its date, from the sheet Rates, which has euros for one unit (1 for EUR), and the "
-        "amount in euros, rounded to cents; below, the total. The formulas must follow when dates, amounts or rates change."
+        "amount in euros, rounded to cents; below, the total. The formulas must follow when dates, currencies, amounts or rates change."
     )
     return exercise
 

@@ -57,7 +57,7 @@ def pivot(random: Random) -> Exercise:
         for row, name in enumerate([*regions, None], 2):
             sums = [0.0] * 4
             for day, of, _, amount in sales:
-                if name in (of, None):
+                if name in (of, None) and day.year == year:
                     sums[(day.month - 1) // 3] += amount
             found |= {(ANSWER, f"{column}{row}"): one for column, one in zip("BCDE", sums, strict=True)}  # fmt: skip
             found[ANSWER, f"F{row}"] = sum(sums)
@@ -67,6 +67,9 @@ def pivot(random: Random) -> Exercise:
     changes: dict[Cell, float | str] = {}
     for row, (day, of, product, amount) in enumerate(sales):
         moved = day.replace(month=day.month % 12 + 1, day=1) if row % 5 == 0 else day
+        # Out of the year, to its last day before and its first day after, and anywhere.
+        moved = {1: dt.date(year - 1, 12, 31), 2: dt.date(year + 1, 1, 1)}.get(row % 12, moved)
+        moved = moved.replace(year=year + 1) if row % 12 == 8 else moved
         other = regions[(regions.index(of) + 1) % len(regions)] if row % 7 == 0 else of
         sales[row] = (moved, other, product, amount + row)
         changes[table.cell(row, "Date")] = float(to_excel(moved))
@@ -192,8 +195,9 @@ def hours(random: Random) -> Exercise:
     for row, shift in enumerate(shifts):
         shift[0] = people[(people.index(str(shift[0])) + row % 2) % len(people)]
         shift[4] = int(shift[4]) + row % 4
-        shift[3] = int(shift[3]) + 30
+        shift[2], shift[3] = int(shift[2]) + 15, int(shift[3]) + 45
         changes[table.cell(row, "Person")] = str(shift[0])
+        changes[table.cell(row, "Start")] = _fraction(shift[2])
         changes[table.cell(row, "End")] = _fraction(shift[3])
         changes[table.cell(row, "Break (min)")] = float(shift[4])
     exercise.what_if(changes, values())

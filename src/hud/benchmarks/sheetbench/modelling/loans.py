@@ -132,6 +132,13 @@ def investments(random: Random) -> Exercise:
             flow[year] += 1000 * (row + 1) + 500 * year
             changes["Projects", f"{'BCDEFGHIJ'[year]}{top + 1 + row}"] = flow[year]
     exercise.what_if(changes, values(rate + 0.021))
+    # Outlays with which every project pays back in another year.
+    for row, flow in enumerate(flows):
+        back = next(year for year in range(years + 1) if sum(flow[: year + 1]) >= 0)
+        other = back + 1 if back < years else back - 1
+        flow[0] = flow[other] / 2 - sum(flow[1 : other + 1])
+        changes["Projects", f"B{top + 1 + row}"] = flow[0]
+    exercise.what_if(changes, values(rate + 0.021))
     exercise.request = (
         "Value the projects of the sheet Projects in the sheet ANSWER with formulas, for each project: the net present value at the "
         "discount rate, with the outlay of year 0 not discounted and the flows of later years at the end of each; the internal rate "

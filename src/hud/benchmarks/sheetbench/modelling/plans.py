@@ -155,8 +155,13 @@ def scenarios(random: Random) -> Exercise:
         given[label] += given[label] // 10 + place
         changes["Inputs", f"B{start + place}"] = given[label]
     for row, own in enumerate(factors, 2):
-        own[0] = round(own[0] + 0.03, 2)
-        changes["Scenarios", f"B{row}"] = own[0]
+        for place, column in enumerate("BCD"):
+            own[place] = round(own[place] + 0.03 - 0.01 * place, 2)
+            changes["Scenarios", f"{column}{row}"] = own[place]
+    for place in range(len(steps)):
+        steps[place] = round(steps[place] + 0.01 * (place + 1), 2)
+        for cell in (f"A{place + 3}", f"{'BCDE'[place]}2"):
+            changes["Sensitivity", cell] = steps[place]
     exercise.what_if(changes, values())
     exercise.request = (
         "Calculate the scenarios with formulas in the sheet ANSWER. The sheet Scenarios has a factor for price, variable cost of a "
@@ -164,6 +169,6 @@ def scenarios(random: Random) -> Exercise:
         "(revenue less variable costs), profit (contribution less fixed costs), the units to break even, rounded up to whole "
         "units, and the margin, profit divided by revenue. Then fill the sheet Sensitivity with formulas: the profit of the inputs "
         "themselves, with the price changed by the share at the left and the units by the share above. Nothing else is rounded. "
-        "The formulas must follow when inputs or factors change."
+        "The formulas must follow when inputs, factors or shares change."
     )
     return exercise

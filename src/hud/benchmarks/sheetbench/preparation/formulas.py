@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 from hud.benchmarks.sheetbench.grading.exercise import Cell, Exercise, Value
 from hud.benchmarks.sheetbench.tables import (
@@ -18,6 +19,17 @@ from hud.benchmarks.sheetbench.workbook.cells import address
 
 UNKNOWN = "unknown"
 _LOOKED_UP = ("Supplier", "Article", "Quantity")
+
+
+def _next(choices: list[Any], chosen: Any) -> Any:
+    """Return the choice after the chosen one; the first one after the last, or for one that is no choice."""
+    return choices[(choices.index(chosen) + 1) % len(choices)] if chosen in choices else choices[0]
+
+
+def _moved_on(table: dict[Any, Any]) -> dict[Any, Any]:
+    """Return a table in which each key has the value of the next one."""
+    values = list(table.values())
+    return dict(zip(table, [*values[1:], values[0]], strict=True))
 
 
 def codes(random: Random) -> Exercise:
@@ -66,9 +78,22 @@ def codes(random: Random) -> Exercise:
         more = int(str(order[3])) + row % 3 + 1
         order[3] = changes[table.cell(row, "Quantity")] = more
     exercise.what_if(changes, values())
-    orders[0][1], orders[1][1] = missing, next(iter(suppliers))
-    swapped = {table.cell(row, "Supplier"): int(str(orders[row][1])) for row in (0, 1)}
-    exercise.what_if({**changes, **swapped}, values())
+    # Every purchase has another supplier and another article; the first one's supplier is not listed.
+    for row, order in enumerate(orders):
+        supplier = missing if row == 0 else _next(list(suppliers), order[1])
+        article = _next(list(prices), order[2])
+        order[1], order[2] = supplier, article
+        changes |= {table.cell(row, "Supplier"): float(supplier), table.cell(row, "Article"): article}  # fmt: skip
+    exercise.what_if(changes, values())
+    # Codes, and articles, move on by one row in their lists.
+    for row, (supplier, article) in enumerate(zip(list(suppliers), list(prices), strict=True)):
+        changes |= {codes.cell((row + 1) % len(suppliers), "Code"): float(supplier)}
+        changes |= {listed.cell((row + 1) % len(prices), "Article"): article}
+    orders[0][1] = next(iter(suppliers))
+    changes[table.cell(0, "Supplier")] = float(next(iter(suppliers)))
+    suppliers = _moved_on(suppliers)
+    prices = _moved_on(prices)
+    exercise.what_if(changes, values())
     exercise.request = (
         "Complete the sheet ANSWER with formulas, for each purchase that it lists: the supplier's name, looked up by its code in "
         f"the sheet Suppliers (`{UNKNOWN}` where the code is not listed), the article's price from the sheet Prices, and the amount, "

@@ -16,7 +16,7 @@ from hud.benchmarks.sheetbench.workbook.formulas import for_file, formulas_in
 from hud.errors import UsageError
 
 MOST_CELLS = 200_000
-"""Cells of a workbook that may hold something."""
+"""Cells of the used ranges of a workbook's sheets: calculations and grades read them all."""
 
 
 class Book:
@@ -50,8 +50,9 @@ class Book:
         """Return the rows of an area as tools show them."""
         found: list[list[Content]] = []
         for row in range(area.top, area.bottom + 1):
-            cells = [sheet.cell(row, column) for column in range(area.left, area.right + 1)]
-            found.append([self._shown(sheet, cell, formulas) for cell in cells])
+            # Not `sheet.cell`, which adds the cell.
+            cells = [sheet._cells.get((row, column)) for column in range(area.left, area.right + 1)]
+            found.append([cell and self._shown(sheet, cell, formulas) for cell in cells])
         return found
 
     def _shown(self, sheet: Worksheet, cell: Any, formulas: bool) -> Content:

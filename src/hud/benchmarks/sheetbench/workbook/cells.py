@@ -16,6 +16,7 @@ from hud.errors import UsageError
 
 ROWS, COLUMNS = 1_048_576, 16_384
 LONGEST_TEXT = 32_767
+LARGEST_NUMBER = 9.99e307
 _AREA = re.compile(r"\$?([A-Za-z]{1,3})\$?([1-9]\d{0,6})(?::\$?([A-Za-z]{1,3})\$?([1-9]\d{0,6}))?")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2})?)?")
 _TIME = re.compile(r"\d{1,2}:\d{2}(?::\d{2})?")
@@ -76,6 +77,8 @@ def written(content: Content) -> Any:
 
     A text in the form of a date or a time is one; an apostrophe before a text keeps it a text. Raises `UsageError`.
     """
+    if isinstance(content, int | float) and not -LARGEST_NUMBER <= content <= LARGEST_NUMBER:
+        raise UsageError(f"A cell holds numbers up to {LARGEST_NUMBER:g}.")
     if not isinstance(content, str):
         return content
     if len(content) > LONGEST_TEXT:

@@ -61,6 +61,7 @@ def copy(book: Book, source: Worksheet, origin: str, target: Worksheet, to: str)
     if taken.size > MOST_WRITTEN:
         raise UsageError(f"One call writes at most {MOST_WRITTEN:,} cells.")
     _check_writable(book, target, area)
+    check_room(book, source, taken)
     kept = {
         place: (cell.value, cell.data_type, cell.number_format)
         for place in taken.places()
@@ -165,11 +166,22 @@ def _checked(content: Content) -> Any:
     return written(content)
 
 
+def check_room(book: Book, sheet: Worksheet, area: Area) -> None:
+    """Raise `UsageError` where the used ranges of all sheets, from A1 on, would hold more than `MOST_CELLS` cells."""
+    others = sum(
+        one.max_row * one.max_column for one in book.workbook.worksheets if one is not sheet
+    )
+    rows, columns = max(sheet.max_row, area.bottom), max(sheet.max_column, area.right)
+    if others + rows * columns > MOST_CELLS:
+        raise UsageError(
+            f"{area} is too far out: sheets may be used up to {MOST_CELLS:,} cells here, counted from A1."
+        )
+
+
 def _check_writable(book: Book, sheet: Worksheet, area: Area) -> None:
     if area.size > MOST_WRITTEN:
         raise UsageError(f"One call writes at most {MOST_WRITTEN:,} cells.")
-    if sum(len(one._cells) for one in book.workbook.worksheets) + area.size > MOST_CELLS:
-        raise UsageError(f"A workbook holds at most {MOST_CELLS:,} cells here.")
+    check_room(book, sheet, area)
     for row, column in area.places():
         found = sheet._cells.get((row, column))
         if isinstance(found, MergedCell):

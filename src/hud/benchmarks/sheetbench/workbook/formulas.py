@@ -135,8 +135,7 @@ def formulas_in(sheet: Worksheet) -> list[tuple[str, str]]:
     """Return the formulas of a sheet by address."""
     return [
         (cell.coordinate, cell.value)
-        for row in sheet.iter_rows()
-        for cell in row
+        for cell in sheet._cells.values()
         if isinstance(cell.value, str) and cell.data_type == "f"
     ]
 

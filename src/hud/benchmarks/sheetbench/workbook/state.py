@@ -55,16 +55,15 @@ def _sheet(sheet: Worksheet) -> dict[Place, object]:
     }
     for place, chart in enumerate(sheet._charts):
         found[name, "chart", place + 1] = chart_references(chart)
-    for row in sheet.iter_rows():
-        for cell in row:
-            if cell.value is not None:
-                formula = cell.data_type == "f"
-                content = str(cell.value) if formula else number(cell.value)
-                if not formula and isinstance(content, str) and content.startswith("="):
-                    content = f"'{content}"
-                found[name, cell.coordinate] = content
-                if formula or isinstance(content, float):
-                    found[name, cell.coordinate, NUMBER_FORMAT] = cell.number_format
-            if not cell.protection.locked:
-                found[name, cell.coordinate, LOCKED] = False
+    for cell in sheet._cells.values():
+        if cell.value is not None:
+            formula = cell.data_type == "f"
+            content = str(cell.value) if formula else number(cell.value)
+            if not formula and isinstance(content, str) and content.startswith("="):
+                content = f"'{content}"
+            found[name, cell.coordinate] = content
+            if formula or isinstance(content, float):
+                found[name, cell.coordinate, NUMBER_FORMAT] = cell.number_format
+        if not cell.protection.locked:
+            found[name, cell.coordinate, LOCKED] = False
     return found
