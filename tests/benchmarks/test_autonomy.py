@@ -268,6 +268,39 @@ def test_added_rows_are_known_by_their_content_and_not_by_their_ids():
     assert not changes(before, other, ("orders", "items", "tags"))
 
 
+TICKET = (
+    "INSERT INTO tickets (component_id, title, body, status, priority, reporter_id, opened, duplicate_of, parent_id) "
+    "SELECT component_id, ?, body, status, priority, reporter_id, opened, ?, ? FROM tickets WHERE id = 1"
+)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 3000])
+def test_added_rows_that_refer_to_each_other_are_graded(number):
+    """Duplicates of each other, or a chain without end, ended the grader, and the run had no reward."""
+    app = WEB["tickets"]
+    before, expected, after = (app.database(SEED) for _ in range(3))
+    app.goal("triage", SEED).apply(expected)
+    app.goal("triage", SEED).apply(after)
+    last = after.execute("SELECT max(id) FROM tickets").fetchone()[0]
+    for place in range(number):
+        following = last + 1 + (place + 1) % number
+        after.execute(TICKET, (f"ring {place}", following, following))
+    result = graded(before, expected, after, app.unjudged)
+    assert result.reward == 0.0
+    assert result.content == f"{number} changes were not asked for."
+
+
+def test_rings_of_added_rows_are_told_apart_by_their_content():
+    app = WEB["tickets"]
+    before, *others = (app.database(SEED) for _ in range(4))
+    last = before.execute("SELECT max(id) FROM tickets").fetchone()[0]
+    for state, titles in zip(others, (["a", "b"], ["b", "a"], ["a", "c"]), strict=True):
+        for place, title in enumerate(titles):
+            state.execute(TICKET, (title, last + 2 - place, None))
+    one, same, other = (changes(before, state, app.unjudged) for state in others)
+    assert one == same != other
+
+
 @in_a_browser
 async def test_doing_nothing_scores_0():
     tasks = benchmark("autonomy-10").tasks().filter([f"tickets-triage-{SEED}"])

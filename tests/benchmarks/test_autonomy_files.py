@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import subprocess
+import tarfile
 from random import Random
 
 import pytest
@@ -12,7 +14,7 @@ from tests.benchmarks.played import NOTHING, rewards
 from hud.agents import ScriptedAgent
 from hud.agents.native.bash import BashTool
 from hud.benchmarks import benchmark
-from hud.benchmarks.autonomy.applications.files.tasks import CHORES
+from hud.benchmarks.autonomy.applications.files.tasks import CHORES, chores
 from hud.benchmarks.autonomy.applications.files.tree import Tree
 from hud.benchmarks.autonomy.grading import grade_state
 from hud.trace import ToolCall
@@ -60,14 +62,66 @@ async def test_scripts_do_a_task_through_the_shell():
     assert set((await rewards(tasks, NOTHING)).values()) == {0.0}
 
 
+FORGED = "tar -C /workspace -cf /tmp/left.tar . && chmod 444 /tmp/left.tar && chmod 555 /tmp"
+SPOILED = {
+    "a pipe": "rm -rf /workspace/*; mkfifo /workspace/pipe; mkdir /tmp/left.tar",
+    "an archive of its own": f"cp -r /workspace /tmp/begun; SOLVE; {FORGED}; rm -rf /workspace/*; cp -r /tmp/begun/* /workspace/",
+    "a full folder": "SOLVE; head -c 300M /dev/zero > /tmp/full",
+    "files that cannot be read": "SOLVE; touch /workspace/x; chmod 000 /workspace/x",
+    "a folder that cannot be entered": "SOLVE; mkdir -m 000 /workspace/x",
+    "a file larger than any": "SOLVE; truncate -s 900M /workspace/x",
+}
+
+
 @in_a_workspace
-async def test_what_cannot_be_packed_earns_nothing():
+@pytest.mark.parametrize("mischief", SPOILED.values(), ids=SPOILED)
+async def test_what_cannot_be_packed_earns_nothing(mischief):
     async def spoil(run):
         run.attach(BashTool(await run.open("ssh")))
-        command = "rm -rf /workspace/*; mkfifo /workspace/pipe; mkdir /tmp/left.tar"
-        await run.call_tool(ToolCall(id="1", name="bash", arguments={"command": command}))
+        before, solved, after = mischief.partition("SOLVE")
+        for command in (before, *(_steps(run.task) if solved else []), after.strip("; ")):
+            if command.strip("; "):
+                call = ToolCall(id="1", name="bash", arguments={"command": command.strip("; ")})
+                await run.call_tool(call)
 
     assert set((await rewards(files("memos"), ScriptedAgent(spoil))).values()) == {0.0}
+
+
+def _steps(task):
+    """The commands that do a task."""
+    return [
+        f"cd /workspace/{name} && {{ {CHORES[name].script}\n}}"
+        for name in chores(task.args["kind"], task.args["seed"])
+    ]
+
+
+def sparse(size):
+    """A tar archive whose one member declares a size, and has no content."""
+    member = tarfile.TarInfo("x")
+    member.size = size
+    return member.tobuf(tarfile.GNU_FORMAT) + bytes(1024)
+
+
+DAMAGED = {
+    "no archive": b"x" * 600,
+    "declares 8 GB": sparse(1 << 33),
+    "declares more than any": sparse(1 << 62),
+    "names without end": b"".join(
+        [tarfile.TarInfo("././@LongLink").tobuf().replace(b"0" + bytes(100), b"L" + bytes(100), 1)]
+        * 3000
+    ),
+}
+
+
+@pytest.mark.parametrize("plain", DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("broken", [False, True])
+def test_an_archive_of_an_agents_that_cannot_be_read_is_compared_as_a_file(plain, broken):
+    tree = Tree()
+    packed = gzip.compress(plain)
+    tree.put("x.tar.gz", packed[:20] + bytes(8) + packed[28:] if broken else packed)
+    assert tree.states(Tree())["x.tar.gz"] == tree["x.tar.gz"].seen()
+    with pytest.raises(tarfile.TarError):
+        Tree.unpacked(plain + bytes(10))
 
 
 @in_a_workspace

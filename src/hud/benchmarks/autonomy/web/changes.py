@@ -2,16 +2,21 @@
 
 Tables have a primary key `id INTEGER PRIMARY KEY AUTOINCREMENT`, which is never used again, or none. A row that was
 there is known by its id; a row that was added is known by its content, in which a reference to another added row is
-replaced by that row's content.
+replaced by a digest of that row's content.
 """
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from typing import Literal
+
+_DEPTH = 6
+"""Longest chain of references between added rows that is told apart."""
+_CUT = "..."
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,8 @@ def changes(
         else:
             old, new = (
                 Counter(
-                    _content(before, db, table, columns, row) for row in _rows(db, table, columns)
+                    _Contents(before, db).row(table, columns, row)
+                    for row in _rows(db, table, columns)
                 )
                 for db in (before, after)
             )
@@ -56,49 +62,54 @@ def _of_rows(
     place = columns.index("id")
     old, new = ({row[place]: row for row in _rows(db, table, columns)} for db in (before, after))
     found = [Change(table, "removed", key) for key in old.keys() - new.keys()]
+    contents = _Contents(before, after)
     for key, row in new.items():
         if key not in old:
-            found.append(Change(table, "added", _content(before, after, table, columns, row)))
+            found.append(Change(table, "added", contents.row(table, columns, row)))
             continue
         for column, was, now in zip(columns, old[key], row, strict=True):
             if was != now:
-                value = _resolved(before, after, table, column, now)
+                value = contents.cell(table, column, now)
                 found.append(Change(table, "changed", key, column, value))
     return found
 
 
-def _content(
-    before: sqlite3.Connection,
-    after: sqlite3.Connection,
-    table: str,
-    columns: list[str],
-    row: tuple[Hashable, ...],
-) -> Hashable:
-    """Content of an added row, without its id."""
-    return tuple(
-        (column, _resolved(before, after, table, column, value))
-        for column, value in zip(columns, row, strict=True)
-        if column != "id"
-    )
+class _Contents:
+    """Contents of rows of a state, without the ids of added rows: a reference to one is the digest of its content.
 
+    Each is computed once. References deeper than `_DEPTH` are cut, so that rows may refer to each other.
+    """
 
-def _resolved(
-    before: sqlite3.Connection,
-    after: sqlite3.Connection,
-    table: str,
-    column: str,
-    value: Hashable,
-) -> Hashable:
-    """Value of a cell; where it refers to an added row, the content of that row."""
-    target = _references(after, table).get(column)
-    if value is None or target is None:
-        return value
-    known = before.execute(f"SELECT 1 FROM {target} WHERE id = ?", (value,)).fetchone()
-    if known is not None:
-        return value
-    columns = _columns(after, target)
-    rows = after.execute(f"SELECT * FROM {target} WHERE id = ?", (value,)).fetchall()
-    return tuple(_content(before, after, target, columns, tuple(row)) for row in rows)
+    def __init__(self, before: sqlite3.Connection, after: sqlite3.Connection) -> None:
+        self._before, self._after = before, after
+        self._digests: dict[tuple[str, Hashable, int], str] = {}
+
+    def row(
+        self, table: str, columns: list[str], row: tuple[Hashable, ...], depth: int = 0
+    ) -> tuple[tuple[str, Hashable], ...]:
+        """Return the content of an added row, without its id."""
+        return tuple(
+            (column, self.cell(table, column, value, depth))
+            for column, value in zip(columns, row, strict=True)
+            if column != "id"
+        )
+
+    def cell(self, table: str, column: str, value: Hashable, depth: int = 0) -> Hashable:
+        """Return the value of a cell; where it refers to an added row, the digest of that row's content."""
+        target = _references(self._after, table).get(column)
+        if value is None or target is None:
+            return value
+        if self._before.execute(f"SELECT 1 FROM {target} WHERE id = ?", (value,)).fetchone():
+            return value
+        if depth == _DEPTH:
+            return _CUT
+        key = target, value, depth
+        if key not in self._digests:
+            columns = _columns(self._after, target)
+            rows = self._after.execute(f"SELECT * FROM {target} WHERE id = ?", (value,)).fetchall()
+            contents = [self.row(target, columns, tuple(row), depth + 1) for row in rows]
+            self._digests[key] = hashlib.sha256(repr(contents).encode()).hexdigest()
+        return self._digests[key]
 
 
 def _tables(db: sqlite3.Connection) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import tarfile
 from collections.abc import AsyncGenerator
 from typing import Any
@@ -16,7 +17,7 @@ INSTRUCTION = (
     "There are three folders in /workspace; do what is asked for in each. Paths are relative to it. Change nothing else, "
     "and leave no other files there; /tmp is free for what you need meanwhile."
 )
-_PACK = "/bin/rm -rf /tmp/left.tar; /bin/tar --create --hard-dereference --file /tmp/left.tar ."
+_PACK = "/bin/tar --create --hard-dereference --file {} ."
 _UNPACK = (
     "/bin/tar --extract --preserve-permissions --file /tmp/begin.tar && /bin/rm /tmp/begin.tar"
 )
@@ -36,15 +37,24 @@ async def folders(kind: str, seed: int) -> AsyncGenerator[Any, Any]:
     await shell.write("/tmp/begin.tar", before.packed())
     await shell.bash(_UNPACK)
     yield "\n\n".join([INSTRUCTION, *requests])
-    await shell.bash(_PACK)
     try:
-        left = Tree.unpacked(await shell.read("/tmp/left.tar"))
-    except (tarfile.TarError, ValueError):
+        left = await _left()
+    except tarfile.TarError:
         yield EvaluationResult(reward=0.0, content="What is left cannot be read.")
         return
     yield grade_state(
         before.states(wanted), wanted.states(wanted), left.states(wanted), part=_chore
     )
+
+
+async def _left() -> Tree:
+    """Return the folders that are left; raises `tarfile.TarError` where they cannot be packed, or read."""
+    # A name that the agent could not know: an archive of its own would be graded where this one cannot be written.
+    archive = f"/tmp/{secrets.token_hex(16)}.tar"
+    packed = await shell.bash(_PACK.format(archive))
+    if packed.exit_code != 0:
+        raise tarfile.TarError(packed.stderr)
+    return Tree.unpacked(await shell.read(archive))
 
 
 def _chore(path: str) -> str:

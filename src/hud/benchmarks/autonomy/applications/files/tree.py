@@ -6,6 +6,7 @@ import dataclasses
 import gzip
 import io
 import tarfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -17,6 +18,8 @@ MODIFIED = 1_710_000_000
 _ARCHIVE = ".tar.gz"
 _LARGEST = 1 << 22
 """Bytes of an archive's unpacked content that are read at most."""
+_LARGEST_FOLDER = 1 << 26
+"""Bytes of files that are read of a folder at most."""
 _TYPES = {"file": tarfile.REGTYPE, "folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}
 
 
@@ -116,17 +119,31 @@ class Tree(dict[str, Entry]):
         return buffer.getvalue()
 
     @classmethod
-    def unpacked(cls, data: bytes) -> Self:
-        """Return the tree of a tar archive; raises `tarfile.TarError` for anything else."""
+    def unpacked(cls, data: bytes, most: int = _LARGEST_FOLDER) -> Self:
+        """Return the tree of a tar archive; raises `tarfile.TarError` for anything else, and for more than `most` bytes."""
         tree = cls()
-        with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
-            for member in archive:
-                path = str(PurePosixPath(member.name))
-                kind = _kind(member)
-                file = archive.extractfile(member) if kind == "file" else None
-                content = file.read() if file is not None else member.linkname.encode()
-                if path != ".":
-                    tree[path] = Entry(kind, content, member.mode & 0o7777)
+        try:
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+                for member in archive:
+                    path = str(PurePosixPath(member.name))
+                    kind = _kind(member)
+                    # The declared size: a sparse member has any, in a few bytes.
+                    most -= member.size if kind == "file" else 0
+                    if most < 0 or member.size < 0:
+                        raise tarfile.TarError("its files are too large")
+                    file = archive.extractfile(member) if kind == "file" else None
+                    content = file.read() if file is not None else member.linkname.encode()
+                    if path != ".":
+                        tree[path] = Entry(kind, content, member.mode & 0o7777)
+        except (
+            ArithmeticError,
+            EOFError,
+            LookupError,
+            OSError,
+            RecursionError,
+            ValueError,
+        ) as error:
+            raise tarfile.TarError(f"it is damaged: {error}") from error
         return tree
 
     def _add(self, path: str, entry: Entry) -> None:
@@ -149,7 +166,7 @@ def _members(data: bytes) -> frozenset[tuple[str, bytes]] | None:
             plain = file.read(_LARGEST + 1)
         if len(plain) > _LARGEST:
             return None
-        tree = Tree.unpacked(plain)
-    except (OSError, EOFError, tarfile.TarError, ValueError, KeyError):
+        tree = Tree.unpacked(plain, _LARGEST)
+    except (OSError, EOFError, tarfile.TarError, zlib.error):
         return None
     return frozenset((path, one.content) for path, one in tree.items() if one.kind != "folder")
