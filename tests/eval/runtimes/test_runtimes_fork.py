@@ -386,11 +386,71 @@ async def test_a_killed_warm_server_takes_its_runs_and_is_replaced(forks):
         who = (await connection.call_tool("whoami", {})).result.structured_content
         spawned = int((await connection.call_tool("spawn", {"detached": False})).result.text)
         os.kill(who["parent"], signal.SIGKILL)
+        assert await gone(who["parent"])
         with pytest.raises(InfrastructureFault, match="the warm server died"):
             await connection.call_tool("hang", {})
     assert await gone(who["pid"], who["parent"], spawned)
     async with runtime(TASK) as connection:
         assert (await connection.start("one", {"word": "x"})).prompt == "Say x"
+
+
+KILLS = """
+@env.tool
+def kill_server() -> None:
+    os.kill(os.getppid(), 9)
+    time.sleep(60)
+
+@env.tool
+async def kill_from_outside() -> None:
+    subprocess.Popen(["/bin/kill", "-9", str(os.getppid())])
+    await asyncio.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("tool", ["kill_server", "kill_from_outside"])
+async def test_an_agent_that_kills_the_warm_server_has_failed(forks, tmp_path, monkeypatch, tool):
+    """Its own wrong answer would else be an infrastructure failure, which is retried and enters no mean."""
+    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
+    path = tmp_path / "killed.py"
+    path.write_text(f"import asyncio, subprocess\n{SOURCE}{KILLS}")
+    runtime, attempts, begun = forks(at=path), [], asyncio.Event()
+
+    async def kill(run):
+        attempts.append(run.task.slug)
+        begun.set()
+        await run.call_tool(ToolCall(id="1", name=tool, arguments={}))
+
+    async def wait(run):
+        await begun.wait()
+        await asyncio.sleep(0.2)
+        run.trace.content = "hello"
+
+    async def play(player):
+        return await rollout(TASK, player, runtime=runtime, recorder=NullRecorder())
+
+    killed, honest = await asyncio.gather(play(kill), play(wait))
+    assert (killed.reward, killed.failure_kind) == (0.0, "agent"), killed.error
+    assert "was killed by SIGKILL while this run was at work" in killed.error
+    assert len(attempts) == 1, "it is not repeated"
+    assert honest.reward == 1.0, honest.error
+
+
+async def test_of_several_runs_at_work_those_that_kill_again_have_failed(
+    forks, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
+    path = tmp_path / "killed.py"
+    path.write_text(f"import asyncio, subprocess\n{SOURCE}{KILLS}")
+    runtime = forks(at=path)
+
+    async def kill(run):
+        await run.call_tool(ToolCall(id="1", name="kill_from_outside", arguments={}))
+
+    async def play():
+        return await rollout(TASK, kill, runtime=runtime, recorder=NullRecorder())
+
+    runs = await asyncio.gather(*(play() for _ in range(4)))
+    assert [(run.reward, run.failure_kind) for run in runs] == [(0.0, "agent")] * 4
 
 
 async def test_ends_while_other_children_still_begin_leave_the_warm_server_alive(forks, tmp_path):

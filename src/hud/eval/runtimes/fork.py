@@ -58,6 +58,7 @@ class ForkRuntime:
         self.startup_timeout = startup_timeout
         self._server: WarmServer | None = None
         self._starting: asyncio.Lock | None = None
+        self._suspects: set[str] = set()
 
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
@@ -71,6 +72,7 @@ class ForkRuntime:
         startup = asked.limits.startup_timeout_s if asked.limits is not None else None
         server = await self._running(self.startup_timeout if startup is None else startup)
         child = await server.fork(limits)
+        child.task = task.slug
         try:
             if server.offers:
                 await child.connection.hello()  # Its capabilities are the run's own.
@@ -94,6 +96,6 @@ class ForkRuntime:
         async with self._starting:
             if self._server is None or self._server.dead:
                 self._server = await WarmServer.start(
-                    self.source, startup_timeout, self.interpreter
+                    self.source, startup_timeout, self.interpreter, self._suspects
                 )
             return self._server

@@ -20,7 +20,7 @@ from hud.environment.channel import RemoteConnection
 from hud.environment.channel.client.remote_connection import Loss
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.environment.channel.private_stream import PrivateStream
-from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
+from hud.errors import AgentFault, EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.forked_ahead import ForkedAhead
 from hud.eval.runtimes.interpreter import Interpreter, told_exit
@@ -49,6 +49,8 @@ class Child:
         """Set once it was forked, or cannot be."""
         self.ended: asyncio.Future[dict[str, Any]] = server.loop.create_future()
         self.connection: RemoteConnection
+        self.task: str | None = None
+        """Slug of its rollout's task, once that has begun."""
 
     def connect(self) -> None:
         """Begin its rollout: connect to its environment."""
@@ -71,6 +73,8 @@ class Child:
         if not self.ended.done():
             return Loss("it closed its connection, but runs on")
         end = self.ended.result()
+        if "killed" in end:
+            return Loss(end["killed"], AgentFault)
         if "machinery" in end:
             return Loss(end["machinery"], InfrastructureFault)
         if end["limit"] is not None:
@@ -104,9 +108,15 @@ class WarmServer:
     """A process that has imported an environment and forks itself for each rollout."""
 
     def __init__(
-        self, source: str, process: subprocess.Popen[bytes], control: socket.socket
+        self,
+        source: str,
+        process: subprocess.Popen[bytes],
+        control: socket.socket,
+        suspects: set[str],
     ) -> None:
         self.source = source
+        self.suspects = suspects
+        """Tasks whose runs were at work when a server of this runtime was killed."""
         self.process = process
         self.control = control
         self.loop = asyncio.get_running_loop()
@@ -129,9 +139,13 @@ class WarmServer:
 
     @classmethod
     async def start(
-        cls, source: str, timeout: float, interpreter: Interpreter | None = None
+        cls,
+        source: str,
+        timeout: float,
+        interpreter: Interpreter | None = None,
+        suspects: set[str] | None = None,
     ) -> WarmServer:
-        """Start an interpreter and load the environment. Raises `EnvironmentFault` after `timeout` seconds."""
+        """Start an interpreter and load the environment; `suspects` are shared by the servers of a runtime. Raises `EnvironmentFault` after `timeout` seconds."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         # This process's `sys.path`: the environment can import the same modules.
@@ -151,7 +165,7 @@ class WarmServer:
             start_new_session=True,
         )
         theirs.close()
-        server = cls(source, process, ours)
+        server = cls(source, process, ours, set() if suspects is None else suspects)
         try:
             async with asyncio.timeout(timeout):
                 await server._ready
@@ -346,7 +360,25 @@ class WarmServer:
         killed = self.process.returncode == -signal.SIGKILL
         fault = InfrastructureFault if killed else EnvironmentFault
         self._settle(fault(f"{self.source} could not be imported: {how}."))
+        if killed:
+            self._blame()
         self._all_ended(f"the warm server died ({how})")
+
+    def _blame(self) -> None:
+        """End the runs that have killed the server as their agents' failure: a wrong answer would be repeated otherwise.
+
+        Those are: the only run that was at work, and of several those of tasks that were at work at an earlier kill, too.
+        """
+        at_work = {
+            number: child.task
+            for number, child in self.children.items()
+            if child.task is not None and child.connection.at_work
+        }
+        for number, task in at_work.items():
+            if len(at_work) == 1 or task in self.suspects:
+                why = "the server of all runs was killed by SIGKILL while this run was at work"
+                self._ended(number, {"killed": why})
+        self.suspects.update(task for task in at_work.values() if task is not None)
 
     def _all_ended(self, why: str) -> None:
         if not self.loop.is_closed():

@@ -40,6 +40,10 @@ class Loss:
     fault: type[RolloutError] = EnvironmentFault
 
 
+_AGENTS = frozenset({"tools.call", "tasks.grade"})
+"""Requests during which code executes that an agent can steer."""
+
+
 class RemoteConnection(RemoteRun):
     """A run's environment in another process.
 
@@ -61,7 +65,8 @@ class RemoteConnection(RemoteRun):
         self.hung = False
         """True if the goodbye was not answered: the caller must kill the process that it started."""
         self._pending: dict[int, asyncio.Future[Any]] = {}
-        self._unanswered: set[int] = set()
+        self._unanswered: dict[int, str] = {}
+        """Methods of requests without a response, by the request's id."""
         self._last = 0
         self.over = False
         """True if the last response said that nothing is left to close: at the end of the stream the run holds nothing."""
@@ -122,6 +127,11 @@ class RemoteConnection(RemoteRun):
         manifest: dict[str, Any] = said
         return manifest
 
+    @property
+    def at_work(self) -> bool:
+        """True while the environment executes what its agent asked for, or grades what it left."""
+        return not _AGENTS.isdisjoint(self._unanswered.values())
+
     async def close(self) -> None:
         """End the run. Raises `EnvironmentFault` if the environment reports a failed shutdown."""
         patience = HUNG_SECONDS if self._unanswered else SHUTDOWN_SECONDS
@@ -168,7 +178,7 @@ class RemoteConnection(RemoteRun):
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.over = False
         self._pending[identifier] = future
-        self._unanswered.add(identifier)
+        self._unanswered[identifier] = method
         try:
             with contextlib.suppress(ConnectionError):
                 self.writer.write(frame)
@@ -199,7 +209,7 @@ class RemoteConnection(RemoteRun):
         identifier = frame.get("id")
         if not isinstance(identifier, int):
             return  # An error about an unreadable frame; the server closes the stream next.
-        self._unanswered.discard(identifier)
+        self._unanswered.pop(identifier, None)
         future = self._pending.get(identifier)
         if future is None or future.done():
             return
