@@ -132,7 +132,9 @@ def load_transformers(
 def empty_transformers(folder: Path) -> nn.Module:
     """Return the modules of a folder's model on the default device, which is the meta device for no weights."""
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    causal: nn.Module = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    causal: nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
+        config, trust_remote_code=False
+    )
     return causal
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -119,9 +119,9 @@ class Taskset:
     def __getitem__(self, key: str | int) -> Task: ...
 
     @overload
-    def __getitem__(self, key: slice | Sequence[str | int]) -> Taskset: ...
+    def __getitem__(self, key: slice | list[str] | list[int]) -> Taskset: ...
 
-    def __getitem__(self, key: str | int | slice | Sequence[str | int]) -> Task | Taskset:
+    def __getitem__(self, key: str | int | slice | list[str] | list[int]) -> Task | Taskset:
         if isinstance(key, int):
             return self.tasks[key]
         if isinstance(key, slice):
