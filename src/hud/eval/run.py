@@ -29,6 +29,7 @@ from hud.trace import (
     Trace,
     now,
 )
+from hud.trace.json_values import copied
 from hud.trace.limits import check_answer, check_arguments
 from hud.trace.recording.recorder import NullRecorder, Recorder
 from hud.trace.steps import check_step
@@ -209,7 +210,7 @@ class Run(RunRecord):
             return await connection.call_tool(call.name, call.arguments, timeout=timeout)
         from hud.environment.connection import ToolOutcome
 
-        result = await tool.call(call.arguments, timeout)
+        result = await tool.call(copied(call.arguments), timeout)
         return ToolOutcome(result, observed=await connection.observe())
 
     async def _leave(self) -> None:
@@ -239,7 +240,7 @@ class Run(RunRecord):
             self.task.id, self.task.args, training_progress=self.training_progress
         )
         # After the setup half, which may add tools.
-        self.tools = await self.live.connection.list_tools()
+        self.tools = list(await self.live.connection.list_tools())
         if self.depth >= DEEPEST:
             self.tools = [tool for tool in self.tools if not tool.delegated]
         self.prompt, self.live.bindings = frame.prompt, frame.bindings

@@ -37,6 +37,13 @@ def jsonable(value: Any, depth: int = 0) -> Any:
     return isoformat() if callable(isoformat) else jsonable(as_text(value), depth + 1)
 
 
+def copied(value: Any) -> Any:
+    """Return a copy of plain data: of its lists and objects, at every depth."""
+    if isinstance(value, dict):
+        return {key: copied(item) for key, item in value.items()}
+    return [copied(item) for item in value] if isinstance(value, list) else value
+
+
 def is_writable(value: int) -> bool:
     """True for an integer that can be converted to decimal digits and back."""
     return value.bit_length() <= _MOST_BITS

@@ -54,7 +54,7 @@ def _prompt(value: Any, task_id: str) -> str | list[Message]:
 
 def _message(item: Any, task_id: str) -> Message:
     if isinstance(item, Message):
-        return item
+        return item.model_copy(deep=True)  # The agent may change it.
     if isinstance(item, str):
         return Message(content=item)
     if isinstance(item, BaseModel):

@@ -12,6 +12,7 @@ from pydantic_core import from_json
 
 from hud.environment.tools.docstrings import parse_docstring
 from hud.errors import UsageError
+from hud.trace.json_values import copied
 
 HINT, GRADING = "x-hud-hint", "grading"
 
@@ -81,8 +82,10 @@ class Arguments:
     def validate(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return the validated arguments with defaults; raises `UsageError` with the invalid ones.
 
+        They share no list or object with `given`: the function may change them, and `given` is recorded and used again.
         A string that does not fit its annotation is also tried as JSON: models quote numbers and lists.
         """
+        given = copied(given)
         try:
             model = self.model.model_validate(given)
         except ValidationError as first:
