@@ -131,11 +131,17 @@ class PlatformError(HudError):
         self.status = status
 
 
+_MOST_NAMED = 3
+"""Maximum number of a group's exceptions that a message names."""
+
+
 def located(error: BaseException) -> str:
     """Return an exception with its place: `KeyError: 'row' (tasks.py:14)`.
 
     The place is the innermost line of the user's own code, else of a library's.
     """
+    if isinstance(error, BaseExceptionGroup):
+        return f"{type(error).__name__}: {'; '.join(map(located, error.exceptions[:_MOST_NAMED]))}"
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
     where = (own or frames)[-1:]

@@ -23,6 +23,7 @@ from typing import (
 from hud.capabilities import Capability
 from hud.environment.current_run import runs_in_scope
 from hud.errors import AgentFault, EnvironmentFault, RolloutError, UsageError
+from hud.foreign_code import is_failure
 from hud.trace import ToolResult, ToolSpec
 
 if TYPE_CHECKING:
@@ -159,7 +160,9 @@ class OpenParts:
                 self._opened[id(part)] = part, await self._stack.enter_async_context(part.open(run))
             except RolloutError:
                 raise
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 raise EnvironmentFault(
                     f"Environment {run.name!r}: {part.name!r} could not be brought up: "
                     f"{type(error).__name__}: {error}."

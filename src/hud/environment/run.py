@@ -28,6 +28,7 @@ from hud.errors import (
     UsageError,
     located,
 )
+from hud.foreign_code import is_failure
 from hud.trace import ToolResult, ToolSpec
 from hud.trace.limits import check_answer
 
@@ -106,7 +107,9 @@ class EnvironmentRun:
             with entered(self):
                 try:
                     await _called(hook)
-                except Exception as error:
+                except BaseException as error:
+                    if not is_failure(error):
+                        raise
                     raise EnvironmentFault(
                         f"Environment {self.name!r}: its initialize hook {hook.__name__!r} raised {located(error)}."
                     ) from error
@@ -169,7 +172,7 @@ class EnvironmentRun:
                     f"There is no tool {name!r} (there are: {known}).", is_error=True
                 )
             else:
-                result = await tool.call(arguments, timeout)
+                result = await _result_of(tool, arguments, timeout)
             return ToolOutcome(result, await self.observe())
 
     async def delegate(self, name: str, arguments: dict[str, Any] | str) -> Delegation | ToolResult:
@@ -199,7 +202,9 @@ class EnvironmentRun:
         with entered(self):
             try:
                 return as_json(await _called(hook))
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 raise EnvironmentFault(
                     f"Environment {self.name!r}: its observe hook {hook.__name__!r} raised {located(error)}."
                 ) from error
@@ -230,7 +235,9 @@ class EnvironmentRun:
                 ) from None
             except RolloutError:
                 raise
-            except Exception as error:
+            except BaseException as error:
+                if not is_failure(error):
+                    raise
                 raise EnvironmentFault(
                     f"Template {task_id!r} raised {located(error)} before its prompt."
                 ) from error
@@ -293,7 +300,7 @@ class EnvironmentRun:
         except AgentFault as fault:
             # OpenHUD's clients validate the answer; others may send anything.
             with entered(self):
-                await episode.aclose()
+                await _closed(episode, template.id, GraderFault)
             low, high = self.reward_range
             return {"score": min(max(0.0, low), high), "done": True, "content": str(fault)}
         parsed = parse_answer(answer, trace, template.returns)
@@ -304,13 +311,14 @@ class EnvironmentRun:
                 await _ends(episode, template.id)
                 return frame
             finally:
-                await episode.aclose()
+                await _closed(episode, template.id, GraderFault)
 
     async def cancel(self) -> None:
-        episode, self._episode, self._template = self._episode, None, None
-        if episode is not None:
+        template, self._template = self._template, None
+        episode, self._episode = self._episode, None
+        if template is not None and episode is not None:
             with entered(self):
-                await episode.aclose()
+                await _closed(episode, template.id, EnvironmentFault)
 
     async def close(self) -> None:
         """End the run completely. Then raises `EnvironmentFault` if a hook, the template or a part failed."""
@@ -327,17 +335,21 @@ class EnvironmentRun:
                 failures.append(f"a subagent's run was not closed: {error}")
         try:
             await self.cancel()
-        except Exception as error:
-            failures.append(f"its template raised {located(error)} while it was closed")
+        except EnvironmentFault as error:
+            failures.append(str(error).rstrip("."))
         for hook in self.environment.shutdown_hooks:
             with entered(self):
                 try:
                     await _called(hook)
-                except Exception as error:
+                except BaseException as error:
+                    if not is_failure(error):
+                        raise
                     failures.append(f"its shutdown hook {hook.__name__!r} raised {located(error)}")
         try:
             await self.parts.close()
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             failures.append(f"one of its parts raised {located(error)} while it was brought down")
         if failures:
             raise EnvironmentFault(f"Environment {self.name!r}: {'; '.join(failures)}.")
@@ -360,6 +372,18 @@ class EnvironmentRun:
             return
 
 
+async def _result_of(
+    tool: RunTool, arguments: dict[str, Any] | str, timeout: float | None
+) -> ToolResult:
+    """Call a tool. Raises `EnvironmentFault` for `sys.exit()` and the like of a part's tool."""
+    try:
+        return await tool.call(arguments, timeout)
+    except BaseException as error:
+        if isinstance(error, Exception) or not is_failure(error):
+            raise
+        raise EnvironmentFault(f"Tool {tool.spec.name!r} raised {located(error)}.") from error
+
+
 async def _second_yield(episode: AsyncGenerator[Any, Any], answer: str, task_id: str) -> Any:
     try:
         return await episode.asend(answer)
@@ -369,7 +393,9 @@ async def _second_yield(episode: AsyncGenerator[Any, Any], answer: str, task_id:
         ) from None
     except RolloutError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         raise GraderFault(f"Template {task_id!r} raised {located(error)} while grading.") from error
 
 
@@ -388,13 +414,26 @@ async def _ends(episode: AsyncGenerator[Any, Any], task_id: str) -> None:
         await anext(episode)
     except StopAsyncIteration:
         return
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         raise GraderFault(
             f"Template {task_id!r} raised {located(error)} after its reward."
         ) from error
     raise GraderFault(
         f"Template {task_id!r} yielded a third time; it must yield twice: the prompt, then the reward."
     )
+
+
+async def _closed(
+    episode: AsyncGenerator[Any, Any], task_id: str, fault: type[RolloutError]
+) -> None:
+    try:
+        await episode.aclose()
+    except BaseException as error:
+        if not is_failure(error):
+            raise
+        raise fault(f"Template {task_id!r} raised {located(error)} while it was closed.") from error
 
 
 async def _called(hook: Callable[[], Any]) -> Any:

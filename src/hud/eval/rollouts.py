@@ -23,6 +23,7 @@ from hud.eval.grade import Grade
 from hud.eval.job import default_recorder
 from hud.eval.run import Phase, Run
 from hud.eval.runtimes.local import LocalRuntime
+from hud.foreign_code import is_failure
 from hud.trace import Step, Trace, new_id, now
 from hud.trace.recording.instrument import instrumented
 from hud.trace.recording.recorder import NullRecorder, Recorder
@@ -127,7 +128,7 @@ async def _play_elsewhere(
     run.live.limit_seconds = math.inf if rollout_timeout is None else rollout_timeout
     try:
         await elsewhere(run, agent)
-    except (Exception, asyncio.CancelledError) as error:
+    except BaseException as error:
         settle(run, error)
     finally:
         run.ended_at = now()
@@ -148,7 +149,7 @@ async def _attempt(
                 with instrumented(run.record):
                     await agent(run)
                     await run.evaluate()
-        except (Exception, asyncio.CancelledError) as error:
+        except BaseException as error:
             settle(run, error, timed_out=limit.expired())
             repeatable = repeatable and not isinstance(error, RefusedError)
         run.trace.extra.pop("retried_as", None)  # The only record of the repetition.
@@ -223,7 +224,7 @@ async def play(run: Run, agent: Agent | None) -> None:
                 if agent is not None:
                     await agent(run)
                 await run.evaluate()
-    except (Exception, asyncio.CancelledError) as error:
+    except BaseException as error:
         settle(run, error, timed_out=limit.expired())
 
 
@@ -236,7 +237,9 @@ async def take_down(run: Run) -> None:
             async with nullcontext() if at_once else asyncio.timeout(CLOSE_SECONDS):
                 await run.disconnect()
                 await world.__aexit__(None, None, None)
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         # The grade is valid: it was measured before. The failure is recorded in addition.
         if isinstance(error, TimeoutError) and not str(error):
             error = TimeoutError(f"not down after {CLOSE_SECONDS:g} s")
@@ -252,7 +255,7 @@ async def take_down(run: Run) -> None:
 
 def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
     """Make the failure that `error` was the outcome of `run`; raises what is not the run's to keep."""
-    if isinstance(error, asyncio.CancelledError):
+    if not is_failure(error):
         run.trace.status = "cancelled"
         run.error = f"Cancelled {_WHEN[run.live.phase]}."
         run.grade = Grade.ungraded()

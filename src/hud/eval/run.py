@@ -14,11 +14,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from hud.agents.budget import Budget
-from hud.errors import FailureKind, GraderFault
+from hud.errors import AgentFault, FailureKind, GraderFault, located
 from hud.eval.grade import Grade
 from hud.eval.results.run_record import RunRecord
 from hud.eval.results.run_summary import RunSummary
 from hud.eval.runtimes.capability_clients import OpenClients
+from hud.foreign_code import is_failure
 from hud.trace import (
     Step,
     TaskCall,
@@ -210,7 +211,12 @@ class Run(RunRecord):
             return await connection.call_tool(call.name, call.arguments, timeout=timeout)
         from hud.environment.connection import ToolOutcome
 
-        result = await tool.call(copied(call.arguments), timeout)
+        try:
+            result = await tool.call(copied(call.arguments), timeout)
+        except BaseException as error:
+            if isinstance(error, Exception) or not is_failure(error):
+                raise
+            raise AgentFault(f"Tool {call.name!r} raised {located(error)}.") from error
         return ToolOutcome(result, observed=await connection.observe())
 
     async def _leave(self) -> None:

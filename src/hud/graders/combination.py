@@ -6,7 +6,8 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 
-from hud.errors import UsageError
+from hud.errors import GraderFault, UsageError, located
+from hud.foreign_code import is_failure
 from hud.graders.results import EvaluationResult, SubScore
 
 Part = SubScore | Awaitable[SubScore]
@@ -60,7 +61,7 @@ async def _gathered(parts: Sequence[Part]) -> list[SubScore]:
 async def _settled(parts: Sequence[Part]) -> list[SubScore]:
     """Return the parts; awaitable ones run concurrently. If one raises, the others are cancelled."""
     tasks = {
-        index: asyncio.ensure_future(part)
+        index: asyncio.ensure_future(_contained(part))
         for index, part in enumerate(parts)
         if not isinstance(part, SubScore)
     }
@@ -74,6 +75,16 @@ async def _settled(parts: Sequence[Part]) -> list[SubScore]:
         part if isinstance(part, SubScore) else tasks[index].result()
         for index, part in enumerate(parts)
     ]
+
+
+async def _contained(part: Awaitable[SubScore]) -> SubScore:
+    """Await a part. In a task of its own, `sys.exit()` would end the event loop: it raises `GraderFault`."""
+    try:
+        return await part
+    except BaseException as error:
+        if isinstance(error, Exception) or not is_failure(error):
+            raise
+        raise GraderFault(f"A part of the grade raised {located(error)}.") from error
 
 
 def _named_apart(parts: list[SubScore]) -> list[SubScore]:

@@ -42,7 +42,7 @@ class ChannelError(Exception):
         self.kind: FailureKind | None = kind
 
     @classmethod
-    def of(cls, error: Exception) -> ChannelError:
+    def of(cls, error: BaseException) -> ChannelError:
         """Return the error response for an exception of the environment's side."""
         if isinstance(error, ChannelError):
             return error

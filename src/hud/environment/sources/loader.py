@@ -15,6 +15,7 @@ from types import ModuleType
 from hud.environment.environment import Environment
 from hud.environment.tools.agent_tool import AgentTool
 from hud.errors import HudError, NotFoundError, UsageError
+from hud.foreign_code import is_failure
 
 FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")
 _serial = count()
@@ -71,7 +72,9 @@ def _telling_where(target: str) -> Iterator[None]:
         raise UsageError(f"{error.filename}:{error.lineno}: {error.msg}.") from None
     except HudError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        if not is_failure(error):
+            raise
         frames = [
             frame
             for frame in traceback.extract_tb(error.__traceback__)

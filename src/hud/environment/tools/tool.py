@@ -12,6 +12,7 @@ from hud.environment.processes.worker_threads import in_thread
 from hud.environment.tools.arguments import Arguments, annotated, unwrapped
 from hud.environment.tools.results import text_block, tool_result
 from hud.errors import UsageError
+from hud.foreign_code import is_failure
 from hud.trace import ToolResult, ToolSpec
 
 TOOL_SECONDS = 300.0
@@ -61,24 +62,13 @@ class Tool:
         except UsageError as error:
             return tool_result(ToolResult(content=[text_block(str(error))], is_error=True))
         except BaseException as error:
-            if not _own(error):
+            if not is_failure(error):
                 raise
             if clock.expired() and isinstance(error, TimeoutError):
                 message = f"{self.name}: no answer within {limit:g} s."
             else:
                 message = f"{self.name}: {type(error).__name__}: {error}"
             return tool_result(ToolResult(content=[text_block(message)], is_error=True))
-
-
-def _own(error: BaseException) -> bool:
-    """Return True for an exception of the tool itself, including `sys.exit()` and cancellation of its own tasks.
-
-    Cancellation of the run, and Ctrl-C, are not the tool's.
-    """
-    if isinstance(error, asyncio.CancelledError):
-        task = asyncio.current_task()
-        return task is not None and not task.cancelling()
-    return not isinstance(error, KeyboardInterrupt)
 
 
 def _name_of(function: Callable[..., Any]) -> str:

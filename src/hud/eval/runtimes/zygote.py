@@ -344,7 +344,7 @@ def main(descriptor: int, source: str) -> None:
     withhold_secrets()
     try:
         environment = load_environment(source)
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         told = str(error) if isinstance(error, HudError) else f"{source}: {error!r}"
         control.send(exact_json.dumps({"failed": told[: MESSAGE_BYTES // 4]}))
         return

@@ -29,6 +29,7 @@ from hud.environment.channel.framing import (
 from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.sessions import Session
+from hud.foreign_code import is_failure
 from hud.trace import Message, ToolResult, parse_trace
 
 _ROOM = 256
@@ -138,7 +139,9 @@ class ControlConnection:
         except asyncio.CancelledError:
             error = ChannelError(TASK_FAILED, "tasks.cancel interrupted the task", "environment")
             reply = error_frame(identifier, error)
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             reply = error_frame(identifier, ChannelError.of(error))
         if identifier is not None:
             await self.send(reply)
