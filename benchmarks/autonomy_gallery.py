@@ -81,7 +81,7 @@ async def taken(category: Category) -> Image.Image:
 
 async def _in_browser(category: Category, run: Any) -> Image.Image:
     application = applications.WEB[category.name]
-    hands = BrowserActions(await run.open("cdp"))
+    hands = BrowserActions(run, await run.open("cdp"))
     if application.user is not None:
         login, password = credentials(application, application.database(SEED))
         await hands.fill("Login", login)

@@ -19,6 +19,8 @@ from hud.benchmarks.autonomy.web.application import credentials
 from hud.benchmarks.autonomy.web.changes import changes
 from hud.benchmarks.autonomy.web.grading import graded
 from hud.benchmarks.autonomy.web.site import OpenSite
+from hud.eval import NullRecorder
+from hud.trace import ToolStep
 
 SEED = SEEDS["held-out"][0]
 WEB_KINDS = [(name, kind.name) for name, app in WEB.items() for kind in app.kinds]
@@ -314,3 +316,20 @@ async def test_scripts_reach_the_goals_of_the_web_applications():
     slugs = [f"{name}-{kind.name}-{SEED}" for name, app in WEB.items() for kind in app.kinds[:3]]
     tasks = autonomy.tasks().filter(slugs)
     assert await rewards(tasks, autonomy.oracle(), max_concurrent=2) == dict.fromkeys(slugs, 1.0)
+
+
+@pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs Chromium (scripts/setup-worlds)"
+)
+async def test_what_a_script_does_in_a_browser_is_recorded():
+    autonomy = benchmark("autonomy-10")
+    name, app = next(iter(WEB.items()))
+    task = autonomy.tasks().filter([f"{name}-{app.kinds[0].name}-{SEED}"])
+    (run,) = (await task.run(autonomy.oracle(), recorder=NullRecorder())).runs
+    calls = [step for step in run.trace.steps if isinstance(step, ToolStep)]
+    assert run.reward == 1.0
+    assert len(calls) > 3
+    assert {step.call.name for step in calls} == {"page"}
+    assert {step.call.arguments["action"] for step in calls} <= {"click", "fill", "choose"}
+    assert all(step.result.text.startswith("http://127.0.0.1:") for step in calls)
+    assert any("screenshot" in step.extra for step in calls)

@@ -100,7 +100,7 @@ def _script(application: WebApplication, kind: Kind) -> Script:
     async def script(run: Any) -> None:
         from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 
-        hands = BrowserActions(await run.open("cdp"))
+        hands = BrowserActions(run, await run.open("cdp"))
         seed = run.task.args["seed"]
         if application.user is not None:
             login, password = credentials(application, application.database(seed))
@@ -109,7 +109,6 @@ def _script(application: WebApplication, kind: Kind) -> Script:
             await hands.click("Sign in")
         assert kind.solve is not None
         await kind.solve(hands, application.goal(kind.name, seed).plan)
-        run.trace.extra["script_steps"] = hands.steps
 
     return script
 
