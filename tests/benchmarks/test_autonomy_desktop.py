@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import subprocess
 
@@ -14,7 +15,7 @@ from hud.benchmarks.autonomy.applications.editor.tasks import KINDS as EDITS
 from hud.benchmarks.autonomy.applications.editor.tasks import edit
 from hud.benchmarks.autonomy.applications.spreadsheet.tasks import KINDS as WORKS
 from hud.benchmarks.autonomy.applications.spreadsheet.tasks import work
-from hud.benchmarks.autonomy.applications.spreadsheet.values import state
+from hud.benchmarks.autonomy.applications.spreadsheet.values import UnreadableError, state
 from hud.benchmarks.autonomy.applications.spreadsheet.work import blocks
 from hud.benchmarks.autonomy.applications.spreadsheet.workbook import (
     copied,
@@ -138,3 +139,23 @@ def test_cells_that_differ_are_written_as_rectangles():
 @pytest.mark.slow
 async def test_a_script_completes_a_workbook_in_gnumeric():
     await check_script(f"spreadsheet-invoice-{SEED}")
+
+
+PACKED = gzip.compress(b"<a/>" * 100)
+DAMAGED = {
+    "text": b"a;b;c",
+    "cut": PACKED[:20],
+    "damaged": PACKED[:15] + bytes(10) + PACKED[25:],
+    "endless": gzip.compress(bytes(1 << 25)),
+    "a cell beyond the last": b'<a xmlns:g="http://www.gnumeric.org/v10.dtd"><g:Sheet><g:Cell Row="1" Col="99999999999"/></g:Sheet></a>',
+    "a number of 5000 digits": b'<a xmlns:g="http://www.gnumeric.org/v10.dtd"><g:Sheet><g:Cell Row="%s"/></g:Sheet></a>'
+    % (b"9" * 5000),
+}
+
+
+@pytest.mark.parametrize("file", DAMAGED.values(), ids=DAMAGED)
+def test_a_damaged_workbook_is_told_from_a_failure_of_the_grader(file):
+    with pytest.raises(UnreadableError):
+        with_inputs(file, {})
+    with pytest.raises(UnreadableError):
+        state([file], {})

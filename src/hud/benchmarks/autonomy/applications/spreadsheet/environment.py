@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -19,10 +20,7 @@ INSTRUCTION = (
     f"Gnumeric is open with {DOCUMENT}; change it there and save it under its name (ctrl+s). Change nothing in it but what "
     "is asked for: no other cell, no sheet, no order. Only the saved file counts."
 )
-_FOLDER = "/tmp/grading"
-_CONVERT = (
-    f"cd {_FOLDER} && /bin/rm -f book.xlsx && /usr/bin/ssconvert --recalc book.gnumeric book.xlsx"
-)
+_CONVERT = "cd {} && /usr/bin/ssconvert --recalc book.gnumeric book.xlsx"
 
 env = Environment("autonomy-spreadsheet")
 desktop = env.desktop(size=SIZE, env=VARIABLES)
@@ -55,9 +53,11 @@ async def _state(file: bytes, asked: Work) -> State:
     """
     files = []
     for inputs in ({}, asked.other_inputs())[: 1 + bool(asked.follows)]:
-        await desktop.write(f"{_FOLDER}/book.gnumeric", with_inputs(file, inputs))
-        done = await desktop.bash(_CONVERT)
-        if done.exit_code:
+        # A new folder of a name that the agent could not know: nothing of its own is in the way.
+        folder = f"/tmp/{secrets.token_hex(16)}"
+        await desktop.write(f"{folder}/book.gnumeric", with_inputs(file, inputs))
+        done = await desktop.bash(_CONVERT.format(folder))
+        if done.exit_code != 0:
             raise ValueError(done.stderr)
-        files.append(await desktop.read(f"{_FOLDER}/book.xlsx"))
+        files.append(await desktop.read(f"{folder}/book.xlsx"))
     return state(files, asked.asked())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
@@ -17,10 +18,13 @@ State = dict[str, Any]
 """Contents by place, such as `Prices!B2`; `sheets` has the names of the sheets, in order."""
 UnreadableError = (
     zipfile.BadZipFile,
+    zlib.error,
     ElementTree.ParseError,
     KeyError,
     ValueError,
     IndexError,
+    ArithmeticError,
+    EOFError,
     OSError,
 )
 """Errors of a file that is no workbook."""
