@@ -88,6 +88,30 @@ async def test_the_gate_moves_the_head_on_evidence_and_records_it(web, scene):
     assert "is the head of 'm' already" in again.text
 
 
+async def test_jobs_that_no_model_played_and_rollouts_of_training_are_no_evidence(
+    web, platform, scene
+):
+    model, node, jobs = scene
+    unplayed = recorded(platform, model, node, tasks(0.9))
+    with platform.store.begin() as connection:
+        of_job = tables.runs.c.job_id == unplayed
+        connection.execute(tables.runs.update().where(of_job).values(completion_tokens=0))
+    record_rewards(platform, model, node, tasks(0.9), name="training")
+    with platform.store.read() as connection:
+        newest = tables.jobs.select().order_by(tables.jobs.c.created_at.desc())
+        training = connection.execute(newest).first().id
+    for job, reason in ((unplayed, "No model played"), (training, "rollouts of training")):
+        sent = {"checkpoint_id": node, "jobs": [jobs["head"], job]}
+        answer = await web.post("/v2/models/m/promote", json=sent)
+        assert answer.status_code == 409
+        assert reason in answer.text
+    sent = {"checkpoint_id": node, "jobs": [jobs["head"], jobs["same"]], "gate": {"min_gain": -2}}
+    answer = await web.post("/v2/models/m/promote", json=sent)
+    assert answer.status_code in (400, 422)
+    assert "min_gain is a gain" in answer.text
+    assert not (await listed(web))[node]["is_active"]
+
+
 async def test_of_two_candidates_judged_at_once_against_one_head_one_is_promoted(
     web, platform, scene, monkeypatch
 ):

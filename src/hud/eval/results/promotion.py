@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import inf
 from typing import Any, Literal
 
 from hud.errors import UsageError
@@ -31,7 +32,7 @@ class Gate:
     """Conditions of a promotion."""
 
     min_gain: float = 0.0
-    """Mean difference of rewards to exceed, over all tasks."""
+    """Mean difference of rewards to exceed, over all tasks; at least 0."""
     max_regression: float = 0.05
     """Largest allowed loss of mean reward in a critical subset."""
     critical: tuple[str, ...] = ()
@@ -40,8 +41,12 @@ class Gate:
     """Number of comparisons of a series, at least 1, by which the error rate is divided."""
 
     def __post_init__(self) -> None:
-        """Raise `UsageError` for contradictory conditions."""
-        if self.max_regression < 0:
+        """Raise `UsageError` for contradictory conditions, and for a `min_gain` that would promote a loss."""
+        if not 0 <= self.min_gain < inf:
+            raise UsageError(
+                f"min_gain is a gain, at least 0, not {self.min_gain:g}. A head moves to a worse checkpoint by --force alone."
+            )
+        if not 0 <= self.max_regression < inf:
             raise UsageError(f"max_regression is a loss, at least 0, not {self.max_regression:g}.")
         if self.looks < 1:
             raise UsageError(f"looks is a number of comparisons, at least 1, not {self.looks}.")

@@ -16,11 +16,10 @@ from hud.agents.human_moves import HUMAN, HUMAN_SECONDS
 from hud.client.presence import process_started
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
+from hud.platform.store.ownership import BASELINE
 from hud.platform.store.queries import as_dict
 from hud.trace import plain
 
-MARK = "human"
-"""Value of `extra["baseline"]` in jobs of human baselines."""
 _NAMES = uuid.UUID("6c1f3a52-0f0e-4a63-9a52-1d6f5a7e9b10")
 
 
@@ -52,7 +51,7 @@ def open_job(store: Store, team: str, user: str, taskset: dict[str, Any]) -> str
         "name": f"Human baseline: {taskset['name']}",
         "taskset_id": plain(taskset["id"]),
         "group_size": 1,
-        "extra": {"baseline": MARK, "user_id": user, "taskset_version": taskset["version"]},
+        "extra": {"baseline": BASELINE, "user_id": user, "taskset_version": taskset["version"]},
         "created_at": datetime.now(UTC),
     }
     with store.begin() as connection:
@@ -88,7 +87,7 @@ def scores(store: Store, team: str, taskset_id: str) -> dict[str, list[dict[str,
     of_people = sa.select(jobs.c.id).where(
         jobs.c.team_id == team,
         jobs.c.taskset_id == plain(taskset_id),
-        jobs.c.extra["baseline"].as_string() == MARK,
+        jobs.c.extra["baseline"].as_string() == BASELINE,
     )
     query = (
         sa.select(runs)

@@ -46,7 +46,7 @@ class StoreRecorder(MemoryRecorder):
         async with self._one_at_a_time:
             data = self.take()
             if data:
-                await asyncio.to_thread(ingest, self._store, data, self._team)
+                await asyncio.to_thread(ingest, self._store, data, self._team, session=True)
 
 
 class SessionRegistry:

@@ -6,7 +6,7 @@ The candidate is a checkpoint of the model or of a fork of it; a fork's checkpoi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from hud.errors import ConflictError, UsageError
@@ -125,20 +125,35 @@ def _promoted_from(registry: Registry, checkpoint: str | None) -> _Played | None
 def _rewards(
     registry: Registry, model: ModelRecord, job: str, played: set[_Played], who: str
 ) -> Rewards:
-    """Return the rewards of a job. Raises `ConflictError` if other weights than these played it."""
+    """Return the rewards of a job's runs, None for those in which no model played.
+
+    Raises `ConflictError` if other weights than these played it, or none, and for rollouts of training.
+    """
     store, team = registry.store, model.team_id
-    runs = job_runs(store, team, records.find_job(store, team, job))
+    record = records.find_job(store, team, job)
+    if record["name"] in {f"{slug} training" for slug, _ in played}:
+        raise ConflictError(
+            f"Job {job!r} holds rollouts of training; evidence is of held-out tasks: hud models promote {model.slug} ..."
+        )
+    runs = job_runs(store, team, record)
     measured = [run for run in runs if run["reward"] is not None]
     if not measured:
         raise UsageError(f"Job {job!r} has no measured run; hud jobs {job} shows why.")
-    # A run without a turn of its own does not record the weights that played it.
-    others = {
-        (run["model"], run["checkpoint"]) for run in measured if run["completion_tokens"]
-    } - played
+    weights = {(run["model"], run["checkpoint"]) for run in measured if _is_played(run)}
+    if not weights:
+        raise ConflictError(f"No model played job {job!r}; play the tasks with {who}.")
+    others = weights - played
     if others:
         slug, checkpoint = min(others, key=str)
         raise ConflictError(
             f"Job {job!r} was played by {slug} at {checkpoint or BASE}, not by {who} of {model.slug!r}; play the tasks "
             "again with both."
         )
-    return rewards_by_attempt(summary(run) for run in runs)
+    return rewards_by_attempt(
+        replace(summary(run), reward=run["reward"] if _is_played(run) else None) for run in runs
+    )
+
+
+def _is_played(run: Mapping[str, Any]) -> bool:
+    """True if a run has a turn of a model, which records the weights that played it."""
+    return bool(run["completion_tokens"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import itemgetter
@@ -19,7 +19,7 @@ from hud.errors import NotFoundError, UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.blobs import Blobs
-from hud.platform.store.queries import in_parts
+from hud.platform.store.ownership import refuse_foreign
 from hud.trace import plain
 from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
 from hud.trace.token_columns import pack_ids, pack_logprobs
@@ -40,8 +40,11 @@ _HOLDS: dict[type[Any], tuple[type, ...]] = {
 """Stored values of the columns' types."""
 
 
-def ingest(store: Store, data: bytes, team: str) -> Ingested:
-    """Write a batch of a team's journal lines in one transaction; those that cannot be stored are counted out."""
+def ingest(store: Store, data: bytes, team: str, *, session: bool = False) -> Ingested:
+    """Write a batch of a team's journal lines in one transaction; those that cannot be stored are counted out.
+
+    `session`: the lines are of a human-baseline session of this server, which alone may write runs of a baseline.
+    """
     lines = list(decode_events(data))
     events = [event for event in lines if event is not None]
     batch: Batch | None = None
@@ -49,7 +52,7 @@ def ingest(store: Store, data: bytes, team: str) -> Ingested:
         batch = Batch.of(store, team, events)
     except NOT_OURS:
         events = [event for event in events if problem_of(store, team, event) is None]
-    refused = _write(store, team, events, batch)
+    refused = _write(store, team, events, batch, session=session)
     if len(events) == len(lines) and not refused:
         return Ingested(len(events), [])
     stored = set(map(id, events)) - set(map(id, refused))
@@ -57,7 +60,14 @@ def ingest(store: Store, data: bytes, team: str) -> Ingested:
     return Ingested(len(stored), damaged)
 
 
-def _write(store: Store, team: str, events: list[Event], batch: Batch | None = None) -> list[Event]:
+def _write(
+    store: Store,
+    team: str,
+    events: list[Event],
+    batch: Batch | None = None,
+    *,
+    session: bool = False,
+) -> list[Event]:
     """Write events, as `batch` where they are in one already; returns those that cannot be stored.
 
     One that the database refuses (too long for its column, too large a number) keeps no other from being stored:
@@ -69,14 +79,15 @@ def _write(store: Store, team: str, events: list[Event], batch: Batch | None = N
         batch = Batch.of(store, team, events)
     try:
         with store.begin() as connection:
-            batch.write(connection)
+            batch.write(connection, session=session)
     except NotFoundError:
         raise
     except (UsageError, IntegrityError, UnicodeError):
         if len(events) == 1:
             return events
         half = len(events) // 2
-        return [*_write(store, team, events[:half]), *_write(store, team, events[half:])]
+        halves = (events[:half], events[half:])
+        return [event for part in halves for event in _write(store, team, part, session=session)]
     return []
 
 
@@ -178,17 +189,19 @@ class Batch:
         _check(tables.steps, self.steps)
         _check(tables.samples, self.samples)
 
-    def write(self, connection: sa.Connection) -> None:
-        """Bring the rows into the tables."""
+    def write(self, connection: sa.Connection, *, session: bool = False) -> None:
+        """Bring the rows into the tables; `session`: as `ingest` takes it."""
         written = [*self.steps, *self.samples]
         traces = {*self.opened, *self.ended, *(str(row["trace_id"]) for row in written)}
+        runs = [*self.opened.values(), *self.ended.values()]
         jobs = {*self.jobs, *(str(end["job"]) for end in self.job_ends)}
-        refuse_foreign(connection, self.team, jobs, traces)
+        jobs |= {run["job_id"] for run in runs if run["job_id"]}
+        refuse_foreign(connection, self.team, jobs, traces, session=session)
         again = ("name", "group_size", "taskset_id", "status", "pid", "process_started", "host")
         upsert(connection, tables.jobs, list(self.jobs.values()), update=again)
         upsert(connection, tables.runs, list(self.opened.values()))
         upsert(connection, tables.runs, list(self.ended.values()), update=_RUN_COLUMNS[1:])
-        note_models(connection, [*self.opened.values(), *self.ended.values()])
+        note_models(connection, runs)
         upsert(connection, tables.steps, self.steps)
         upsert(connection, tables.samples, self.samples)
         to_be_indexed(connection, self.team, self.ended)
@@ -219,25 +232,6 @@ def note_models(connection: sa.Connection, runs: Sequence[_Row]) -> None:
     names = ("job_id", "model", "checkpoint", "team_id")
     rows = [dict(zip(names, one, strict=True)) for one in sorted(noted)]
     upsert(connection, tables.job_models, rows)
-
-
-def refuse_foreign(
-    connection: sa.Connection, team: str, jobs: Collection[str], traces: Collection[str]
-) -> None:
-    """Raise `NotFoundError` where one of these is another team's."""
-    for table, ids in ((tables.jobs, sorted(jobs)), (tables.runs, sorted(traces))):
-        for some in in_parts(ids):
-            found = connection.execute(_foreign(table), {"ids": some, "team": team})
-            if found.first() is not None:
-                raise NotFoundError(f"One of these {table.name} is not of this key's team.")
-
-
-@cache
-def _foreign(table: sa.Table) -> sa.Select[Any]:
-    """Return the query for a row of another team. Hot path: building a statement takes longer than executing it."""
-    (key,) = table.primary_key
-    among = key.in_(sa.bindparam("ids", expanding=True))
-    return sa.select(key).where(among, table.c.team_id != sa.bindparam("team")).limit(1)
 
 
 def upsert(

@@ -13,7 +13,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
-from hud.platform.store.ingest import note_models, refuse_foreign, to_be_indexed, upsert
+from hud.platform.store.ingest import note_models, to_be_indexed, upsert
+from hud.platform.store.ownership import refuse_foreign
 from hud.trace.recording.journal import encode_json
 
 
@@ -56,7 +57,8 @@ def run_entered(store: Store, team: str, trace_id: str, known: dict[str, Any]) -
 
 def enter_runs(connection: sa.Connection, team: str, runs: Mapping[str, dict[str, Any]]) -> None:
     """Record the starts of runs, in a transaction: the known columns of each, by trace."""
-    refuse_foreign(connection, team, [], runs)
+    jobs = {known["job_id"] for known in runs.values() if known.get("job_id")}
+    refuse_foreign(connection, team, jobs, runs)
     alike: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for trace_id, known in runs.items():
         alike[tuple(known)].append({**new_run(team, trace_id), **known})

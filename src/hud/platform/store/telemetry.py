@@ -16,7 +16,8 @@ import sqlalchemy as sa
 from hud import exact_json
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
-from hud.platform.store.ingest import refuse_foreign, to_be_indexed, upsert
+from hud.platform.store.ingest import to_be_indexed, upsert
+from hud.platform.store.ownership import refuse_foreign
 from hud.platform.store.queries import in_parts
 from hud.platform.store.reporting import new_run
 from hud.trace import is_id, plain

@@ -1,0 +1,73 @@
+"""Routes to a baseline or a promotion that its measurements do not carry: each is refused."""
+
+from __future__ import annotations
+
+import pytest
+import sqlalchemy as sa
+from tests.security.server import AttackedServer, bearer
+
+from hud.errors import UsageError
+from hud.eval.results.promotion import Gate
+from hud.platform.baseline.jobs import group_of, open_job, scores
+from hud.platform.routes.traces import router as traces
+from hud.platform.store import tables
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.trace import new_id
+
+
+@pytest.fixture
+def server(tmp_path):
+    return AttackedServer(tmp_path / "home")
+
+
+@pytest.mark.parametrize("loss", [-2.0, -0.001, float("nan"), float("inf")])
+def test_a_gate_of_a_negative_or_no_number_for_the_gain_is_refused(loss):
+    with pytest.raises(UsageError, match="min_gain is a gain, at least 0"):
+        Gate(min_gain=loss)
+
+
+async def test_a_run_key_does_not_write_into_another_persons_baseline(server):
+    store = server.parts.store
+    taskset = {"id": new_id(), "name": "words", "version": 1}
+    job = open_job(store, LOCAL_TEAM, "victim", taskset)
+    run = bearer(server.key(scope="run"))
+    trace = new_id()
+    entered = {
+        "job_id": job,
+        "group_id": group_of(job, "one"),
+        "task_slug": "one",
+        "model": "human",
+    }
+    place = f"{traces.prefix}/{trace}"
+    answer = await server.ask("POST", f"{place}/enter", run, entered)
+    assert answer.status == 404
+    graded = {
+        "reward": 0.0,
+        "evaluation_result": {"reward": 0.0},
+        "metadata": {"user_id": "victim"},
+    }
+    await server.ask("POST", f"{place}/exit", run, graded)
+    assert (
+        await server.ask("POST", f"{traces.prefix}/job/{job}/enter", run, {"name": "x"})
+    ).status == 404
+    assert scores(store, LOCAL_TEAM, taskset["id"]) == {}
+
+
+async def test_a_run_key_does_not_change_a_run_of_a_baseline(server):
+    store = server.parts.store
+    taskset = {"id": new_id(), "name": "words", "version": 1}
+    job, trace = open_job(store, LOCAL_TEAM, "victim", taskset), new_id()
+    with store.begin() as connection:
+        row = {
+            "trace_id": trace,
+            "team_id": LOCAL_TEAM,
+            "job_id": job,
+            "slug": "one",
+            "reward": 1.0,
+        }
+        connection.execute(sa.insert(tables.runs).values(**row, status="completed"))
+    graded = {"reward": 0.0, "evaluation_result": {"reward": 0.0}}
+    run = bearer(server.key(scope="run"))
+    answer = await server.ask("POST", f"{traces.prefix}/{trace}/exit", run, graded)
+    assert answer.status == 404
+    assert scores(store, LOCAL_TEAM, taskset["id"])["one"][0]["reward"] == 1.0
