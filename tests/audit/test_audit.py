@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 from tests.audit import flawed
 
 from hud.agents import ScriptedAgent
 from hud.audit import EXPLOITS, Audit
+from hud.audit.reach import Canary
 from hud.eval import RunSummary, Taskset
 
 
@@ -152,3 +154,14 @@ async def test_a_run_that_cannot_be_measured_is_named():
     report = audit.report()
     assert report.unmeasured["broken"].startswith("nothing: Template 'broken' graded with")
     assert report.tasks[0].rewards == {}
+
+
+def test_no_variable_of_an_audit_has_a_name_that_an_environment_could_know():
+    names = []
+    for _ in range(2):
+        before = set(os.environ)
+        with Canary().set():
+            names += set(os.environ) - before
+        assert set(os.environ) == before
+    assert len(set(names)) == 2
+    assert not any("AUDIT" in name or "CANARY" in name for name in names)

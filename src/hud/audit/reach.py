@@ -2,7 +2,8 @@
 
 An agent that has a shell, or a tool that opens files or runs code, gets as far as the process behind the tool does. The
 probes look for what no agent of the task should see: lines of the environment's source, hidden arguments, and a canary, a
-random value in the environment variables of the process that audits.
+random value in the environment variables of the process that audits. Its variable has another name in each audit: an environment
+that knew the name would behave only while it is audited.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from hud.agents.native.attach import attach
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 SOURCE_LINES = 3
 """Lines of the environment's source that an output must hold to count as showing it."""
 _LONG_LINE = 40
-_VARIABLE = "AUDIT_CANARY"
 
 _CODE = ("code", "python", "source", "program", "expression")
 _FILE = ("path", "file", "filename", "file_name", "filepath", "file_path")
@@ -53,6 +54,8 @@ class Canary:
     """A random value in this process's environment variables."""
 
     def __init__(self) -> None:
+        self.name = "".join(secrets.choice(ascii_uppercase) for _ in range(8))
+        """Name of the variable."""
         self.value = secrets.token_hex(16)
         self.searched: set[str] = set()
         """Environments from which memory was searched for it: once is enough, as it takes long."""
@@ -60,11 +63,11 @@ class Canary:
     @contextmanager
     def set(self) -> Iterator[Canary]:
         """Keep it in the environment variables while inside; processes that are started have it too."""
-        os.environ[_VARIABLE] = self.value
+        os.environ[self.name] = self.value
         try:
             yield self
         finally:
-            os.environ.pop(_VARIABLE, None)
+            os.environ.pop(self.name, None)
 
 
 async def probe(run: Any, task: Task, canary: Canary) -> str:
@@ -89,7 +92,7 @@ def reached(text: str, task: Task, prompt: str, canary: Canary) -> list[str]:
     found = []
     if f"holds {canary.value}" in text:
         found.append("memory of the process that plays")
-    if f"{_VARIABLE}={canary.value}" in text:
+    if f"{canary.name}={canary.value}" in text:
         found.append("environment variables of the process that plays")
     if any(_shows(text, file) for file in source_files(task.environment)):
         found.append("source of the environment")
