@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import threading
@@ -28,8 +29,11 @@ PROBE_TOKENS = 8
 PROBE_TEMPERATURE = 0.25
 """Far from 1, so that logprobs before and after it differ."""
 PROBE_TOP = 5
-MOST_GAP = 0.3
-"""Nats by which a server's logprobs may differ from ours: dtypes and kernels cause a tenth of it, other weights much more."""
+LEAST_GAP = 0.075
+"""Mean difference in nats, at temperature 1, that is allowed for any logits."""
+MOST_ROUNDINGS = 3.0
+"""Allowed mean difference at temperature 1, in spacings of bf16 at the logits: equal weights differ by 0.5 to 1.2 of them in bf16,
+other weights by 7 and more."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,8 @@ class Probe:
     """(V,) fp32 logprobs at `PROBE_TEMPERATURE`."""
     raw: Tensor
     """(V,) fp32 logprobs at temperature 1."""
+    rounding: float
+    """Spacing of bf16 at the largest logits; see `rounding_of`."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Publication:
 
     def mistake(self, answers: list[Piece]) -> str | None:
         """Return the error of a server with these answers to the probes, None if they match."""
-        processed = raw = 0.0
+        processed = raw = allowed = 0.0
         count = 0
         for probe, answer in zip(self.probes, answers, strict=True):
             told = dict(answer.top[0] if answer.top else [])
@@ -74,20 +80,31 @@ class Publication:
                     )
                 processed += abs(logprob - float(probe.processed[token]))
                 raw += abs(logprob - float(probe.raw[token]))
+                allowed += max(LEAST_GAP, MOST_ROUNDINGS * probe.rounding)
                 count += 1
         if not count:
             return "it gives no logprobs"
-        if raw < processed / 2 and raw / count < MOST_GAP:
+        if raw < processed / 2 and raw < allowed:
             return (
                 "its logprobs are those before temperature; start it with "
                 "--logprobs-mode processed_logprobs"
             )
-        if processed / count > MOST_GAP:
+        # At a lower temperature, errors of logits are as many times larger.
+        if processed * PROBE_TEMPERATURE > allowed:
             return (
-                f"it has other weights: its logprobs are {processed / count:.2f} nats from this model's. Have it "
-                "serve this model's folder"
+                f"it has other weights: its logprobs are {processed / count:.2f} nats from this model's, and rounding "
+                f"explains {allowed / count / PROBE_TEMPERATURE:.2f} at most. Have it serve this model's folder"
             )
         return None
+
+
+def rounding_of(logits: Tensor) -> float:
+    """Return the spacing of bf16 at the largest of the logits (..., V), which logprobs depend on: 0.125 from 16 to 32.
+
+    Servers compute in bf16 even where the trainer does not, so its rounding is the unit of differences between equal weights.
+    """
+    largest = float(logits.topk(PROBE_TOP, dim=-1).values.abs().max())
+    return float(torch.finfo(torch.bfloat16).eps * 2 ** math.floor(math.log2(max(largest, 1.0))))
 
 
 def name_of(version: str | None) -> str:
@@ -166,4 +183,7 @@ class Publisher:
         raw = logits.log_softmax(-1)
         processed = (logits / PROBE_TEMPERATURE).log_softmax(-1)
         rows = [ids[start : start + PROBE_TOKENS] for start in range(0, len(ids), PROBE_TOKENS)]
-        return tuple(Probe(rows[row], processed[row], raw[row]) for row in range(PROBES))
+        return tuple(
+            Probe(rows[row], processed[row], raw[row], rounding_of(logits[row]))
+            for row in range(PROBES)
+        )

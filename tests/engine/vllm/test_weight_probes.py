@@ -1,0 +1,69 @@
+"""Probes accept the same weights in another number format, also with large logits, and no other weights."""
+
+import pytest
+import torch
+from tests.engine.tiny_policy import tiny_folder
+
+from hud.engine.pretrained import load_decoder
+from hud.engine.vllm.completion import Piece
+from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publisher, rounding_of
+
+
+def decoder_of(dtype, size, *, noise=0.0):
+    """Return the tiny model with its largest logits near `size`, and weights that differ by `noise`."""
+    decoder = load_decoder(tiny_folder(), dtype=torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in decoder.parameters():
+            deviation = weight.std(unbiased=False)
+            weight.add_(torch.randn(weight.shape, generator=generator) * deviation * noise)
+        decoder.model.norm.weight.mul_(size / largest_logit(decoder))
+    return decoder.to(dtype)
+
+
+def largest_logit(decoder):
+    return max(float(probe_logits(decoder, probe).max()) for probe in publication(decoder).probes)
+
+
+def publication(decoder):
+    return Publisher(
+        decoder, None, root=tiny_folder(), name="m", find=lambda _: tiny_folder()
+    ).publish(None)
+
+
+def probe_logits(decoder, probe):
+    count = len(probe.prompt)
+    with torch.no_grad():
+        hidden = decoder.hidden_packed(
+            torch.tensor(probe.prompt), torch.arange(count), torch.tensor([0, count])
+        )
+        return decoder.logits(hidden[-1:])[0].float()
+
+
+def answers(decoder, probes, temperature=PROBE_TEMPERATURE):
+    """Return what a server with a decoder's weights answers to probes."""
+    pieces = []
+    for probe in probes:
+        logprobs = (probe_logits(decoder, probe) / temperature).log_softmax(-1)
+        top = [(int(token), float(logprobs[token])) for token in logprobs.topk(PROBE_TOP).indices]
+        pieces.append(Piece([top[0][0]], [top[0][1]], [top], "length", None))
+    return pieces
+
+
+@pytest.mark.parametrize("size", [2, 30, 120])
+@pytest.mark.parametrize("ours", [torch.float32, torch.bfloat16])
+def test_a_server_in_bf16_has_the_weights_and_one_with_others_has_not(size, ours):
+    published = publication(decoder_of(ours, size))
+    server = decoder_of(torch.bfloat16, size)
+    assert published.mistake(answers(server, published.probes)) is None
+    raw = published.mistake(answers(server, published.probes, temperature=1.0))
+    assert "before temperature" in raw
+    other = decoder_of(torch.bfloat16, size, noise=1.0)
+    assert "other weights" in published.mistake(answers(other, published.probes))
+
+
+def test_a_rounding_is_the_spacing_of_bf16_at_the_largest_logits():
+    logits = torch.full((2, 9), -300.0)
+    logits[:, :5] = torch.tensor([31.9, 30.0, 20.0, 18.0, 17.0])
+    assert rounding_of(logits) == 0.125
+    assert rounding_of(logits / 8) == 0.125 / 8
