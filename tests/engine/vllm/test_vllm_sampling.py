@@ -14,6 +14,7 @@ from tests.engine.waiting import until
 
 from hud.engine.learn.trainer import Trainer
 from hud.engine.sample.request import Turn
+from hud.engine.vllm import replica_pool
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.learning.datums import Datum
 from hud.trace import SamplingParams
@@ -180,7 +181,8 @@ async def test_a_turn_takes_no_more_than_the_servers_context(tmp_path):
 # -- several servers --------------------------------------------------------------------------------
 
 
-async def test_a_group_is_played_where_its_prompt_is_known(policy, servers):
+async def test_a_group_is_played_where_its_long_prompt_is_known(policy, servers, monkeypatch):
+    monkeypatch.setattr(replica_pool, "SEQUENCE_TOKENS", len(PROMPT) // 8)
     await asyncio.gather(*(policy.sample(PROMPT, LONG) for _ in range(8)))
     assert sorted(len(server.requests) for server in servers) == [0, 8]
 
@@ -325,3 +327,22 @@ async def test_closing_tells_who_waits(policy, servers):
 def seen(policy):
     """The tokens of every turn on its way, as they are here now."""
     return [request.token_ids for request in policy._samplers._requests]
+
+
+async def test_a_shared_system_prompt_leaves_the_turns_on_all_servers(tmp_path):
+    system = [place % 90 + 20 for place in range(300)]
+    with StandIn(tiny_folder()) as one, StandIn(tiny_folder()) as other:
+        policy = await asyncio.to_thread(vllm_policy, [one, other], tmp_path)
+        for server in (one, other):
+            server.hold_at(5)
+        params = SamplingParams(max_tokens=20)
+        turns = [
+            asyncio.create_task(policy.sample([*system, number], params)) for number in range(8)
+        ]
+        replicas = policy._samplers._pool.replicas
+        await until(lambda: sum(len(replica.active) for replica in replicas) == 8)
+        assert [len(replica.active) for replica in replicas] == [4, 4]
+        for server in (one, other):
+            server.hold_at(None)
+        await asyncio.gather(*turns)
+        await asyncio.to_thread(policy.close)

@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import hashlib
+import json
 
 import numpy as np
 import pytest
 import torch
+from aiohttp import web
 from tests.engine.tiny_policy import tiny_folder
 from tests.engine.vllm.test_vllm_sampling import LONG, PROMPT, trained_logprobs
 from tests.engine.vllm.vllm_policy import change, vllm_policy
@@ -134,6 +137,27 @@ async def test_a_load_that_changes_no_byte_is_told(tmp_path, caplog):
         told = f"The weights 'two' of the vLLM server {servers[0].url} are those of 'one'"
         await until(lambda: told in caplog.text)
         assert checked(servers, 3)
+
+
+class Packing(StandIn):
+    """A server that packed its layers, and has no bytes of them to read, as one on a CPU."""
+
+    async def _checksums(self, request):
+        answer = json.loads((await super()._checksums(request)).body)
+        empty = hashlib.sha256(b"").hexdigest()
+        packed = {name: empty if "proj" in name else "" for name in answer["checksums"]}
+        return web.json_response({"checksums": packed})
+
+
+async def test_checksums_of_no_bytes_say_nothing(tmp_path, caplog):
+    servers = [Packing(tiny_folder()), *three()[:1]]
+    async with sampled_by(tmp_path, servers) as policy:
+        await until(lambda: checked(servers, 1))
+        await asyncio.to_thread(change, policy, "one")
+        await until(lambda: checked(servers, 2))
+        await looked_at(policy)
+        assert "byte for byte" not in caplog.text
+        assert "other weights" not in caplog.text
 
 
 @pytest.mark.parametrize(

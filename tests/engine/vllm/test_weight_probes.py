@@ -1,5 +1,7 @@
 """Probes accept the same weights in another number format, also with large logits, and no other weights."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tests.engine.tiny_policy import tiny_folder
@@ -67,3 +69,14 @@ def test_a_rounding_is_the_spacing_of_bf16_at_the_largest_logits():
     logits[:, :5] = torch.tensor([31.9, 30.0, 20.0, 18.0, 17.0])
     assert rounding_of(logits) == 0.125
     assert rounding_of(logits / 8) == 0.125 / 8
+
+
+def test_a_tied_model_s_projection_that_a_cpu_server_packed_is_named():
+    decoder, other = decoder_of(torch.float32, 2), decoder_of(torch.float32, 2, noise=1.0)
+    assert decoder.config.tie_word_embeddings
+    published = publication(decoder)
+    stale = answers(other, published.probes)
+    assert "packs the vocabulary projection" not in published.mistake(stale)
+    assert "packs the vocabulary projection" in replace(published, version="one").mistake(stale)
+    untied = replace(published, version="one", tied=False)
+    assert "packs the vocabulary projection" not in untied.mistake(stale)

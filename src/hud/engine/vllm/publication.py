@@ -60,11 +60,22 @@ class Publication:
     probes: tuple[Probe, ...]
     transfer: Transfer | None = None
     """Sends the weights as tensors, where servers do not load a folder."""
+    tied: bool = False
+    """True: the vocabulary projection is the embedding."""
 
     @property
     def salt(self) -> str:
         """Salt of the prefix cache, so that keys of another version are never reused."""
         return name_of(self.version)
+
+    @property
+    def _tied_cure(self) -> str:
+        if not self.tied or self.adapter is not None or self.version is None:
+            return ""
+        return (
+            ". vLLM on a CPU packs the vocabulary projection of tied embeddings once and never renews it: train such a "
+            "model by LoRA, or sample it on GPUs"
+        )
 
     def mistake(self, answers: list[Piece]) -> str | None:
         """Return the error of a server with these answers to the probes, None if they match."""
@@ -93,7 +104,7 @@ class Publication:
         if processed * PROBE_TEMPERATURE > allowed:
             return (
                 f"it has other weights: its logprobs are {processed / count:.2f} nats from this model's, and rounding "
-                f"explains {allowed / count / PROBE_TEMPERATURE:.2f} at most. Have it serve this model's folder"
+                f"explains {allowed / count / PROBE_TEMPERATURE:.2f} at most. Have it serve this model's folder{self._tied_cure}"
             )
         return None
 
@@ -137,17 +148,18 @@ class Publisher:
         self._find = find
         self.changing = threading.RLock()
         """Held while the weights change."""
+        self._tied = decoder.config.tie_word_embeddings
         self._transfer = None if connect is None else Transfer(decoder, self.changing, connect)
 
     def publish(self, version: str | None) -> Publication:
         """Return the present weights, on disk; they must not change meanwhile."""
         if self._transfer is not None:
-            return Publication(version, None, None, self._probes(), self._transfer)
+            return Publication(version, None, None, self._probes(), self._transfer, tied=self._tied)
         folder = self._find(version)
         if folder is None:
             folder = self._written(version or "base")
         adapter = None if self._lora is None else f"{self._name}-{version or 'base'}"
-        return Publication(version, folder.resolve(), adapter, self._probes())
+        return Publication(version, folder.resolve(), adapter, self._probes(), tied=self._tied)
 
     def _written(self, name: str) -> Path:
         folder = self._root / name

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import aiohttp
 
-from hud.engine.sample.prefix_index import PrefixIndex, block_hashes
+from hud.engine.sample.prefix_index import BLOCK, PrefixIndex, block_hashes
 from hud.engine.sample.request import Request
 from hud.engine.vllm.publication import Publication
 from hud.engine.vllm.replica import Replica, send
@@ -33,6 +33,8 @@ TOKENS_SINCE = (0, 33)
 """The first version whose `/inference/v1/generate` streams token ids as numbers, and the names of their weights."""
 SLACK = 16
 """Allowed excess of active sequences over the least loaded server's, in addition to a quarter of those."""
+SEQUENCE_TOKENS = 512
+"""Cached tokens of a prompt that one active sequence outweighs: a shared system prompt must not draw all turns to one server."""
 REST_SECONDS = 5.0
 """Time without new requests for a server that refused one, in seconds."""
 
@@ -143,12 +145,16 @@ class ReplicaPool:
                 await asyncio.wait_for(self._changed.wait(), min(1.0, self.patience.look))
 
     def _warmest(self, tokens: Sequence[int], loads: Mapping[Replica, int]) -> Replica:
-        """Return the server with the longest cached prefix of `tokens`, except overloaded ones."""
+        """Return the server with the longest cached prefix of `tokens`, less its load in tokens; no overloaded one."""
         least = min(loads.values())
         allowed = [one for one, load in loads.items() if load <= least + least // 4 + SLACK]
         hashes = block_hashes(tokens)
-        # On a tie, the server with fewer sequences.
-        chosen = max(allowed, key=lambda one: (self._prefixes.length(one, hashes), -loads[one]))
+
+        def worth(replica: Replica) -> int:
+            cached = min(self._prefixes.length(replica, hashes) * BLOCK, len(tokens))
+            return cached - loads[replica] * SEQUENCE_TOKENS
+
+        chosen = max(allowed, key=worth)
         self._prefixes.remember(chosen, hashes)
         return chosen
 

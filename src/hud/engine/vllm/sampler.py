@@ -261,7 +261,7 @@ class VllmSampler:
                         raise ServerLost(
                             f"The vLLM server {replica.server.url} sampled a token beyond the {self._vocab_size} of the model."
                         )
-                    reason = _take(request, piece)
+                    reason = _take(request, piece, first=start == 0)
                     spans = (piece.weights or []) if named else []
                     mistake = _mistake(request, publication.version, start, spans)
                     if mistake is not None:
@@ -299,9 +299,12 @@ def _newest(request: Request) -> str | None:
     return request.swaps[-1][1] if request.swaps else request.version
 
 
-def _take(request: Request, piece: Piece) -> str | None:
-    """Append received tokens, up to the end of the turn; return the finish reason, if it ended."""
-    if piece.cached_tokens is not None and not request.cached:
+def _take(request: Request, piece: Piece, *, first: bool) -> str | None:
+    """Append received tokens, up to the end of the turn; return the finish reason, if it ended.
+
+    `first`: of the stream that began the turn. Another one's prompt holds sampled tokens, so its cached ones count for nothing.
+    """
+    if first and piece.cached_tokens is not None:
         request.cached = min(piece.cached_tokens, len(request.prompt))
     for place, token in enumerate(piece.token_ids):
         request.token_ids.append(token)

@@ -22,7 +22,7 @@ CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
 """Time-out of cheap requests, in seconds."""
 LOAD_SECONDS = 600.0
-"""Time-out of loading weights, in seconds: a folder of 60 GB from a network disk."""
+"""Time-out of loading weights, in seconds: a folder of 60 GB from a network disk. Also of the first tokens with them."""
 RELEASE_SECONDS = 10.0
 """Time-out of leaving a weight transfer, in seconds: the server may be gone."""
 LAST_SECONDS = 1.0
@@ -101,9 +101,13 @@ class Server:
                 self.endpoint = GENERATE
 
     async def complete(self, body: Mapping[str, Any]) -> Piece:
-        """Return a completion that is not streamed. Raises `ServerLost` for an answer without a choice."""
+        """Return a completion that is not streamed. Raises `ServerLost` for an answer without a choice.
+
+        Its time-out is that of a load: a fresh server may compile for minutes before its first token.
+        """
         endpoint = self.endpoint
-        answer = await self._ask("POST", endpoint.path, body=endpoint.body(body))
+        whole = endpoint.body(body)
+        answer = await self._ask("POST", endpoint.path, body=whole, seconds=LOAD_SECONDS)
         piece = self._piece(endpoint, answer)
         if piece is None:
             raise ServerLost(f"The vLLM server {self.url} answered a completion without a choice.")

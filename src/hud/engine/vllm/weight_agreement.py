@@ -6,6 +6,7 @@ cuts and casts the tensors of one: the comparison with the trainer is `Publicati
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 Checksums = Mapping[str, str]
 """For each tensor of each rank (`dp0:pp0:pcp0:tp0:model.norm.weight`), the SHA-256 of its bytes in hexadecimal."""
 
+_EMPTY = ("", hashlib.sha256(b"").hexdigest())
+"""Checksums of tensors without bytes: servers on a CPU pack the weights of layers, and empty the tensors they came from."""
+
 
 @dataclass(frozen=True)
 class _Reading:
@@ -29,6 +33,8 @@ class _Reading:
     publication: Publication
     epoch: int
     checksums: Checksums
+    complete: bool
+    """False: the server read some tensors as empty, which says nothing of the weights."""
 
     def holds(self, replica: Replica) -> bool:
         """Return whether the server still samples with these weights, without a loss in between."""
@@ -52,9 +58,11 @@ class WeightAgreement:
                 return
             if replica in self._apart or (earlier is not None and earlier.holds(replica)):
                 return
-            found = _Reading(publication, replica.epoch, await _checksums(replica))
+            told = await _checksums(replica)
+            read = {name: value for name, value in told.items() if value not in _EMPTY}
+            found = _Reading(publication, replica.epoch, read, len(read) == len(told))
         self._readings[replica] = found
-        if earlier is not None and found.checksums:
+        if earlier is not None and found.checksums and found.complete:
             _warn_of_same(replica, earlier, found)
 
     def problems(
