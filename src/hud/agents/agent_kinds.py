@@ -38,17 +38,27 @@ class AgentKind:
     settings: type[AgentConfig]
     models: str | None = None
     """Pattern of the model names for this type."""
+    max_tokens: str = "max_output_tokens"
+    """The type's name of the setting `max_tokens`; a dot nests."""
+    temperature: str | None = "temperature"
+    """Its name of the setting `temperature`; None: it has none."""
 
 
 KINDS = {
     kind.name: kind
     for kind in (
-        AgentKind("claude", "ClaudeAgent", ClaudeConfig, r"claude-"),
+        AgentKind("claude", "ClaudeAgent", ClaudeConfig, r"claude-", "max_tokens", None),
         AgentKind("operator", "OperatorAgent", OperatorConfig, r"computer-use-preview"),
         AgentKind("openai", "OpenAIAgent", OpenAIConfig, r"gpt-[3-9]|chatgpt-|codex-|o[1-9](-|$)"),
         AgentKind("gemini_cua", "GeminiCUAAgent", GeminiCUAConfig, r"gemini-.*computer-use"),
         AgentKind("gemini", "GeminiAgent", GeminiConfig, r"gemini-"),
-        AgentKind(SERVED, "OpenAIChatAgent", OpenAIChatConfig),
+        AgentKind(
+            SERVED,
+            "OpenAIChatAgent",
+            OpenAIChatConfig,
+            max_tokens="completion_kwargs.max_tokens",
+            temperature="completion_kwargs.temperature",
+        ),
     )
 }
 """Agent types, narrower patterns first."""
@@ -73,10 +83,11 @@ def settings_of(
 ) -> AgentConfig:
     """Return the configuration of an agent type; raises `UsageError` for an unknown or invalid setting.
 
-    `whose` begins the message; `hidden` are settings to omit from it.
+    `max_tokens` (of a turn) and `temperature` are settings of every type that has them, by whatever name. `whose` begins
+    the message; `hidden` are settings to omit from it.
     """
     try:
-        return KINDS[kind].settings(**given)
+        return KINDS[kind].settings(**_with_own_names(KINDS[kind], given, whose))
     except ValidationError as error:
         problem = error.errors()[0]
     name = ".".join(str(part) for part in problem["loc"])
@@ -84,6 +95,23 @@ def settings_of(
         known = ", ".join(sorted(KINDS[kind].settings.model_fields.keys() - hidden))
         raise UsageError(f"{whose}: there is no setting {name!r}; the settings are {known}.")
     raise UsageError(f"{whose}: {name}: {problem['msg']}.")
+
+
+def _with_own_names(kind: AgentKind, given: Mapping[str, Any], whose: str) -> dict[str, Any]:
+    """Return settings with `max_tokens` and `temperature` under the type's own names."""
+    own = dict(given)
+    for name, place in (("max_tokens", kind.max_tokens), ("temperature", kind.temperature)):
+        if name not in own:
+            continue
+        if place is None:
+            raise UsageError(f"{whose}: {kind.name} takes no {name}.")
+        outer, _, inner = place.rpartition(".")
+        value = own.pop(name)
+        if outer:
+            own[outer] = {**own.get(outer, {}), inner: value}
+        else:
+            own[inner] = value
+    return own
 
 
 def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> ToolLoopAgent:

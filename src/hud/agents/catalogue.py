@@ -22,6 +22,8 @@ from hud.trace import (
     Completion,
 )
 
+TURN_TOKENS = 1024
+"""Default of the most tokens in a turn of a local policy, or of one of the platform."""
 _PRIVATE = frozenset({"api_key", "base_url"})
 _CHAT_ALONE = frozenset({"checkpoint", "completion_kwargs"})
 """Settings of chat-completions agents only; they select that type."""
@@ -104,6 +106,8 @@ class CatalogueAgent(ToolLoopAgent):
         if self.chosen or kind == SERVED:
             self.kind = SERVED
             config = _settings(self.slug, SERVED, self.given)
+            if row is not None and row.get("kind") != "provider":
+                config = _bounded(config)
             return ToolLoopAgent(self.lookup, config)
         self.kind = str(kind)
         return agent_of(self.kind, _settings(self.slug, self.kind, self.given), **fields)
@@ -179,6 +183,13 @@ def _price_in(row: dict[str, Any] | None) -> Rates | None:
     if told.get("price_in") is None or told.get("price_out") is None:
         return None
     return Rates(input=told["price_in"], output=told["price_out"])
+
+
+def _bounded(config: AgentConfig) -> AgentConfig:
+    """Return the settings of a policy with a limit of its turns: a small one may write to the end of its context."""
+    assert isinstance(config, OpenAIChatConfig)
+    sampling = {"max_tokens": TURN_TOKENS, **config.completion_kwargs}
+    return config.model_copy(update={"completion_kwargs": sampling})
 
 
 def _settings(slug: str, kind: str, given: dict[str, Any]) -> AgentConfig:

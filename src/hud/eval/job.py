@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hud.errors import UsageError
 from hud.eval.run import Run
@@ -39,6 +39,8 @@ class Job:
     interrupted: bool = False
     """True if it was stopped before every run was started."""
     recorder: Recorder = field(default_factory=NullRecorder, repr=False)
+    active: list[Run] = field(default_factory=list)
+    """Runs that are being played, in the order of their starts."""
 
     @classmethod
     async def start(
@@ -97,6 +99,12 @@ class Job:
         from hud.eval.results.statistics import job_statistics  # NumPy is imported on demand.
 
         return job_statistics([run.summary() for run in self.runs])
+
+    def to_pandas(self) -> Any:
+        """Return the runs as a pandas data frame, one row a run. Raises `UsageError` without pandas."""
+        from hud.eval.results.data_frame import data_frame
+
+        return data_frame(self.runs)
 
     def __repr__(self) -> str:
         from hud.eval.results.notebook import job_text

@@ -11,6 +11,7 @@ import math
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from hud.agents.budget import Budget
@@ -19,6 +20,7 @@ from hud.eval.grade import Grade
 from hud.eval.results.run_record import RunRecord
 from hud.eval.results.run_summary import RunSummary
 from hud.eval.runtimes.capability_clients import OpenClients
+from hud.eval.waits import PendingCall
 from hud.foreign_code import is_failure
 from hud.trace import (
     Step,
@@ -75,6 +77,12 @@ class LiveRun:
     attached: dict[str, RunTool] = field(default_factory=dict)
     """Tools of the agent's side, by name."""
     clients: OpenClients | None = None
+    tool_timeout: float | None = None
+    """Upper bound of each tool call of the run and of its subagents, in seconds."""
+    calls: list[PendingCall] = field(default_factory=list)
+    """Tool calls without a result, in the order of their starts."""
+    repetition: Run | None = None
+    """The attempt after this one, which infrastructure broke."""
 
 
 @dataclass(eq=False, repr=False)
@@ -181,12 +189,17 @@ class Run(RunRecord):
             from hud.eval.subagents import call_subagent  # Imports the modules that play runs.
 
             return await call_subagent(self, call)
+        limits = [limit for limit in (timeout, self.live.tool_timeout) if limit is not None]
+        pending = PendingCall(call.name, monotonic())
+        self.live.calls.append(pending)
         try:
-            outcome = await self._called(self.live.connection, call, timeout)
+            outcome = await self._called(self.live.connection, call, min(limits, default=None))
         except BaseException:
             # Failure kind of exceptions and time-outs: an attached tool's execution counts as the agent's.
             self.live.phase = "agent" if call.name in self.live.attached else "tool"
             raise
+        finally:
+            self.live.calls.remove(pending)
         step = ToolStep(call=call, result=outcome.result, started_at=started)
         step.extra.update(outcome.observed)
         if "tools" in outcome.observed:
@@ -339,6 +352,8 @@ class Run(RunRecord):
             broken_attempts=self.broken_attempts + 1,
         )
         again.budget.within = self.budget.within
+        again.live.tool_timeout = self.live.tool_timeout
+        self.live.repetition = again
         for name in ("parent_trace_id", "subagent"):
             if name in self.trace.extra:
                 again.trace.extra[name] = self.trace.extra[name]

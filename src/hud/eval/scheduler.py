@@ -18,6 +18,7 @@ from hud.environment.templates.task import Provider
 from hud.errors import UsageError
 from hud.eval.rollouts import carry_out, check_limit
 from hud.eval.run import Run
+from hud.eval.waits import Waits
 from hud.trace import new_id
 
 if TYPE_CHECKING:
@@ -125,8 +126,12 @@ class StopSignal:
             loop.remove_signal_handler(signal.SIGINT)
 
 
-def check_limits(max_concurrent: int | None, rollout_timeout: float | None) -> None:
+def check_limits(
+    max_concurrent: int | None, rollout_timeout: float | None, tool_timeout: float | None = None
+) -> None:
     """Raise `UsageError` for invalid limits, before anything is recorded."""
+    if tool_timeout is not None and not tool_timeout > 0:
+        raise UsageError(f"tool_timeout must be positive, not {tool_timeout:g}.")
     if max_concurrent is not None and max_concurrent < 1:
         raise UsageError(f"max_concurrent must be at least 1, not {max_concurrent}.")
     check_limit(rollout_timeout)
@@ -141,18 +146,21 @@ async def run_planned(
     max_concurrent: int | None = None,
     rollout_timeout: float | None = None,
     stop: StopSignal | None = None,
+    tool_timeout: float | None = None,
     on_run: Callable[[Run], None] | None = None,
+    on_wait: Callable[[str], None] | None = None,
     limit: asyncio.Semaphore | None = None,
 ) -> list[Run]:
     """Play the planned runs and return the finished ones, in the order of the plan.
 
-    `on_run` is called with each finished run; `limit` limits the total concurrency of several calls. Raises errors that
+    `on_run` is called with each finished run, and `on_wait` with the report of a wait (default: a warning in the log); `limit` limits the total concurrency of several calls. Raises errors that
     stop the whole job: an unusable runtime, or a store that cannot be written.
     """
     stop = stop if stop is not None else StopSignal()
     ended: dict[int, Run] = {}
     queue = iter(enumerate(planned))
     room = limit if limit is not None else nullcontext()
+    waits = Waits(job, on_wait)
 
     async def work() -> None:
         for index, item in queue:
@@ -166,17 +174,26 @@ async def run_planned(
                     attempt=item.attempt,
                     recorder=job.recorder,
                 )
-                run = await carry_out(run, agent, provider, rollout_timeout)
-            ended[index] = run
+                run.live.tool_timeout = tool_timeout
+                job.active.append(run)
+                try:
+                    ended[index] = await carry_out(run, agent, provider, rollout_timeout)
+                finally:
+                    job.active.remove(run)
+            waits.ended()
             if on_run is not None:
-                on_run(run)
+                on_run(ended[index])
             # A rollout in this process may never yield; signals and recorders need the event loop.
             await asyncio.sleep(0)
 
     width = min(max_concurrent or MAX_CONCURRENT, len(planned))
     if width:
-        with patient_collector():
-            await _all(work, width, stop)
+        watching = asyncio.create_task(waits.watch())
+        try:
+            with patient_collector():
+                await _all(work, width, stop)
+        finally:
+            watching.cancel()
     job.interrupted = job.interrupted or len(ended) < len(planned)
     return [ended[index] for index in sorted(ended)]
 

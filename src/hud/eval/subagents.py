@@ -116,6 +116,7 @@ def _child_of(run: Run, name: str, delegation: Delegation) -> Run:
         called_as=(name, number),
     )
     child.budget.within = run.budget
+    child.live.tool_timeout = run.live.tool_timeout
     if run.trace.trace_id is not None:
         child.trace.extra |= {"parent_trace_id": run.trace_id, "subagent": name}
     return child

@@ -297,6 +297,13 @@ class StepResult(OptimStepResult):
             told.append("nothing applied")
         return f"step {self.step}: {', '.join(told) or 'applied'}"
 
+    def _repr_html_(self) -> str:
+        from hud.trace.html_table import table, titled
+
+        rows = [("checkpoint", self.checkpoint_id), ("datums", self.num_datums)]
+        metrics = [(name, f"{value:.6g}") for name, value in sorted(self.metrics.items())]
+        return titled(str(self), table(("", ""), rows), table(("metric", "value"), metrics))
+
 
 class LossesResult(Strict):
     """Names that `loss_fn` may take."""

@@ -97,6 +97,9 @@ def call_message(identifier: str, name: str, arguments: str) -> dict[str, Any]:
     return {"id": identifier, "type": "function", "function": function}
 
 
+_NO_ANSWER = "no answer within"
+
+
 class ToolResult(BaseModel):
     """Result of a tool call (MCP's `CallToolResult`)."""
 
@@ -115,6 +118,16 @@ class ToolResult(BaseModel):
     def of_text(cls, text: str, *, is_error: bool = False) -> ToolResult:
         """A result of one text block."""
         return cls(content=[TextContent(text=text)], is_error=is_error)
+
+    @classmethod
+    def of_time_out(cls, name: str, seconds: float) -> ToolResult:
+        """An error result of a call without a result after `seconds`."""
+        return cls.of_text(f"{name}: {_NO_ANSWER} {seconds:g} s.", is_error=True)
+
+    @property
+    def timed_out(self) -> bool:
+        """True for the error result of a call that was ended by its time-out."""
+        return self.is_error and _NO_ANSWER in self.text
 
 
 def text_of(content: str | list[TextContent | ImageContent]) -> str:

@@ -232,6 +232,11 @@ class Trace(BaseModel):
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, check_answer(value) if name == "content" else value)
 
+    def _repr_html_(self) -> str:
+        from hud.trace.trace_table import trace_html  # Imports this module.
+
+        return trace_html(self)
+
     def record(self, step: Step) -> Step:
         """Append a finished step; sets its `step_id` and, if missing, `ended_at`."""
         fields = vars(step)  # Hot path: these two values need no validation.

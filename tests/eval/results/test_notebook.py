@@ -1,12 +1,17 @@
 """Jobs, runs and tasksets at a prompt and in a notebook."""
 
+import sys
 from html.parser import HTMLParser
+from types import ModuleType
 
 import pytest
 
 from hud import Environment
 from hud.agents import ScriptedAgent
+from hud.errors import UsageError
 from hud.eval import Taskset
+from hud.learning.wire_types import StepResult
+from hud.trace import AgentStep, ToolCall, ToolResult, ToolStep, Trace
 
 env = Environment("shop")
 
@@ -90,3 +95,69 @@ def test_a_long_taskset_says_how_many_tasks_are_not_shown():
     tasks = Taskset("many", [price(item=str(number)) for number in range(60)])
     assert "10 more" in tasks._repr_html_()
     assert repr(tasks) == "Taskset('many', 60 tasks)"
+
+
+async def test_a_trace_a_task_and_statistics_have_an_html_form():
+    job = await played("tea", "glass")
+    run = job.runs[0]
+    trace = Tags(run.trace._repr_html_())
+    assert {"table", "b"} <= trace.seen
+    assert any("What does tea cost?" in text for text in trace.texts)
+    assert "12" in trace.texts
+    task = Tags(run.task._repr_html_())
+    assert {"'tea'", "shop", "price"} <= set(task.texts)
+    numbers = Tags(job.statistics._repr_html_())
+    assert "2 of 4" in numbers.texts
+    assert "failed: grader" in numbers.texts
+
+
+def test_a_tool_step_is_shown_with_its_call_and_result():
+    trace = Trace()
+    call = ToolCall(name="look", arguments={"where": "<here>"})
+    trace.record(AgentStep(tool_calls=[call]))
+    trace.record(ToolStep(call=call, result=ToolResult.of_text("no", is_error=True)))
+    texts = Tags(trace._repr_html_()).texts
+    assert 'look({"where":"<here>"})' in texts
+    assert "look failed: no" in texts
+
+
+def test_a_training_step_has_an_html_form():
+    step = StepResult(
+        step=3,
+        checkpoint_id="c3",
+        sampler_path="s",
+        state_path="t",
+        model="m",
+        applied=True,
+        metrics={"reward:mean": 0.5, "loss:mean": 0.25},
+        num_datums=8,
+    )
+    texts = Tags(step._repr_html_()).texts
+    assert "step 3: reward 0.500" in texts
+    assert {"c3", "loss:mean", "0.25"} <= set(texts)
+
+
+async def test_a_notebook_shows_progress_in_one_line(monkeypatch, capsys):
+    await played("tea")
+    assert capsys.readouterr().out == ""
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    await played("tea")
+    shown = capsys.readouterr().out
+    assert shown.count("\r") == 2
+    assert shown.splitlines()[-1].startswith("2/2 runs  mean reward 0.000")
+
+
+async def test_a_job_becomes_a_data_frame(monkeypatch):
+    job = await played("tea", "milk")
+    pandas = pytest.importorskip("pandas")
+    frame = job.to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    assert list(frame["args.item"]) == ["tea", "tea", "milk", "milk"]
+    assert frame["reward"].mean() == job.reward
+
+
+async def test_without_pandas_one_sentence_says_what_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    job = await played("tea")
+    with pytest.raises(UsageError, match="needs pandas.*pip install pandas"):
+        job.to_pandas()

@@ -90,7 +90,7 @@ class Link:
                 "it may have been carried out, or not."
             )
         except TimeoutError:
-            problem = f"{name}: no answer within {seconds:g} s."
+            return Answered(ToolResult.of_time_out(name, seconds))
         except MCPError as error:
             problem = f"{name}: {error.message}"
         except Exception as error:  # Invalid result.

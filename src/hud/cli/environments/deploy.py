@@ -18,6 +18,7 @@ from hud.cli.environments.links import link
 from hud.cli.output import console, count, echo, print_json, some
 from hud.cli.platform_requests import run
 from hud.client import connect
+from hud.environment.sources.variables import file_variables
 from hud.errors import PlatformError, UsageError
 from hud.trace import is_id
 
@@ -230,6 +231,4 @@ def _file_variables(folder: Path, file: Path | None, none: bool) -> dict[str, st
         return {}
     if file is not None:
         return settings.read_dotenv(file)
-    # Settings of this machine's platform, such as the key, do not belong to the environment.
-    beside = settings.read_dotenv(folder / ".env")
-    return {name: value for name, value in beside.items() if not name.startswith("HUD_")}
+    return file_variables(folder)

@@ -72,6 +72,16 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     type=click.IntRange(min=1),
     help="Model calls in one run.  [default: 10; operator, gemini_cua: 50]",
 )
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=1),
+    help="Tokens in one turn of the model.  [default: 1024 for your policies, else the agent's]",
+)
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    help="Sampling temperature; 0: greedy.  [default: the model's; 1 for your policies]",
+)
 @click.option("--auto-respond", is_flag=True, help="Answer the agent's questions: decide alone.")
 @click.option("--rollout-timeout", type=SECONDS, help="Seconds for one run.")
 @click.option("--agent-timeout", type=SECONDS, help="Seconds for the agent; what it has is graded.")
@@ -101,6 +111,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
 )
 @click.option("--resume", metavar="JOB", help="Play only what is missing from this job.")
 @click.option("-v", "--verbose", count=True, help="Show answers; -vv shows tracebacks too.")
+@click.option("-q", "--quiet", is_flag=True, help="Print the summary alone, without progress.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, at the end.")
 @click.pass_context
@@ -117,6 +128,8 @@ def command(
     task_ids: str | None,
     max_concurrent: int | None,
     max_steps: int | None,
+    max_tokens: int | None,
+    temperature: float | None,
     auto_respond: bool,
     rollout_timeout: float | None,
     agent_timeout: float | None,
@@ -128,6 +141,7 @@ def command(
     subagents: tuple[str, ...],
     resume: str | None,
     verbose: int,
+    quiet: bool,
     yes: bool,
     as_json: bool,
 ) -> int:
@@ -154,6 +168,8 @@ def command(
         max_steps, auto_respond = max_steps or FULL_STEPS, True
     options = {
         "max_steps": max_steps,
+        "max_tokens": max_tokens,
+        "temperature": temperature,
         "auto_respond": auto_respond or None,
         "gateway": gateway or None,
         "timeout_seconds": agent_timeout,
@@ -180,7 +196,9 @@ def command(
             group=group,
             max_concurrent=1 if agent == HUMAN else max_concurrent,
             rollout_timeout=rollout_timeout,
+            tool_timeout=tool_timeout,
             verbose=verbose,
+            quiet=quiet or as_json,
             as_json=as_json,
             again=EvalCommand.typed(context, tasks[0].slug),
             alone=agent == HUMAN,
@@ -239,7 +257,9 @@ async def _play(
     group: int | None,
     max_concurrent: int | None,
     rollout_timeout: float | None,
+    tool_timeout: float | None,
     verbose: int,
+    quiet: bool,
     as_json: bool,
     again: EvalCommand,
     alone: bool,
@@ -263,7 +283,7 @@ async def _play(
         with (
             stop.on_interrupt(),
             progress(
-                job.name, max(0, missing), stop, quiet=as_json, verbose=verbose, plain=alone
+                job.name, max(0, missing), stop, quiet=quiet, verbose=verbose, plain=alone
             ) as watch,
         ):
             await tasks.run(
@@ -272,9 +292,11 @@ async def _play(
                 job=job,
                 max_concurrent=max_concurrent,
                 rollout_timeout=rollout_timeout,
+                tool_timeout=tool_timeout,
                 finished=finished,
                 stop=stop,
                 on_run=watch.ended,
+                on_wait=watch.say,
             )
     finally:
         if not stop.left:

@@ -1,4 +1,4 @@
-"""Progress of `hud eval`: a live line on a terminal, one plain line for each run elsewhere."""
+"""Progress of `hud eval`: a live line on a terminal, one plain line for each tenth of the runs elsewhere."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from hud.cli.output import (
     about,
     console,
     count,
+    echo,
     fitted,
     header,
     number,
@@ -43,17 +44,19 @@ LEAVING_SECONDS = 3.0
 
 
 class SpokenStop(StopSignal):
-    """A stop signal that responds to the first Ctrl-C immediately: active rollouts may take a while."""
+    """A stop signal whose first request cancels the active runs; a second one ends the process without waiting for them."""
 
     answer: Callable[[str], None] | None = None
     left = False
     """True if the platform continues without this command."""
 
     def request(self) -> None:
-        first = not self.stopping
+        if self.stopping:
+            raise KeyboardInterrupt
+        if self.answer is not None:
+            self.answer("Stopping; active runs are cancelled, and what has ended is recorded.")
         super().request()
-        if first and self.answer is not None:
-            self.answer("Finishing what is in flight; Ctrl-C again cancels it.")
+        super().request()
 
 
 class LeavingStop(SpokenStop):
@@ -81,11 +84,16 @@ class LeavingStop(SpokenStop):
             StopSignal.request(self)
 
 
-class Watch:
-    """Progress of an evaluation, with a printed row for every finished run."""
+ROWS = 10
+"""Rows that are printed without a terminal, evenly spaced over the runs."""
 
-    def __init__(self, total: int, *, verbose: int = 0) -> None:
+
+class Watch:
+    """Progress of an evaluation, with a printed row for every finished run, or for every tenth of them."""
+
+    def __init__(self, total: int, *, verbose: int = 0, every_run: bool = True) -> None:
         self.total = total
+        self.every_run = every_run or bool(verbose)
         self.verbose = verbose
         self.done = 0
         self.rewards: list[float] = []
@@ -115,6 +123,16 @@ class Watch:
 
     def show(self, run: Run) -> None:
         """Print a row for a finished run, and below it the first failure of each cause."""
+        if self.every_run or self._is_due():
+            self._row(run)
+        for line in self._below(run):
+            self.out.print(line, markup=False)
+
+    def _is_due(self) -> bool:
+        """Return True if the last run completes a tenth of all."""
+        return self.done * ROWS // self.total > (self.done - 1) * ROWS // self.total
+
+    def _row(self, run: Run) -> None:
         numbers = row(
             self._columns,
             [
@@ -129,12 +147,13 @@ class Watch:
         room = rest(self._columns) - len(outcome)
         label = task_label(run.slug, run.task.id, run.task.args, room)
         self.out.print(f"{numbers}  {fitted(label, room)}{outcome}", markup=False)
-        for line in self._below(run):
-            self.out.print(line, markup=False)
 
     def say(self, text: str) -> None:
-        """Print a summary line."""
-        self.out.print(text, markup=False)
+        """Print a report; on standard error where the progress is not shown."""
+        if self.out.quiet:
+            echo(text, err=True)
+        else:
+            self.out.print(text, markup=False)
 
     @property
     def mean(self) -> str:
@@ -198,7 +217,7 @@ def _watch(total: int, *, quiet: bool, verbose: int, plain: bool) -> Iterator[Wa
         yield watch
         return
     if plain or not screen.is_terminal:
-        yield Watch(total, verbose=verbose)
+        yield Watch(total, verbose=verbose, every_run=plain)
         return
     columns = (
         BarColumn(20),

@@ -13,6 +13,7 @@ from hud.cli.output import console, count, number, seconds, some, wrapped
 from hud.eval import Job, JobStatistics, RunSummary, job_statistics
 from hud.eval.results.failures import FailedRun, causes
 from hud.eval.results.intervals import with_interval
+from hud.eval.results.tool_failures import cut_turns, tool_failures
 
 
 def statistics(job: Job, finished: Sequence[RunSummary]) -> JobStatistics:
@@ -51,6 +52,7 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
     ]
     numbers = statistics(job, finished)
     scored = baseline_score(job.benchmark, _summaries(job, finished))
+    calls = tool_failures(job.runs)
     return {
         "job_id": job.id,
         "name": job.name,
@@ -59,6 +61,8 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
         "benchmark": job.benchmark,
         "percentile": None if scored is None else {**asdict(scored), "label": scored.label},
         "interrupted": job.interrupted,
+        "tool_calls": {"calls": calls.calls, "failed": calls.by_kind},
+        "cut_turns": cut_turns(job.runs),
         "statistics": {**asdict(numbers), "no_signal": numbers.no_signal},
         "runs": runs,
     }
@@ -130,6 +134,13 @@ def notes(job: Job, numbers: JobStatistics) -> list[str]:
         many = sum(numbers.failures.values())
         said.append(f"Failed: {many:,} of {count(numbers.runs, 'run')}{left_out}.")
         said += failure_lines(failed)
+    calls = tool_failures(job.runs)
+    if (counts := calls.sentence()) is not None:
+        said += [counts, *failure_lines(calls.failed)]
+    if cut := cut_turns(job.runs):
+        said.append(
+            f"{count(cut, 'turn')} ended at the limit of tokens (stop reason length); --max-tokens sets it."
+        )
     labels = {run.slug: run.task.label for run in job.runs}
     for name, slugs in (("never", numbers.never_passed), ("always", numbers.always_passed)):
         if slugs:

@@ -22,11 +22,24 @@ def is_secret(name: str, value: str) -> bool:
     return _SECRET_NAME.search(name) is not None or _SECRET_VALUE.search(value) is not None
 
 
+_withheld = False
+"""True after `withhold_secrets`."""
+
+
 def withhold_secrets() -> None:
     """Stop the inheritance of secrets by child processes; `os.environ` keeps them.
 
     It changes the C environment only: `env=dict(os.environ)` still passes everything.
     """
+    global _withheld
+    _withheld = True
     for name, value in os.environ.items():
         if is_secret(name, value):
             os.unsetenv(name)  # Not `del os.environ[name]`: Python's mapping stays unchanged.
+
+
+def set_variable(name: str, value: str) -> None:
+    """Set a variable of this process; children inherit no secret where secrets are withheld."""
+    os.environ[name] = value
+    if _withheld and is_secret(name, value):
+        os.unsetenv(name)

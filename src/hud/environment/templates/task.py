@@ -49,12 +49,15 @@ def task_label(slug: str, task_id: str, args: dict[str, Any], most: int | None =
 
     If it is longer than `most`, arguments lose their names: `total(7, 'EUR')`.
     """
-    if not args or slug != default_slug(task_id, args):
+    default = default_slug(task_id, args)
+    number = slug.removeprefix(f"{default}-")  # Of a repetition in its taskset.
+    if not args or (slug != default and not number.isdigit()):
         return slug
-    label = f"{task_id}({', '.join(f'{name}={value!r}' for name, value in args.items())})"
+    again = "" if slug == default else f" ({number})"
+    label = f"{task_id}({', '.join(f'{name}={value!r}' for name, value in args.items())}){again}"
     if most is None or len(label) <= most:
         return label
-    return f"{task_id}({', '.join(map(repr, args.values()))})"
+    return f"{task_id}({', '.join(map(repr, args.values()))}){again}"
 
 
 class Task(BaseModel):
@@ -117,6 +120,18 @@ class Task(BaseModel):
         """Display name of the task: its slug, or its call if the slug has a digest of its arguments."""
         return task_label(self.slug, self.id, self.args)
 
+    def _repr_html_(self) -> str:
+        from hud.trace.html_table import table, titled
+
+        rows = [("environment", self.env), ("template", self.id), ("slug", self.slug)]
+        rows += [(f"argument {name}", repr(value)) for name, value in self.args.items()]
+        rows += [
+            (name, repr(value))
+            for name in ("columns", "agent_config", "runtime_config")
+            if (value := getattr(self, name)) is not None
+        ]
+        return titled(f"Task {self.label}", table(("", ""), rows))
+
     async def run(
         self,
         agent: Player,
@@ -126,6 +141,7 @@ class Task(BaseModel):
         max_concurrent: int | None = None,
         job: EvaluatedJob | None = None,
         rollout_timeout: float | None = None,
+        tool_timeout: float | None = None,
         recorder: Recorder | None = None,
         on_run: Callable[[Any], None] | None = None,
     ) -> EvaluatedJob:
@@ -139,6 +155,7 @@ class Task(BaseModel):
             max_concurrent=max_concurrent,
             job=job,
             rollout_timeout=rollout_timeout,
+            tool_timeout=tool_timeout,
             recorder=recorder,
             on_run=on_run,
         )

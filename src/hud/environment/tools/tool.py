@@ -65,9 +65,8 @@ class Tool:
             if not is_failure(error):
                 raise
             if clock.expired() and isinstance(error, TimeoutError):
-                message = f"{self.name}: no answer within {limit:g} s."
-            else:
-                message = f"{self.name}: {type(error).__name__}: {error}"
+                return tool_result(ToolResult.of_time_out(self.name, limit))
+            message = f"{self.name}: {type(error).__name__}: {error}"
             return tool_result(ToolResult(content=[text_block(message)], is_error=True))
 
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from hud.eval.results.failures import FailedRun, causes
 from hud.eval.results.intervals import clustered_interval, with_interval
+from hud.eval.results.tool_failures import tool_failures
+from hud.trace.html_table import LONGEST, table, titled
 
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.eval.job import Job
+    from hud.eval.results.statistics import JobStatistics
     from hud.eval.run import Run
-
-MOST_ROWS = 50
-"""Maximum rows of a table in a notebook; a line below has the number of further ones."""
-_LONGEST = 600
 
 
 def job_text(job: Job) -> str:
@@ -30,6 +29,9 @@ def job_text(job: Job) -> str:
         first = causes(map(_failed, failed))[0]
         error = " ".join(first.error.split())
         outcome += f", {len(failed)} failed: {len(first.runs)}× {first.kind}: {error[:120]}"
+    calls = tool_failures(job.runs)
+    if calls.failed:
+        outcome += f", {len(calls.failed)} of {_count(calls.calls, 'tool call')} failed"
     return f"Job {job.name!r}: {counts}\n{outcome}\nhud jobs {job.id[:12]}"
 
 
@@ -53,23 +55,23 @@ def job_html(job: Job) -> str:
         failed = sum(run.failed for run in runs)
         rows.append((runs[0].task.label, mean, each, str(failed) if failed else ""))
     found = causes(_failed(run) for run in job.runs if run.failed)
-    table = _table(("task", "reward", "of each run", "failed"), rows)
-    broken = [(f"{len(one.runs)}×", one.kind, one.error[:_LONGEST]) for one in found]
-    failures = _table(("failed", "kind", "error"), broken) if broken else ""
+    rewards_table = table(("task", "reward", "of each run", "failed"), rows)
+    broken = [(f"{len(one.runs)}×", one.kind, one.error[:LONGEST]) for one in found]
+    failures = table(("failed", "kind", "error"), broken) if broken else ""
     return (
         f"<div><p><b>{escape(first)}</b><br>{escape(outcome.partition(', ')[0])}<br>"
-        f"<code>hud jobs {escape(job.id[:12])}</code></p>{table}{failures}</div>"
+        f"<code>hud jobs {escape(job.id[:12])}</code></p>{rewards_table}{failures}</div>"
     )
 
 
 def run_html(run: Run) -> str:
     """Return a run with its prompt, its answer and its steps."""
     rows = [
-        ("prompt", run.prompt_text[:_LONGEST]),
-        ("answer", (run.content or "")[:_LONGEST]),
+        ("prompt", run.prompt_text[:LONGEST]),
+        ("answer", (run.content or "")[:LONGEST]),
         ("steps", str(len(run.trace.steps))),
     ]
-    shown = _table(("", ""), rows)
+    shown = table(("", ""), rows)
     return f"<div><p><b>{escape(run_text(run))}</b><br><code>hud trace {escape(run.trace_id[:12])}</code></p>{shown}</div>"
 
 
@@ -77,7 +79,29 @@ def tasks_html(name: str, tasks: Sequence[Task]) -> str:
     """Return tasks as a table."""
     rows = [(str(place), task.label, task.env) for place, task in enumerate(tasks)]
     counts = _count(len(tasks), "task")
-    return f"<div><p><b>Taskset {escape(repr(name))}: {counts}</b></p>{_table(('', 'task', 'environment'), rows)}</div>"
+    return titled(f"Taskset {name!r}: {counts}", table(("", "task", "environment"), rows))
+
+
+def statistics_html(numbers: JobStatistics) -> str:
+    """Return statistics as a table of those that are known, and the mean reward of each task."""
+    interval = numbers.interval
+    mean = with_interval(
+        numbers.mean_reward, *((interval.low, interval.high) if interval else (None, None))
+    )
+    rows: list[tuple[str, object]] = [
+        ("mean reward", mean),
+        ("measured runs", f"{numbers.measured:,} of {numbers.runs:,}"),
+        *((f"pass@{k}", f"{chance:.3f}") for k, chance in numbers.pass_at_k.items()),
+        *((f"failed: {kind}", many) for kind, many in numbers.failures.items()),
+        *((f"stopped: {reason}", many) for reason, many in numbers.stop_reasons.items()),
+        ("tokens", f"{numbers.prompt_tokens:,} in, {numbers.completion_tokens:,} out"),
+        ("cost", None if numbers.cost_usd is None else f"${numbers.cost_usd:.4f}"),
+    ]
+    tasks = [(slug, f"{reward:.3f}") for slug, reward in numbers.task_rewards.items()]
+    shown = table(("", ""), [row for row in rows if row[1] is not None])
+    return titled(
+        f"Statistics of {_count(numbers.tasks, 'task')}", shown, table(("task", "reward"), tasks)
+    )
 
 
 def _reward(job: Job) -> str:
@@ -91,17 +115,6 @@ def _reward(job: Job) -> str:
 def _failed(run: Run) -> FailedRun:
     kind = run.failure_kind or "cancelled"
     return FailedRun(kind, run.error, run.slug, run.trace_id, run.reward is not None)
-
-
-def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(f"<tr>{_cells(row)}</tr>" for row in rows[:MOST_ROWS])
-    more = f"<p>{len(rows) - MOST_ROWS:,} more</p>" if len(rows) > MOST_ROWS else ""
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
-
-
-def _cells(row: Iterable[str]) -> str:
-    return "".join(f'<td style="text-align:left">{escape(cell)}</td>' for cell in row)
 
 
 def _count(value: int, noun: str) -> str:

@@ -64,6 +64,11 @@ class JobStatistics:
     """Cost of the runs with a known price; None if there is none."""
     unpriced_runs: int = 0
 
+    def _repr_html_(self) -> str:
+        from hud.eval.results.notebook import statistics_html
+
+        return statistics_html(self)
+
     @property
     def no_signal(self) -> list[str]:
         """Number of tasks without signal: all their runs have equal rewards."""

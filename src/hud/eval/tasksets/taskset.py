@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from hud.environment.templates.task import Player, Provider
+from hud.environment.templates.task import Player, Provider, default_slug
 from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
+from hud.eval.notebook_progress import notebook_progress
 from hud.eval.rollouts import prepared
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
@@ -44,10 +46,10 @@ class Taskset:
         benchmark: str | None = None,
     ) -> None:
         self.name = name or "tasks"
-        self.tasks = list(tasks)
+        self.tasks = _distinct(tasks)
         self.taskset_id = taskset_id
         self.benchmark = benchmark
-        twice = [slug for slug, count in Counter(map(slug_of, self.tasks)).items() if count > 1]
+        twice = [slug for slug, many in Counter(map(slug_of, self.tasks)).items() if many > 1]
         if twice:
             raise UsageError(
                 f"Taskset {self.name!r} has more than one task with the slug {twice[0]!r}"
@@ -152,10 +154,12 @@ class Taskset:
         max_concurrent: int | None = None,
         job: Job | None = None,
         rollout_timeout: float | None = None,
+        tool_timeout: float | None = None,
         finished: Iterable[Finished] = (),
         recorder: Recorder | None = None,
         stop: StopSignal | None = None,
         on_run: Callable[[Run], None] | None = None,
+        on_wait: Callable[[str], None] | None = None,
     ) -> Job:
         """Play every task `group` times and return the job, its runs in task order.
 
@@ -165,12 +169,17 @@ class Taskset:
 
         With `job`, the runs are added to it and it stays open. With `finished` (a resumed job's earlier runs), only
         missing runs are played. At most `max_concurrent` rollouts (default 32) are concurrent. A failed rollout is a
-        failed run in the job, never an exception.
+        failed run in the job, never an exception. `tool_timeout` bounds each tool call of any agent, in seconds. `on_wait` is
+        called with a sentence on a tool call without a result for 10 s, or on the run that everything waits for; by default it
+        is logged.
         """
         group = group if group is not None else (job.group if job is not None else 1)
         planned = plan_missing(self.tasks, group, finished)
         provider = runtime if runtime is not None else LocalRuntime()
-        check_limits(max_concurrent, rollout_timeout)
+        check_limits(max_concurrent, rollout_timeout, tool_timeout)
+        notebook = notebook_progress(len(planned)) if on_run is None else None
+        if notebook is not None:
+            on_run = notebook.ended
         with patient_collector():
             async with (
                 prepared(agent, provider) as player,
@@ -183,8 +192,10 @@ class Taskset:
                     provider,
                     max_concurrent=max_concurrent,
                     rollout_timeout=rollout_timeout,
+                    tool_timeout=tool_timeout,
                     stop=stop,
                     on_run=on_run,
+                    on_wait=on_wait,
                 )
                 opened.runs.extend(runs)
             return opened
@@ -214,6 +225,24 @@ class Taskset:
 
     def _part(self, tasks: Iterable[Task]) -> Taskset:
         return Taskset(self.name, tasks, taskset_id=self.taskset_id, benchmark=self.benchmark)
+
+
+def _distinct(tasks: Iterable[Task]) -> list[Task]:
+    """Return tasks, with numbered slugs (`count-2`) for repetitions, and for equal slugs that nobody chose."""
+    first: dict[str, Task] = {}
+    distinct: list[Task] = []
+    tasks = list(tasks)
+    taken = {slug_of(task) for task in tasks}
+    for task in tasks:
+        slug = slug_of(task)
+        if slug not in first:
+            first[slug] = task
+        elif task == first[slug] or slug == default_slug(task.id, task.args):
+            number = next(n for n in count(2) if f"{slug}-{n}" not in taken)
+            task = task.model_copy(update={"slug": f"{slug}-{number}"})
+            taken.add(task.slug)
+        distinct.append(task)
+    return distinct
 
 
 def slug_of(task: Task) -> str:

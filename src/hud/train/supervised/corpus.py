@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from hud.environment.templates.task import Provider
     from hud.eval.tasksets.taskset import Taskset
 
+TOOL_SECONDS = 5.0
+"""Time-out of a tool call for its text."""
 MOST_TASKS = 400
 """Maximum number of tasks; more improve a tokenizer little."""
 
@@ -33,9 +35,10 @@ async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[s
     """
     texts: list[str] = []
     provider = runtime if runtime is not None else LocalRuntime()
+    hanging: set[str] = set()
     for task in list(tasks)[:MOST_TASKS]:
         async with provider(task) as world:
-            texts += await _texts_of_task(world, task)
+            texts += await _texts_of_task(world, task, hanging)
     if not texts:
         raise UsageError(f"Taskset {tasks.name!r} holds no text to learn a tokenizer from.")
     return texts
@@ -60,16 +63,20 @@ def texts_of_messages(messages: Iterable[ChatMessage]) -> list[str]:
     return texts
 
 
-async def _texts_of_task(world: Connection, task: Task) -> list[str]:
+async def _texts_of_task(world: Connection, task: Task, hanging: set[str]) -> list[str]:
+    """Return the texts of a task; tools without a result in time are added to `hanging`, and not called again."""
     tools = await world.list_tools()
     frame = await world.start(task.id, task.args)
     prompt = frame.prompt
     texts = [prompt] if isinstance(prompt, str) else [text_of(one.content) for one in prompt]
     for tool in tools:
         texts.append(_tool_text(tool))
-        if not tool.parameters.get("required"):
-            outcome = await world.call_tool(tool.name, {})
-            texts.append(outcome.result.text)
+        if not tool.parameters.get("required") and tool.name not in hanging:
+            result = (await world.call_tool(tool.name, {}, timeout=TOOL_SECONDS)).result
+            if result.timed_out:
+                hanging.add(tool.name)
+            else:
+                texts.append(result.text)
     await world.cancel()
     return texts
 

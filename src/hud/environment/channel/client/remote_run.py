@@ -103,9 +103,7 @@ class RemoteRun(ABC):
         except TimeoutError:
             if not clock.expired():
                 raise
-            return ToolOutcome(
-                ToolResult.of_text(f"{name}: no answer within {timeout:g} s.", is_error=True)
-            )
+            return ToolOutcome(ToolResult.of_time_out(name, timeout or 0.0))
         except ValidationError:
             raise self._nonsense("tools.call") from None
         return ToolOutcome(result, said.get("observed") or {})
