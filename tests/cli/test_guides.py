@@ -77,6 +77,8 @@ def test_a_preset_runs_right_after_init_and_doing_nothing_earns_nothing(hud, tmp
     next_command = said.splitlines()[-1].strip()
     assert next_command == "hud eval my-env/tasks.py my-env/agent.py --all"
     assert re.search(r"mean reward +1\.000", hud(next_command))
+    held_out = next_command.replace("tasks.py", "held_out.py")
+    assert re.search(r"mean reward +1\.000", hud(held_out))
     (tmp_path / "nothing.py").write_text(NOTHING)
     assert re.search(r"mean reward +0\.000", hud("hud eval my-env/tasks.py nothing.py --all"))
     for word in ("NAME", "TITLE", "FOLDER"):

@@ -11,8 +11,11 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from hud.environment.environment import Environment
+from hud.environment.sources.variables import set_variables
+from hud.environment.templates.task import Task
 from hud.environment.tools.agent_tool import AgentTool
 from hud.errors import HudError, NotFoundError, UsageError
 from hud.foreign_code import is_failure
@@ -43,7 +46,7 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
 
 
 def load_file(path: Path) -> ModuleType:
-    """Execute a Python file as a new module, with its folder importable; errors name file and line.
+    """Execute a Python file as a new module, with its folder importable and its `.env` set; errors name file and line.
 
     Raises `NotFoundError` if there is none.
     """
@@ -51,6 +54,7 @@ def load_file(path: Path) -> ModuleType:
     if not path.exists():
         raise NotFoundError(f"There is no file {path}.")
     _make_neighbours_importable(path.parent)
+    set_variables(path.parent)
     spec = importlib.util.spec_from_file_location(
         f"hud_environment_{path.stem}_{next(_serial)}", path
     )
@@ -123,6 +127,9 @@ def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> E
         return value
     unique = environments_of(module)
     found = [value for value in unique if name is None or value.name == name]
+    if not found:  # A file of tasks alone, such as held-out ones.
+        unique += [value for value in _environments_of_tasks(module) if value not in unique]
+        found = [value for value in unique if name is None or value.name == name]
     if name is None and len(found) > 1:
         # In a hierarchy, the environment is the one whose subagents the others are.
         found = [value for value in found if not _is_called(value, found)] or found
@@ -140,6 +147,25 @@ def environments_of(module: ModuleType) -> list[Environment]:
     """Return the distinct top-level environments of a module."""
     found = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
     return list(found.values())
+
+
+def tasks_in(value: Any) -> Iterator[Task]:
+    """Yield the tasks of a module's attribute: a task, or those of a list, a tuple, a dict or a taskset."""
+    if isinstance(value, dict):
+        value = value.values()
+    elif isinstance(value, Task):
+        value = [value]
+    elif not isinstance(value, list | tuple):
+        value = getattr(value, "tasks", None)
+        value = value if isinstance(value, list) else []
+    yield from (item for item in value if isinstance(item, Task))
+
+
+def _environments_of_tasks(module: ModuleType) -> list[Environment]:
+    """Return the distinct environments of a module's top-level tasks."""
+    tasks = [task for value in vars(module).values() for task in tasks_in(value)]
+    bound = [task.environment for task in tasks if task.environment is not None]
+    return list({id(environment): environment for environment in bound}.values())
 
 
 def _is_called(environment: Environment, callers: Iterable[Environment]) -> bool:

@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from hud import exact_json
 from hud.environment import Environment, Task
-from hud.environment.sources.loader import environments_of, load_file, load_module
+from hud.environment.sources.loader import environments_of, load_file, load_module, tasks_in
 from hud.errors import NotFoundError, UsageError
-from hud.eval.tasksets.taskset import Taskset
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
 _EXPORTED = {"scenario": "id", "task_id": "id", "name": "slug"}
@@ -65,7 +64,7 @@ def tasks_of(module: ModuleType, origin: Path) -> list[Task]:
     found: dict[int, Task] = {}
     for name, value in vars(module).items():
         if not name.startswith("_"):
-            for task in _tasks_in(value):
+            for task in tasks_in(value):
                 found.setdefault(id(task), task)
     if found:
         return list(found.values())
@@ -148,17 +147,6 @@ def _environment_beside(path: Path, name: str) -> Environment | None:
                 if environment.name == name:
                     return environment
     return None
-
-
-def _tasks_in(value: Any) -> Iterator[Task]:
-    if isinstance(value, Task):
-        yield value
-    elif isinstance(value, list | tuple | Taskset):
-        for item in value:
-            if isinstance(item, Task):
-                yield item
-    elif isinstance(value, dict):
-        yield from (item for item in value.values() if isinstance(item, Task))
 
 
 def _mint(environment: Environment) -> Iterator[Task]:

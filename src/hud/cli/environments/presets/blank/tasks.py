@@ -1,6 +1,6 @@
 """Tasks of TITLE; `hud eval FOLDER/tasks.py AGENT --all` plays them."""
 
-from env import count, env  # noqa: F401  (a runtime finds the environment here)
+from env import count
 
 tasks = [
     count(word="strawberry", letter="r"),

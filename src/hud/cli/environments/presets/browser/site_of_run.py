@@ -7,6 +7,7 @@ PAGE = """<!doctype html><title>Shop</title><h1>Shop</h1>
 <form method="post">
   <button name="item" value="lamp">Buy a lamp</button>
   <button name="item" value="chair">Buy a chair</button>
+  <button name="item" value="table">Buy a table</button>
 </form><p id="bought">{bought}</p>"""
 
 

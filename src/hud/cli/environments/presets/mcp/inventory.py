@@ -3,7 +3,7 @@
 from mcp.server.mcpserver import MCPServer
 
 server = MCPServer("inventory")
-stock = {"lamp": 2, "chair": 0}
+stock = {"lamp": 2, "chair": 0, "table": 1}
 
 
 @server.tool()

@@ -8,7 +8,7 @@ from hud.environment import AgentTool
 
 library = Environment("NAME-library")
 env = Environment("NAME")
-BOOKS = {"Dune": "sand", "Emma": "matches", "Dracula": "blood"}
+BOOKS = {"Dune": "sand", "Emma": "matches", "Dracula": "blood", "Walden": "pond"}
 
 
 @library.tool

@@ -1,5 +1,5 @@
 """Tasks of TITLE; `hud eval FOLDER/tasks.py AGENT --all` plays them."""
 
-from env import BOOKS, env, sort  # noqa: F401  (a runtime finds the environment here)
+from env import BOOKS, sort
 
-tasks = [sort(title=title, about=about) for title, about in BOOKS.items()]
+tasks = [sort(title=title, about=about) for title, about in list(BOOKS.items())[:3]]

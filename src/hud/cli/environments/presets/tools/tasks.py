@@ -1,6 +1,6 @@
 """Tasks of TITLE; `hud eval FOLDER/tasks.py AGENT --all` plays them."""
 
-from env import env, shopping  # noqa: F401  (a runtime finds the environment here)
+from env import shopping
 
 tasks = [
     shopping(items=["apple", "bread"]),
