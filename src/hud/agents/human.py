@@ -1,7 +1,7 @@
 """`HumanAgent`: a person plays at a terminal, to test an environment, or for human baselines.
 
-The person's actions are recorded like a model's turns. Handles input and output of one run; independent of the display of
-jobs.
+The person's actions are recorded like a model's turns (`Moves`, for any user interface). Handles input and output of one run;
+independent of the display of jobs.
 """
 
 from __future__ import annotations
@@ -20,10 +20,61 @@ from typing import Any
 
 from hud import exact_json
 from hud.agents.agent import Agent, RunView
-from hud.agents.human_moves import HUMAN, HUMAN_SECONDS, Moves
 from hud.agents.native.attach import attach
 from hud.errors import UsageError
-from hud.trace import ImageContent, StopReason, ToolResult, ToolSpec, now
+from hud.trace import (
+    AgentStep,
+    ImageContent,
+    StopReason,
+    ToolCall,
+    ToolResult,
+    ToolSpec,
+    new_id,
+    now,
+)
+
+HUMAN = "human"
+"""Model name of human players."""
+HUMAN_SECONDS = "human_seconds"
+"""Key of a trace's `extra`: seconds from the task's display to its end."""
+
+
+class Moves:
+    """A run played by a person. `started` is the beginning of the time to think about a move."""
+
+    def __init__(
+        self, run: RunView, *, name: str = HUMAN, tool_timeout_seconds: float | None = None
+    ) -> None:
+        self.run = run
+        self.name = name
+        self.tool_timeout_seconds = tool_timeout_seconds
+
+    async def call(self, tool: str, arguments: dict[str, Any], started: datetime) -> ToolResult:
+        """Call a tool; its own failure is an error result."""
+        call = ToolCall(id=f"call_{new_id()[:8]}", name=tool, arguments=arguments)
+        self.run.record(
+            AgentStep(
+                tool_calls=[call],
+                finish_reason="tool_calls",
+                model=self.name,
+                started_at=started,
+            )
+        )
+        return await self.run.call_tool(call, timeout=self.tool_timeout_seconds)
+
+    def answer(self, text: str, started: datetime) -> None:
+        """Set the answer to be graded."""
+        self.run.trace.content = text
+        self.run.record(
+            AgentStep(
+                content=text,
+                done=True,
+                finish_reason="stop",
+                model=self.name,
+                started_at=started,
+            )
+        )
+
 
 HELP = """\
   TOOL key=value ...    call a tool; values are JSON where they parse, text where not

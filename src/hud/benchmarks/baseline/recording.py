@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from hud.agents.human_moves import HUMAN_SECONDS
+from hud.agents.human import HUMAN_SECONDS
 from hud.benchmarks.baseline.baseline_file import PersonResult, ReferenceResult, change
 from hud.benchmarks.baseline.scores import Baseline
 from hud.eval import Job, Taskset

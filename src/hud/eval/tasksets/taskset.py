@@ -129,13 +129,23 @@ class Taskset:
         if isinstance(key, slice):
             return self._part(self.tasks[key])
         if not isinstance(key, str):
-            return self._part(self[each] for each in key)
+            return self._part(self._selected(key))
         try:
             return self._by_slug[key]
         except KeyError:
             raise NotFoundError(
                 f"Taskset {self.name!r} has no task {key!r}{did_you_mean(key, self._by_slug)}"
             ) from None
+
+    def _selected(self, keys: list[str] | list[int]) -> list[Task]:
+        """Return the tasks of positions or slugs. Raises `UsageError` for a task that is named twice."""
+        tasks = [self[key] for key in keys]
+        slug, many = Counter(map(slug_of, tasks)).most_common(1)[0] if tasks else ("", 0)
+        if many > 1:
+            raise UsageError(
+                f"The selection from taskset {self.name!r} has more than one task with the slug {slug!r}; name each once."
+            )
+        return tasks
 
     def __repr__(self) -> str:
         return f"Taskset({self.name!r}, {len(self.tasks)} tasks)"

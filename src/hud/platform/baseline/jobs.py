@@ -12,7 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud.agents.human_moves import HUMAN, HUMAN_SECONDS
+from hud.agents.human import HUMAN, HUMAN_SECONDS
 from hud.client.presence import process_started
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert

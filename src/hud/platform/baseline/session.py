@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from hud.agents.agent import Agent, RunView
-from hud.agents.human_moves import HUMAN, HUMAN_SECONDS, Moves
+from hud.agents.human import HUMAN, HUMAN_SECONDS, Moves
 from hud.agents.native.attach import attach
 from hud.environment.tools.spreadsheet import READ, is_spreadsheet
 from hud.errors import ConflictError, HudError

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import Depends, Form, Request, Response
 
-from hud.agents.human_moves import HUMAN_SECONDS
+from hud.agents.human import HUMAN_SECONDS
 from hud.environment.tools.spreadsheet import READ, WRITE, is_spreadsheet
 from hud.errors import ConflictError, NotFoundError, UsageError
 from hud.platform.access import Identity
