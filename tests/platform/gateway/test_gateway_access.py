@@ -120,6 +120,29 @@ def test_only_an_admin_registers_a_provider(app, url, ours):
     assert httpx.post(url + "/v2/models/create", json=smuggled, headers=headers).status_code == 400
 
 
+def test_a_wrong_key_is_refused_in_the_clients_dialect(url, ours):
+    def refused(path, headers):
+        answer = httpx.post(url + path, json={"model": "tiny"}, headers=headers)
+        assert answer.status_code == 401
+        body = answer.json()
+        assert body["detail"] == "This key is unknown, expired or revoked."
+        assert body.pop("detail") == body["error"]["message"]
+        return body, {name: text for name, text in body["error"].items() if name != "message"}
+
+    for headers in ({"x-api-key": "hud_no"}, bearer("hud_no")):
+        for path in ("/v1/messages", "/messages", "/v1/messages/count_tokens"):
+            body, error = refused(path, headers)
+            assert (body["type"], error) == ("error", {"type": "authentication_error"})
+    body, error = refused("/v1/other", {"x-api-key": "hud_no", "anthropic-version": "2023-06-01"})
+    assert body["type"] == "error"
+    for path in ("/v1/chat/completions", "/v1/responses", "/completions", "/v1/embeddings"):
+        _, error = refused(path, bearer("hud_no"))
+        assert error["type"] == "authentication_error"
+        assert error["code"] == "invalid_api_key"
+    _, error = refused("/v1beta/models/tiny:generateContent", {"x-goog-api-key": "hud_no"})
+    assert error == {"code": 401, "status": "UNAUTHENTICATED"}
+
+
 def test_official_clients_are_told_of_a_wrong_key(url, ours):
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=url, api_key="hud_no").chat.completions.create(

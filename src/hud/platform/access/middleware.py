@@ -11,6 +11,7 @@ from urllib.parse import parse_qs, quote
 
 from hud import exact_json
 from hud.errors import HudError
+from hud.inference.dialects.codec import Refusal
 from hud.platform.access.admission import ACCESS_DENIED, Admission, KeyEndedError
 from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
@@ -19,6 +20,7 @@ from hud.platform.access.passes import PREFIX, Passes
 from hud.platform.access.paths import refusal
 from hud.platform.access.web_sessions import COOKIE, WebSessions
 from hud.platform.dashboard.paths import cookie, header, is_open_page, is_page, wants_page
+from hud.platform.gateway.missing_endpoints import dialect_of
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
@@ -38,7 +40,6 @@ OPEN_BELOW = (
 _EVENTS = "/events/"
 """Path prefix of the pages' event streams."""
 NO_KEY = "This request carries no key."
-_KINDS = {401: "authentication_error", 429: "rate_limit_error", 503: "overloaded_error"}
 
 
 class Door:
@@ -219,9 +220,8 @@ async def refuse(
         await send({"type": "websocket.accept"})
         await send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": detail[:120]})
         return
-    # `detail` is this platform's field; `error` is common to the gateway's dialects.
-    kind = _KINDS.get(status, "invalid_request_error")
-    body = exact_json.dumps({"detail": detail, "error": {"message": detail, "type": kind}})
+    # `detail` is this platform's field; the rest is the error of the client's dialect.
+    body = exact_json.dumps(dialect_of(scope).error(Refusal(status, detail)))
     await _send(send, status, body, {**headers, "content-type": "application/json"})
 
 

@@ -154,7 +154,9 @@ class Gateway:
                 await self.lists.one(who.team_id, name, exchange, gemini=gemini)
             )
 
-        await self._simply(exchange, self.dialects.gemini if gemini else dialect_of(exchange), read)
+        await self._simply(
+            exchange, self.dialects.gemini if gemini else dialect_of(exchange.scope), read
+        )
 
     async def stored(self, exchange: Exchange, identifier: str) -> None:
         """Respond with a stored response."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from starlette.types import Scope
+
 from hud import exact_json
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
@@ -27,12 +29,13 @@ _LONGEST = 200
 """Maximum length of an unknown path in an error message."""
 
 
-def dialect_of(exchange: Exchange) -> ServerCodec:
+def dialect_of(scope: Scope) -> ServerCodec:
     """Return the dialect of a request, by its headers or its path. Default: OpenAI's."""
-    path: str = exchange.scope["path"]
-    if exchange.header(b"x-goog-api-key") or path.startswith(("/v1beta/", "/v1alpha/")):
+    path: str = scope["path"]
+    headers = {name for name, _ in scope["headers"]}
+    if b"x-goog-api-key" in headers or path.startswith(("/v1beta/", "/v1alpha/")):
         return GeminiCodec()
-    if exchange.header(b"anthropic-version") or "messages" in path.split("/"):
+    if b"anthropic-version" in headers or "messages" in path.split("/"):
         return AnthropicCodec()
     return ChatCodec()
 
@@ -59,5 +62,5 @@ async def refuse_method(exchange: Exchange, allowed: str) -> None:
 async def _refuse(
     exchange: Exchange, refusal: Refusal, headers: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    body = exact_json.dumps(dialect_of(exchange).error(refusal))
+    body = exact_json.dumps(dialect_of(exchange.scope).error(refusal))
     await exchange.answer(refusal.status, body, headers)

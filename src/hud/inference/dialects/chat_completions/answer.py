@@ -23,6 +23,7 @@ from hud.inference.retries import BrokenAnswer, answered_error
 from hud.trace import Completion, Continuation, Sample, ToolCall, Usage, call_message
 
 FILTERED = "The server's content filter stopped the turn."
+_CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 OVERFLOW = "This model's maximum context length is exceeded"
 """Words of a context overflow, for clients that do not read the code."""
 _ERRORS = {
@@ -225,4 +226,4 @@ def error_code(refusal: Refusal) -> str | None:
     """Return the code of an error of OpenAI's dialects."""
     if refusal.too_long:
         return "context_length_exceeded"
-    return {404: "model_not_found", 429: "rate_limit_exceeded"}.get(refusal.status)
+    return _CODES.get(refusal.status)
