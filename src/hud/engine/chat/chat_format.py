@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 
 from hud.engine.chat.chat_template import ChatTemplate
 from hud.engine.chat.prompt_tokens import PromptTokenizer
-from hud.engine.chat.template_text import Span, TemplateText
+from hud.engine.chat.template_text import Span, TemplateText, joined
 from hud.engine.chat.tokenizer_settings import (
     DEFAULT,
     TOOL_USE,
@@ -114,6 +114,31 @@ class ChatFormat:
     ) -> list[int]:
         """Return the prompt ids of a conversation, ready for the assistant's turn."""
         return self.encode_rendered(self.render_text(messages, tools, effort=effort))
+
+    def render_beginning(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Sequence[ToolSpec],
+        *,
+        effort: str | None = None,
+    ) -> list[int]:
+        """Return the prompt ids of a conversation whose last message is the beginning of the assistant's turn.
+
+        Raises `UsageError` for a beginning with tool calls, and for a template that begins turns with reasoning.
+        """
+        *before, last = messages
+        if last.get("tool_calls"):
+            raise UsageError(
+                "The conversation ends with tool calls: add their results, which the model answers."
+            )
+        prompt = self.render_text(before, tools, effort=effort)
+        if self.opens_reasoning(self.encode_rendered(prompt)):
+            raise UsageError(
+                "The conversation ends with an assistant message, but this model's turns begin with reasoning: end it with "
+                "a user message, or switch the reasoning off (effort 'none')."
+            )
+        # Encoded together, as the model would have written it.
+        return self.encode_rendered(joined((prompt, last.get("content") or "")))
 
     def extend(
         self,

@@ -122,6 +122,12 @@ class Fields:
             if self.get(name) not in (None, False, 0, [], {}, ""):
                 raise UsageError(f"{self.place(name)} is not supported here{why}. Leave it out.")
 
+    def require(self, name: str, *defaults: Any) -> None:
+        """Raise `UsageError` for a setting that is supported with its defaults only."""
+        if self.get(name) not in (None, *defaults):
+            shown = " or ".join(repr(value) for value in defaults)
+            raise self.wrong(name, f"{shown} for this model, or left out")
+
     def wrong(self, name: str, expected: str) -> UsageError:
         return UsageError(f"{self.place(name)} must be {expected}.")
 

@@ -20,10 +20,12 @@ class ToolChoice:
 
 @dataclass(frozen=True)
 class OutputFormat:
-    """A JSON response: any object, or an object by a schema."""
+    """A JSON response, any object or an object by a schema, or one of several plain texts."""
 
     schema: dict[str, Any] | None = None
     name: str = "answer"
+    words: tuple[str, ...] = ()
+    """Plain texts in place of JSON: the response is one of them."""
 
 
 @dataclass(frozen=True)

@@ -44,3 +44,10 @@ def _format_of(
     config = DecoderConfig.from_folder(folder)
     chat = ChatFormat(folder, config, tool_call_parser=tool_call_parser)
     return Format(chat, Vocabulary(chat.tokenizer), config.max_position_embeddings)
+
+
+def context_of(folder: Path) -> int:
+    """Return the context length of a model folder, in tokens. Reads a file: call off the event loop."""
+    from hud.engine.config import DecoderConfig
+
+    return DecoderConfig.from_folder(folder).max_position_embeddings

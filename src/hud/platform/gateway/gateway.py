@@ -29,7 +29,7 @@ from hud.platform.gateway.exchange import ClientGoneError, Exchange
 from hud.platform.gateway.ledger import Ledger, Meter
 from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
-from hud.platform.gateway.missing_endpoints import dialect_of
+from hud.platform.gateway.missing_endpoints import COMPACT, dialect_of
 from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.passthrough import PassThrough
 from hud.platform.gateway.providers import ProviderModel
@@ -116,6 +116,10 @@ class Gateway:
                     await self.passthrough.send(exchange, target, action, raw, body.values, meter)
                 elif count:
                     await self._count(exchange, dialect, body, target)
+                elif action == COMPACT:
+                    raise UsageError(
+                        f"{target.name!r} has no compaction: it is OpenAI's, for its own models. Send a shorter conversation."
+                    )
                 else:
                     await self._answer(exchange, dialect, body, target, who, meter)
         except ClientGoneError:
@@ -200,10 +204,14 @@ class Gateway:
         inner = body.inner("generateContentRequest")
         if inner is not None:
             body = Fields({**inner.values, "model": body.values["model"]})
-        prompts = await prompts_of(target, dialect.read(body))
+        request = await self._continued(dialect, dialect.read(body), body, exchange.who)
+        prompts = await prompts_of(target, request)
         count = sum(len(prompt.ids) for prompt in prompts)
-        gemini = dialect is self.dialects.gemini
-        counted = {"totalTokens": count} if gemini else {"input_tokens": count}
+        counted: dict[str, Any] = {"input_tokens": count}
+        if dialect is self.dialects.gemini:
+            counted = {"totalTokens": count}
+        elif dialect is self.dialects.responses:
+            counted["object"] = "response.input_tokens"
         await exchange.answer(200, exact_json.dumps(counted))
 
     def events(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hud import exact_json
 from hud.engine.chat.tool_calls.json_calls import json_rule
-from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.request import GenerationRequest, OutputFormat
 
 if TYPE_CHECKING:
     from hud.engine.chat.chat_format import ChatFormat
@@ -23,8 +23,7 @@ def grammar_of(chat: ChatFormat, request: GenerationRequest, *, opened: bool) ->
 
     answer = ""
     if request.format is not None:
-        form = request.format.schema or {"type": "object"}
-        answer = f"json: {format.preamble(mark)} object\nobject: {json_rule(form)}"
+        answer = f"json: {format.preamble(mark)} object\nobject: {_form(request.format)}"
     if request.tool_choice.mode == "required":
         rules = "answer: calls\n" + _calls(chat, request)
     elif request.format is not None and not request.offered:
@@ -36,6 +35,13 @@ def grammar_of(chat: ChatFormat, request: GenerationRequest, *, opened: bool) ->
         return None
     thinking = f"/(.|\\n)*/ {mark(format.thinking[1])} /\\n*/ " if opened else ""
     return f"start: {thinking}answer\n{rules}\n"
+
+
+def _form(format: OutputFormat) -> str:
+    """Return the rule of a response's form."""
+    if format.words:
+        return " | ".join(exact_json.dumps(word).decode() for word in format.words)
+    return json_rule(format.schema or {"type": "object"})
 
 
 def _calls(chat: ChatFormat, request: GenerationRequest) -> str:

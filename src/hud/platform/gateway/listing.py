@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hud.errors import NotFoundError
+from hud.platform.gateway.chat_formats import context_of
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.providers import builtin_records, find_builtin
 from hud.platform.models.records import ModelRecord
@@ -17,8 +18,16 @@ if TYPE_CHECKING:
     from hud.platform.gateway.catalogue import Catalogue
     from hud.platform.models.registry import Registry
 
-Listed = tuple[str, str, str, datetime]
-"""Name, display name, owner, and creation date."""
+
+class Listed(NamedTuple):
+    """A model as it is listed."""
+
+    name: str
+    display: str
+    owner: str
+    created: datetime
+    context: int | None
+    """Context length in tokens; None for a provider's model, of which only the provider knows it."""
 
 
 class ModelLists:
@@ -39,8 +48,8 @@ class ModelLists:
             return {
                 "data": rows,
                 "has_more": False,
-                "first_id": models[0][0] if models else None,
-                "last_id": models[-1][0] if models else None,
+                "first_id": models[0].name if models else None,
+                "last_id": models[-1].name if models else None,
             }
         return {"object": "list", "data": rows}
 
@@ -52,7 +61,7 @@ class ModelLists:
         model = await asyncio.to_thread(self._model, team, found.name)
         pinned = name.partition("@")[2]
         if pinned:
-            model = (f"{model[0]}@{pinned}", *model[1:])
+            model = model._replace(name=f"{model.name}@{pinned}")
         return _dialect(exchange, gemini)(model)
 
     def _models(self, team: str) -> list[Listed]:
@@ -76,8 +85,14 @@ class ModelLists:
 
 
 def _listed(record: ModelRecord) -> Listed:
-    owner = "openhud" if record.config.provider is None else record.config.provider.dialect
-    return record.slug, record.name, owner, record.created_at
+    provider = record.config.provider
+    return Listed(
+        record.slug,
+        record.name,
+        "openhud" if provider is None else provider.dialect,
+        record.created_at,
+        context_of(record.folder) if provider is None else None,
+    )
 
 
 def _dialect(exchange: Exchange, gemini: bool) -> Callable[[Listed], dict[str, Any]]:
@@ -88,31 +103,35 @@ def _dialect(exchange: Exchange, gemini: bool) -> Callable[[Listed], dict[str, A
 
 
 def _openai(model: Listed) -> dict[str, Any]:
-    name, _, owner, created = model
+    # As vLLM and OpenRouter write the length; OpenAI's own list has none.
+    lengths = {"max_model_len": model.context, "context_length": model.context}
     return {
-        "id": name,
+        "id": model.name,
         "object": "model",
-        "created": int(created.timestamp()),
-        "owned_by": owner,
+        "created": int(model.created.timestamp()),
+        "owned_by": model.owner,
+        **({} if model.context is None else lengths),
     }
 
 
 def _anthropic(model: Listed) -> dict[str, Any]:
-    name, display, _, created = model
     return {
         "type": "model",
-        "id": name,
-        "display_name": display,
-        "created_at": created.isoformat().replace("+00:00", "Z"),
+        "id": model.name,
+        "display_name": model.display,
+        "created_at": model.created.isoformat().replace("+00:00", "Z"),
+        "max_input_tokens": model.context,
+        "max_tokens": model.context,
     }
 
 
 def _gemini(model: Listed) -> dict[str, Any]:
-    name, display, _, _ = model
+    lengths = {"inputTokenLimit": model.context, "outputTokenLimit": model.context}
     return {
-        "name": f"models/{name}",
-        "baseModelId": name,
+        "name": f"models/{model.name}",
+        "baseModelId": model.name,
         "version": "1",
-        "displayName": display,
+        "displayName": model.display,
         "supportedGenerationMethods": ["generateContent", "streamGenerateContent", "countTokens"],
+        **({} if model.context is None else lengths),
     }

@@ -133,13 +133,15 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
     if effort is None and request.budgeted_effort is not None:
         reasoning = chat.template(tools=bool(request.offered)).reasoning
         effort = request.budgeted_effort if reasoning.takes(request.budgeted_effort) else None
+    begun = request.messages[-1]["role"] == "assistant"
     ids = None
     if request.continuation is not None:
         _known(request.continuation.token_ids, vocabulary)
         ids = chat.extend(request.continuation, request.messages, request.offered, effort=effort)
     if ids is None:
-        ids = chat.render(request.messages, request.offered, effort=effort)
-    return [Prompt(ids, opened=chat.opens_reasoning(ids))]
+        render = chat.render_beginning if begun else chat.render
+        ids = render(request.messages, request.offered, effort=effort)
+    return [Prompt(ids, opened=not begun and chat.opens_reasoning(ids), begun=begun)]
 
 
 def _known(ids: list[int], vocabulary: Vocabulary) -> list[int]:

@@ -25,6 +25,8 @@ _ABSENT = {
     "realtime": "has no realtime sessions. Responses can be streamed",
 }
 """Path segments of endpoints in providers' APIs, each with the end of its error sentence."""
+COMPACT = "responses/compact"
+"""Endpoint that some providers have; other models refuse it."""
 _LONGEST = 200
 """Maximum length of an unknown path in an error message."""
 

@@ -32,6 +32,8 @@ class Prompt:
     ids: list[int]
     opened: bool = False
     """True if it ends inside reasoning, which the turn continues."""
+    begun: bool = False
+    """True if it ends with the beginning of the answer, whose next words may start with a space."""
 
 
 class TurnReader:
@@ -60,6 +62,8 @@ class TurnReader:
         if request.prompts is None and (request.stream or not request.parallel_calls or not calls):
             self._parser = self._calling.parser(self._tools, opened=prompt.opened, calls=calls)
         self._text: list[str] = []
+        self._leading: str | None = "" if prompt.begun else None
+        """Whitespace before the first word, which parsers remove; None: not kept, or the word has come."""
         self._calls = 0
         # The turn ends with the token that completed a stop string, or the only tool call allowed.
         self._each = self._stops is not None or not request.parallel_calls
@@ -117,6 +121,8 @@ class TurnReader:
         return events
 
     def _say(self, text: str) -> list[Event]:
+        if self._leading is not None and not self._leading.strip():
+            self._leading += text
         if self._parser is not None:
             return self._events(self._parser.take(text))
         if self.request.prompts is not None:
@@ -129,13 +135,21 @@ class TurnReader:
         for piece in pieces:
             if isinstance(piece, Said):
                 kind = TextDelta if piece.kind == "text" else ReasoningDelta
-                events.append(kind(self.choice, piece.text))
+                events.append(kind(self.choice, self._spaced(piece)))
                 continue
             events += self._call(piece)
             if not self.request.parallel_calls:
                 self.stopped = True
                 break
         return events
+
+    def _spaced(self, piece: Said) -> str:
+        """Return a piece's text; the first one after a given beginning with its leading whitespace."""
+        leading = self._leading
+        if leading is None or piece.kind != "text":
+            return piece.text
+        self._leading = None
+        return leading[: len(leading) - len(leading.lstrip())] + piece.text
 
     def _call(self, call: ToolCall) -> list[Event]:
         choice, position = self.choice, self._calls

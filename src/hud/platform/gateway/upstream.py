@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 
 from hud import exact_json
+from hud.errors import UsageError
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.codec import Family, StreamingCodec, StreamReader
@@ -63,6 +64,16 @@ class UpstreamTurns:
         self, model: ProviderModel, request: GenerationRequest, meter: Meter
     ) -> AsyncGenerator[list[Event], None]:
         """Stream the events of a turn. Raises `UpstreamError` with the provider's status for an error of the provider."""
+        if request.format is not None and request.format.words:
+            raise UsageError(
+                f"text/x.enum is not supported for {model.name!r}: its provider has no such form. Use application/json."
+            )
+        begun = bool(request.messages) and request.messages[-1]["role"] == "assistant"
+        if begun and model.family != "anthropic":
+            raise UsageError(
+                f"The conversation ends with an assistant message, which the provider of {model.name!r} does not continue: end "
+                "it with a user message or the results of tools."
+            )
         wire = _CODECS[model.family].request(model.upstream, replace(request, stream=True))
         reader = wire.reader()
         headers = {

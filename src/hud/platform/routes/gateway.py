@@ -1,6 +1,7 @@
 """Routes of inference, in every dialect, each with and without the path prefixes of its clients.
 
 POST /chat/completions  /completions  /responses           GET, DELETE /responses/{id}       OpenAI
+     /responses/input_tokens  /responses/compact
 POST /messages  /messages/count_tokens                                                       Anthropic
 POST /v1beta/models/{model}:generateContent | :streamGenerateContent | :countTokens          Gemini
 GET  /models  /models/{model}                                                                in the client's dialect
@@ -18,7 +19,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.missing_endpoints import refuse_method
+from hud.platform.gateway.missing_endpoints import COMPACT, refuse_method
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway
@@ -118,6 +119,19 @@ async def count_tokens(gateway: Gateway, exchange: Exchange) -> None:
 async def responses(gateway: Gateway, exchange: Exchange) -> None:
     """OpenAI's responses; they are stored for `previous_response_id` unless `store` is false."""
     await gateway.serve(exchange, gateway.dialects.responses, "responses")
+
+
+@route("/responses/input_tokens", "/v1/responses/input_tokens", needed=("model", "input"))
+async def count_input_tokens(gateway: Gateway, exchange: Exchange) -> None:
+    """OpenAI's count of a prompt's tokens."""
+    dialect = gateway.dialects.responses
+    await gateway.serve(exchange, dialect, "responses/input_tokens", count=True)
+
+
+@route("/responses/compact", "/v1/responses/compact", needed=("model",))
+async def compact(gateway: Gateway, exchange: Exchange) -> None:
+    """OpenAI's compaction of a conversation, by providers that have it; this server's models refuse it."""
+    await gateway.serve(exchange, gateway.dialects.responses, COMPACT)
 
 
 @route("/responses/{id}", "/v1/responses/{id}", method="GET")

@@ -74,6 +74,7 @@ class AnthropicCodec:
     def read(self, body: Fields) -> GenerationRequest:
         """Return the request in a body. Raises `UsageError` for invalid or unsupported fields, and without messages."""
         body.refuse(_UNSUPPORTED, " for this model")
+        body.require("speed", "standard")
         tools = read_tools(body)
         choice = body.inner("tool_choice")
         thinking = body.inner("thinking")

@@ -38,13 +38,41 @@ from hud.inference.dialects.request import GenerationRequest
 from hud.inference.tool_names import wire_names
 from hud.trace import Completion, Continuation, SamplingParams, new_id, wire_messages
 
+UNSUPPORTED_SAMPLING = (
+    "logit_bias",
+    "presence_penalty",
+    "frequency_penalty",
+    "min_p",
+    "min_tokens",
+    "typical_p",
+    "top_a",
+    "bad_words",
+    "stop_token_ids",
+    "ignore_eos",
+    "use_beam_search",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+    "prompt_logprobs",
+    "allowed_token_ids",
+)
+"""Settings of vLLM and others that would change the output; ignored, they would mislead. 0, false and empty ones have no effect."""
 MOST_CHOICES = 128
 MOST_TOP_LOGPROBS = 20
 _LARGEST_ID = 1 << 31
 _UNSUPPORTED = (
-    "logit_bias",
-    "presence_penalty",
-    "frequency_penalty",
+    *UNSUPPORTED_SAMPLING,
+    "prediction",
+    "prefix",
+    "reasoning",
+    "thinking",
+    "chat_template",
+    "chat_template_kwargs",
+    "documents",
+    "continue_final_message",
+    "echo",
     "functions",
     "function_call",
     "audio",
@@ -73,8 +101,9 @@ class ChatCodec:
     def read(self, body: Fields) -> GenerationRequest:
         """Return the request in a body. Raises `UsageError` for invalid or unsupported fields, and without messages."""
         body.refuse(_UNSUPPORTED, " for this model")
-        if body.get("modalities") not in (None, ["text"]):
-            raise body.wrong("modalities", "['text'] for this model")
+        body.require("modalities", ["text"])
+        body.require("verbosity", "medium")
+        body.require("add_generation_prompt", True)
         tools = read_tools(body)
         messages = [read_message(message) for message in body.objects("messages")]
         if not messages:
@@ -165,6 +194,8 @@ class ChatCodec:
 
 def read_sampling(body: Fields) -> SamplingParams:
     """Return the sampling parameters of chat completions and completions; `top_k` is an extension of many servers."""
+    body.require("repetition_penalty", 1)
+    body.require("length_penalty", 1)
     return SamplingParams(
         max_tokens=body.integer("max_completion_tokens", "max_tokens", least=1),
         temperature=body.number("temperature", least=0, most=2),

@@ -12,6 +12,7 @@ from hud.errors import UsageError
 from hud.inference.dialects.chat_completions.answer import write_error, write_usage
 from hud.inference.dialects.chat_completions.codec import (
     MOST_CHOICES,
+    UNSUPPORTED_SAMPLING,
     includes_usage,
     read_sampling,
 )
@@ -29,7 +30,7 @@ from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
 from hud.trace import new_id
 
-_UNSUPPORTED = ("logit_bias", "presence_penalty", "frequency_penalty", "suffix", "echo")
+_UNSUPPORTED = (*UNSUPPORTED_SAMPLING, "suffix", "echo")
 _MOST_LOGPROBS = 5
 _DEFAULT_TOKENS = 16
 """Default `max_tokens`."""

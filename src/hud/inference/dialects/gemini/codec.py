@@ -49,8 +49,12 @@ _UNSUPPORTED_CONFIG = (
     "frequencyPenalty",
     "speechConfig",
     "imageConfig",
+    "audioTimestamp",
+    "routingConfig",
 )
 MOST_CANDIDATES = 8
+ENUM = "text/x.enum"
+"""Type of a response that is one of several plain texts."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,7 @@ class GeminiCodec:
         body.refuse(_UNSUPPORTED, " for this model")
         config = body.inner("generationConfig") or CamelFields({})
         config.refuse(_UNSUPPORTED_CONFIG, " for this model")
+        config.require("responseModalities", [], ["TEXT"], ["text"])
         tools = read_tools(body)
         messages = read_contents(body)
         if not any(message["role"] != "system" for message in messages):
@@ -169,6 +174,14 @@ class GeminiCodec:
 
 def _read_format(config: Fields) -> OutputFormat | None:
     kind = config.text("responseMimeType")
+    if kind == ENUM:
+        described = config.inner("responseSchema", "responseJsonSchema")
+        words = () if described is None else described.texts("enum")
+        if not words:
+            raise UsageError(
+                f"{config.place('responseSchema')}.enum must list the texts for {ENUM}."
+            )
+        return OutputFormat(words=words)
     schema = config.object("responseJsonSchema")
     if schema is not None:
         return OutputFormat(schema)
@@ -179,4 +192,4 @@ def _read_format(config: Fields) -> OutputFormat | None:
         return None
     if kind == "application/json":
         return OutputFormat()
-    raise config.wrong("responseMimeType", "'text/plain' or 'application/json'")
+    raise config.wrong("responseMimeType", f"'text/plain', 'application/json' or '{ENUM}'")

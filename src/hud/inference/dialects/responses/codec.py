@@ -32,7 +32,7 @@ from hud.inference.dialects.responses.stream import ResponseWriter, joined_respo
 from hud.inference.dialects.responses.tools import declare, read_tools
 from hud.trace import SamplingParams
 
-_UNSUPPORTED = ("background", "conversation", "prompt")
+_UNSUPPORTED = ("background", "conversation", "prompt", "max_tool_calls", "context_management")
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
 _LEAST_OUTPUT = 16
 """The provider's minimum token limit."""
@@ -56,10 +56,10 @@ class ResponsesCodec:
     def read(self, body: Fields) -> GenerationRequest:
         """Return the request in a body. Raises `UsageError` for an invalid or unsupported field, and for empty input."""
         body.refuse(_UNSUPPORTED, " for this model")
-        if body.text("truncation") not in (None, "disabled"):
-            raise body.wrong("truncation", "'disabled' for this model")
+        body.require("truncation", "disabled")
         tools = read_tools(body)
         text = body.inner("text") or Fields({})
+        text.require("verbosity", "medium")
         reasoning = body.inner("reasoning") or Fields({})
         messages = read_items(body)
         if not messages:
