@@ -5,13 +5,12 @@ variables belong to the first team; every team may use those in `HUD_SHARED_KEYS
 
 from __future__ import annotations
 
-import os
 import re
-import secrets as random
 from collections.abc import Iterable
 from pathlib import Path
 
 from hud import settings
+from hud.durable_files import PRIVATE, make_folder, write_file
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.outbound import Reach, networks_of
 from hud.platform.store.tables import LOCAL_TEAM
@@ -41,12 +40,8 @@ class Secrets:
             raise UsageError(f"The value of {name} must be one line of printable ASCII characters.")
         if name not in self.names() and len(self.names()) >= _MOST_SECRETS:
             raise UsageError(f"A team can store at most {_MOST_SECRETS} keys; remove one first.")
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        temporary = self._folder / f".{name}.{random.token_hex(4)}"
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="ascii") as file:
-            file.write(value)
-        temporary.replace(self._folder / name)
+        make_folder(self._folder, 0o700)
+        write_file(self._folder / name, value.encode("ascii"), PRIVATE)
 
     def remove(self, name: str) -> None:
         """Delete a key of the team. Raises `NotFoundError` for an unknown name."""
@@ -94,7 +89,7 @@ class Secrets:
         if not _NAME.fullmatch(name):
             return None
         try:
-            return (self._folder / name).read_text(encoding="ascii")
+            return (self._folder / name).read_text(encoding="ascii") or None
         except FileNotFoundError:
             return None
 

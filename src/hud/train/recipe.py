@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from hud import settings
 from hud.client import Client, connect
+from hud.durable_files import read_object, write_file
 from hud.errors import NotFoundError, UsageError
 from hud.train.config import SubagentConfig, TrainConfig, make_config, read_toml
 from hud.train.loop import TrainReport, train
@@ -173,14 +173,12 @@ class _Progress:
         self.file = settings.load().home / "training" / f"recipe-{recipe.fingerprint}.json"
         self.stages: dict[str, dict[str, Any]] = {}
         if self.file.exists() and not fresh:
-            self.stages = json.loads(self.file.read_text(encoding="utf-8"))
+            cure = "Start the recipe anew with --fresh, or remove the file."
+            self.stages = read_object(self.file, cure)
 
     def record(self, stage: Stage, name: str, value: Any) -> None:
         self.stages.setdefault(stage.name, {})[name] = value
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.file.with_suffix(".tmp")
-        draft.write_text(json.dumps(self.stages), encoding="utf-8")
-        os.replace(draft, self.file)
+        write_file(self.file, json.dumps(self.stages).encode())
 
     async def finished(self, client: Client, stage: Stage) -> StageReport | None:
         """Return the result of a finished stage; None for an unfinished one."""

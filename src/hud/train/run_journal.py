@@ -13,6 +13,7 @@ from typing import Any
 
 from hud import settings
 from hud.client import Client
+from hud.durable_files import append_lines
 from hud.errors import StoreError
 from hud.learning.wire_types import DiscardedGradient
 from hud.train.client import TrainingClient
@@ -121,9 +122,7 @@ class TrainingRun:
 
     def _append(self, line: dict[str, Any]) -> None:
         try:
-            self.metrics_file.parent.mkdir(parents=True, exist_ok=True)
-            with self.metrics_file.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
+            append_lines(self.metrics_file, json.dumps(line).encode() + b"\n")
         except OSError as error:
             raise StoreError(
                 f"{self.metrics_file} cannot be written: {error.strerror}. The store has every step before it."

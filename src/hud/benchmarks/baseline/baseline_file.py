@@ -7,7 +7,6 @@ One file holds a family of benchmarks (the name up to a slash). Two are read tog
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hud import settings
+from hud.durable_files import make_folder, write_file
 from hud.errors import StoreError
 
 SHIPPED = Path(__file__).with_name("files")
@@ -112,16 +112,11 @@ def baseline_file(benchmark: str) -> BaselineFile:
 def change(benchmark: str, changed: Callable[[BaselineFile], BaselineFile]) -> Path:
     """Change this user's own file, one process at a time; returns its path. What it held is never lost to a crash."""
     path = own_path(benchmark)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with path.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         written = changed(_read(path)).model_dump_json(indent=1, exclude_defaults=True)
-        new = path.with_suffix(".new")
-        with new.open("w", encoding="utf-8") as file:
-            file.write(f"{written}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(path)
+        write_file(path, f"{written}\n".encode())
     return path
 
 

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from hud import exact_json, settings
 from hud.client import connect
+from hud.durable_files import write_file
 
 VERSION = 1
 
@@ -35,9 +36,8 @@ async def link(folder: Path, **ids: str) -> None:
     if kept.get("scope") != now:
         kept = {}
     path = _path(folder)
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {**kept, "version": VERSION, "scope": now, **ids}
-    path.write_bytes(exact_json.dumps(content, option=exact_json.OPT_INDENT_2) + b"\n")
+    write_file(path, exact_json.dumps(content, option=exact_json.OPT_INDENT_2) + b"\n")
 
 
 def _read(folder: Path) -> dict[str, Any]:

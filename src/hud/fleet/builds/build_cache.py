@@ -22,6 +22,7 @@ from typing import Any
 
 from hud import exact_json
 from hud.client import Client
+from hud.durable_files import rename_folder
 from hud.errors import EnvironmentFault, InfrastructureFault, UsageError
 from hud.fleet.builds.archives import unpack
 from hud.fleet.builds.docker import has_image, load_image
@@ -156,7 +157,7 @@ class BuildCache:
             if about["platform"] is not None:
                 _make_venv(scratch, place)
             # The last step: a folder of this name is whole.
-            scratch.rename(place)
+            rename_folder(scratch, place)
 
 
 def site_packages(venv: Path) -> Path:

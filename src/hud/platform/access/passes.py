@@ -5,23 +5,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import os
 import secrets
 from pathlib import Path
 
 from hud import exact_json
+from hud.durable_files import PRIVATE, write_first
+from hud.errors import StoreError
 from hud.platform.access.identity import Identity
 from hud.platform.store.clock import steady_time
 
 PREFIX = "hudpass_"
+KEY_BYTES = 32
+"""Size of the signing key."""
 
 
 class Passes:
     """Signs and verifies the passes of one `HUD_HOME`, which holds the signing key, readable by the server only."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
-        self._key: bytes | None = None
+        """Raises `StoreError` for a damaged signing key; a missing one is written at the first signature."""
+        self._path = home / "signing.key"
+        self._key = self._read_key()
 
     def make(self, who: Identity, seconds: float) -> str:
         """Return a pass with the permissions of `who`, valid for `seconds`."""
@@ -48,22 +52,20 @@ class Passes:
 
     def _signing_key(self) -> bytes:
         if self._key is None:
-            path = self.home / "signing.key"
-            if not path.exists():
-                _write_once(path, secrets.token_bytes(32))
-            self._key = path.read_bytes()
+            write_first(self._path, secrets.token_bytes(KEY_BYTES), PRIVATE)
+            self._key = self._read_key()
+            assert self._key is not None
         return self._key
 
-
-def _write_once(path: Path, content: bytes) -> None:
-    """Write a file atomically, unless another process has written it already."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-    try:
-        os.link(temporary, path)
-    except FileExistsError:
-        pass
-    finally:
-        temporary.unlink()
+    def _read_key(self) -> bytes | None:
+        try:
+            key = self._path.read_bytes()
+        except FileNotFoundError:
+            return None
+        if len(key) != KEY_BYTES:
+            # With a part of it, or nothing, anybody could sign.
+            raise StoreError(
+                f"{self._path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}. Restore it from a backup, or remove it: "
+                "then a new one is written, and workers must join with new passes."
+            )
+        return key

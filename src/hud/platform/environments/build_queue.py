@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import os
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
+from hud.durable_files import PRIVATE, write_file
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.access.passes import Passes
 from hud.platform.environments.registry import (
@@ -246,15 +246,7 @@ class Builds(LeasedQueue[Build]):
 
     def _write_private(self, build_id: str, private: dict[str, dict[str, str]]) -> None:
         path = self._private_path(build_id)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_alone(path, private)
+        write_file(path, exact_json.dumps(private), PRIVATE)
 
     def _signature(self, build_id: str, expires: int) -> str:
         return Passes(self.home).sign(f"upload:{plain(build_id)}:{expires}")
-
-
-def write_alone(path: Path, content: dict[str, Any]) -> None:
-    """Write JSON into a file that the server's own user alone may read."""
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(exact_json.dumps(content))

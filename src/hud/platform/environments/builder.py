@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from hud import exact_json
 from hud.client.presence import presence
+from hud.durable_files import PRIVATE, flush_folder, flush_tree, make_folder, write_file
 from hud.environment.sources.declarations import declared_names, entry_of
 from hud.errors import HudError, UsageError
 from hud.fleet.builds.archives import unpack
 from hud.platform.environments import container_images as containers
 from hud.platform.environments.build_commands import run
 from hud.platform.environments.build_log import BuildLog
-from hud.platform.environments.build_queue import Build, Builds, write_alone
-from hud.platform.environments.registry import VARIABLES, interpreter, normalized
+from hud.platform.environments.build_queue import Build, Builds
+from hud.platform.environments.registry import VARIABLES, interpreter, normalized, variables_of
 from hud.platform.environments.virtual_environment import clean_variables, install, requirements
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ class _Making:
 
     def __post_init__(self) -> None:
         self.scratch = self.home / f".{self.build.id}-{self.build.lease.attempt}"
+        make_folder(self.home)
         shutil.rmtree(self.scratch, ignore_errors=True)
 
     @property
@@ -149,9 +151,8 @@ class _Making:
 
     def keep_earlier_variables(self, earlier: Path | None) -> None:
         """Take over what the version before runs with, unless it is given anew."""
-        path = None if earlier is None else earlier / VARIABLES
-        if path is not None and path.exists():
-            kept = exact_json.loads(path.read_bytes())
+        if earlier is not None:
+            kept = variables_of(earlier)
             self.private["environment_variables"] = {**kept, **self.variables}
             self.log.add_secrets(kept.values())
 
@@ -269,7 +270,7 @@ def _alike(name: str, other: str) -> bool:
 @contextlib.asynccontextmanager
 async def _alone(path: Path) -> AsyncIterator[None]:
     """Be the only builder that works on a folder, of however many servers share the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with path.open("w") as lock:
         while True:
             try:
@@ -281,5 +282,9 @@ async def _alone(path: Path) -> AsyncIterator[None]:
 
 
 def _keep_variables(folder: Path, variables: dict[str, str]) -> None:
-    write_alone(folder / VARIABLES, variables)
-    (folder / _DONE).touch()
+    """Store the variables of a finished build, then mark it as complete: the mark is written last."""
+    write_file(folder / VARIABLES, exact_json.dumps(variables), PRIVATE)
+    if not (folder / _DONE).exists():
+        flush_tree(folder)
+        flush_folder(folder.parent)
+        write_file(folder / _DONE, b"")

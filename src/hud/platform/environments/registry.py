@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
-from hud import exact_json
+from hud.durable_files import read_object
 from hud.errors import NotFoundError, UsageError
 from hud.platform.access.teams import Projects
 from hud.platform.store import Store, tables
@@ -119,7 +119,6 @@ class Environments:
                 f"No build of environment {found.name!r} has succeeded yet; see hud deploy."
             )
         folder = Path(row.folder)
-        variables = folder / VARIABLES
         return RunnableEnvironment(
             build_id=row.id,
             name=row.manifest["name"],
@@ -128,7 +127,7 @@ class Environments:
             source=folder / "source" / row.manifest.get("entry", ""),
             python=interpreter(folder),
             image=row.manifest.get("image"),
-            variables=exact_json.loads(variables.read_bytes()) if variables.exists() else {},
+            variables=variables_of(folder),
         )
 
     def _row(self, reference: str) -> Row:
@@ -154,6 +153,13 @@ class Environments:
             "manifest": None if newest is None else newest.manifest,
             "created_at": row.created_at.isoformat(),
         }
+
+
+def variables_of(folder: Path) -> dict[str, str]:
+    """Return the environment variables of a build's folder. Raises `StoreError` for a damaged file."""
+    path = folder / VARIABLES
+    cure = "Remove the file, then deploy the environment again with its variables."
+    return read_object(path, cure) if path.exists() else {}
 
 
 def interpreter(folder: Path) -> Path:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, ValidationError
 
+from hud.durable_files import make_folder, rename_folder
 from hud.errors import StoreError
 
 MANIFEST = "manifest.json"
@@ -49,18 +50,14 @@ def write_checkpoint(folder: Path, manifest: Manifest, write: Callable[[Path], N
     unfinished = folder.with_name(f"{_UNFINISHED}{folder.name}")
     try:
         shutil.rmtree(unfinished, ignore_errors=True)
-        unfinished.mkdir(parents=True)
+        make_folder(folder.parent)
+        unfinished.mkdir()
         write(unfinished)
         files = sorted(path for path in unfinished.rglob("*") if path.is_file())
-        hashes = {str(path.relative_to(unfinished)): _hash(path, flush=True) for path in files}
+        hashes = {str(path.relative_to(unfinished)): _hash(path) for path in files}
         manifest = manifest.model_copy(update={"files": hashes})
-        target = unfinished / MANIFEST
-        target.write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
-        _hash(target, flush=True)
-        for inner in {path.parent for path in files} | {unfinished}:
-            _flush_folder(inner)
-        os.rename(unfinished, folder)
-        _flush_folder(folder.parent)
+        (unfinished / MANIFEST).write_text(manifest.model_dump_json(indent=1), encoding="utf-8")
+        rename_folder(unfinished, folder)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise StoreError(_write_problem(folder, error)) from error
@@ -131,19 +128,9 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
-def _hash(path: Path, *, flush: bool = False) -> str:
+def _hash(path: Path) -> str:
     with path.open("rb") as file:
-        if flush:
-            os.fsync(file.fileno())
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _flush_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write_problem(folder: Path, error: OSError) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
+from hud.durable_files import flush_tree, make_folder
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.leases.model_lease import Leases
@@ -137,7 +138,7 @@ class Registry:
         model_id = new_id()
         folder = self.home / "models" / model_id / "base"
         try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(folder.parent)
             create_tiny(folder, list(texts), seed=seed, **(sizes or {}))
             settings = (config or ModelConfig()).model_copy(update={"source": f"preset {preset}"})
             return self._insert(model_id, name, folder, kind=preset, config=settings)
@@ -370,6 +371,8 @@ class Registry:
         )
         plain_config = config.model_dump(mode="json")
         values = {**vars(record), "folder": str(folder), "config": plain_config}
+        if folder.parent == self.home / "models" / model_id:
+            flush_tree(folder.parent)
         try:
             self.store.write(sa.insert(tables.models).values(**values))
         except IntegrityError:

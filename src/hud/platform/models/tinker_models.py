@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hud.durable_files import make_folder
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import Policy
@@ -53,7 +54,7 @@ def register_on_tinker(registry: Registry, name: str, tinker: TinkerConfig) -> M
     model_id = new_id()
     folder = registry.home / "models" / model_id / "base"
     try:
-        folder.mkdir(parents=True)
+        make_folder(folder)
         _copy_companions(source, folder)
         return registry.on_tinker(name, tinker, model_id, folder, RANK)
     except BaseException:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs
 
 import fsspec
 
+from hud.durable_files import replaced_file
 from hud.errors import NotFoundError, StoreError, UsageError
 
 _KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
@@ -43,7 +44,7 @@ class Blobs:
         self._local = "file" in self._fs.protocol
 
     def put(self, key: str, data: bytes) -> None:
-        """Store bytes under a key, atomically."""
+        """Store bytes under a key, atomically and durably."""
         with self._writing(key) as file:
             file.write(data)
 
@@ -99,22 +100,11 @@ class Blobs:
             # On writing, a bucket or a mount is missing, not a blob.
             with (
                 self._translated(key),
-                self._new_file(path) if self._local else self._upload(path) as file,
+                replaced_file(Path(path)) if self._local else self._upload(path) as file,
             ):
                 yield file
         except NotFoundError as error:
             raise StoreError(f"Storage {self.url} failed for {key}: {error.__cause__}.") from error
-
-    @contextmanager
-    def _new_file(self, path: str) -> Iterator[IO[bytes]]:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(f"{path}.{uuid.uuid4().hex}.part")
-        try:
-            with temporary.open("wb") as file:
-                yield file
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
 
     @contextmanager
     def _upload(self, path: str) -> Iterator[IO[bytes]]:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError
 
 from hud import exact_json
+from hud.durable_files import append_lines, make_folder
 from hud.errors import StoreError
 from hud.trace.ids import new_id
 from hud.trace.json_values import as_text, jsonable
@@ -127,7 +128,7 @@ class Journal:
 
     def _create(self, folder: Path) -> bool:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
             self.path = folder / f"{os.getpid()}-{new_id()[:8]}.journal"
             flags = os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
             self._file = os.open(self.path, flags, 0o600)
@@ -224,8 +225,7 @@ def set_aside(folder: Path, data: bytes, damaged: Iterable[int]) -> None:
     if not kept:
         return
     path = folder / "damaged.lines"
-    with path.open("ab") as file:
-        file.write(kept)
+    append_lines(path, kept)
     names = ["a damaged line" if event is None else named(event) for event in decode_events(kept)]
     told = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
     warnings.warn(

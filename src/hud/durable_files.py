@@ -1,0 +1,120 @@
+"""Durable files: after a crash of the process or of the machine a file holds its new content, or its old one, and no part.
+
+A rename alone is not durable: a file system may store the name before the content. Content is flushed first, then the file is
+renamed, then the folder that has the name is flushed. This module knows nothing about what files hold.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from hud import exact_json
+from hud.errors import StoreError
+
+PRIVATE = 0o600
+"""Mode of files that only their owner may read."""
+
+
+@contextmanager
+def replaced_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Provide a new file, which replaces `path` when the block ends; an exception leaves `path` as it was.
+
+    The folder is created where it is missing. `mode` is that of the new file, reduced by the umask.
+    """
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    flush_folder(path.parent)
+
+
+def write_file(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a whole file durably; see `replaced_file`."""
+    with replaced_file(path, mode) as file:
+        file.write(content)
+
+
+def write_first(path: Path, content: bytes, mode: int = 0o666) -> None:
+    """Write a file durably, unless it is there already: of several processes the first one's content stays."""
+    candidate = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        write_file(candidate, content, mode)
+        with suppress(FileExistsError):
+            os.link(candidate, path)
+    finally:
+        candidate.unlink(missing_ok=True)
+    flush_folder(path.parent)
+
+
+def read_object(path: Path, cure: str) -> dict[str, Any]:
+    """Return the JSON object in a file. Raises `StoreError`, ending in `cure`, for a damaged file."""
+    try:
+        value = exact_json.loads(path.read_bytes())
+    except exact_json.JSONDecodeError as error:
+        raise StoreError(f"{path} is damaged ({error}). {cure}") from error
+    if not isinstance(value, dict):
+        raise StoreError(f"{path} is damaged: it holds no JSON object. {cure}")
+    return value
+
+
+def append_lines(path: Path, lines: bytes) -> None:
+    """Append whole lines durably. A last line that a crash cut off is ended first, so that none is added to its rest."""
+    make_folder(path.parent)
+    with path.open("a+b") as file:
+        if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+            lines = b"\n" + lines
+        file.write(lines)
+        file.flush()
+        os.fsync(file.fileno())
+    flush_folder(path.parent)
+
+
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Create a folder durably, with those above it; `mode` is that of the last one."""
+    if folder.is_dir():
+        return
+    make_folder(folder.parent)
+    folder.mkdir(mode=mode, exist_ok=True)
+    flush_folder(folder.parent)
+
+
+def rename_folder(source: Path, target: Path) -> None:
+    """Rename a folder durably, with everything in it: `target` is absent or complete. `source` may hold links."""
+    flush_tree(source)
+    source.rename(target)
+    flush_folder(target.parent)
+
+
+def flush_tree(folder: Path) -> None:
+    """Flush every file and folder below a folder, itself included, to the disk. Links are not followed."""
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(inner, name)
+            if not os.path.islink(path) and os.path.isfile(path):
+                _flush(path)
+        flush_folder(Path(inner))
+
+
+def flush_folder(folder: Path) -> None:
+    """Flush the names in a folder to the disk."""
+    _flush(folder)
+
+
+def _flush(path: str | Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,100 @@
+"""Files are replaced whole, appended to by whole lines, and written through one module wherever a HUD_HOME has them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from hud.durable_files import append_lines, make_folder, replaced_file, write_file, write_first
+
+SOURCE = Path(__file__).parents[1] / "src" / "hud"
+ROOMS = (
+    *("benchmarks/baseline", "cli/platform", "client", "fleet", "platform", "trace", "train"),
+    "engine/tinker",
+)
+"""Rooms that write into a HUD_HOME."""
+FLUSHED_LATER = {
+    "client/archives.py": "an archive in memory or of an upload",
+    "engine/tinker/weights.py": "part of a checkpoint",
+    "fleet/builds/archives.py": "part of a build",
+    "fleet/builds/build_cache.py": "part of a build, and locks",
+    "fleet/builds/shared_packages.py": "part of a build",
+    "platform/environments/builder.py": "a lock",
+    "platform/environments/packed_builds.py": "a temporary file",
+    "platform/environments/virtual_environment.py": "part of a build",
+    "platform/models/checkpoint_files.py": "part of a checkpoint",
+    "platform/models/loaded_policies.py": "an export, which is no part of a home",
+    "platform/models/tinker_models.py": "part of a model's base",
+    "platform/store/blobs.py": "an upload to a bucket",
+    "benchmarks/baseline/baseline_file.py": "a lock",
+}
+"""Files that write by themselves: into a folder that is flushed as a whole, or what need not last."""
+
+
+def writes(tree: ast.AST) -> bool:
+    """True where a syntax tree writes a file by other means than `hud.durable_files`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "attr", None) or getattr(node.func, "id", None)
+        texts = [
+            value.value
+            for value in [*node.args, *(keyword.value for keyword in node.keywords)]
+            if isinstance(value, ast.Constant) and isinstance(value.value, str)
+        ]
+        opened = name in ("open", "fdopen") and any(
+            len(text) < 4 and set(text) & set("wax") for text in texts
+        )
+        if opened or name in ("write_text", "write_bytes", "copyfile"):
+            return True
+    return False
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "new" / "folder" / "a"
+    write_file(path, b"old", 0o600)
+    assert path.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(RuntimeError), replaced_file(path) as file:
+        file.write(b"half of the n")
+        raise RuntimeError
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in path.parent.iterdir()] == ["a"]
+
+
+def test_the_first_of_several_writers_stays(tmp_path):
+    write_first(tmp_path / "a", b"first")
+    write_first(tmp_path / "a", b"second")
+    assert (tmp_path / "a").read_bytes() == b"first"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_line_that_a_crash_cut_off_is_ended_before_the_next_one(tmp_path):
+    path = tmp_path / "lines"
+    append_lines(path, b"one\ntw")
+    append_lines(path, b"three\n")
+    assert path.read_bytes() == b"one\ntw\nthree\n"
+
+
+def test_a_folder_is_made_with_those_above_it(tmp_path):
+    make_folder(tmp_path / "a" / "b", 0o700)
+    make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").stat().st_mode & 0o777 == 0o700
+
+
+def test_rooms_that_write_into_a_home_write_durably():
+    found = {
+        str(path.relative_to(SOURCE))
+        for room in ROOMS
+        for path in (SOURCE / room).rglob("*.py")
+        if writes(ast.parse(path.read_text(encoding="utf-8")))
+    }
+    assert found == set(FLUSHED_LATER)
+
+
+@pytest.mark.parametrize(
+    "code", ["path.write_text('a')", "open(path, 'w')", "path.open(mode='ab')"]
+)
+def test_a_writer_is_noticed(code):
+    assert writes(ast.parse(code))
