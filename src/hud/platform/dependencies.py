@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 from hud.platform.access.audit import AuditLog
 from hud.platform.access.identity import SCOPES, Identity, caller, needs
 from hud.platform.access.keys import Keys
+from hud.platform.access.signed_links import SignedLinks
 from hud.platform.config import PlatformConfig
 from hud.platform.environments.runtime_sessions import RuntimeSessions
 from hud.platform.models.registry import Registry
@@ -87,5 +88,6 @@ IngestionPart = Annotated[Ingestion, part(lambda parts: parts.ingestion)]
 KeysPart = Annotated[Keys, part(lambda parts: parts.keys)]
 EnginePart = Annotated[TokenEngine, part(lambda parts: parts.engine)]
 Steps = Annotated[StepsInFlight, part(lambda parts: parts.steps)]
+LinksPart = Annotated[SignedLinks, part(lambda parts: parts.links)]
 StoppingPart = Annotated[asyncio.Event, part(lambda parts: parts.stopping)]
 RuntimeSessionsPart = Annotated[RuntimeSessions, part(lambda parts: parts.runtime_sessions)]

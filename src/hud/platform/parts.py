@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits, Visitors
 from hud.platform.access.passes import Passes
+from hud.platform.access.signed_links import SignedLinks
 from hud.platform.access.web_sessions import WebSessions
 from hud.platform.background import Background, Work
 from hud.platform.config import PlatformConfig
@@ -70,6 +71,7 @@ class Parts:
         self.keys = Keys(self.store)
         self.web_sessions = WebSessions(self.store, self.keys)
         self.passes = Passes(config.home)
+        self.links = SignedLinks(self.passes, self.keys)
         self.limits = Limits()
         self.visitors = Visitors()
         self.metrics = Metrics()

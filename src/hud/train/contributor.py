@@ -28,6 +28,8 @@ class Contributor:
     """Unique id; those of `hud.client.presence` also allow checks whether the process runs."""
     process: str
     """Description for messages: process, machine and command."""
+    key_holder: str = ""
+    """Holder of the key of its requests, set by the platform."""
 
     @classmethod
     def here(cls) -> Contributor:
@@ -46,13 +48,16 @@ class Contributor:
 UNNAMED = Contributor("unnamed", "a client that gives no name")
 
 
-def read_contributor(header: str | None, key_id: str | None = None) -> Contributor:
+def read_contributor(
+    header: str | None, key_id: str | None = None, key_holder: str = ""
+) -> Contributor:
     """Return the client of a header; without one, the shared client of the API key.
 
     Raises `UsageError` for a header that does not begin with an id.
     """
     if header is None:
-        return Contributor(f"key:{key_id}", UNNAMED.process) if key_id else UNNAMED
+        name = f"key:{key_id}" if key_id else UNNAMED.id
+        return Contributor(name, UNNAMED.process, key_holder)
     found, _, process = header[:MOST_CHARACTERS].partition(" ")
     if _ID.fullmatch(found) is None:
         raise UsageError(
@@ -61,4 +66,4 @@ def read_contributor(header: str | None, key_id: str | None = None) -> Contribut
         )
     # It is printed in terminals: no control characters.
     shown = "".join(one for one in unquote(process) if one.isprintable())
-    return Contributor(found, shown or f"client {found}")
+    return Contributor(found, shown or f"client {found}", key_holder)

@@ -10,7 +10,7 @@ from hud.errors import NotFoundError, UsageError
 from hud.platform.access import SCOPES, Identity
 from hud.platform.access.device_login import DeviceLogins
 from hud.platform.access.keys import Keys
-from hud.platform.access.limits import Limits, TooManyRequests
+from hud.platform.access.limits import Limits, TokenBudget, TooManyRequests
 from hud.platform.access.passes import Passes
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.store import Store
@@ -248,3 +248,25 @@ async def test_projects_are_paged_and_begin_with_a_default_one(api):
     page = (await api.get("/v2/projects?limit=1&offset=1", headers=headers)).json()
     assert (page["total"], page["items"][0]["id"]) == (2, made["id"])
     assert (await api.get(f"/v2/projects/{new_id()}", headers=headers)).status_code == 404
+
+
+def test_tokens_are_reserved_at_the_start_of_a_request():
+    now = [0.0]
+    limits = Limits(clock=lambda: now[0])
+    who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
+    first, second, third = (TokenBudget(limits, who) for _ in range(3))
+    first.reserve(10, 50, 1000)
+    with pytest.raises(TooManyRequests, match="too few are left") as refused:
+        second.reserve(10, 50, 1000)
+    assert refused.value.retry_after == pytest.approx(12)
+    second.reserve(10, None, 1000)  # States no limit: it gets what is left.
+    with pytest.raises(TooManyRequests):
+        limits.admit(who)
+    first.settle(20)
+    second.settle(30)
+    third.reserve(10, 40, 1000)
+    third.settle(50)
+    with pytest.raises(TooManyRequests):
+        limits.admit(who)
+    now[0] += 60
+    first.reserve(0, 10_000, 10_000)  # More than a minute's limit: it needs all of that.

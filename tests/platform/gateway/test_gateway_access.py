@@ -1,5 +1,10 @@
 """Keys at the gateway: who may ask, whose models there are, and how much."""
 
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import anthropic
 import httpx
 import openai
@@ -167,6 +172,27 @@ def test_tokens_count_against_the_limit_of_the_key(app, url, ours):
         for _ in range(3):
             client.chat.completions.create(model="tiny", messages=HELLO)
     assert int(caught.value.response.headers["retry-after"]) >= 1
+
+
+def test_requests_at_once_use_no_more_tokens_than_the_limit(app, url, ours):
+    limited = mint(app, Teams(app.state.parts.store).default().id, tokens_per_minute=100)
+    body = {"model": "tiny", "messages": HELLO, "max_tokens": 60}
+    over = threading.Event()
+    engine = app.state.parts.__dict__["engine"]
+    engine.then = lambda: asyncio.to_thread(over.wait)
+
+    def ask():
+        return httpx.post(url + "/chat/completions", json=body, headers=bearer(limited))
+
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(ask)
+        while not engine.asked:
+            time.sleep(0.01)
+        second = ask()
+        over.set()
+        assert (second.status_code, "tokens a minute" in second.text) == (429, True)
+        assert first.result().status_code == 200
+    assert ask().status_code == 200  # What the first one did not use was given back.
 
 
 def test_inference_is_described_with_the_rest_of_the_platform(url):

@@ -379,6 +379,23 @@ async def test_a_cordoned_node_takes_nothing_and_a_draining_one_is_told(fleet, b
     assert answer.status_code == 403
 
 
+async def test_a_worker_holds_no_more_than_it_has_room_for_and_those_ahead(fleet, build):
+    key = await fleet.new_pass()
+    await fleet.join(key, rollouts=1)
+    traces = {await fleet.submit() for _ in range(30)}
+    taken = []
+    for most in (256, 8, 1):
+        taken += await fleet.take(key, most=most, ahead=256)
+    assert len(taken) == 9  # One that it plays, four ahead, and four that are not brought yet.
+    given = [one["trace_id"] for one in taken]
+    body = {"worker": WORKER, "traces": given, "begun": False}
+    await fleet.api.post("/v2/fleet/release", json=body, headers=key)
+    (node,) = await fleet.nodes()
+    assert node["preemptions"] == 9
+    assert len(await fleet.take(key, most=1)) == 1
+    assert set(given) <= traces
+
+
 async def test_ahead_are_given_rollouts_of_which_many_wait_and_given_back_they_count_no_attempt(
     fleet, build
 ):

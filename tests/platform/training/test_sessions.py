@@ -133,6 +133,23 @@ async def test_a_repeated_step_with_its_key_is_not_taken_twice(home, platform):
     assert len(await trainer.checkpoints()) == 1
 
 
+async def test_an_idempotency_key_belongs_to_one_request(home, platform):
+    await make()
+    trainer, batch = TrainingClient("m"), await sampled([0.0, 1.0])
+    first = await trainer.forward_backward(batch, idempotency_key="p")
+    assert await trainer.forward_backward(batch, idempotency_key="p") == first
+    with pytest.raises(ConflictError, match="'p' was sent before"):
+        await trainer.forward_backward(batch, reward_scale=2.0, idempotency_key="p")
+    step = await trainer.optim_step(learning_rate=1e-2, idempotency_key="k")
+    with pytest.raises(ConflictError, match="'k' was sent before"):
+        await trainer.optim_step(learning_rate=1e-3, idempotency_key="k")
+    await platform.sessions.close(platform.registry.model("m").id)
+    with pytest.raises(ConflictError, match="'k' was sent before"):
+        await trainer.optim_step(learning_rate=1e-3, idempotency_key="k")
+    again = await trainer.optim_step(learning_rate=1e-2, measured_reward=0.5, idempotency_key="k")
+    assert again == step
+
+
 async def test_splitting_a_batch_changes_nothing(home, platform):
     await make()
     batch = await sampled([0.0, 1.0, 0.25, 0.5])

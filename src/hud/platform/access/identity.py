@@ -38,6 +38,11 @@ class Identity:
     limits_id: str | None = None
     """Key whose limits this identity's requests count against; None: its own."""
 
+    @property
+    def holder(self) -> str:
+        """Holder of the key: a login counts as the key that confirmed it. Answers to a request that is repeated are its own."""
+        return f"{self.team_id}:{self.user_id or self.key_id or ''}"
+
     def may(self, scope: Scope) -> bool:
         """Return True if one of the identity's scopes includes `scope`."""
         return any(SCOPES.index(held) >= SCOPES.index(scope) for held in self.scopes)

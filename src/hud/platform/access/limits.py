@@ -65,17 +65,57 @@ class Limits(_Buckets):
                 self._refuse("requests", who.requests_per_minute, 1 - left)
             self._set((key, "requests"), left - 1)
 
+    def reserve(self, who: Identity, least: int, most: int) -> int:
+        """Subtract up to `most` tokens for a request that begins, as many as are left; returns how many.
+
+        Raises `TooManyRequests` if fewer than `least` are left, or than the whole limit where `least` is larger.
+        """
+        if who.key_id is None or who.tokens_per_minute is None:
+            return 0
+        bucket = (who.limits_id or who.key_id, "tokens")
+        left = self._left(bucket, who.tokens_per_minute)
+        needed = max(1, min(least, who.tokens_per_minute))
+        if left < needed:
+            self._refuse("tokens", who.tokens_per_minute, needed - left)
+        reserved = min(most, math.floor(left))
+        self._set(bucket, left - reserved)
+        return reserved
+
     def charge(self, who: Identity, tokens: int) -> None:
-        """Subtract the tokens that a request used; a negative balance delays the key's next request."""
+        """Subtract the tokens that a request used, or give back those that it did not use (negative).
+
+        A negative balance delays the key's next request.
+        """
         if who.key_id is not None and who.tokens_per_minute is not None:
             bucket = (who.limits_id or who.key_id, "tokens")
             self._set(bucket, self._left(bucket, who.tokens_per_minute) - tokens)
 
     def _refuse(self, kind: str, per_minute: int, missing: float) -> NoReturn:
         raise TooManyRequests(
-            f"This key may use {per_minute:,} {kind} a minute, and has used them. Wait, or ask for a higher limit.",
+            f"This key may use {per_minute:,} {kind} a minute, and too few are left. Wait, or ask for a higher limit.",
             retry_after=missing * 60.0 / per_minute,
         )
+
+
+class TokenBudget:
+    """Tokens of one request: reserved when it begins, so that requests at once use no more than the limit; settled at its end."""
+
+    def __init__(self, limits: Limits, who: Identity) -> None:
+        self._limits, self._who = limits, who
+        self._reserved = 0
+
+    def reserve(self, prompt: int, stated: int | None, longest: int) -> None:
+        """Reserve the tokens of a prompt and of its answers. `stated`: their most tokens by the request; None: it states none,
+        and `longest` are reserved, or as many as are left. Raises `TooManyRequests`.
+        """
+        least = prompt + (stated or 0)
+        most = prompt + (longest if stated is None else stated)
+        self._reserved += self._limits.reserve(self._who, least, most)
+
+    def settle(self, used: int) -> None:
+        """Charge the tokens that were used instead of those that were reserved."""
+        reserved, self._reserved = self._reserved, 0
+        self._limits.charge(self._who, used - reserved)
 
 
 class Visitors(_Buckets):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +11,7 @@ import sqlalchemy as sa
 
 from hud import exact_json
 from hud.durable_files import PRIVATE, write_file
-from hud.errors import ConflictError, NotFoundError, PlatformError
-from hud.platform.access.passes import Passes
+from hud.errors import ConflictError, NotFoundError
 from hud.platform.environments.registry import (
     SUCCEEDED,
     Environments,
@@ -28,7 +25,6 @@ from hud.trace import dashed, new_id, plain
 
 WAITING, QUEUED, BUILDING, FAILED = "WAITING", "QUEUED", "IN_PROGRESS", "FAILED"
 LOST = "It ended the server's builder three times and is not tried again."
-UPLOAD_SECONDS = 3600
 
 
 @dataclass(frozen=True)
@@ -64,18 +60,6 @@ class Builds(LeasedQueue[Build]):
         row = {"id": build_id, "team_id": team, "status": WAITING, "options": {}, "created_at": now}
         self.store.write(sa.insert(tables.builds).values(**row))
         return build_id
-
-    def sign(self, build_id: str) -> str:
-        """Return the query that lets whoever has it upload this build's archive, for an hour."""
-        expires = int(time.time()) + UPLOAD_SECONDS
-        return f"expires={expires}&signature={self._signature(build_id, expires)}"
-
-    def check_signature(self, build_id: str, expires: int, signature: str) -> None:
-        """Raise `PlatformError` 403 where a signature does not hold, or holds no more."""
-        right = self._signature(build_id, expires).encode()
-        good = hmac.compare_digest(right, signature.encode("utf-8", "replace"))
-        if not good or expires < time.time():
-            raise PlatformError("This upload URL is not valid any more; ask for a new one.", 403)
 
     def awaited(self, build_id: str) -> None:
         """Raise `NotFoundError` unless a build still waits for its archive."""
@@ -247,6 +231,3 @@ class Builds(LeasedQueue[Build]):
     def _write_private(self, build_id: str, private: dict[str, dict[str, str]]) -> None:
         path = self._private_path(build_id)
         write_file(path, exact_json.dumps(private), PRIVATE)
-
-    def _signature(self, build_id: str, expires: int) -> str:
-        return Passes(self.home).sign(f"upload:{plain(build_id)}:{expires}")

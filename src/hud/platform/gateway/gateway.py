@@ -23,6 +23,7 @@ from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.inference.dialects.responses.conversation import read_items
 from hud.inference.dialects.responses.stream import ResponseWriter
 from hud.platform.access.identity import Identity, Scope
+from hud.platform.access.limits import TokenBudget
 from hud.platform.gateway.catalogue import Catalogue, Target
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import ClientGoneError, Exchange
@@ -31,7 +32,7 @@ from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
 from hud.platform.gateway.missing_endpoints import COMPACT, dialect_of
 from hud.platform.gateway.pacing import Pacing
-from hud.platform.gateway.passthrough import PassThrough
+from hud.platform.gateway.passthrough import PassThrough, reserve
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import refusal_of
 from hud.platform.gateway.stored_responses import StoredResponses
@@ -100,7 +101,7 @@ class Gateway:
         """
         started = time.perf_counter()
         who = exchange.who
-        meter = Meter()
+        meter = Meter(budget=TokenBudget(self.limits, who))
         target: Target | None = None
         name = ""
         try:
@@ -113,6 +114,8 @@ class Gateway:
             )
             async with exchange.attended():
                 if isinstance(target, ProviderModel) and target.family == dialect.family:
+                    if not count:
+                        reserve(meter, raw, body.values)
                     await self.passthrough.send(exchange, target, action, raw, body.values, meter)
                 elif count:
                     await self._count(exchange, dialect, body, target)
@@ -324,7 +327,8 @@ class Gateway:
             seconds=seconds,
             cost_usd=cost,
         )
-        self.limits.charge(who, meter.charged)
+        if meter.budget is not None:
+            meter.budget.settle(meter.charged)
         if target is not None:
             # No names: metrics are public, and a provider's models are whatever callers ask for.
             shown = target.record.id if isinstance(target, LocalModel) else target.family

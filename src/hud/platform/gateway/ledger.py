@@ -19,6 +19,7 @@ from hud.platform.store import tables
 from hud.trace import Usage, new_id
 
 if TYPE_CHECKING:
+    from hud.platform.access.limits import TokenBudget
     from hud.platform.store import Store
 
 _log = logging.getLogger("hud.gateway")
@@ -26,6 +27,8 @@ _log = logging.getLogger("hud.gateway")
 EVERY_SECONDS = 0.5
 MOST_WAITING = 50_000
 """Maximum number of buffered entries while the store is unavailable; the oldest are dropped first."""
+LONGEST_ANSWER = 16_384
+"""Tokens that are reserved for an answer of a provider's model whose request states no limit."""
 MOST_TOKENS = 1 << 28
 """Maximum token count of one request that is taken over from a provider: sums of a few fit the database's integers."""
 _LONGEST_NAME = 300
@@ -41,6 +44,14 @@ class Meter:
     checkpoint: str | None = None
     guess: int = 0
     """Estimated number of streamed tokens, for providers that report no counts."""
+    budget: TokenBudget | None = None
+    """Where tokens are reserved; None: without limits."""
+
+    def reserve(self, prompt: int, stated: int | None, longest: int, choices: int = 1) -> None:
+        """Reserve the tokens of a request that begins, each answer's in `stated` and `longest`; see `TokenBudget.reserve`."""
+        if self.budget is not None:
+            answers = None if stated is None else stated * choices
+            self.budget.reserve(prompt, answers, longest * choices)
 
     def count(self, usage: Usage) -> None:
         """Update the counts with those that a provider has sent so far."""

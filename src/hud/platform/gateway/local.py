@@ -58,7 +58,13 @@ class LocalTurns:
     ) -> AsyncGenerator[list[Event], None]:
         """Stream the events of a turn. Closing the generator cancels its sequences in the engine."""
         prompts = await prompts_of(model, request)
-        meter.prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
+        stated, context = request.sampling.max_tokens, model.format.context
+        shortest = min(len(prompt.ids) for prompt in prompts)
+        longest = max(0, context - shortest)
+        most = None if stated is None else min(stated, longest)
+        prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
+        meter.reserve(prompt_tokens, most, longest, request.choices)
+        meter.prompt_tokens = prompt_tokens
         begun = False
         with self.pacing.stream():
             streams = [

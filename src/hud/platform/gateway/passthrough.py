@@ -5,6 +5,7 @@ server's key is removed from responses, also if a provider repeats it.
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -16,7 +17,7 @@ from hud import exact_json
 from hud.outbound import AddressRefusedError, read_bounded, read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
-from hud.platform.gateway.ledger import Meter
+from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.redaction import Redaction, redacted
 from hud.platform.gateway.refusals import UpstreamError
@@ -31,7 +32,6 @@ _SENT = frozenset(
         b"anthropic-beta",
         b"openai-beta",
         b"x-goog-api-client",
-        b"idempotency-key",
     )
 )
 """Request headers that are forwarded to a provider."""
@@ -49,8 +49,10 @@ _RETURNED = frozenset(
 )
 _RETURNED_BELOW = ("x-ratelimit-", "anthropic-ratelimit-")
 """Prefixes of response headers that are returned to a client; others describe the server's account."""
+_LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+"""Fields of a request with the most tokens of an answer, in any dialect but Gemini's."""
 _KEY_PARAMETERS = ("key", "api_key")
-_BYTES_OF_A_TOKEN = 4
+BYTES_OF_A_TOKEN = 4
 MOST_ERROR_BYTES = 1 << 20
 
 
@@ -71,7 +73,7 @@ class PassThrough:
     ) -> None:
         """Serve an exchange. Raises `UpstreamError` if the provider is unreachable or refuses the server's key."""
         body = raw
-        meter.guess = len(raw) // _BYTES_OF_A_TOKEN
+        meter.guess = len(raw) // BYTES_OF_A_TOKEN
         if model.family != "gemini" and values.get("model") != model.upstream:
             body = exact_json.dumps({**values, "model": model.upstream})
         url = URL(_with_query(model.endpoint(action), exchange.scope["query_string"]), encoded=True)
@@ -81,6 +83,10 @@ class PassThrough:
             if key in _SENT
         }
         headers["accept-encoding"] = "identity"
+        if (key := exchange.header(b"idempotency-key")) is not None:
+            # The server's key at the provider may serve many: none gets the answer to another one's request.
+            own = f"{exchange.who.holder}:{key}".encode()
+            headers["idempotency-key"] = hashlib.sha256(own).hexdigest()
         headers.update(model.credentials)
         if model.family == "anthropic":
             headers.setdefault("anthropic-version", "2023-06-01")
@@ -95,6 +101,17 @@ class PassThrough:
                     await _pass_answer(exchange, model, response, meter)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise unreachable(model, error) from error
+
+
+def reserve(meter: Meter, raw: bytes, values: dict[str, Any]) -> None:
+    """Reserve the tokens of a request in any dialect. Raises `TooManyRequests`."""
+    config = values.get("generationConfig")
+    config = config if isinstance(config, dict) else {}
+    stated = [*(values.get(name) for name in _LIMITS), config.get("maxOutputTokens")]
+    most = next((one for one in stated if type(one) is int and one > 0), None)
+    counts = (values.get("n"), config.get("candidateCount"))
+    choices = next((one for one in counts if type(one) is int and one > 0), 1)
+    meter.reserve(len(raw) // BYTES_OF_A_TOKEN, most, LONGEST_ANSWER, choices)
 
 
 def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:

@@ -28,8 +28,9 @@ from hud.inference.retries import (
 )
 from hud.outbound import read_bounded, read_start
 from hud.platform.gateway.connections import Connections
-from hud.platform.gateway.ledger import Meter
+from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
 from hud.platform.gateway.passthrough import (
+    BYTES_OF_A_TOKEN,
     MOST_ERROR_BYTES,
     check_refusal,
     unreachable,
@@ -76,6 +77,9 @@ class UpstreamTurns:
             )
         wire = _CODECS[model.family].request(model.upstream, replace(request, stream=True))
         reader = wire.reader()
+        body = exact_json.dumps(wire.body)
+        stated = request.sampling.max_tokens
+        meter.reserve(len(body) // BYTES_OF_A_TOKEN, stated, LONGEST_ANSWER, request.choices)
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
@@ -87,7 +91,7 @@ class UpstreamTurns:
         try:
             async with session.post(
                 model.endpoint(wire.action),
-                data=exact_json.dumps(wire.body),
+                data=body,
                 headers=headers,
                 allow_redirects=False,
             ) as response:

@@ -89,6 +89,9 @@ class LeasedQueue(ABC, Generic[Item]):
         """Return the columns that change when a row that was over waits again."""
         return {"attempt": 0}
 
+    def count_returned(self, connection: sa.Connection, worker: str, count: int) -> None:
+        """Count rows that a worker hands back without having begun them."""
+
     def note(self, connection: sa.Connection, which: Which, outcome: str) -> None:
         """Record that the current attempts of these rows end without a result, before the rows change."""
 
@@ -143,7 +146,9 @@ class LeasedQueue(ABC, Generic[Item]):
                 self.note(connection, running, "handed back")
                 self.end_released(connection, running)
             change = self.when_released() if begun else {}
-            self._update(connection, running, **self._wait, **change)
+            count = self._update(connection, running, **self._wait, **change)
+            if not begun:
+                self.count_returned(connection, worker, count)
             if self.cancelling is not None:
                 self.end_cancelled(connection, (*mine, self._status == self.cancelling))
         self.changes += 1

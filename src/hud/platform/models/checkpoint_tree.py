@@ -36,7 +36,9 @@ _AUTOMATIC = re.compile(r"step-[0-9]")
 
 SAVES = "tinker"
 """Metric of a checkpoint that holds the names that Tinker's clients gave it (`platform.tinker.checkpoint_paths`)."""
-OF_NODE = ("idempotency_key", SAVES)
+REQUEST = "idempotency_request"
+"""Metric of a checkpoint that holds the digest of the request under its idempotency key."""
+OF_NODE = ("idempotency_key", REQUEST, SAVES)
 """Metrics that a copy of a checkpoint does not have."""
 
 

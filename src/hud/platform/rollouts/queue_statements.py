@@ -23,11 +23,14 @@ class Seen(NamedTuple):
     """Some leases are over."""
     many: bool
     """So many wait that a node may take some ahead."""
+    held: int
+    """Rollouts that the node holds."""
 
 
 @cache
 def looking(queue: QueueTable, whatever: Shape) -> sa.Select[Any]:
-    """Return the query for a `Seen`; `whatever`: see `Rollouts._look`; `before`: one less than are many."""
+    """Return the query for a `Seen`; `whatever`: see `Rollouts._look`; `before`: one less than are many,
+    `holder`: the node's name in leases."""
     waiting = queue.table.c.status == queue.waiting
     wait = sa.select(queue.id).where(waiting, *queue.meeting(whatever))
     columns: tuple[Any, ...] = (
@@ -35,6 +38,9 @@ def looking(queue: QueueTable, whatever: Shape) -> sa.Select[Any]:
         queue.some(queue.due(whatever)),
         queue.some(queue.expired),
         sa.exists(wait.limit(1).offset(sa.bindparam("before"))),
+        sa.select(sa.func.count())
+        .where(queue.table.c.worker == sa.bindparam("holder"), queue.held)
+        .scalar_subquery(),
     )
     return sa.select(*columns)
 

@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud import exact_json
 from hud.errors import ConflictError, HudError, NotFoundError, StoreError
+from hud.fleet.attempts.held_attempts import MOST_AHEAD
 from hud.platform.leases.lease_statements import shape_of, values_of
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Only, Which
 from hud.platform.rollouts.matching import Offer
@@ -123,7 +124,9 @@ class Rollouts(LeasedQueue[Taken]):
             for job_id in self._unknown_jobs(connection, team, named):
                 enter_job(connection, team, job_id, str(named[job_id] or "job"), 1, None)
             enter_runs(connection, team, {one.trace_id: one.known() for one in submitted})
-            known = set(connection.execute(sa.select(rollouts.c.trace_id).where(*mine)).scalars())
+            query = sa.select(rollouts.c.trace_id, rollouts.c.spec).where(*mine)
+            known = {row.trace_id: row.spec for row in connection.execute(query)}
+            _refuse_others(known, submitted)
             rows = {
                 one.trace_id: waiting_row(
                     team, key_id, one.trace_id, one.job_id, one.spec, one.needs
@@ -219,7 +222,11 @@ class Rollouts(LeasedQueue[Taken]):
         taken = list[Taken]()
         mine = {} if node.team_id is None else {"team_id": node.team_id}
         whatever: Only = {**mine, "needs": None}
-        seen = self._look(whatever, max(DEEP * node.rollouts, 2 * ahead))
+        seen = self._look(node, whatever, max(DEEP * node.rollouts, 2 * ahead))
+        # Also of those that were played and are not brought yet a node holds so many at most.
+        room = max(0, (1 + 2 * MOST_AHEAD) * node.rollouts - seen.held)
+        most = min(most, room)
+        ahead = min(ahead, room - most)
         offer = node.offer(free)
         for needs in self._waiting_needs() if seen.some_need else ():
             left, fit = offer, 0
@@ -234,12 +241,14 @@ class Rollouts(LeasedQueue[Taken]):
             taken += self.lease(node.worker, more, seen.at, whatever, expired=seen.expired)
         return taken
 
-    def _look(self, whatever: Only, many: int) -> Seen:
+    def _look(self, node: Node, whatever: Only, many: int) -> Seen:
         """Look at the queue in one query; `whatever`: values of the rollouts that require nothing."""
         now = self.store.clock.now()
         query = looking(self.queue, shape_of(whatever))
-        (row,) = self.store.rows(query, now=now, before=max(0, many - 1), **values_of(whatever))
-        return Seen(now, *map(bool, row))
+        values = {"now": now, "before": max(0, many - 1), "holder": node.worker}
+        (row,) = self.store.rows(query, **values, **values_of(whatever))
+        some_need, due, expired, enough, held = row
+        return Seen(now, bool(some_need), bool(due), bool(expired), bool(enough), int(held))
 
     def waiting_for(self, team: str | None, offers: Sequence[Offer]) -> int:
         """Return how many rollouts of a team (None: of every team) wait that one of these offers could play; without
@@ -292,6 +301,9 @@ class Rollouts(LeasedQueue[Taken]):
 
     when_released = when_lost
 
+    def count_returned(self, connection: sa.Connection, worker: str, count: int) -> None:
+        self._count_preemptions(connection, worker, count)
+
     def when_broken(self) -> dict[str, Any]:
         return {"faults": self.table.c.faults + 1}
 
@@ -309,12 +321,14 @@ class Rollouts(LeasedQueue[Taken]):
             return
         connection.execute(sa.insert(tables.lost_attempts), rows)
         if outcome != "broken":
-            nodes = tables.fleet_nodes
             for worker, count in Counter(row["worker"] for row in rows).items():
-                preemptions = nodes.c.preemptions + count
-                mine = sa.update(nodes).where(nodes.c.worker == worker)
-                connection.execute(mine.values(preemptions=preemptions))
+                self._count_preemptions(connection, worker, count)
         forget_steps(connection, [row["trace_id"] for row in rows])
+
+    def _count_preemptions(self, connection: sa.Connection, worker: str, count: int) -> None:
+        nodes = tables.fleet_nodes
+        mine = sa.update(nodes).where(nodes.c.worker == worker)
+        connection.execute(mine.values(preemptions=nodes.c.preemptions + count))
 
     def end_lost(self, connection: sa.Connection, which: Which) -> None:
         lost = (
@@ -339,6 +353,15 @@ class Rollouts(LeasedQueue[Taken]):
             if owner != team:
                 raise ConflictError(f"Job {job_id!r} is not of this key's team.")
         return [job_id for job_id in ids if job_id not in owners]
+
+
+def _refuse_others(known: dict[str, Any], submitted: Sequence[Submitted]) -> None:
+    """Raise `ConflictError` for a rollout that is known with another content: it would get that one's result."""
+    for one in submitted:
+        if one.trace_id in known and known[one.trace_id] != one.spec:
+            raise ConflictError(
+                f"A rollout {dashed(one.trace_id)} was submitted before, with another content; give each an id of its own."
+            )
 
 
 def _end(connection: sa.Connection, which: Which, status: str, error: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import time
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, WebSocket, WebSocketDisconnect
@@ -15,7 +16,17 @@ from pydantic import BaseModel
 
 from hud.errors import NotFoundError, PlatformError, UsageError
 from hud.platform.access.admission import ACCESS_DENIED
-from hud.platform.dependencies import READ, TRAIN, Audit, ConfigPart, StorePart, Team, Who, part
+from hud.platform.dependencies import (
+    READ,
+    TRAIN,
+    Audit,
+    ConfigPart,
+    LinksPart,
+    StorePart,
+    Team,
+    Who,
+    part,
+)
 from hud.platform.environments.build_queue import FAILED, Builds
 from hud.platform.environments.registry import SUCCEEDED
 from hud.trace import new_id, plain
@@ -24,6 +35,9 @@ from hud.trace.json_values import is_text
 router = APIRouter(tags=["environments"])
 
 POLL_SECONDS = 0.2
+UPLOAD = "upload"
+"""Purpose of signed links to which archives are uploaded."""
+UPLOAD_SECONDS = 3600.0
 BuildsPart = Annotated[Builds, part(lambda parts: Builds(parts.store, parts.config.home))]
 
 
@@ -46,11 +60,13 @@ class Trigger(BaseModel):
 
 
 @router.post("/v2/builds/upload-url", dependencies=TRAIN)
-def upload_url(request: Request, builds: BuildsPart, team: Team) -> dict[str, str]:
-    """Create a build and return the URL to PUT its archive (tar.gz) to. The URL needs no key and is valid for an hour."""
-    build_id = builds.begin(team)
+def upload_url(request: Request, builds: BuildsPart, links: LinksPart, who: Who) -> dict[str, str]:
+    """Create a build and return the URL to PUT its archive (tar.gz) to. The URL needs no key; it is valid for an hour, and
+    while the key is."""
+    build_id = builds.begin(who.team_id)
     place = request.url_for("receive_archive", build_id=build_id)
-    return {"upload_url": f"{place}?{builds.sign(build_id)}", "build_id": build_id}
+    token = links.make(UPLOAD, build_id, who, time.time() + UPLOAD_SECONDS)
+    return {"upload_url": f"{place}?token={token}", "build_id": build_id}
 
 
 @router.put("/uploads/{build_id}")
@@ -59,12 +75,13 @@ async def receive_archive(
     builds: BuildsPart,
     store: StorePart,
     config: ConfigPart,
+    links: LinksPart,
     build_id: str,
-    expires: int,
-    signature: str,
+    token: str,
 ) -> dict[str, Any]:
     """Receive the archive of a build."""
-    builds.check_signature(build_id, expires, signature)
+    if await asyncio.to_thread(links.subject, UPLOAD, token) != plain(build_id):
+        raise PlatformError("This URL is of another build.", 403)
     await asyncio.to_thread(builds.awaited, build_id)
     # A new key for each upload: the archive of a triggered build never changes.
     key = f"archives/{plain(build_id)}/{new_id()}.tar.gz"

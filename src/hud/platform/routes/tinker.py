@@ -15,14 +15,16 @@ import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.routing import APIRoute
 from starlette.concurrency import run_in_threadpool
 
-from hud.errors import ConflictError, PlatformError, UsageError
-from hud.platform.dependencies import RUN, Models, Team, Who, part
+from hud.errors import ConflictError, HudError, PlatformError, UsageError
+from hud.platform.access.limits import TokenBudget
+from hud.platform.dependencies import RUN, Models, Who, part
+from hud.platform.gateway.ledger import LONGEST_ANSWER
 from hud.platform.tinker.base_models import configuration_of, name_of
-from hud.platform.tinker.futures import Answer
+from hud.platform.tinker.futures import Answer, Content
 from hud.platform.tinker.requests import (
     CreateSamplingSession,
     CreateSession,
@@ -36,6 +38,18 @@ from hud.platform.tinker.service import Tinker
 from hud.platform.tinker.training_clients import sampler_id
 from hud.trace import new_id
 
+_INLINE_BYTES = 1 << 20
+"""Size up to which a body is hashed on the event loop."""
+
+
+async def _content(request: Request) -> Content:
+    body = await request.body()
+    return (
+        Content.of(body) if len(body) < _INLINE_BYTES else await run_in_threadpool(Content.of, body)
+    )
+
+
+SentContent = Annotated[Content, Depends(_content)]
 TinkerPart = Annotated[Tinker, part(lambda parts: parts.tinker)]
 
 
@@ -93,9 +107,9 @@ def capabilities(registry: Models) -> dict[str, Any]:
 
 
 @router.post("/create_session")
-async def create_session(tinker: TinkerPart, team: Team, body: CreateSession) -> dict[str, Any]:
+async def create_session(tinker: TinkerPart, who: Who, body: CreateSession) -> dict[str, Any]:
     made = tinker.sessions.create(
-        team,
+        who,
         user_metadata=body.user_metadata or {},
         display_name=body.display_name,
         sdk_version=body.sdk_version,
@@ -104,36 +118,41 @@ async def create_session(tinker: TinkerPart, team: Team, body: CreateSession) ->
 
 
 @router.post("/session_heartbeat")
-async def session_heartbeat(tinker: TinkerPart, team: Team, body: OfSession) -> dict[str, Any]:
-    tinker.sessions.open(body.session_id, team)
+async def session_heartbeat(tinker: TinkerPart, who: Who, body: OfSession) -> dict[str, Any]:
+    tinker.sessions.open(body.session_id, who)
     return {}
 
 
 @router.post("/sessions/{session_id}/finish")
-async def finish(tinker: TinkerPart, team: Team, session_id: str, body: Finish) -> Response:
-    session = tinker.sessions.get(session_id, team)
+async def finish(tinker: TinkerPart, who: Who, session_id: str, body: Finish) -> Response:
+    session = tinker.sessions.of_holder(session_id, who)
     await tinker.finish(session, str(body.reason.get("type", "success")))
     return Response(status_code=204)
 
 
 @router.post("/create_sampling_session")
 async def create_sampling_session(
-    tinker: TinkerPart, registry: Models, team: Team, body: CreateSamplingSession
+    tinker: TinkerPart, registry: Models, who: Who, body: CreateSamplingSession
 ) -> dict[str, Any]:
-    session = tinker.sessions.open(body.session_id, team)
+    session = tinker.sessions.open(body.session_id, who)
     sampler = await run_in_threadpool(
         sampler_of_model, registry, base_model=body.base_model, model_path=body.model_path
     )
     made = sampler_id(
         session.id, body.sampling_session_seq_id, sampler.model.id, sampler.checkpoint
     )
-    session.samplers.append(made)
+    session.add_sampler(made)
     return {"sampling_session_id": made, "type": "create_sampling_session"}
 
 
 @router.post("/asample")
 async def asample(
-    tinker: TinkerPart, registry: Models, team: Team, who: Who, request: Request, body: Sample
+    tinker: TinkerPart,
+    registry: Models,
+    who: Who,
+    request: Request,
+    content: SentContent,
+    body: Sample,
 ) -> dict[str, Any]:
     """Sample sequences of a sampling client, of a model, or of a path."""
     if body.sampling_session_id is not None:
@@ -144,12 +163,17 @@ async def asample(
         )
     own = f"{body.sampling_session_id}:{body.seq_id}"
     if body.sampling_session_id is None or body.seq_id is None:
-        own = f"sample:{team}:{request.headers.get('x-idempotency-key') or new_id()}"
+        own = f"sample:{request.headers.get('x-idempotency-key') or new_id()}"
     gateway, model = request.app.state.parts.gateway, sampler.model.slug
+    budget = TokenBudget(gateway.limits, who)
 
     async def work() -> Answer:
         began = time.perf_counter()
-        answer, meter = await tinker.sampling.sample(sampler, body, team)
+        try:
+            answer, meter = await tinker.sampling.sample(sampler, body, who.team_id)
+        except Exception:
+            budget.settle(0)
+            raise  # A cancelled request keeps its tokens: how many were sampled is unknown.
         gateway.ledger.add(
             meter,
             team_id=who.team_id,
@@ -161,22 +185,30 @@ async def asample(
             seconds=time.perf_counter() - began,
             cost_usd=None,
         )
-        gateway.limits.charge(who, meter.charged)
+        budget.settle(meter.charged)
         return answer
 
-    tinker.futures.start(own, team, work)
+    if not tinker.futures.knows(own, who):
+        stated, count = body.sampling_params.max_tokens, body.num_samples
+        answers = None if stated is None else stated * count
+        budget.reserve(len(body.prompt.ids) * count, answers, LONGEST_ANSWER * count)
+    try:
+        tinker.futures.start(own, who, content, work)
+    except HudError:
+        budget.settle(0)
+        raise
     names = [f"{own}:{number}" for number in range(body.num_samples)]
     return {"request_id": own, "sample_sequence_ids": names}
 
 
 @router.post("/retrieve_future")
-async def retrieve_future(tinker: TinkerPart, team: Team, body: Retrieve) -> Response:
+async def retrieve_future(tinker: TinkerPart, who: Who, body: Retrieve) -> Response:
     """The result of a request; 408 while it runs; 410 for one that is unknown, which the client then sends again."""
-    if not tinker.futures.knows(body.request_id, team):
+    if not tinker.futures.knows(body.request_id, who):
         raise PlatformError(
             f"There is no request {body.request_id!r} here any more; send it again.", 410
         )
-    answer = await tinker.poll(body.request_id)
+    answer = await tinker.poll(body.request_id, who)
     if answer is None:
         again = {"type": "try_again", "request_id": body.request_id, "queue_state": "active"}
         return Response(json.dumps(again), 408, media_type="application/json")
@@ -184,8 +216,8 @@ async def retrieve_future(tinker: TinkerPart, team: Team, body: Retrieve) -> Res
 
 
 @router.post("/cancel_future")
-async def cancel_future(tinker: TinkerPart, team: Team, body: Retrieve) -> Response:
+async def cancel_future(tinker: TinkerPart, who: Who, body: Retrieve) -> Response:
     """Stop sampling for a client that no longer waits."""
-    if tinker.futures.knows(body.request_id, team) and ":sample:" in f":{body.request_id}":
-        tinker.futures.cancel(body.request_id)
+    if tinker.futures.knows(body.request_id, who) and ":sample:" in f":{body.request_id}":
+        tinker.futures.cancel(body.request_id, who)
     return Response(status_code=204)

@@ -8,20 +8,16 @@ GET  /api/v1/sessions | sessions/{id} | samplers/{id}      GET /downloads/{pass}
 
 from __future__ import annotations
 
-import base64
-import hmac
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
 
-from hud.errors import NotFoundError, PlatformError
-from hud.platform.access.passes import Passes
-from hud.platform.dependencies import READ, RUN, TRAIN, Limit, Models, Offset, Team, Who, part
+from hud.errors import NotFoundError
+from hud.platform.dependencies import READ, RUN, TRAIN, Limit, LinksPart, Models, Offset, Team, Who
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import ModelRecord
 from hud.platform.models.registry import Registry
@@ -34,9 +30,10 @@ from hud.platform.tinker.sampling_clients import sampler_of
 from hud.platform.tinker.service import Tinker
 
 router = APIRouter(tags=["tinker"], route_class=TinkerRoute)
-PassesPart = Annotated[Passes, part(lambda parts: parts.passes)]
 _API = "/api/v1"
 _CHECKPOINT = _API + "/training_runs/{run}/checkpoints/{kind}/{name}"
+DOWNLOAD = "download"
+"""Purpose of signed links to saved weights."""
 DOWNLOAD_SECONDS = 3600.0
 """Time for which a URL of a download is valid."""
 
@@ -87,15 +84,19 @@ def set_ttl(registry: Models, run: str, kind: str, name: str, body: TimeToLive) 
 
 @router.get(_CHECKPOINT + "/external_weights_urls", dependencies=READ)
 def external_weights_urls(
-    request: Request, registry: Models, passes: PassesPart, run: str, kind: str, name: str
+    request: Request,
+    registry: Models,
+    links: LinksPart,
+    who: Who,
+    run: str,
+    kind: str,
+    name: str,
 ) -> dict[str, Any]:
-    """A URL for each file of saved weights, which needs no key."""
+    """A URL for each file of saved weights, which needs no key, and is valid while the caller's is."""
     save = paths.find(registry, run, f"{kind}/{name}")
     folder = registry.tree.present(save.node, save.model) / SAMPLER
     until = time.time() + DOWNLOAD_SECONDS
-    content = json.dumps([save.node.id, until]).encode()
-    token = base64.urlsafe_b64encode(content).decode().rstrip("=")
-    signed = f"{token}.{passes.sign(_signed(token))}"
+    signed = links.make(DOWNLOAD, save.node.id, who, until)
     files = sorted(one.relative_to(folder) for one in folder.rglob("*") if one.is_file())
     return {
         "urls": {
@@ -107,16 +108,10 @@ def external_weights_urls(
 
 
 @router.get("/downloads/{token}/{file:path}")
-def download_weights(request: Request, passes: PassesPart, token: str, file: str) -> FileResponse:
+def download_weights(request: Request, links: LinksPart, token: str, file: str) -> FileResponse:
     """A file of saved weights, by its signed URL."""
-    body, _, signature = token.partition(".")
-    if not hmac.compare_digest(passes.sign(_signed(body)).encode(), signature.encode()):
-        raise NotFoundError("This URL is not one of this server's.")
-    checkpoint, until = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-    if until < time.time():
-        raise PlatformError("This URL has expired; ask for the download again.", 403)
     tree = request.app.state.parts.registry.tree
-    node = tree.get(checkpoint)
+    node = tree.get(links.subject(DOWNLOAD, token))
     folder: Path = tree.present(node, request.app.state.parts.registry.model(node.model_id))
     found = (folder / SAMPLER / file).resolve()
     if not found.is_relative_to((folder / SAMPLER).resolve()) or not found.is_file():
@@ -201,8 +196,3 @@ def _run(tinker: Tinker, registry: Registry, model: ModelRecord) -> dict[str, An
 
 def _cursor(limit: int, offset: int, total: int) -> dict[str, int]:
     return {"offset": offset, "limit": limit, "total_count": total}
-
-
-def _signed(token: str) -> str:
-    """Return the text whose signature a download's URL holds; it is no pass's and no upload's."""
-    return f"download:{token}"

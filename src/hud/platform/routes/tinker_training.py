@@ -20,11 +20,11 @@ from pydantic import ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from hud.errors import HudError, UsageError
-from hud.platform.access.identity import caller
-from hud.platform.dependencies import RUN, TRAIN, Audit, Models, Team
-from hud.platform.routes.tinker import TinkerPart, TinkerRoute
+from hud.platform.access.identity import Identity, caller
+from hud.platform.dependencies import RUN, TRAIN, Audit, Models, Who
+from hud.platform.routes.tinker import SentContent, TinkerPart, TinkerRoute
 from hud.platform.tinker.base_models import base_of, configuration_of, name_of, tokenizer_of
-from hud.platform.tinker.futures import Answer
+from hud.platform.tinker.futures import Answer, Content
 from hud.platform.tinker.messages import read_forward_backward
 from hud.platform.tinker.requests import (
     CreateModel,
@@ -54,7 +54,7 @@ class TrainingRoute(TinkerRoute):
                 return answer
             except (UsageError, RequestValidationError):
                 with suppress(ValidationError, HudError):
-                    _fail_in_turn(request, Numbered.model_validate_json(await request.body()))
+                    _fail_in_turn(request, await request.body())
                 raise
 
         return handled
@@ -65,14 +65,20 @@ router = APIRouter(prefix="/api/v1", tags=["tinker"], dependencies=RUN, route_cl
 
 @router.post("/create_model", dependencies=TRAIN)
 async def create_model(
-    tinker: TinkerPart, registry: Models, team: Team, audit: Audit, body: CreateModel
+    tinker: TinkerPart,
+    registry: Models,
+    who: Who,
+    content: SentContent,
+    audit: Audit,
+    body: CreateModel,
 ) -> dict[str, Any]:
     body.optimizer_config.check()
-    session = tinker.sessions.open(body.session_id, team)
+    session = tinker.sessions.open(body.session_id, who)
     create = tinker.training.create
     return _made(
         tinker,
-        team,
+        who,
+        content,
         audit,
         f"{session.id}:create:{body.model_seq_id}",
         body.base_model,
@@ -81,10 +87,8 @@ async def create_model(
 
 
 @router.post("/get_info")
-async def get_info(
-    tinker: TinkerPart, registry: Models, team: Team, body: OfModel
-) -> dict[str, Any]:
-    training = tinker.training.get(body.model_id, team)
+async def get_info(tinker: TinkerPart, registry: Models, who: Who, body: OfModel) -> dict[str, Any]:
+    training = tinker.training.get(body.model_id, who)
     model = await run_in_threadpool(registry.model, training.model_id)
     base = await run_in_threadpool(base_of, registry, model)
     is_lora = model.config.training == "lora"
@@ -104,63 +108,81 @@ async def get_info(
 
 
 @router.post("/forward_backward", dependencies=TRAIN)
-async def forward_backward(tinker: TinkerPart, team: Team, request: Request) -> dict[str, Any]:
+async def forward_backward(
+    tinker: TinkerPart, who: Who, content: SentContent, request: Request
+) -> dict[str, Any]:
     """A pass, as protocol buffer. With `forward_only` no gradient is accumulated."""
     data = await request.body()
     body = await asyncio.to_thread(read_forward_backward, data)
-    training = tinker.training.get(body.model_id, team)
+    training = tinker.training.get(body.model_id, who)
     work = tinker.training.forward_backward
-    return _in_turn(tinker, training, body.seq_id, lambda: work(training, body))
+    return _in_turn(tinker, training, who, content, body.seq_id, lambda: work(training, body))
 
 
 @router.post("/optim_step", dependencies=TRAIN)
-async def optim_step(tinker: TinkerPart, team: Team, body: OptimStep) -> dict[str, Any]:
-    return _numbered(tinker, team, body, tinker.training.optim_step)
+async def optim_step(
+    tinker: TinkerPart, who: Who, content: SentContent, body: OptimStep
+) -> dict[str, Any]:
+    return _numbered(tinker, who, content, body, tinker.training.optim_step)
 
 
 @router.post("/save_weights", dependencies=TRAIN)
-async def save_weights(tinker: TinkerPart, team: Team, body: SaveWeights) -> dict[str, Any]:
+async def save_weights(
+    tinker: TinkerPart, who: Who, content: SentContent, body: SaveWeights
+) -> dict[str, Any]:
     save = tinker.training.save_weights
-    return _numbered(tinker, team, body, lambda training, one: save(training, one, "weights"))
+    return _numbered(
+        tinker, who, content, body, lambda training, one: save(training, one, "weights")
+    )
 
 
 @router.post("/save_weights_external", dependencies=TRAIN)
 async def save_weights_external(
-    tinker: TinkerPart, team: Team, body: SaveWeights
+    tinker: TinkerPart, who: Who, content: SentContent, body: SaveWeights
 ) -> dict[str, Any]:
     """Save weights whose files can be downloaded: a Hugging Face folder, or an adapter of PEFT."""
     if body.age_encryption_recipients:
         raise UsageError("Files are not encrypted here; leave age_encryption_recipients out.")
     save = tinker.training.save_weights
     kind = "external_weights"
-    return _numbered(tinker, team, body, lambda training, one: save(training, one, kind))
+    return _numbered(tinker, who, content, body, lambda training, one: save(training, one, kind))
 
 
 @router.post("/save_weights_for_sampler", dependencies=TRAIN)
 async def save_weights_for_sampler(
-    tinker: TinkerPart, team: Team, body: SaveWeightsForSampler
+    tinker: TinkerPart, who: Who, content: SentContent, body: SaveWeightsForSampler
 ) -> dict[str, Any]:
     save = tinker.training.save_for_sampler
     session_id = body.model_id.partition(":")[0]
-    return _numbered(tinker, team, body, lambda training, one: save(training, session_id, one))
+    return _numbered(
+        tinker, who, content, body, lambda training, one: save(training, session_id, one)
+    )
 
 
 @router.post("/load_weights", dependencies=TRAIN)
 async def load_weights(
-    tinker: TinkerPart, registry: Models, team: Team, audit: Audit, body: LoadWeights
+    tinker: TinkerPart,
+    registry: Models,
+    who: Who,
+    content: SentContent,
+    audit: Audit,
+    body: LoadWeights,
 ) -> dict[str, Any]:
     """Load a checkpoint into a model or, with a session, make a model of it."""
     if body.optimizer_config is not None:
         body.optimizer_config.check()
     if body.session_id is None:
-        training = tinker.training.get(body.model_id or "", team)
+        training = tinker.training.get(body.model_id or "", who)
         load = tinker.training.load_weights
-        return _in_turn(tinker, training, body.seq_id or 0, lambda: load(training, body))
-    session = tinker.sessions.open(body.session_id, team)
+        return _in_turn(
+            tinker, training, who, content, body.seq_id or 0, lambda: load(training, body)
+        )
+    session = tinker.sessions.open(body.session_id, who)
     create = tinker.training.create_from
     answer = _made(
         tinker,
-        team,
+        who,
+        content,
         audit,
         f"{session.id}:create:{body.model_seq_id}",
         body.path,
@@ -170,21 +192,24 @@ async def load_weights(
 
 
 @router.post("/unload_model", dependencies=TRAIN)
-async def unload_model(tinker: TinkerPart, team: Team, body: OfModel) -> dict[str, Any]:
-    training = tinker.training.get(body.model_id, team)
+async def unload_model(
+    tinker: TinkerPart, who: Who, content: SentContent, body: OfModel
+) -> dict[str, Any]:
+    training = tinker.training.get(body.model_id, who)
     request_id = f"{training.name}:unload:{new_id()[:8]}"
 
     async def work() -> Answer:
         await tinker.training.release(training.name)
         return Answer.of(model_id=training.name, type="unload_model")
 
-    tinker.futures.start(request_id, team, work)
+    tinker.futures.start(request_id, who, content, work)
     return {"request_id": request_id, "model_id": training.name}
 
 
 def _made(
     tinker: Tinker,
-    team: str,
+    who: Identity,
+    content: Content,
     audit: Audit,
     request_id: str,
     source: str,
@@ -199,39 +224,47 @@ def _made(
         )
         return made
 
-    tinker.futures.start(request_id, team, work)
+    tinker.futures.start(request_id, who, content, work)
     return {"request_id": request_id}
 
 
 def _numbered(
-    tinker: Tinker, team: str, body: B, work: Callable[[TrainingClient, B], Awaitable[Answer]]
+    tinker: Tinker,
+    who: Identity,
+    content: Content,
+    body: B,
+    work: Callable[[TrainingClient, B], Awaitable[Answer]],
 ) -> dict[str, Any]:
-    training = tinker.training.get(body.model_id, team)
-    return _in_turn(tinker, training, body.seq_id, lambda: work(training, body))
+    training = tinker.training.get(body.model_id, who)
+    return _in_turn(tinker, training, who, content, body.seq_id, lambda: work(training, body))
 
 
 def _in_turn(
-    tinker: Tinker, training: TrainingClient, number: int, work: Callable[[], Awaitable[Answer]]
+    tinker: Tinker,
+    training: TrainingClient,
+    who: Identity,
+    content: Content,
+    number: int,
+    work: Callable[[], Awaitable[Answer]],
 ) -> dict[str, Any]:
     """Queue a request of a training client under its number; one that was queued before is not queued again."""
-    team = training.registry.team
-    assert team is not None
     if number < 1:
         raise UsageError("The request has no seq_id; a training client counts its requests from 1.")
     request_id = f"{training.name}:{number}"
-    if not tinker.futures.knows(request_id, team) and training.turns.passed(number):
+    if not tinker.futures.knows(request_id, who) and training.turns.passed(number):
         raise UsageError(
             f"Request {number} of {training.name!r} has run and its result is not kept, or later ones ran without it."
         )
-    tinker.futures.start(request_id, team, lambda: training.turns.take(number, work))
+    tinker.futures.start(request_id, who, content, lambda: training.turns.take(number, work))
     return {"request_id": request_id, "model_id": training.name}
 
 
-def _fail_in_turn(request: Request, body: Numbered) -> None:
+def _fail_in_turn(request: Request, sent: bytes) -> None:
     tinker: Tinker = request.app.state.parts.tinker
-    training = tinker.training.get(body.model_id, caller(request).team_id)
+    body, who = Numbered.model_validate_json(sent), caller(request)
+    training = tinker.training.get(body.model_id, who)
 
     async def work() -> Answer:
         raise UsageError("The request was refused when it was sent.")
 
-    _in_turn(tinker, training, body.seq_id, work)
+    _in_turn(tinker, training, who, Content.of(sent), body.seq_id, work)

@@ -77,7 +77,7 @@ def _serve(call: Call[Any, Any]) -> None:
         model_id: str,
         body: Any,
     ) -> Response:
-        client = read_contributor(request.headers.get(HEADER), who.key_id)
+        client = read_contributor(request.headers.get(HEADER), who.key_id, who.holder)
         model = await run_in_threadpool(registry.model, model_id)
         work = engine.call(model, call.request() if body is None else body, client)
         if call is OPTIM_STEP:

@@ -8,12 +8,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hud.errors import NotFoundError, PlatformError
+from hud.platform.access.identity import Identity
+from hud.platform.access.limits import TooManyRequests
 from hud.trace import new_id
 
 LOST_SECONDS = 120.0
 """Time without a heartbeat after which a session's models are released; clients send one every 10 s."""
-_MOST = 1000
-"""Sessions that are remembered; the oldest ended one is forgotten first."""
+MOST_SESSIONS = 1000
+"""Sessions of a team that are remembered; the oldest ended one is forgotten first."""
+MOST_SAMPLERS = 1000
+"""Sampling clients of a session that are listed; older ones can be used as before."""
 
 
 @dataclass
@@ -22,6 +26,8 @@ class TinkerSession:
 
     id: str
     team: str
+    holder: str
+    """Holder of the key that began it, who alone goes on with it."""
     user_metadata: dict[str, Any] = field(default_factory=dict)
     display_name: str | None = None
     sdk_version: str = ""
@@ -34,6 +40,10 @@ class TinkerSession:
     released: bool = False
     """True once the leases of its models were released, until the next heartbeat."""
     seen: float = field(default_factory=time.monotonic)
+
+    def add_sampler(self, identifier: str) -> None:
+        """Note a sampling client; the newest `MOST_SAMPLERS` are remembered."""
+        self.samplers = [*self.samplers[1 - MOST_SAMPLERS :], identifier]
 
     @property
     def lost(self) -> bool:
@@ -48,12 +58,21 @@ class ClientSessions:
     def __init__(self) -> None:
         self._known: dict[str, TinkerSession] = {}
 
-    def create(self, team: str, **values: Any) -> TinkerSession:
-        """Begin a session."""
-        ended = [one.id for one in self._known.values() if one.released]
-        for identifier in ended[: max(0, len(self._known) - _MOST)]:
-            del self._known[identifier]
-        made = TinkerSession(f"tinker-{new_id()[:12]}", team, **values)
+    def create(self, who: Identity, **values: Any) -> TinkerSession:
+        """Begin a session. Raises `TooManyRequests` while the team has too many open ones."""
+        known = [one for one in self._known.values() if one.team == who.team_id]
+        surplus = len(known) - MOST_SESSIONS + 1
+        if surplus > 0:
+            ended = [one.id for one in known if one.released][:surplus]
+            if len(ended) < surplus:
+                raise TooManyRequests(
+                    f"Your team has {len(known):,} open sessions of Tinker's clients, which is the limit. One that sends "
+                    f"nothing ends after {LOST_SECONDS:.0f} s.",
+                    LOST_SECONDS,
+                )
+            for identifier in ended:
+                del self._known[identifier]
+        made = TinkerSession(f"tinker-{new_id()[:12]}", who.team_id, who.holder, **values)
         self._known[made.id] = made
         return made
 
@@ -67,9 +86,19 @@ class ClientSessions:
             )
         return found
 
-    def open(self, session_id: str, team: str) -> TinkerSession:
-        """Return a session that has not ended. Raises `PlatformError` 410 for one that has."""
-        found = self.get(session_id, team)
+    def of_holder(self, session_id: str, who: Identity) -> TinkerSession:
+        """Return a session of this key. Raises `PlatformError` 403 for one that another key of the team began."""
+        found = self.get(session_id, who.team_id)
+        if found.holder != who.holder:
+            raise PlatformError(
+                f"Another key of your team began the session {session_id!r}; make a ServiceClient.",
+                403,
+            )
+        return found
+
+    def open(self, session_id: str, who: Identity) -> TinkerSession:
+        """Return a session of this key that has not ended. Raises `PlatformError` 410 for one that has."""
+        found = self.of_holder(session_id, who)
         if found.finished is not None:
             raise PlatformError(f"The session {session_id!r} has ended; make a ServiceClient.", 410)
         found.seen, found.released = time.monotonic(), False

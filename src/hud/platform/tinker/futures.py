@@ -1,22 +1,25 @@
 """Futures: requests that are answered at once with an id, and whose result is fetched later.
 
-A request that is sent again under the same id joins the first one, so a retry never runs anything twice. Results are in
-memory: after a restart of the server an id is unknown.
+A request that is sent again under the same id by the same holder of a key joins the first one, so a retry never runs anything
+twice; one with another body is refused. Results are in memory: after a restart of the server an id is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import time
-from collections import OrderedDict
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from hud.errors import HudError, UsageError
+from hud.platform.access.identity import Identity
+from hud.platform.access.limits import TooManyRequests
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 POLL_SECONDS = 25.0
@@ -27,6 +30,10 @@ FETCHED_SECONDS = 120.0
 """Time for which a fetched result is kept, for a client that lost the response."""
 MISSING_SECONDS = 600.0
 """Longest wait for an earlier request of a training client that was not received; clients try again for 300 s."""
+MOST_BYTES = 256 << 20
+"""Size of a team's requests that run, together, and of its results that are kept; the oldest result is dropped first."""
+_OVERHEAD_BYTES = 2048
+"""Memory of a request besides its body and its result."""
 DROP_SECONDS = 1.0
 """Interval between two removals of expired results."""
 
@@ -46,49 +53,109 @@ class Answer:
         return cls(json.dumps(values).encode())
 
 
+@dataclass(frozen=True)
+class Content:
+    """Body of a request, by which a repeated one is recognized."""
+
+    digest: str
+    size: int
+    """Bytes."""
+
+    @classmethod
+    def of(cls, body: bytes) -> Content:
+        """Return the content of a body."""
+        return cls(hashlib.sha256(body).hexdigest(), len(body))
+
+
 @dataclass
 class _Future:
     team: str
+    content: Content
     task: asyncio.Task[Answer]
     expires: float | None = None
     """Monotonic time at which the result is dropped; None while the request runs."""
+    size: int = 0
+    """Bytes that are counted for it: those of its body, and once it has ended those of its result."""
 
 
 class Futures:
-    """Requests of every team. Belongs to one event loop."""
+    """Requests of every holder of a key. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, _Future] = OrderedDict()
+        self._known: dict[tuple[str, str], _Future] = {}
+        """By holder and id, oldest first."""
+        self._running: Counter[str] = Counter()
+        """Bytes of the requests that run, by team."""
+        self._kept: Counter[str] = Counter()
+        """Bytes of the results that are kept, by team."""
         self._dropped_at = 0.0
 
-    def start(self, request_id: str, team: str, work: Callable[[], Awaitable[Answer]]) -> bool:
-        """Begin a request; False if it has begun already. Raises `UsageError` for an id of another team."""
+    def start(
+        self,
+        request_id: str,
+        who: Identity,
+        content: Content,
+        work: Callable[[], Awaitable[Answer]],
+    ) -> bool:
+        """Begin a request; False if it has begun already. Raises `UsageError` for an id that was sent with another body,
+        `TooManyRequests` while the team's requests that run are too large together.
+        """
         self._drop_expired()
-        known = self._known.get(request_id)
+        known = self._known.get((who.holder, request_id))
         if known is not None:
-            if known.team != team:
-                raise UsageError(f"The request {request_id!r} belongs to another session.")
+            if known.content != content:
+                raise UsageError(
+                    f"The request {request_id!r} was sent before with another body; give each request a number or an "
+                    "idempotency key of its own."
+                )
             return False
+        team, size = who.team_id, content.size + _OVERHEAD_BYTES
+        if self._running[team] and self._running[team] + size > MOST_BYTES:
+            raise TooManyRequests(
+                f"Your team's requests that run are {MOST_BYTES >> 20} MiB already. Wait for some of them.",
+                1.0,
+            )
         task = asyncio.create_task(_answered(work))
-        found = self._known[request_id] = _Future(team, task)
-
-        def end(_: object) -> None:
-            found.expires = time.monotonic() + KEPT_SECONDS
-
-        task.add_done_callback(end)
+        future = self._known[who.holder, request_id] = _Future(team, content, task, size=size)
+        self._running[team] += size
+        task.add_done_callback(lambda _: self._keep(future))
         return True
 
-    def knows(self, request_id: str, team: str) -> bool:
-        """True for a request of the team that runs, or whose result is kept."""
-        found = self._known.get(request_id)
-        if found is not None and found.expires is not None and found.expires <= time.monotonic():
-            del self._known[request_id]
-            return False
-        return found is not None and found.team == team
+    def _keep(self, future: _Future) -> None:
+        """Keep the result of a request that ended, and drop the team's oldest results where all are too large together."""
+        team, task = future.team, future.task
+        self._running[team] -= future.size
+        future.size = _OVERHEAD_BYTES + (0 if task.cancelled() else len(task.result().content))
+        future.expires = time.monotonic() + KEPT_SECONDS
+        self._kept[team] += future.size
+        if self._kept[team] <= MOST_BYTES:
+            return
+        ended = [
+            key
+            for key, one in self._known.items()
+            if one.team == team and one.expires is not None and one is not future
+        ]
+        for key in ended:
+            if self._kept[team] <= MOST_BYTES:
+                break
+            self._drop(key)
 
-    async def wait(self, request_id: str) -> Answer | None:
+    def _drop(self, key: tuple[str, str]) -> None:
+        future = self._known.pop(key)
+        self._kept[future.team] -= future.size
+
+    def knows(self, request_id: str, who: Identity) -> bool:
+        """True for a request of the holder that runs, or whose result is kept."""
+        key = who.holder, request_id
+        future = self._known.get(key)
+        if future is not None and future.expires is not None and future.expires <= time.monotonic():
+            self._drop(key)
+            return False
+        return future is not None
+
+    async def wait(self, request_id: str, who: Identity) -> Answer | None:
         """Return the result of a known request; None if it takes longer than a poll."""
-        found = self._known[request_id]
+        found = self._known[who.holder, request_id]
         await asyncio.wait({found.task}, timeout=POLL_SECONDS)
         if not found.task.done():
             return None
@@ -97,9 +164,9 @@ class Futures:
         found.expires = time.monotonic() + FETCHED_SECONDS
         return found.task.result()
 
-    def cancel(self, request_id: str) -> None:
+    def cancel(self, request_id: str, who: Identity) -> None:
         """Cancel a known request."""
-        self._known[request_id].task.cancel()
+        self._known[who.holder, request_id].task.cancel()
 
     async def close(self) -> None:
         """Cancel every request that runs."""
@@ -115,7 +182,7 @@ class Futures:
         self._dropped_at = now
         late = [key for key, one in self._known.items() if one.expires and one.expires < now]
         for key in late:
-            del self._known[key]
+            self._drop(key)
 
 
 async def _answered(work: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from hud.errors import HudError
+from hud.platform.access.identity import Identity
 from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.tinker.checkpoint_paths import remove_expired
 from hud.platform.tinker.client_sessions import ClientSessions, TinkerSession
@@ -31,9 +32,9 @@ class Tinker:
         self.sampling = SamplingClients(engine, self.training.is_ahead)
         self._stopping = stopping
 
-    async def poll(self, request_id: str) -> Answer | None:
+    async def poll(self, request_id: str, who: Identity) -> Answer | None:
         """Return the result of a known request; None if it takes longer than a poll, or the server stops."""
-        waiting = asyncio.ensure_future(self.futures.wait(request_id))
+        waiting = asyncio.ensure_future(self.futures.wait(request_id, who))
         stopping = asyncio.ensure_future(self._stopping.wait())
         try:
             await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)

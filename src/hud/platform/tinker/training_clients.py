@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from hud.errors import ConflictError, HudError, NotFoundError, UsageError
+from hud.errors import ConflictError, HudError, NotFoundError, PlatformError, UsageError
 from hud.learning.datum_calls import (
     DatumPassRequest,
     DatumPassResult,
@@ -26,6 +26,7 @@ from hud.learning.datum_calls import (
     StepRequest,
 )
 from hud.learning.training_calls import CloseRequest, DiscardRequest, OpenRequest
+from hud.platform.access.identity import Identity
 from hud.platform.models.records import ModelConfig, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import TokenEngine
@@ -60,6 +61,8 @@ class TrainingClient:
     """`SESSION:train:NUMBER`, which clients derive themselves."""
     model_id: str
     client: Contributor
+    holder: str
+    """Holder of the key that made it, who alone trains it."""
     user_metadata: dict[str, Any] | None = None
     turns: Turns = field(default_factory=Turns)
     last_request: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -78,13 +81,21 @@ class TrainingClients:
         self._engine = engine
         self._known: dict[str, TrainingClient] = {}
 
-    def get(self, name: str, team: str) -> TrainingClient:
-        """Return a client's model. Raises `NotFoundError` for one that this process does not train."""
+    def get(self, name: str, who: Identity) -> TrainingClient:
+        """Return a client's model. Raises `NotFoundError` for one that this process does not train, `PlatformError` 403 for
+        one of another key of the team.
+        """
         found = self._known.get(name)
-        if found is None or found.registry.team != team:
+        if found is None or found.registry.team != who.team_id:
             raise NotFoundError(
                 f"No training client has the model {name!r} here: the server was started again since it was made. Make one "
                 "of its last save: create_training_client_from_state_with_optimizer."
+            )
+        if found.holder != who.holder:
+            raise PlatformError(
+                f"Another key of your team trains {name!r}. Make a client of its last save: "
+                "create_training_client_from_state_with_optimizer.",
+                403,
             )
         found.last_request = datetime.now(UTC)
         return found
@@ -262,7 +273,9 @@ class TrainingClients:
         user_metadata: dict[str, Any] | None,
     ) -> None:
         client = Contributor(model.name, f"Tinker's client of the session {session.id}")
-        training = TrainingClient(registry, model.name, model.id, client, user_metadata)
+        training = TrainingClient(
+            registry, model.name, model.id, client, session.holder, user_metadata
+        )
         await self._call(training, OpenRequest())
         self._known[model.name] = training
         session.runs.append(model.name)

@@ -37,6 +37,7 @@ from hud.learning.wire_types import (
     TrajectoryPayload,
 )
 from hud.platform.leases.session_lease import SessionLease
+from hud.platform.models.checkpoint_tree import REQUEST
 from hud.platform.models.records import ModelRecord
 from hud.platform.store.trainer_logprobs import PassWeights
 from hud.platform.training import datum_session
@@ -46,7 +47,11 @@ from hud.platform.training.gradient_accumulation import (
     record_computed,
     resolve_inputs,
 )
-from hud.platform.training.idempotent_responses import IdempotentResponses
+from hud.platform.training.idempotent_responses import (
+    IdempotentResponses,
+    check_repeated,
+    request_digest,
+)
 from hud.platform.training.pending_gradients import PendingGradient
 from hud.platform.training.supervised_rendering import render_conversation
 from hud.platform.training.trained_model import TrainedModel, step_result
@@ -272,9 +277,13 @@ class Session:
     def _step_once(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
         """Take a step, or return the result of an earlier request with this idempotency key."""
         key = body.idempotency_key
-        known, taker = self._responses.get("step", key or "") or (None, None)
+        if key is None:
+            return self.take_step(body, client)
+        digest = request_digest(body, client)
+        known, taker = self._responses.get(digest, "step", key) or (None, None)
         if known is None and (node := self.trained.applied(key)) is not None:
             # Saved by a process whose response was lost.
+            check_repeated(key, digest, node.metrics.get(REQUEST))
             known = step_result(self.trained, self.slug, node)
         if known is not None:
             if taker != client and self.pending.client == client:
@@ -283,8 +292,9 @@ class Session:
             answer: OptimStepResult = known
             return answer
         answer = self.take_step(body, client)
-        if key is not None:
-            self._responses.add(answer, client, "step", key)
+        if answer.state_path:
+            self.registry.tree.annotate(answer.checkpoint_id, {REQUEST: digest})
+        self._responses.add(digest, answer, client, "step", key)
         return answer
 
     def take_step(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
@@ -379,13 +389,15 @@ class Session:
             key = body.idempotency_key
             if key is None:
                 return work()
-            known = self._responses.get("pass", client.id, str(self.pending.drops), key)
+            digest = request_digest(body, client)
+            known = self._responses.get(digest, "pass", client.id, str(self.pending.drops), key)
             if known is not None:
                 answer: ForwardBackwardResult = known[0]
                 return answer
             answer = work()
             # Counted after the pass, which may have dropped a gradient itself.
-            self._responses.add(answer, client, "pass", client.id, str(self.pending.drops), key)
+            drops = str(self.pending.drops)
+            self._responses.add(digest, answer, client, "pass", client.id, drops, key)
             return answer
 
         return await self.run(keyed)
