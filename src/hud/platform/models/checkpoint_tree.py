@@ -27,6 +27,7 @@ from hud.platform.models.checkpoint_files import (
 )
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord, Weights
 from hud.platform.store import Store, tables
+from hud.platform.store.queries import Query
 from hud.trace import new_id, now, plain
 
 _SHORTEST_PREFIX = 4
@@ -68,11 +69,40 @@ class Tree:
         return self.store.row(query) is not None
 
     def nodes(self, model: ModelRecord) -> list[CheckpointRecord]:
-        """Return a model's own checkpoints, oldest first."""
+        """Return a model's own checkpoints, oldest first; see `page` for those that may be many."""
+        return self._records(_of_model(model))
+
+    def page(self, model: ModelRecord, limit: int, offset: int) -> list[CheckpointRecord]:
+        """Return a page of a model's own checkpoints, oldest first."""
+        return self._records(_of_model(model).limit(limit).offset(offset))
+
+    def with_files(self, model: ModelRecord) -> list[CheckpointRecord]:
+        """Return those of a model's own checkpoints whose files are there, oldest first."""
+        return self._records(_of_model(model).where(tables.checkpoints.c.folder.is_not(None)))
+
+    def newest(self, model: ModelRecord) -> CheckpointRecord | None:
+        """Return the checkpoint of a model that was made last."""
         nodes = tables.checkpoints
         query = sa.select(nodes).where(nodes.c.model_id == model.id)
-        ordered = query.order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
-        return [_record(row) for row in self.store.rows(ordered)]
+        row = self.store.row(query.order_by(nodes.c.created_at.desc()).limit(1))
+        return None if row is None else _record(row)
+
+    def saved(self, model: ModelRecord) -> list[CheckpointRecord]:
+        """Return the checkpoints that Tinker's clients named, oldest first, with no other metrics than these names."""
+        nodes = tables.checkpoints
+        columns = [column for column in nodes.c if column.name != "metrics"]
+        names = nodes.c.metrics[SAVES].label("saves")
+        query = _of_model(model).with_only_columns(*columns, names)
+        found = []
+        for row in self.store.rows(query.where(nodes.c.metrics[SAVES].as_string().is_not(None))):
+            values = dict(row._mapping)
+            metrics = {SAVES: values.pop("saves")}
+            folder = None if row.folder is None else Path(row.folder)
+            found.append(CheckpointRecord(**{**values, "folder": folder}, metrics=metrics))
+        return found
+
+    def _records(self, query: Query) -> list[CheckpointRecord]:
+        return [_record(row) for row in self.store.rows(query)]
 
     def summary(self, models: Sequence[str]) -> dict[str, tuple[int, float | None]]:
         """Return how many checkpoints each model has, and the reward of its head."""
@@ -276,9 +306,7 @@ class Tree:
 
     def prune(self, model: ModelRecord, keep: Collection[str]) -> list[CheckpointRecord]:
         """Delete the files of a model's checkpoints other than `keep`; their nodes stay in the tree."""
-        pruned = [
-            node for node in self.nodes(model) if node.folder is not None and node.id not in keep
-        ]
+        pruned = [node for node in self.with_files(model) if node.id not in keep]
         nodes = tables.checkpoints
         if pruned:
             update = sa.update(nodes).where(nodes.c.id.in_([node.id for node in pruned]))
@@ -290,8 +318,14 @@ class Tree:
 
     def clean(self, model: ModelRecord) -> list[Path]:
         """Remove unfinished folders of a killed process. The caller must hold the model's lease."""
-        known = {node.folder.name for node in self.nodes(model) if node.folder is not None}
+        known = {node.folder.name for node in self.with_files(model) if node.folder is not None}
         return remove_unfinished(self.place(model.id), known)
+
+
+def _of_model(model: ModelRecord) -> Query:
+    nodes = tables.checkpoints
+    query = sa.select(nodes).where(nodes.c.model_id == model.id)
+    return query.order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
 
 
 def is_named(node: CheckpointRecord) -> bool:

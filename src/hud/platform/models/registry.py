@@ -304,7 +304,8 @@ class Registry:
         """Return the ids of checkpoints whose files must stay: head, named ones (also by Tinker's clients), origins and heads of
         forks."""
         needed = {model.head_checkpoint_id, model.config.origin_checkpoint}
-        nodes = self.tree.nodes(model)
+        # Others have no files that could be needed.
+        nodes = self.tree.with_files(model)
         needed |= {node.id for node in nodes if is_named(node) or node.metrics.get(SAVES)}
         for other in self.models():
             needed |= {other.head_checkpoint_id, other.config.origin_checkpoint}

@@ -11,11 +11,14 @@ GET    /v2/models/{id}/architecture
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import orjson
 from fastapi import APIRouter, Request
+from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from hud.engine.config import DecoderConfig
@@ -26,7 +29,9 @@ from hud.platform.dependencies import (
     TRAIN,
     Audit,
     EnginePart,
+    Limit,
     Models,
+    Offset,
     Steps,
     StrictBody,
     Team,
@@ -49,6 +54,9 @@ from hud.platform.serving.calls import ChangeServers, ExportModel, ForgetModel, 
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
+
+CHECKPOINTS_AT_ONCE = 500
+"""Checkpoints that a listing holds in memory at a time."""
 
 router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=READ)
 
@@ -208,17 +216,35 @@ async def remove(
     return shown_model(removed)
 
 
-@router.get("/{model_id}/checkpoints")
-async def checkpoints(registry: Models, steps: Steps, model_id: str) -> list[dict[str, Any]]:
-    """Return every checkpoint, after waiting for steps in flight: a restarted client counts the steps already taken."""
+@router.get("/{model_id}/checkpoints", response_model=list[dict[str, Any]])
+async def checkpoints(
+    registry: Models, steps: Steps, model_id: str, limit: Limit | None = None, offset: Offset = 0
+) -> StreamingResponse:
+    """Return every checkpoint, or a page of them, oldest first, after waiting for steps in flight: a restarted client counts
+    the steps already taken."""
     model = await asyncio.to_thread(registry.model, model_id)
     await steps.settled(model.id)
+    now = await asyncio.to_thread(registry.model, model.id)
+    rows = _checkpoint_rows(registry, now, limit, offset)
+    return StreamingResponse(rows, media_type="application/json")
 
-    def listed() -> list[dict[str, Any]]:
-        now = registry.model(model.id)
-        return [shown_checkpoint(node, now) for node in registry.tree.nodes(now)]
 
-    return await asyncio.to_thread(listed)
+def _checkpoint_rows(
+    registry: Registry, model: ModelRecord, limit: int | None, offset: int
+) -> Iterator[bytes]:
+    """Yield a JSON array of checkpoints; a page of `CHECKPOINTS_AT_ONCE` is in memory at a time."""
+    left, separator = limit, b"["
+    while left is None or left > 0:
+        most = CHECKPOINTS_AT_ONCE if left is None else min(left, CHECKPOINTS_AT_ONCE)
+        nodes = registry.tree.page(model, most, offset)
+        for node in nodes:
+            yield separator + orjson.dumps(shown_checkpoint(node, model))
+            separator = b","
+        offset += len(nodes)
+        left = None if left is None else left - len(nodes)
+        if len(nodes) < most:
+            break
+    yield b"[]" if separator == b"[" else b"]"
 
 
 @router.get("/{model_id}/checkpoints/{checkpoint_id}")

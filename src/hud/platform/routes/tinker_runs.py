@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
 
 from hud.errors import NotFoundError
@@ -32,6 +32,9 @@ from hud.platform.tinker.service import Tinker
 router = APIRouter(tags=["tinker"], route_class=TinkerRoute)
 _API = "/api/v1"
 _CHECKPOINT = _API + "/training_runs/{run}/checkpoints/{kind}/{name}"
+MOST_SAVES = 1000
+"""Saves in a page of a run's checkpoints."""
+SavesLimit = Annotated[int, Query(ge=1, le=MOST_SAVES)]
 DOWNLOAD = "download"
 """Purpose of signed links to saved weights."""
 DOWNLOAD_SECONDS = 3600.0
@@ -54,9 +57,14 @@ def describe_training_run(tinker: TinkerPart, registry: Models, run: str) -> dic
 
 
 @router.get(_API + "/training_runs/{run}/checkpoints", dependencies=READ)
-def list_checkpoints(registry: Models, run: str) -> dict[str, Any]:
+def list_checkpoints(
+    registry: Models, run: str, limit: SavesLimit = MOST_SAVES, offset: Offset = 0
+) -> dict[str, Any]:
+    """Saves of a run, the newest ones where they are more than a page, oldest first."""
     saves = paths.saves_of(registry, registry.model(run))
-    return {"checkpoints": [save.shown() for save in saves]}
+    end = max(0, len(saves) - offset)
+    shown = [save.shown() for save in saves[max(0, end - limit) : end]]
+    return {"checkpoints": shown, "cursor": _cursor(limit, offset, len(saves))}
 
 
 @router.get(_API + "/checkpoints", dependencies=READ)
@@ -174,11 +182,12 @@ def is_run(model: ModelRecord) -> bool:
 
 def _run(tinker: Tinker, registry: Registry, model: ModelRecord) -> dict[str, Any]:
     saves = paths.saves_of(registry, model)
-    last: dict[str, dict[str, Any]] = {save.key.partition("/")[0]: save.shown() for save in saves}
+    newest_save = {save.key.partition("/")[0]: save for save in saves}
+    last = {kind: save.shown() for kind, save in newest_save.items()}
     training = tinker.training.known(model.name)
     known = training is not None and training.registry.team == model.team_id
-    nodes = registry.tree.nodes(model)
-    changed = nodes[-1].created_at if nodes else model.created_at
+    newest = registry.tree.newest(model)
+    changed = model.created_at if newest is None else newest.created_at
     metadata = (training.user_metadata or None) if training is not None and known else None
     return {
         "training_run_id": model.name,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from hud.errors import ConflictError, NotFoundError, UsageError
@@ -49,8 +50,8 @@ class Save:
     def shown(self) -> dict[str, Any]:
         """The save as clients list it."""
         size = None
-        if self.node.folder is not None and self.node.folder.is_dir():
-            size = sum(one.stat().st_size for one in self.node.folder.rglob("*") if one.is_file())
+        if self.node.folder is not None:
+            size = self.details.get("size") or _size(self.node.folder)
         return {
             "checkpoint_id": self.key,
             "checkpoint_type": KINDS[self.key.partition("/")[0]],
@@ -124,8 +125,13 @@ def add(
                 f"{taken.path} exists; pass overwrite=True, or choose another name."
             )
         _change(registry, taken.node, key, None)
-    details = {"time": datetime.now(UTC).isoformat(), "user_metadata": user_metadata}
-    _change(registry, registry.tree.get(checkpoint), key, {**details, **_until(ttl_seconds)})
+    node = registry.tree.get(checkpoint)
+    details = {
+        "time": datetime.now(UTC).isoformat(),
+        "user_metadata": user_metadata,
+        "size": None if node.folder is None else _size(node.folder),
+    }
+    _change(registry, node, key, {**details, **_until(ttl_seconds)})
     node = registry.tree.get(checkpoint)
     return Save(model, node, key, node.metrics[SAVES][key])
 
@@ -162,9 +168,16 @@ def _find(registry: Registry, model: ModelRecord, key: str) -> Save | None:
 def _all(registry: Registry, model: ModelRecord) -> list[Save]:
     return [
         Save(model, node, key, details)
-        for node in registry.tree.nodes(model)
+        for node in registry.tree.saved(model)
         for key, details in (node.metrics.get(SAVES) or {}).items()
     ]
+
+
+def _size(folder: Path) -> int | None:
+    """Return the bytes of a checkpoint's files, which never change; None where they are missing."""
+    if not folder.is_dir():
+        return None
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _until(ttl_seconds: int | None) -> dict[str, str]:
@@ -190,5 +203,5 @@ def _change(
 def drop_files(registry: Registry, model: ModelRecord, checkpoint: str) -> None:
     """Delete the files of a checkpoint, if no save, head or fork needs them."""
     if checkpoint not in registry.needed_checkpoints(model):
-        others = {node.id for node in registry.tree.nodes(model)} - {checkpoint}
+        others = {node.id for node in registry.tree.with_files(model)} - {checkpoint}
         registry.tree.prune(model, others)

@@ -3,10 +3,11 @@ this platform cannot honour is refused where it is used."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from hud.errors import UsageError
 from hud.platform.tinker.target_ids import TargetIds
@@ -16,12 +17,27 @@ class Body(BaseModel):
     """Body of a request. Newer clients may send more than is known here."""
 
 
+MOST_METADATA = 16_384
+"""Size of the metadata that a client may store with a session, a model or a save, as JSON."""
+
+
+def _bounded(value: dict[str, Any] | None) -> dict[str, Any] | None:
+    size = 0 if value is None else len(json.dumps(value))
+    if size > MOST_METADATA:
+        raise ValueError(f"has {size:,} bytes; it may have {MOST_METADATA:,}")
+    return value
+
+
+Metadata = Annotated[dict[str, Any] | None, AfterValidator(_bounded)]
+TextMetadata = Annotated[dict[str, str] | None, AfterValidator(_bounded)]
+
+
 class CreateSession(Body):
     """Begin a session."""
 
-    user_metadata: dict[str, Any] | None = None
-    sdk_version: str = ""
-    display_name: str | None = None
+    user_metadata: Metadata = None
+    sdk_version: str = Field(default="", max_length=200)
+    display_name: str | None = Field(default=None, max_length=1000)
 
 
 class OfSession(Body):
@@ -55,7 +71,7 @@ class CreateModel(OfSession):
 
     model_seq_id: int
     base_model: str
-    user_metadata: dict[str, Any] | None = None
+    user_metadata: Metadata = None
     lora_config: LoraShape | None = None
     """None: full fine-tuning."""
     optimizer_config: Optimizer = Field(default_factory=Optimizer)
@@ -109,7 +125,7 @@ class SaveWeights(Numbered):
     path: str | None = None
     ttl_seconds: TimeToLiveSeconds | None = None
     overwrite: bool = False
-    user_metadata: dict[str, str] | None = None
+    user_metadata: TextMetadata = None
     age_encryption_recipients: list[str] | None = None
 
 
@@ -120,7 +136,7 @@ class SaveWeightsForSampler(Numbered):
     sampling_session_seq_id: int | None = None
     kind: Literal["snapshot", "inflight"] = "snapshot"
     ttl_seconds: TimeToLiveSeconds | None = None
-    user_metadata: dict[str, str] | None = None
+    user_metadata: TextMetadata = None
 
 
 class LoadWeights(Body):
@@ -130,7 +146,7 @@ class LoadWeights(Body):
     seq_id: int | None = None
     session_id: str | None = None
     model_seq_id: int | None = None
-    user_metadata: dict[str, Any] | None = None
+    user_metadata: Metadata = None
     path: str
     optimizer: bool = False
     optimizer_config: Optimizer | None = None

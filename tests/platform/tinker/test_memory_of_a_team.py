@@ -1,0 +1,110 @@
+"""What one team stores on the server is bounded: metadata, sessions, and listings of many checkpoints."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+import sqlalchemy as sa
+
+from hud.errors import HudError
+from hud.platform.access import Identity
+from hud.platform.application import PlatformConfig, create_app
+from hud.platform.routes import models
+from hud.platform.store import tables
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.platform.tinker import client_sessions
+from hud.platform.tinker.client_sessions import ClientSessions
+from hud.platform.tinker.requests import MOST_METADATA
+from hud.trace import new_id
+
+SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
+MANY = 2000
+
+
+@pytest.fixture
+async def api(tmp_path):
+    app = create_app(PlatformConfig(tmp_path))
+    parts = app.state.parts
+    parts.registry.of(LOCAL_TEAM).create("m", ["red green blue"], sizes=SIZES)
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://hud", timeout=60) as http:
+        http.parts = parts
+        yield http
+    await asyncio.to_thread(parts.close)
+
+
+def save_many(parts, count):
+    """Add checkpoints as a training would, each with a name of Tinker's and many metrics."""
+    model, now, parent = parts.registry.of(LOCAL_TEAM).model("m"), datetime.now(UTC), None
+    rows = []
+    for step in range(count):
+        save = {"time": now.isoformat(), "user_metadata": None, "size": 7}
+        metrics = {f"metric_{number}:mean": 0.5 * number for number in range(40)}
+        row = {
+            "id": new_id(),
+            "model_id": model.id,
+            "parent_id": parent,
+            "step": step + 1,
+            "name": f"step-{step}",
+            "folder": str(parts.config.home / "nothing"),
+            "created_at": now + timedelta(seconds=step),
+            "metrics": {**metrics, "tinker": {f"weights/{step}": save}},
+        }
+        rows.append(row)
+        parent = row["id"]
+    with parts.store.begin() as connection:
+        connection.execute(sa.insert(tables.checkpoints), rows)
+    return model, [row["id"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    "body", [{"user_metadata": {"a": "x" * MOST_METADATA}}, {"display_name": "x" * 1001}]
+)
+async def test_metadata_of_a_session_has_a_size(api, body):
+    answer = await api.post("/api/v1/create_session", json=body)
+    assert answer.status_code == 422
+    assert (await api.post("/api/v1/create_session", json={"user_metadata": {"a": "b"}})).is_success
+
+
+def test_a_team_has_so_many_sessions_and_takes_no_other_s_place(monkeypatch):
+    monkeypatch.setattr(client_sessions, "MOST_SESSIONS", 3)
+    sessions, team = ClientSessions(), Identity("a" * 32, frozenset(), user_id="u")
+    other = sessions.create(Identity("b" * 32, frozenset()))
+    made = [sessions.create(team) for _ in range(3)]
+    with pytest.raises(HudError, match="3 open sessions") as refused:
+        sessions.create(team)
+    assert refused.value.status == 429
+    made[1].released = True
+    sessions.create(team)
+    assert made[1] not in sessions.of_team(team.team_id)
+    assert sessions.of_team("b" * 32) == [other]
+    for number in range(client_sessions.MOST_SAMPLERS + 5):
+        other.add_sampler(str(number))
+    assert len(other.samplers) == client_sessions.MOST_SAMPLERS
+    assert other.samplers[-1] == str(client_sessions.MOST_SAMPLERS + 4)
+
+
+async def test_many_checkpoints_are_listed_in_pages_and_page_by_page(api, monkeypatch):
+    model, ids = save_many(api.parts, MANY)
+    path = f"/v2/models/{model.id}/checkpoints"
+    assert [row["id"] for row in (await api.get(path)).json()] == ids
+    page = (await api.get(path, params={"limit": 3, "offset": 1998})).json()
+    assert [row["id"] for row in page] == ids[1998:]
+    assert (await api.get(path, params={"limit": 3, "offset": MANY})).json() == []
+    monkeypatch.setattr(models, "CHECKPOINTS_AT_ONCE", 7)
+    assert [row["id"] for row in (await api.get(path)).json()] == ids
+
+
+async def test_saves_of_a_run_are_listed_in_pages(api):
+    model, _ = save_many(api.parts, MANY)
+    path = f"/api/v1/training_runs/{model.id}/checkpoints"
+    listed = (await api.get(path)).json()
+    assert listed["cursor"] == {"offset": 0, "limit": 1000, "total_count": MANY}
+    names = [save["checkpoint_id"] for save in listed["checkpoints"]]
+    assert names == [f"weights/{step}" for step in range(1000, MANY)]
+    assert listed["checkpoints"][0]["size_bytes"] == 7
+    earlier = (await api.get(path, params={"offset": 1000, "limit": 2})).json()["checkpoints"]
+    assert [save["checkpoint_id"] for save in earlier] == ["weights/998", "weights/999"]
+    whole = (await api.get("/api/v1/checkpoints", params={"limit": 2})).json()
+    assert (len(whole["checkpoints"]), whole["cursor"]["total_count"]) == (2, MANY)
