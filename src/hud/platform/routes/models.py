@@ -16,11 +16,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
+from hud import exact_json
 from hud.engine.config import DecoderConfig
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.platform.dependencies import (
@@ -238,7 +238,7 @@ def _checkpoint_rows(
         most = CHECKPOINTS_AT_ONCE if left is None else min(left, CHECKPOINTS_AT_ONCE)
         nodes = registry.tree.page(model, most, offset)
         for node in nodes:
-            yield separator + orjson.dumps(shown_checkpoint(node, model))
+            yield separator + exact_json.dumps(shown_checkpoint(node, model))
             separator = b","
         offset += len(nodes)
         left = None if left is None else left - len(nodes)
