@@ -25,7 +25,6 @@ FLUSHED_LATER = {
     "platform/environments/packed_builds.py": "a temporary file",
     "platform/environments/virtual_environment.py": "part of a build",
     "platform/models/checkpoint_files.py": "part of a checkpoint",
-    "platform/models/loaded_policies.py": "an export, which is no part of a home",
     "platform/models/tinker_models.py": "part of a model's base",
     "platform/store/blobs.py": "an upload to a bucket",
     "benchmarks/baseline/baseline_file.py": "a lock",
