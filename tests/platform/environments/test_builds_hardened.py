@@ -132,9 +132,9 @@ async def test_what_no_build_can_be_given_is_refused_at_once(server, tmp_path, g
 async def test_an_upload_url_takes_no_odd_signature(server):
     api, _ = server
     begun = (await api.post("/v2/builds/upload-url")).json()
-    params = {"expires": int(time.time()) + 60, "signature": "\x80"}
+    params = {"token": "\x80.\x80"}
     answer = await api.put(f"/uploads/{begun['build_id']}", params=params, content=b"x")
-    assert answer.status_code == 403
+    assert answer.status_code == 404
 
 
 async def test_archives_have_a_largest_size(tmp_path):

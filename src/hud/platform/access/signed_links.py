@@ -7,7 +7,7 @@ import hmac
 import time
 
 from hud import exact_json
-from hud.errors import PlatformError
+from hud.errors import NotFoundError, PlatformError
 from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
 from hud.platform.access.passes import Passes
@@ -27,11 +27,13 @@ class SignedLinks:
         return f"{body}.{self._sign(purpose, body)}"
 
     def subject(self, purpose: str, token: str) -> str:
-        """Return the subject of a token. Blocks. Raises `PlatformError` 403 for one that is not valid, or no more."""
+        """Return the subject of a token. Blocks. Raises `NotFoundError` for one of another purpose or server, `PlatformError` 403 for one
+        that is valid no more.
+        """
         body, _, signature = token.partition(".")
         right = self._sign(purpose, body).encode()
         if not hmac.compare_digest(right, signature.encode("utf-8", "replace")):
-            raise PlatformError("This URL is not one of this server's.", 403)
+            raise NotFoundError("This URL is not one of this server's.")
         subject, until, key_id = exact_json.loads(
             base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
         )
