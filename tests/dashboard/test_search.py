@@ -204,3 +204,21 @@ def test_terms_are_bounded():
     assert terms("a" * 5_000)[0].words == ("a" * 64,)
     assert len(terms("word " * 100)) == 16
     assert terms("   ") == []
+
+
+async def test_the_page_says_over_how_many_runs_it_looked(web, platform, monkeypatch):
+    for number in range(130):
+        told(platform, f"common {number}", age=number)
+    search(platform.store, LOCAL_TEAM, "common", 10, 0)
+    page = (await web.get("/search", params={"text": "absent"})).text
+    assert "None of the 130 runs has all of these words" in page
+    assert "Tool calls, their results and errors are not searched." in page
+    every = sa.select(tables.runs.c.trace_id)
+    with platform.store.begin() as connection:
+        connection.execute(sa.delete(tables.run_texts))
+        to_be_indexed(connection, LOCAL_TEAM, connection.execute(every).scalars().all())
+    monkeypatch.setattr("hud.platform.store.run_search.index_missing", lambda *_: 30)
+    page = (await web.get("/search", params={"text": "absent"})).text
+    assert "Searched 100 of 130 runs, the newest." in page
+    assert "None of the 100 runs that were searched" in page
+    assert "30 runs were not searched." in page

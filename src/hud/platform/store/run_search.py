@@ -63,6 +63,13 @@ class Found:
     """True where there are more than `MOST_HITS`."""
     missing: int
     """Runs that are not indexed yet."""
+    runs: int
+    """Runs of the team; `runs - missing` were searched."""
+
+    @property
+    def searched(self) -> int:
+        """Number of runs whose prompts and answers were searched."""
+        return max(0, self.runs - self.missing)
 
 
 def search(store: Store, team: str, text: str, limit: int, offset: int) -> Found:
@@ -72,7 +79,7 @@ def search(store: Store, team: str, text: str, limit: int, offset: int) -> Found
     """
     wanted = terms(text)
     if not wanted:
-        return Found([], 0, False, 0)
+        return Found([], 0, False, 0, 0)
     missing = index_missing(store, team)
     with store.read() as connection:
         hits = connection.execute(_hits(connection, team, wanted)).scalars().all()
@@ -84,7 +91,8 @@ def search(store: Store, team: str, text: str, limit: int, offset: int) -> Found
     for row in shown:
         row["started_at"] = None if row["started_at"] is None else row["started_at"].isoformat()
         row["snippet"] = snippet(texts.get(row["trace_id"], ("", "")), row.pop("content"), wanted)
-    return Found(shown, total, len(hits) > MOST_HITS, missing)
+    count = sa.select(sa.func.count()).where(tables.runs.c.team_id == team)
+    return Found(shown, total, len(hits) > MOST_HITS, missing, int(store.value(count)))
 
 
 def terms(text: str) -> list[Term]:

@@ -30,4 +30,6 @@ def find(
         "more": found.more,
         "most": MOST_HITS,
         "missing": found.missing,
+        "searched": found.searched,
+        "runs": found.runs,
     }
