@@ -91,6 +91,19 @@ class ToolCall(BaseModel):
         return call_message(self.id, self.name, self.arguments_text)
 
 
+def read_arguments(text: str) -> dict[str, Any] | None:
+    """Return a call's arguments from their JSON text, None if it is no JSON object.
+
+    Blank text and `null`, which servers send for calls without arguments, are no arguments.
+    """
+    try:
+        values = exact_json.loads(text) if text.strip() else {}
+    except exact_json.JSONDecodeError:
+        return None
+    values = {} if values is None else values
+    return values if isinstance(values, dict) else None
+
+
 def call_message(identifier: str, name: str, arguments: str) -> dict[str, Any]:
     """Return one entry of an assistant message's `tool_calls`; `arguments` is JSON."""
     function = {"name": name, "arguments": arguments}

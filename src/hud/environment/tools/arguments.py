@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Optional, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic_core import from_json
@@ -53,6 +53,7 @@ class Arguments:
         fields: dict[str, Any] = {}
         self.takes_any = False
         self._fields: dict[str, str] = {}
+        self._optional: set[str] = set()
         for index, (name, parameter) in enumerate(signature.parameters.items()):
             if name in leave_out:
                 continue
@@ -64,9 +65,12 @@ class Arguments:
             default = ... if parameter.default is parameter.empty else parameter.default
             # Attributes of a pydantic model are reserved ("json", "copy", ...).
             field = f"argument_{index}"
+            if default is not ...:
+                self._optional.add(name)
             self._fields[name] = field
+            hint = _flat(hints.get(name, Any))
             fields[field] = (
-                _flat(hints.get(name, Any)),
+                _or_none(hint) if default is None else hint,
                 Field(default=default, alias=name, title=None, description=described.get(name)),
             )
         self.model: type[BaseModel] = create_model(
@@ -83,14 +87,15 @@ class Arguments:
         """Return the validated arguments with defaults; raises `UsageError` with the invalid ones.
 
         They share no list or object with `given`: the function may change them, and `given` is recorded and used again.
-        A string that does not fit its annotation is also tried as JSON: models quote numbers and lists.
+        A string that does not fit its annotation is also tried as JSON: models quote numbers and lists. A null that an
+        optional argument does not take is its default.
         """
         given = copied(given)
         try:
             model = self.model.model_validate(given)
         except ValidationError as first:
             try:
-                model = self.model.model_validate(_unquoted(given, first))
+                model = self.model.model_validate(_unquoted(given, first, self._optional))
             except ValidationError:
                 raise UsageError(f"{self.what}: {self._sentence(first)}") from None
         values = {name: getattr(model, field) for name, field in self._fields.items()}
@@ -154,11 +159,25 @@ def _flat(hint: Any) -> Any:
     return Annotated[plain, *found]
 
 
-def _unquoted(given: dict[str, Any], error: ValidationError) -> dict[str, Any]:
-    """Return the arguments, with invalid strings parsed as JSON where possible."""
+def _or_none(hint: Any) -> Any:
+    """Return an annotation that also takes None, the default of its argument (`limit: int = None`)."""
+    if hint is Any:
+        return hint
+    if get_origin(hint) is not Annotated:
+        return Optional[hint]  # noqa: UP045 - the annotation is a value
+    plain, *markers = get_args(hint)
+    return Annotated[Optional[plain], *markers]  # noqa: UP045
+
+
+def _unquoted(
+    given: dict[str, Any], error: ValidationError, optional: Collection[str]
+) -> dict[str, Any]:
+    """Return the arguments without invalid nulls for optional ones, and with invalid strings parsed as JSON."""
     values = dict(given)
     for problem in error.errors(include_url=False):
         name = problem["loc"][0]
+        if len(problem["loc"]) == 1 and name in optional and values.get(str(name), 0) is None:
+            del values[str(name)]
         if isinstance(name, str) and isinstance(values.get(name), str):
             try:
                 values[name] = from_json(values[name])

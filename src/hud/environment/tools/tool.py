@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import islice
 from typing import Any
 
-from hud import exact_json
 from hud.environment.processes.worker_threads import in_thread
 from hud.environment.tools.arguments import Arguments, annotated, unwrapped
 from hud.environment.tools.results import text_block, tool_result
 from hud.errors import UsageError
 from hud.foreign_code import is_failure
 from hud.trace import ToolResult, ToolSpec
+from hud.trace.content import read_arguments
 
+MAX_ITEMS = 10_000
+"""Maximum number of items of a generator that is a tool's result."""
 TOOL_SECONDS = 300.0
 """Default time-out of a tool call, in seconds."""
 
@@ -58,6 +61,7 @@ class Tool:
                 )
                 if inspect.isawaitable(value):
                     value = await value
+                value = await _collected(value)
             return tool_result(value)
         except UsageError as error:
             return tool_result(ToolResult(content=[text_block(str(error))], is_error=True))
@@ -70,6 +74,23 @@ class Tool:
             return tool_result(ToolResult(content=[text_block(message)], is_error=True))
 
 
+async def _collected(value: Any) -> Any:
+    """Return the items of a generator or another iterator as a list; other values as they are."""
+    if isinstance(value, AsyncIterator):
+        items = []
+        async for item in value:
+            items.append(item)
+            if len(items) > MAX_ITEMS:
+                break
+    elif isinstance(value, Iterator):
+        items = await in_thread(lambda: list(islice(value, MAX_ITEMS + 1)), {})
+    else:
+        return value
+    if len(items) > MAX_ITEMS:
+        raise ValueError(f"the tool yields more than {MAX_ITEMS:,} items")
+    return items
+
+
 def _name_of(function: Callable[..., Any]) -> str:
     """Return the name of a function, of a partial's function, or of a callable object's class."""
     function = unwrapped(function)
@@ -80,10 +101,7 @@ def parse_arguments(arguments: dict[str, Any] | str, name: str) -> dict[str, Any
     """Return the arguments as an object; a model may have sent a JSON string. Raises `UsageError` for anything else."""
     if isinstance(arguments, dict):
         return arguments
-    try:
-        values = exact_json.loads(arguments or "{}")
-    except exact_json.JSONDecodeError:
-        values = None
-    if not isinstance(values, dict):
+    values = read_arguments(arguments)
+    if values is None:
         raise UsageError(f"{name}: the arguments must be a JSON object, not {arguments[:80]!r}.")
     return values

@@ -7,6 +7,7 @@ from typing import Any
 
 from hud import exact_json
 from hud.trace import ToolCall, ToolSpec, new_id
+from hud.trace.content import read_arguments
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Compact JSON, as in prompts: given free white space, a weak model may generate it endlessly."""
@@ -32,9 +33,9 @@ def call_of(value: Any) -> ToolCall | None:
     if isinstance(value.get("function"), dict):
         value = value["function"]
     name = value.get("name")
-    arguments = value.get("arguments", value.get("parameters", {}))
-    if isinstance(arguments, str):
-        arguments = loaded(arguments)
+    arguments = value.get("arguments", value.get("parameters"))
+    if arguments is None or isinstance(arguments, str):
+        arguments = read_arguments(arguments or "")
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         return None
     return call(name, arguments)
@@ -65,27 +66,50 @@ def json_rule(schema: dict[str, Any]) -> str:
 def value_rule(schema: Any, root: dict[str, Any]) -> str:
     """Return a Lark term for the JSON of one parameter; `root` is the schema of all arguments, with its definitions."""
     whole = dict(schema) if isinstance(schema, dict) else {}
-    for definitions in ("$defs", "definitions"):
-        if definitions in root:
-            whole.setdefault(definitions, root[definitions])
+    if _refers(whole):
+        whole = {**_moved(whole, "root"), "$defs": {"root": _moved(root, "root")}}
     return json_rule(whole)
+
+
+def _refers(schema: Any) -> bool:
+    """True for a schema with a reference into its own document."""
+    if isinstance(schema, dict):
+        return _is_local(schema.get("$ref")) or any(map(_refers, schema.values()))
+    return isinstance(schema, list) and any(map(_refers, schema))
+
+
+def _moved(schema: Any, name: str) -> Any:
+    """Return a schema whose references lead to `#/$defs/NAME`, where its document will be."""
+    if isinstance(schema, dict):
+        moved = {key: _moved(value, name) for key, value in schema.items()}
+        if _is_local(schema.get("$ref")):
+            moved["$ref"] = f"#/$defs/{name}{schema['$ref'][1:]}"
+        return moved
+    return [_moved(item, name) for item in schema] if isinstance(schema, list) else schema
+
+
+def _is_local(reference: Any) -> bool:
+    return isinstance(reference, str) and reference.startswith("#")
 
 
 def call_schema(tools: Sequence[ToolSpec], key: str = "arguments") -> dict[str, Any]:
     """Return the schema of `{"name": ..., key: {...}}` for one of `tools`."""
-    described = [
-        {
-            "type": "object",
-            "properties": {
-                "name": {"const": tool.name},
-                key: {"type": "object", **tool.parameters},
-            },
-            "required": ["name", key],
-            "additionalProperties": False,
-        }
-        for tool in tools
-    ]
-    return described[0] if len(described) == 1 else {"anyOf": described}
+    described, documents = [], {}
+    for place, tool in enumerate(tools):
+        arguments: dict[str, Any] = {"type": "object", **tool.parameters}
+        if _refers(arguments):
+            documents[f"tool_{place}"] = _moved(arguments, f"tool_{place}")
+            arguments = {"$ref": f"#/$defs/tool_{place}"}
+        described.append(
+            {
+                "type": "object",
+                "properties": {"name": {"const": tool.name}, key: arguments},
+                "required": ["name", key],
+                "additionalProperties": False,
+            }
+        )
+    schema: dict[str, Any] = described[0] if len(described) == 1 else {"anyOf": described}
+    return {**schema, "$defs": documents} if documents else schema
 
 
 def by_tool(tools: Sequence[ToolSpec], terms: Callable[[ToolSpec], str]) -> str:
