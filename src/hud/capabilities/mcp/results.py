@@ -45,6 +45,18 @@ def result_of(said: types.CallToolResult) -> tuple[ToolResult, list[dict[str, An
     return result, kept
 
 
+def block_of(value: Any) -> ContentBlock | None:
+    """Return a content block of the `mcp` package as agents receive it; None for any other value."""
+    kinds = (
+        types.TextContent
+        | types.ImageContent
+        | types.AudioContent
+        | types.EmbeddedResource
+        | types.ResourceLink
+    )
+    return _shown(value) if isinstance(value, kinds) else None
+
+
 def _shown(block: types.ContentBlock) -> ContentBlock:
     match block:
         case types.TextContent():

@@ -55,6 +55,21 @@ class Choice:
         """Return the environment's name of the server's tool `name`."""
         return _NO_NAME.sub("_", f"{self.prefix}_{name}" if self.prefix else name)
 
+    def names(self, listed: Sequence[str]) -> dict[str, str]:
+        """Return the distinct names in the environment of the selected tools, by the server's names.
+
+        Of two that become one (`get.user` and `get_user`), the second is `get_user_2`; an unchanged name comes first.
+        """
+        selected = [name for name in listed if self.takes(name)]
+        plain = "" if not self.prefix else f"{self.prefix}_"
+        names: dict[str, str] = {}
+        for name in sorted(selected, key=lambda one: self.named(one) != plain + one):
+            named, number = self.named(name), 1
+            while (shown := named if number == 1 else f"{named}_{number}") in names.values():
+                number += 1
+            names[name] = shown
+        return {name: names[name] for name in selected}
+
     def check(self, server: str, names: Sequence[str]) -> None:
         """Raise `EnvironmentFault` if an included or excluded name is none of the server's."""
         for name in (*(self.include or ()), *self.exclude):
@@ -237,10 +252,8 @@ class OpenServer(OpenPart):
 
             choice = self.declared.choice
             found: dict[str, RunTool] = {}
-            for name, tool in listed.items():
-                if choice.takes(name):
-                    spec = spec_of(tool, choice.named(name))
-                    found.setdefault(spec.name, ServerTool(self, name, spec))
+            for name, shown in choice.names(list(listed)).items():
+                found[shown] = ServerTool(self, name, spec_of(listed[name], shown))
             self._seen, self._tools = listed, found
         return self._tools
 

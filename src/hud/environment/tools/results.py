@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import math
+from collections.abc import KeysView, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ from pydantic import BaseModel
 
 from hud import exact_json
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult
+from hud.trace.json_values import is_writable
 
 MAX_TEXT_BYTES = 256 * 1024
 """Bytes to which a result's text is cut: a tool that returns 50 MB must not end the run, or fill the store."""
@@ -28,6 +31,7 @@ class Image:
 
 def tool_result(value: Any, *, limit: int = MAX_TEXT_BYTES) -> ToolResult:
     """Return `value` as a tool result: text, images, JSON, or a list of those."""
+    value = _without_foreign_blocks(value)
     if isinstance(value, ToolResult):
         blocks, structured, failed = list(value.content), value.structured_content, value.is_error
     elif isinstance(value, list | tuple) and any(
@@ -46,9 +50,33 @@ def tool_result(value: Any, *, limit: int = MAX_TEXT_BYTES) -> ToolResult:
     return ToolResult(content=cut, is_error=failed, structured_content=structured)
 
 
+def _without_foreign_blocks(value: Any) -> Any:
+    """Return `value` with content blocks and results of the `mcp` package as those of `hud.trace`."""
+    if isinstance(value, list | tuple):
+        blocks = [_without_foreign_blocks(item) for item in value]
+        return (
+            blocks if any(new is not old for new, old in zip(blocks, value, strict=True)) else value
+        )
+    if callable(getattr(value, "to_image_content", None)):  # The `Image` of MCP's servers.
+        value = value.to_image_content()
+    if type(value).__module__.split(".")[0] not in ("mcp", "mcp_types", "fastmcp"):
+        return value
+    from hud.capabilities.mcp.results import (  # Imports `mcp`, which is loaded already.
+        block_of,
+        result_of,
+    )
+
+    result = result_of(value)[0] if hasattr(value, "structured_content") else None
+    return result or block_of(value) or value
+
+
 def _block(value: Any) -> ContentBlock:
     if isinstance(value, TextContent | ImageContent):
         return value
+    if isinstance(value, bytes | bytearray):
+        return text_block(_decoded(bytes(value)))
+    if isinstance(value, float) and not math.isfinite(value):
+        return text_block(str(value))
     if isinstance(value, Image):
         return ImageContent(data=base64.b64encode(value.data).decode(), mime_type=value.mime_type)
     return text_block(value if isinstance(value, str) else to_json(value))
@@ -64,8 +92,10 @@ def _readable(text: str) -> str:
 
 
 def _structured(value: Any) -> dict[str, Any] | None:
+    if isinstance(value, Image | TextContent | ImageContent):
+        return None
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return _plain_object(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = dataclasses.asdict(value)
     if not isinstance(value, dict):
@@ -95,19 +125,39 @@ def _stringified(value: Any) -> Any:
         return _readable(value)
     if isinstance(value, dict):
         return {_readable(str(key)): _stringified(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | set | frozenset):
         return [_stringified(part) for part in value]
-    return value
+    if isinstance(value, int) and not is_writable(value):
+        return hex(value)
+    return value if isinstance(value, int | float | None) else _stringified(_plain(value))
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
-    if isinstance(value, set | frozenset | tuple):
+        return _plain_object(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, set | frozenset | tuple | range | KeysView | ValuesView):
         return list(value)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return str(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, bytes | bytearray):
+        return _decoded(bytes(value))
+    tolist = getattr(value, "tolist", None)  # Arrays that `exact_json` does not write.
+    return tolist() if callable(tolist) else str(value)
+
+
+def _plain_object(value: BaseModel) -> dict[str, Any]:
+    """Return a model's fields; of those that pydantic cannot convert, the text."""
+    return value.model_dump(mode="json", fallback=_plain)
+
+
+def _decoded(data: bytes) -> str:
+    """Return bytes as text; of binary data, its size."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"[{len(data):,} bytes of binary data]"
 
 
 def _cut(blocks: list[ContentBlock], limit: int) -> list[ContentBlock]:

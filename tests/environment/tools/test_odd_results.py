@@ -1,0 +1,73 @@
+"""Results of tools in any form arrive as what they are: blocks as blocks, items as items, data as JSON."""
+
+import base64
+import dataclasses
+
+import pytest
+from mcp import types
+
+from hud.environment.mcp.connected_server import Choice
+from hud.environment.tools.results import Image
+from hud.environment.tools.tool import Tool
+from hud.trace import ImageContent, TextContent
+
+DATA = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+PICTURE = types.ImageContent(type="image", data=DATA, mime_type="image/png")
+WORDS = types.TextContent(type="text", text="the screen")
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    tags: set
+
+
+def numbers():
+    yield from (1, 2)
+
+
+async def later():
+    yield "a"
+    yield Image(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("value", "kinds"),
+    [
+        (Image(b"\x89PNG\xff"), [ImageContent]),
+        (PICTURE, [ImageContent]),
+        ([WORDS, PICTURE], [TextContent, ImageContent]),
+        (["words", PICTURE], [TextContent, ImageContent]),
+        (types.CallToolResult(content=[WORDS, PICTURE]), [TextContent, ImageContent]),
+    ],
+)
+async def test_blocks_stay_blocks_without_a_copy(value, kinds):
+    result = await Tool(lambda: value, name="look").call({})
+    assert [type(block) for block in result.content] == kinds
+    assert (result.is_error, result.structured_content) == (False, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"at": Point(1, {2})}, '{"at":{"x":1,"tags":[2]}}'),
+        (b"plain", "plain"),
+        (b"\xff\x00", "[2 bytes of binary data]"),
+        (float("nan"), "nan"),
+        ({"n": 10**30}, '{"n":%d}' % 10**30),
+        (range(3), "[0,1,2]"),
+    ],
+)
+async def test_data_is_readable(value, text):
+    assert (await Tool(lambda: value, name="look").call({})).text == text
+
+
+async def test_generators_are_their_items():
+    assert (await Tool(numbers).call({})).text == "[1,2]"
+    kinds = [type(block) for block in (await Tool(later).call({})).content]
+    assert kinds == [TextContent, ImageContent]
+
+
+def test_two_tools_of_a_server_that_become_one_name_get_two():
+    names = Choice("", None, ()).names(["get.user", "get_user", "get user"])
+    assert names == {"get.user": "get_user_2", "get_user": "get_user", "get user": "get_user_3"}
