@@ -110,7 +110,7 @@ def test_contains_any_and_all():
     assert contains_any("a dog", []) == 0.0
     assert contains_all("a dog and a cat", ["cat", "DOG"]) == 1.0
     assert contains_all("a dog", ["cat", "dog"]) == 0.0
-    assert contains_all("a dog", []) == 1.0
+    assert contains_all("a dog", []) == 0.0
     assert contains_all("a dog", (part for part in ["dog"])) == 1.0
 
 

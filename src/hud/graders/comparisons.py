@@ -32,9 +32,10 @@ def contains_any(answer: str, expected: Iterable[str], *, case_sensitive: bool =
 
 
 def contains_all(answer: str, expected: Iterable[str], *, case_sensitive: bool = False) -> float:
-    """1.0 if all of `expected` are substrings of the answer."""
+    """1.0 if all of `expected` are substrings of the answer; 0.0 for an empty list."""
     fold = _fold(case_sensitive)
-    return float(all(fold(part) in fold(answer) for part in _several(expected)))
+    parts = list(_several(expected))
+    return float(bool(parts) and all(fold(part) in fold(answer) for part in parts))
 
 
 def numeric_match(answer: str, expected: float, *, tolerance: float = 0.0) -> float:

@@ -25,6 +25,8 @@ _LONGEST_REPLY = 16_384
 """Characters of a reply that are searched for a verdict."""
 _ATTEMPTS = 2
 """Attempts at a verdict on one answer."""
+_NEWER = "max_completion_tokens"
+"""Name of the limit of tokens for models that refuse `max_tokens`, and name this one in their refusal."""
 _REFUSES_CONTENT = (400, 413, 422)
 """HTTP statuses that refuse the content of a request, not its sender."""
 
@@ -67,7 +69,7 @@ class LLMJudgeGrader(Grader):
                 raise GraderFault(control)
             scores, reasons = [0.0] * len(wanted), [verdict]
         else:
-            scores, reasons = verdict.scores, verdict.reasons
+            scores, reasons = verdict.scores, verdict.reasons or []
         info = {"model": model, "criteria": wanted, "scores": scores, "reasons": reasons}
         return sum(scores) / len(scores), info
 
@@ -78,7 +80,7 @@ class _Verdict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
     scores: list[Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]]
-    reasons: list[str] = Field(default_factory=list)
+    reasons: list[str | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,9 @@ class _Judge:
     ) -> _Verdict | str:
         try:
             reply = await client.post(f"{self.url.rstrip('/')}/chat/completions", json=body)
+            if reply.status_code == 400 and _NEWER in reply.text and "max_tokens" in body:
+                body[_NEWER] = body.pop("max_tokens")
+                reply = await client.post(f"{self.url.rstrip('/')}/chat/completions", json=body)
             if reply.status_code in _REFUSES_CONTENT:
                 return f"The judge {self.model!r} at {self.url} refused the request: {reply.text[:200]!r}."
             reply.raise_for_status()

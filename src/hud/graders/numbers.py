@@ -16,8 +16,10 @@ _NUMBER = re.compile(
     rf"""
     (?P<open>(?<![\w\\])\(\s*)?                              # accounting: (5) is -5
     (?:(?P<sign>[{_MINUS}+±])\s*{_CURRENCY}?\s*)?{_CURRENCY}?\s*
-    (?P<digits>[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)
+    (?P<digits>(?P<dotted>[0-9]{{1,3}}(?:(?:\.[0-9]{{3}}){{2,}}(?![0-9])(?:,[0-9]+)?|(?:\.[0-9]{{3}})+,[0-9]+))|[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)
+    (?P<unclear>(?:\.[0-9]+)+|,[0-9]{{4,}})?                   # 1.2.3 and $1,2345 are no certain number
     (?:[eE](?P<e>[-+{_MINUS}]?[0-9]+)
+      |(?:\s*\^\s*|\*\*)[{{(]?(?P<to>[-+{_MINUS}]?[0-9]+(?:\.[0-9]+)?)[)}}]?|(?<=10)(?P<raised_to>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
       |\s*[×x*·⋅]\s*10(?:\s*(?:\^|\*\*)\s*[{{(]?\s*(?P<power>[-+{_MINUS}]?[0-9]+)\s*[)}}]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))
     )?
     (?:(?:[ ](?P<over>[0-9]+))?/(?P<under>[0-9]+)(?![0-9/.]))?
@@ -34,11 +36,12 @@ def first_number(text: str) -> Fraction | None:
     """Return the first number in `text`, exactly; None if there is none, or if it is out of bounds (1e4001).
 
     "- 5", "−5" (U+2212), "-$5" and the accountant's "(5)" are -5; "8/10" is 0.8; "6.02 × 10^23" is a power. A hyphen
-    within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60.
+    within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60; "10^3" is 1000; "1.000.000" and
+    "1.000,5" are grouped by points. None where a group of digits has no certain meaning ("1,2345", "1.2.3").
     """
     # Each of the pattern's spaces would read a long run again from each of its places.
     match = _NUMBER.search(_LONG_SPACE.sub(r"\1", text))
-    if match is None or match["sign"] == "±":
+    if match is None or match["sign"] == "±" or match["unclear"]:
         return None
     value = _magnitude(match)
     if value is None:
@@ -55,14 +58,19 @@ def exact(number: float) -> Fraction | None:
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:
-    whole, point, decimals = re.sub(_GROUP, "", match["digits"]).partition(".")
+    written = match["digits"]
+    if match["dotted"]:
+        written = written.replace(".", "").replace(",", ".")
+    whole, point, decimals = re.sub(_GROUP, "", written).partition(".")
     digits = f"{whole}{point}{decimals[:_LARGEST_EXPONENT]}"
     exponent = match["e"] or match["power"] or (match["raised"] or "").translate(_SUPERSCRIPT)
     exponent = re.sub(f"[{_MINUS}]", "-", exponent or "0")
     number = Decimal(digits)
     if len(exponent) > 6 or abs(number.adjusted() + int(exponent)) > _LARGEST_EXPONENT:
         return Fraction(0) if number.is_zero() else None
-    value = Fraction(number) * Fraction(10) ** int(exponent)
+    value = _power(Fraction(number) * Fraction(10) ** int(exponent), match)
+    if value is None:
+        return None
     under = match["under"]
     if under is None:
         return value
@@ -72,6 +80,20 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
         return None
     over = match["over"]
     return value / int(under) if over is None else value + Fraction(int(over), int(under))
+
+
+def _power(base: Fraction, match: re.Match[str]) -> Fraction | None:
+    """Return `base` to the power that is written after it; None out of bounds."""
+    written = match["to"] or (match["raised_to"] or "").translate(_SUPERSCRIPT)
+    if not written:
+        return base
+    if "." in written:  # A root, which is no fraction.
+        return None
+    exponent = int(re.sub(f"[{_MINUS}]", "-", written[:8]))
+    bits = base.numerator.bit_length() + base.denominator.bit_length()
+    if abs(exponent) * bits > 4 * _LARGEST_EXPONENT or (base == 0 and exponent < 0):
+        return None
+    return base**exponent
 
 
 def _is_negative(match: re.Match[str]) -> bool:
