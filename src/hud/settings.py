@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -100,15 +101,45 @@ def _milliseconds(value: str | None) -> float:
     return found
 
 
+_ASSIGNMENT = re.compile(
+    r"""
+    ^[ \t]*(?:export[ \t]+)?(?P<key>[^\s=\#]+)[ \t]*=[ \t]*
+    (?: "(?P<double>(?:[^"\\]|\\.)*)"[ \t]*(?:\#.*)?$
+      | '(?P<single>[^']*)'[ \t]*(?:\#.*)?$
+      | (?P<open>["'])
+      | (?P<plain>.*?)(?:[ \t]+\#.*)?[ \t]*$
+    )
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
+
+
 def read_dotenv(path: Path) -> dict[str, str]:
-    """Return the `KEY=VALUE` lines of a dotenv file; comments, blank lines and a missing file are fine."""
+    """Return the `KEY=VALUE` pairs of a dotenv file; comments, blank lines and a missing file are fine.
+
+    A quoted value may have several lines; in double quotes, `\\n` is a line break. Raises `UsageError` for a quote without
+    its end.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return {}
     pairs: dict[str, str] = {}
-    for line in text.splitlines():
-        key, separator, value = line.strip().removeprefix("export ").partition("=")
-        if separator and key and not key.startswith("#"):
-            pairs[key.strip()] = value.strip().strip("'\"")
+    at = 0
+    while match := _ASSIGNMENT.search(text, at):
+        at = match.end()
+        if match["open"]:
+            line = text.count("\n", 0, match.start("open")) + 1
+            raise UsageError(
+                f"{path}:{line}: the value of {match['key']} has a quote without its end."
+            )
+        pairs[match["key"]] = _dotenv_value(match)
     return pairs
+
+
+def _dotenv_value(match: re.Match[str]) -> str:
+    if match["double"] is not None:
+        return re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[0]), match["double"])
+    value: str = match["plain"] if match["single"] is None else match["single"]
+    return "" if value.startswith("#") else value

@@ -60,6 +60,12 @@ def training_inputs(
     """
     if not trajectories:
         raise UsageError("The batch is empty; give at least one run.")
+    for place, one in enumerate(trajectories, 1):
+        if one is None:
+            raise UsageError(
+                f"Input {place} of {len(trajectories)} is None, as payload_of returns for a run without tokens; "
+                "leave it out of the batch."
+            )
     inputs = [_input(one, supervised, platform) for one in trajectories]
     own = _own_groups(trajectories)
     labels: list[str] | None = None

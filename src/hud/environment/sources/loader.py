@@ -53,6 +53,7 @@ def load_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.exists():
         raise NotFoundError(f"There is no file {path}.")
+    _refuse_shadowing(path)
     _make_neighbours_importable(path.parent)
     set_variables(path.parent)
     spec = importlib.util.spec_from_file_location(
@@ -86,6 +87,17 @@ def _telling_where(target: str) -> Iterator[None]:
         ]
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else target
         raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+def _refuse_shadowing(path: Path) -> None:
+    """Raise `UsageError` for a file that would be imported instead of a module of the standard library."""
+    for file in (path, *sorted(path.parent.glob("*.py"))):
+        used = file == path or file.stem in sys.modules
+        if used and file.stem in sys.stdlib_module_names - {"test"}:
+            raise UsageError(
+                f"{file} has the name of a module of Python's standard library, which other modules import; "
+                f"rename it, for example to my_{file.name}."
+            )
 
 
 def _make_neighbours_importable(folder: Path) -> None:
