@@ -54,7 +54,7 @@ async def test_blocks_stay_blocks_without_a_copy(value, kinds):
         (b"plain", "plain"),
         (b"\xff\x00", "[2 bytes of binary data]"),
         (float("nan"), "nan"),
-        ({"n": 10**30}, '{"n":%d}' % 10**30),
+        ({"n": 10**30}, f'{{"n":{10**30}}}'),
         (range(3), "[0,1,2]"),
     ],
 )
