@@ -1,6 +1,7 @@
 """`hud train`: settings by one name everywhere, and refusals that say what to do."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -78,10 +79,20 @@ def test_a_recorded_job_warms_a_model_up(hud, tmp_path):  # noqa: F811
     (tmp_path / "teacher.py").write_text("def agent(messages, tools, trace):\n    return 'aeiou'\n")
     done = json.loads(hud("eval tasks.py teacher.py:agent --all --group 2 --runtime local --json"))
     job = done["job_id"]
-    report = json.loads(hud(f"train tiny tasks.py --from-job {job} --epochs 10 --batch 4 --json"))
-    assert report["runs"] == 8
-    assert report["steps"] == 20
+    learn = f"train tiny tasks.py --from-job {job} --epochs 10 --batch 4 --held-out tasks.py --max-tokens 4"
+    said = hud(learn)
+    assert "reading 8 recorded runs" in said
+    assert re.search(r"training tiny: run [0-9a-f]{12}, 20 steps, from the head", said)
+    assert re.search(r"step +epoch +loss +rate +tok/s +took +left", said)
+    assert re.search(r"\n +20 +10\.00 ", said)
+    assert "Finished at step 20 of 20: tiny learned from 8 runs in 20 steps" in said
+    report = json.loads(hud(f"{learn} --json"))
+    assert (report["runs"], report["steps"], report["first_step"]) == (8, 20, 20)
     assert report["last_loss"] < report["first_loss"]
+    assert [score["step"] for score in report["scores"]] == [0, 20]
+    assert "has finished already, after 20 steps; nothing is trained" in " ".join(
+        hud(learn).split()
+    )
     assert "None of the 8 runs" in hud(f"train tiny tasks.py --from-job {job} --min-reward 2", 2)
 
 
@@ -142,7 +153,7 @@ def test_a_run_that_the_guard_paused_exits_with_1_and_an_override_finishes_it(hu
     # Any entropy is outside this band from the tenth step on.
     line = (
         "train tiny tasks.py --steps 11 --group 4 --tasks-per-step 2 --max-tokens 4 --max-turns 1 --lr 0.0001 "
-        "--guard stop --guard-entropy-high 0.5"
+        "--guard stop --guard-entropy-low 10"
     )
     assert run(line.split()) == 1
     said = capsys.readouterr()

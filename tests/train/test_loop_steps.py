@@ -9,7 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from hud import Environment
+from hud import Environment, TrainingClient
 from hud.cli.models.tree import draw_tree
 from hud.cli.training.panel import Lines
 from hud.cli.training.plan_simulation import recorded
@@ -74,8 +74,8 @@ async def broken(word: str):
     raise RuntimeError("the grader fell over")
 
 
-def tasks_of(template):
-    return Taskset("words", [template(word=word) for word in WORDS])
+def tasks_of(template, words=WORDS):
+    return Taskset("words", [template(word=word) for word in words])
 
 
 @pytest.fixture
@@ -260,9 +260,20 @@ async def test_the_same_configuration_goes_on_and_a_finished_run_is_not_repeated
     assert (first.finished, first.next_step) == (False, 1)
     second = await train(config, tasks=tasks_of(say))
     assert (second.run_id, second.first_step, second.finished) == (first.run_id, 1, True)
-    third = await train(config, tasks=tasks_of(say))
-    assert third.run_id != first.run_id
-    assert third.first_step == 0
+    notes = Listener()
+    third = await train(config, tasks=tasks_of(say), reporter=notes)
+    assert (third.run_id, third.first_step, third.next_step) == (first.run_id, 3, 3)
+    assert (third.finished, third.history) == (True, second.history)
+    assert [note for note in notes.notes if "has finished already, after 3 steps" in note]
+    assert len(await TrainingClient("m").checkpoints()) == 3
+
+    longer = config.model_copy(update={"steps": 5})
+    fourth = await train(longer, tasks=tasks_of(say))
+    assert (fourth.run_id, fourth.first_step, fourth.next_step) == (first.run_id, 3, 5)
+    other = await train(longer, tasks=tasks_of(say, words=("olive", "amber")))
+    assert (other.run_id != first.run_id, other.first_step) == (True, 0)
+    fresh = await train(config, tasks=tasks_of(say), fresh=True)
+    assert (fresh.run_id != first.run_id, fresh.first_step, fresh.next_step) == (True, 0, 3)
 
 
 @pytest.mark.slow

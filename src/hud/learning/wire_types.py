@@ -213,6 +213,8 @@ class OptimStepRequest(Strict):
     """True: active turns continue with the new weights; False: they finish with the old ones."""
     save: bool = True
     """False: apply without a checkpoint. A later step's checkpoint includes this one; until then a crash loses it."""
+    recoverable: bool = False
+    """With `save=False`: keep the step on disk. After a crash, the next session of the model makes a checkpoint of it."""
     allow_empty: bool = False
     """Behaviour without an accumulated gradient. True: return the head, without paths; False: conflict."""
     measured_reward: float | None = Field(default=None, allow_inf_nan=False)

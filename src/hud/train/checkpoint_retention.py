@@ -8,26 +8,23 @@ from typing import TYPE_CHECKING
 from hud.client import Client
 
 if TYPE_CHECKING:
-    from hud.train.config import TrainConfig
     from hud.train.monitoring.progress import Score
-
-_FEWEST_BETWEEN = 10
-_KEPT_OF_A_RUN = 20
+    from hud.train.run_settings import RunSettings
 
 
 def expendable_of(
-    config: TrainConfig, nodes: Mapping[int, str], scores: Sequence[Score]
+    config: RunSettings, nodes: Mapping[int, str], scores: Sequence[Score]
 ) -> set[str]:
     """Return the checkpoints of a run whose files may be deleted; `nodes` are by the number of steps done.
 
-    Kept are the newest `config.keep`, every `config.keep_every`-th and the best held-out ones, over all sets and of each.
+    Kept are the newest `config.keep`, every `config.kept_every`-th and the best held-out ones, over all sets and of each.
     """
     if config.keep == "all":
         return set()
-    every = config.keep_every or max(_FEWEST_BETWEEN, -(-config.steps // _KEPT_OF_A_RUN))
+    every = config.kept_every
     order = sorted(nodes)
     kept = {nodes[done] for done in order[-config.keep :]}
-    kept |= {nodes[done] for done in order if done % every == 0}
+    kept |= {nodes[done] for done in order if every is not None and done % every == 0}
     # Also if the base is better than all of them.
     best: dict[str | None, tuple[float, int, str]] = {}
     for score in scores:

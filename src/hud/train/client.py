@@ -124,14 +124,15 @@ class TrainingClient:
         max_grad_norm: float | None = None,
         in_flight: bool = False,
         save: bool = True,
+        recoverable: bool = False,
         allow_empty: bool = False,
         measured_reward: float | None = None,
         idempotency_key: str | None = None,
     ) -> OptimStepResult:
         """Apply the accumulated gradient, save a checkpoint as child of the head, and move the head to it.
 
-        `save=False`, for many small steps, makes no checkpoint and returns the unchanged head. With `in_flight`, active
-        turns continue with the new weights instead of finishing with the old ones. Without an accumulated gradient:
+        `save=False`, for many small steps, makes no checkpoint and returns the unchanged head; with `recoverable`, the step
+        survives a crash all the same: the model's next session makes a checkpoint of it. With `in_flight`, active turns continue with the new weights instead of finishing with the old ones. Without an accumulated gradient:
         `ConflictError`, or the unchanged head with `allow_empty`. `measured_reward` is the mean over all measured runs of
         the step, if the batches contain only some; the checkpoint records it as its reward.
         """
@@ -144,12 +145,18 @@ class TrainingClient:
             max_grad_norm=max_grad_norm,
             in_flight=in_flight,
             save=save,
+            recoverable=recoverable,
             allow_empty=allow_empty,
             measured_reward=measured_reward,
             idempotency_key=idempotency_key,
         )
         # OpenHUD's extensions: omitted if default, for servers without them.
-        usual = {"save": save, "in_flight": not in_flight, "allow_empty": not allow_empty}
+        usual = {
+            "save": save,
+            "recoverable": not recoverable,
+            "in_flight": not in_flight,
+            "allow_empty": not allow_empty,
+        }
         unsaid = {name for name, is_usual in usual.items() if is_usual}
         return await self._call(calls.OPTIM_STEP, request, unsaid)
 

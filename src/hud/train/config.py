@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import tomllib
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -19,10 +17,10 @@ from pydantic import (
 
 from hud.errors import UsageError
 from hud.learning.losses.config import parse_loss
-from hud.learning.schedules import ScheduleName, learning_rate
 from hud.learning.wire_types import AdvantageOptions, FailedRuns
 from hud.trace import ReasoningEffort
 from hud.train.monitoring.alarms import Bands
+from hud.train.run_settings import RunSettings
 
 
 class SubagentConfig(BaseModel):
@@ -42,29 +40,13 @@ class SubagentConfig(BaseModel):
     """Reasoning effort; None: its chat template's default."""
 
 
+_FEWEST_BETWEEN = 10
+"""Least steps between permanently kept checkpoints."""
+_KEPT_OF_A_RUN = 20
+"""Checkpoints of a long run that are kept permanently."""
+
 Backend = Literal["platform", "tinker"]
 """Place of the weights: the platform, or a Tinker service."""
-
-# Settings of execution, display and storage, without effect on learning: changing them continues the same run.
-_NOT_THE_EXPERIMENT = frozenset(
-    {
-        "backend",
-        "keep",
-        "keep_every",
-        "max_concurrent",
-        "rollout_timeout",
-        "metrics_file",
-        "plot",
-        "track",
-        "promote",
-        "min_gain",
-        "max_regression",
-        "critical",
-        "guard",
-        *(f"guard_{one.name}" for one in fields(Bands)),
-    }
-)
-
 
 _NOT_ON_TINKER = ("kl_coef", "kl_advantage_coef", "entropy_coef")
 """Keys of losses that need more of a model than logprobs of its tokens."""
@@ -75,15 +57,9 @@ def rollouts_at_once(max_lag: int) -> int:
     return 128 if max_lag else 64
 
 
-class TrainConfig(BaseModel):
+class TrainConfig(RunSettings):
     """A training run: rollouts and updates in alternation."""
 
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
-
-    model: str
-    """Slug or id of the trained model."""
-    tasks: str = ""
-    """Tasks: a file or folder that `Taskset.from_file` reads. Python callers may pass a Taskset."""
     backend: Backend = "platform"
     """Place of the weights: `platform`, or `tinker`, a Tinker service (TINKER_BASE_URL, TINKER_API_KEY); the model is then one of
     its base models, or one trained there before."""
@@ -98,25 +74,6 @@ class TrainConfig(BaseModel):
     curriculum: Literal["uniform", "signal"] = "uniform"
     """Order of the tasks. `uniform`: every task before any twice. `signal`: by expected gradient weight, learned from the run's own
     groups."""
-
-    lr: float = Field(default=1e-4, gt=0)
-    """Peak learning rate."""
-    lr_schedule: ScheduleName = "constant"
-    """Shape of the learning rate over the steps."""
-    warmup_steps: int = Field(default=0, ge=0)
-    """Steps over which the rate rises to its peak."""
-    lr_floor: float = Field(default=0.0, ge=0, le=1)
-    """Final learning rate of a decaying schedule, as a fraction of the peak."""
-    beta1: float = Field(default=0.9, ge=0, lt=1)
-    """AdamW: decay rate of the first moment."""
-    beta2: float = Field(default=0.95, ge=0, lt=1)
-    """AdamW: decay rate of the second moment."""
-    eps: float = Field(default=1e-8, gt=0)
-    """AdamW: epsilon of the denominator."""
-    weight_decay: float = Field(default=0.0, ge=0)
-    """AdamW: decoupled weight decay."""
-    max_grad_norm: float | None = Field(default=None, gt=0)
-    """Maximum gradient norm; a longer gradient is scaled down."""
 
     loss: str = "importance_sampling"
     """importance_sampling, ppo, cispo, dro, gspo or dppo. Default with `max_lag` above 0: ppo with a dual_clip of 3, since
@@ -140,35 +97,13 @@ class TrainConfig(BaseModel):
     swap: Literal["in_flight", "finish"] = "in_flight"
     """With `max_lag`: active turns continue with new weights, or finish with the old ones."""
 
-    max_turns: int = Field(default=10, ge=1)
-    """Maximum model calls of a run."""
-    max_tokens: int = Field(default=256, ge=1)
-    """Maximum tokens of a turn."""
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature in training."""
-    system_prompt: str | None = None
-    """System prompt of the policy."""
-    reasoning_effort: ReasoningEffort | None = None
-    """Reasoning effort of the policy, passed to its chat template; None: the template's default."""
-    runtime: str = "local"
-    """`local` (in this process), `fork`, `subprocess`, `hosted` (the platform's fleet), or `tcp://host:port`."""
     spare_groups: int = Field(default=0, ge=0)
     """Groups that a step without `max_lag` begins beyond those that it needs. It learns from the first complete ones, and
     cancels the others, the youngest among them: for fleets in which single rollouts take much longer."""
     max_concurrent: int = Field(default=rollouts_at_once(0), ge=1)
     """Concurrent rollouts; 1 makes a run bitwise reproducible. Default with `max_lag` above 0: 128."""
-    rollout_timeout: float = Field(default=600.0, gt=0)
-    """Seconds."""
-
-    held_out: list[str] = Field(default_factory=list)
-    """Held-out tasks, scored before, during and after training: files, folders, or `benchmark:NAME` for the held-out split
-    of a benchmark. Each is a set with its own score."""
-    eval_every: int = Field(default=10, ge=0)
-    """Steps between held-out scores; 0: before and after training only."""
-    eval_group: int = Field(default=1, ge=1)
-    """Runs of each held-out task. Default with `promote = "gate"`: 5."""
-    eval_temperature: float = Field(default=1.0, ge=0)
-    """Sampling temperature of held-out scores; 0: greedy."""
 
     promote: Literal["always", "gate"] = "always"
     """`always`: every step moves the head. `gate`: a fork, `MODEL-candidate-N`, is trained, and the model's head moves
@@ -200,25 +135,6 @@ class TrainConfig(BaseModel):
     environment's model."""
     joined: list[str] = Field(default_factory=list)
     """Models of subagents that are trained, too, each on its own runs; others are frozen."""
-
-    seed: int = 0
-    """Seed of the sampling of tasks and tokens."""
-    keep: Annotated[int, Field(ge=1)] | Literal["all"] = 8
-    """Number of newest checkpoints whose files are kept, or all. Always kept: the head, the best held-out one, every
-    `keep_every`-th, named ones (`hud models name`) and those that forks need."""
-    keep_every: int | None = Field(default=None, ge=1)
-    """Steps between permanently kept checkpoints. None: 10, or a twentieth of the run if that is more."""
-    metrics_file: str | None = None
-    """JSONL file of every step's metrics; None: in the run's folder under HUD_HOME."""
-    track: list[str] = Field(default_factory=list)
-    """Experiment trackers that steps and held-out scores are logged to: wandb, mlflow, tensorboard, opentelemetry."""
-    plot: str | None = None
-    """PNG file of the curves; None: in the run's folder under HUD_HOME."""
-
-    @field_validator("held_out", "track", mode="before")
-    @classmethod
-    def _one_or_several(cls, value: Any) -> Any:
-        return [] if value is None else [value] if isinstance(value, str) else value
 
     @field_validator("subagents", mode="before")
     @classmethod
@@ -300,31 +216,34 @@ class TrainConfig(BaseModel):
         )
 
     @property
+    def total_steps(self) -> int:
+        """Number of optimizer steps of the run."""
+        return self.steps
+
+    @property
+    def loss_arguments(self) -> dict[str, Any]:
+        """Arguments of `TrainingClient.forward_backward`."""
+        return {
+            "loss_fn": self.loss,
+            "loss_fn_config": self.loss_config or None,
+            "reward_scale": 0.0 if self.zero_advantages else self.reward_scale,
+            "advantages": self.advantages,
+        }
+
+    @property
+    def updates_in_flight(self) -> bool:
+        """True if active turns continue with new weights."""
+        return self.max_lag > 0 and self.swap == "in_flight"
+
+    @property
+    def kept_every(self) -> int:
+        """Steps between permanently kept checkpoints."""
+        return self.keep_every or max(_FEWEST_BETWEEN, -(-self.steps // _KEPT_OF_A_RUN))
+
+    @property
     def player(self) -> SubagentConfig:
         """Settings of the model's agent, as the policy here and as a subagent of other trainings."""
         return SubagentConfig(**{name: getattr(self, name) for name in SubagentConfig.model_fields})
-
-    def progress_of(self, step: int) -> float:
-        """Return the completed share of the training before a step, 0 to 1; steps count from 0."""
-        return min(step / max(self.steps, 1), 1.0)
-
-    def learning_rate_of(self, step: int) -> float:
-        """Return the learning rate of a step; steps count from 0."""
-        return learning_rate(
-            self.lr,
-            step,
-            schedule=self.lr_schedule,
-            # One more step than there are: a rate of 0 in the last step would waste it, and is rejected.
-            total_steps=self.steps + 1,
-            warmup=self.warmup_steps,
-            floor=self.lr_floor,
-        )
-
-    @property
-    def fingerprint(self) -> str:
-        """Return a digest, equal for configurations of the same experiment."""
-        content = self.model_dump_json(exclude=set(_NOT_THE_EXPERIMENT))
-        return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def make_config(values: dict[str, Any], where: str = "The training configuration") -> TrainConfig:

@@ -7,17 +7,18 @@ independent of tasks and rollouts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hud.client import Client
 from hud.errors import ConflictError, HudError, PlatformError, UsageError
 from hud.inference.models import chat_model
+from hud.learning.wire_types import ForwardBackwardResult, TrainInput
 from hud.train.checkpoint_retention import expendable_of, prune
 from hud.train.client import TrainingClient
-from hud.train.config import TrainConfig
 from hud.train.run_journal import TrainingRun, open_run
+from hud.train.run_settings import RunSettings
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -30,18 +31,21 @@ LONGEST_WAIT_SECONDS = 15.0
 _PASSING = (502, 503, 504)
 
 Answer = TypeVar("Answer")
+Settings = TypeVar("Settings", bound=RunSettings)
 
 
-class Learner:
+class Learner(Generic[Settings]):
     """A trained model with its training run and the current step's gradient."""
 
-    def __init__(self, config: TrainConfig, client: Client, run: TrainingRun) -> None:
+    def __init__(self, config: Settings, client: Client, run: TrainingRun) -> None:
         self.config = config
         self.client = client
         self.run = run
         self.trainer = TrainingClient(run.model_id, client=client, contributor=run.contributor)
-        self._passes: list[Callable[[], Awaitable[Any]]] = []
+        self._passes: list[Callable[[], Awaitable[ForwardBackwardResult]]] = []
         """Calls of `forward_backward` since the last optimizer step."""
+        self.pass_metrics: dict[str, float] = {}
+        """Metrics of the last of these calls; a checkpoint's are of all steps since the one before."""
         self._sent = 0
         """Number of these calls accumulated by the session."""
         self._holding = asyncio.create_task(self._hold())
@@ -51,14 +55,14 @@ class Learner:
 
     @classmethod
     async def open(
-        cls, config: TrainConfig, client: Client, *, fresh: bool, override_guard: bool = False
-    ) -> Learner:
-        """Acquire the model's lease, and resume or create its training run."""
+        cls, config: Settings, client: Client, *, fresh: bool, override_guard: bool = False
+    ) -> Learner[Settings]:
+        """Acquire the model's lease, and resume or create its training run (`open_run`)."""
         run = await open_run(client, config, fresh=fresh, override_guard=override_guard)
         return cls(config, client, run)
 
     @classmethod
-    async def beside(cls, leader: Learner, model: str) -> Learner:
+    async def beside(cls, leader: Learner[Settings], model: str) -> Learner[Settings]:
         """Open a subagent's model, which learns in the steps of the orchestrator's training run.
 
         It is updated first in every step, and the step is complete with the orchestrator's update: after a crash it is at
@@ -98,30 +102,28 @@ class Learner:
         """True if a gradient was accumulated since the last optimizer step."""
         return bool(self._passes)
 
-    async def forward_backward(self, step: int, groups: list[list[Run]]) -> None:
+    async def forward_backward(
+        self, step: int, groups: Sequence[Sequence[Run | TrainInput]]
+    ) -> None:
         """Accumulate the gradient of some groups of a step; no effect without groups."""
         if not groups or self.has_taken(step):
             return
-        config, runs = self.config, [run for group in groups for run in group]
+        runs = [run for group in groups for run in group]
         key = f"{self.run.key(step)}:{len(self._passes)}"
         self._passes.append(
             lambda: self.trainer.forward_backward(
-                runs,
-                loss_fn=config.loss,
-                loss_fn_config=config.loss_config or None,
-                reward_scale=0.0 if config.zero_advantages else config.reward_scale,
-                advantages=config.advantages,
-                idempotency_key=key,
+                runs, **self.config.loss_arguments, idempotency_key=key
             )
         )
         await self._exactly_once(self._send)
 
     async def optim_step(
-        self, step: int, reward: float | None
+        self, step: int, reward: float | None, *, save: bool = True
     ) -> tuple[dict[str, float], str | None]:
         """Apply the accumulated gradient; returns the step's metrics and the new checkpoint, None without a gradient.
 
-        `reward` is the mean over all measured runs of the step, including groups without signal.
+        `reward` is the mean over all measured runs of the step, including groups without signal. Without `save` there is no
+        checkpoint; the step survives a crash all the same.
         """
         config = self.config
         if not self.has_gradient:
@@ -136,13 +138,17 @@ class Learner:
                 eps=config.eps,
                 weight_decay=config.weight_decay,
                 max_grad_norm=config.max_grad_norm,
-                in_flight=config.max_lag > 0 and config.swap == "in_flight",
+                in_flight=config.updates_in_flight,
+                save=save,
+                recoverable=not save,
                 measured_reward=reward,
                 idempotency_key=self.run.key(step),
             )
 
         made = await self._exactly_once(apply)
         self._passes, self._sent = [], 0
+        if not save:
+            return {"model_step": float(made.step)}, None
         path = f"/v2/models/{self.run.model_id}/checkpoints/{made.checkpoint_id}"
         node = await self.client.get(path)
         return {**node["metrics"], "model_step": float(made.step)}, made.checkpoint_id
@@ -171,7 +177,7 @@ class Learner:
 
     async def _send(self) -> None:
         while self._sent < len(self._passes):
-            await self._passes[self._sent]()
+            self.pass_metrics = (await self._passes[self._sent]()).metrics
             self._sent += 1
 
     async def _exactly_once(self, call: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -37,6 +37,7 @@ from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.held_out import HeldOut, held_out_sets
 from hud.train.rollouts.sampling import Models, Rollouts, load_tasks
 from hud.train.rollouts.stream import RolloutStream
+from hud.train.run_journal import over_note
 from hud.train.supervised.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
@@ -102,11 +103,12 @@ async def train(
     override_guard: bool = False,
     played_as: Mapping[str, SubagentConfig] | None = None,
 ) -> TrainReport:
-    """Train `config.model`, resuming an unfinished run of the same configuration.
+    """Train `config.model`, continuing the run of the same configuration if there is one.
 
     `tasks`, `held_out` (one set, or several) and `runtime` replace those of the configuration. A request of `stop` ends
-    the run after the active rollouts; the interrupted step is repeated at the next call. `fresh` starts a new run from the
-    head. A run paused by the guard continues only with `override_guard`. `played_as` holds the settings of subagents'
+    the run after the active rollouts; the interrupted step is repeated at the next call. A finished run is continued
+    if `config.steps` asks for more steps than it took; otherwise its report is returned and nothing is trained. `fresh` starts a
+    new run from the head. A run paused by the guard continues only with `override_guard`. `played_as` holds the settings of subagents'
     models, by slug, for those configured by model only. Raises `UsageError` if a run never has signal
     (`hud.train.convergence`) or is paused, and `ConflictError` if another process trains the model.
     """
@@ -114,6 +116,8 @@ async def train(
     chosen = load_tasks(tasks, config.tasks, "tasks")
     scored = HeldOut(held_out_sets(held_out, config.held_out))
     config = _checked(config, chosen, reporter)
+    if tasks is not None:
+        config = config.on(*(f"{task.env} {task.id} {task.slug} {task.args!r}" for task in tasks))
     if config.backend == "tinker":
         model = await model_on_tinker(connect(), config.model)
         config = config.model_copy(update={"model": model})
@@ -144,7 +148,10 @@ async def train(
             stack.push_async_callback(aclose)
         policy = await Learner.open(config, connect(), fresh=fresh, override_guard=override_guard)
         stack.push_async_callback(policy.close)
-        joined = []
+        if policy.run.over:
+            reporter.note(over_note(policy.run, config.steps))
+            return await _Loop(policy, [], chosen, scored, rollouts, promotions).report_over()
+        joined: list[Learner[TrainConfig]] = []
         for model in config.joined:
             if model != config.model:
                 joined.append(await Learner.beside(policy, model))
@@ -177,8 +184,8 @@ class _Loop:
 
     def __init__(
         self,
-        policy: Learner,
-        joined: list[Learner],
+        policy: Learner[TrainConfig],
+        joined: list[Learner[TrainConfig]],
         tasks: list[Task],
         held_out: HeldOut,
         rollouts: Rollouts,
@@ -231,6 +238,10 @@ class _Loop:
         for learner in self.learners:
             await learner.end(ended)
         return await self._report(first, finished, perf_counter() - started)
+
+    async def report_over(self) -> TrainReport:
+        """Return the report of a run that finished before."""
+        return await self._report(self.run.next_step, True, 0.0)
 
     async def _step(self, step: int, job: Job) -> None:
         """Take one step. A step stopped before its batch is complete changes nothing."""

@@ -112,7 +112,7 @@ async def follow(
     fresh: bool = False,
     override_guard: bool = False,
 ) -> list[StageReport]:
-    """Train the stages in order, without those that an earlier, unfinished call finished.
+    """Train the stages in order, without those that an earlier call finished.
 
     `fresh` starts with the first stage, from the models' heads. A stage paused by the guard ends the call, and continues
     in one with `override_guard`.
@@ -150,7 +150,6 @@ async def follow(
             report.joined = await _scores_after(recipe, stage, stop)
             rows = {model: one.as_dict() for model, one in report.joined.items()}
             progress.record(stage, "joined", rows)
-    progress.forget()
     return reports
 
 
@@ -167,7 +166,7 @@ async def _scores_after(recipe: Recipe, stage: Stage, stop: StopSignal | None) -
 
 
 class _Progress:
-    """Journal of a recipe: its stages and their training runs, in a file until all are finished."""
+    """Journal of a recipe: its stages and their training runs, in a file."""
 
     def __init__(self, recipe: Recipe, *, fresh: bool) -> None:
         self.file = settings.load().home / "training" / f"recipe-{recipe.fingerprint}.json"
@@ -189,7 +188,7 @@ class _Progress:
             row = await client.get(f"/v2/training-runs/{known['run_id']}")
         except NotFoundError:
             return None
-        if row["status"] != "finished":
+        if row["status"] != "finished" or stage.config.steps > int(row["config"]["steps"]):
             return None
         return StageReport(
             stage.name,
@@ -200,10 +199,6 @@ class _Progress:
                 model: SCORE.validate_python(one) for model, one in known.get("joined", {}).items()
             },
         )
-
-    def forget(self) -> None:
-        """Finish the recipe: the next call starts from the beginning."""
-        self.file.unlink(missing_ok=True)
 
 
 class _Noting:

@@ -17,12 +17,12 @@ from hud.durable_files import append_lines
 from hud.errors import StoreError
 from hud.learning.wire_types import DiscardedGradient
 from hud.train.client import TrainingClient
-from hud.train.config import TrainConfig
 from hud.train.contributor import Contributor
 from hud.train.monitoring.evaluations import evaluation_lines
 from hud.train.monitoring.guard import GuardRecord, guard_record, refuse_paused
 from hud.train.monitoring.progress import Score, scores_of
 from hud.train.rollouts.curriculum import PlayedGroup, played_groups
+from hud.train.run_settings import RunSettings
 
 
 @dataclass
@@ -45,6 +45,8 @@ class TrainingRun:
     nodes: dict[int, str] = field(default_factory=dict)
     """Checkpoint of each step, by the number of completed steps."""
     resumed: bool = False
+    over: bool = False
+    """True for a run that finished before and of which no more steps are asked for."""
     notes: list[str] = field(default_factory=list)
     metrics_file: Path = Path("metrics.jsonl")
     folder: Path = Path()
@@ -130,12 +132,17 @@ class TrainingRun:
 
 
 async def open_run(
-    client: Client, config: TrainConfig, *, fresh: bool = False, override_guard: bool = False
+    client: Client,
+    config: RunSettings,
+    *,
+    fresh: bool = False,
+    override_guard: bool = False,
 ) -> TrainingRun:
-    """Return the unfinished run of this configuration, or else a new one from the head.
+    """Return the newest run of this configuration, to be continued; a new one from the head where there is none.
 
-    With `fresh`, no run is resumed. Raises `ConflictError` if another process trains the model, and `UsageError` for a run
-    paused by the guard, unless `override_guard`.
+    A finished run is continued if more steps are asked for than it took, and is `over` otherwise. With `fresh`, the run is
+    new. Raises `ConflictError` if another process trains the model, and `UsageError` for a run paused by the guard, unless
+    `override_guard`.
     """
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     trainer = TrainingClient(model["id"], client=client)
@@ -157,42 +164,67 @@ def discarded_note(gradient: DiscardedGradient) -> str:
     return f"Discarded a gradient that was accumulated and never applied: {gradient}."
 
 
+def over_note(run: TrainingRun, steps: int) -> str:
+    """Report that a run finished before, and how to train more."""
+    ended = "" if run.next_step >= steps else f" of {steps}, as nothing was left to learn"
+    return (
+        f"Training run {run.id[:12]} of these settings has finished already, after {run.next_step} steps{ended}; nothing is trained. "
+        f"For more, give --steps above {steps}; for a new run from the head, --fresh."
+    )
+
+
 async def _resume_or_begin(
-    new: TrainingRun, config: TrainConfig, fresh: bool, override_guard: bool
+    new: TrainingRun, config: RunSettings, fresh: bool, override_guard: bool
 ) -> TrainingRun:
-    """Return the unfinished run of `new`'s configuration, at its step, or create a new row on the platform."""
+    """Return the newest run of `new`'s configuration, at its step, or create a new row on the platform."""
     client, model_id = new.client, new.model_id
-    known = await client.get("/v2/training-runs", params={"model": model_id})
-    unfinished = [
-        row
-        for row in known["items"]
-        if row["status"] != "finished" and row["state"].get("fingerprint") == config.fingerprint
-    ]
+    rows = (await client.get("/v2/training-runs", params={"model": model_id}))["items"]
+    mine = (one for one in rows if one["state"].get("fingerprint") == config.fingerprint)
+    row = next(mine, None)
     nodes: list[dict[str, Any]] = []
     run = None
-    if unfinished and not fresh:
+    if row is not None and not fresh:
         nodes = await client.get(f"/v2/models/{model_id}/checkpoints")
-        run = _resumed(new, unfinished[0], nodes)
+        run = _over(new, config, row, nodes) or _resumed(new, config, row, nodes)
         if run is None:
             new.notes.append(
-                "An unfinished run of this configuration is there, but the head has been moved away from it; this is "
-                "a new run, from the head."
+                "A run of this configuration is there, but the head has been moved away from it; this is a new run, from the "
+                "head."
             )
-    if run is not None:
-        refuse_paused(run, config.model, override=override_guard)
-    else:
+    shown = config.model_dump(mode="json")
+    if run is None or row is None:
         run = new
         state = {"fingerprint": config.fingerprint, "start": new.head, "checkpoint": new.head}
-        body = {"model": model_id, "config": config.model_dump(mode="json"), "state": state}
+        body = {"model": model_id, "config": shown, "state": state}
         run.id = (await client.post("/v2/training-runs", body))["id"]
+    elif not run.over:
+        refuse_paused(run, config.model, override=override_guard)
     run.folder = settings.load().home / "training" / run.id
     run.metrics_file = Path(config.metrics_file or run.folder / "metrics.jsonl")
-    if run.resumed:
-        rows = (await client.get(f"/v2/training-runs/{run.id}/steps"))["items"]
-        run.history = [row for row in rows if row["step"] < run.next_step]
-        await _make_up_for(run, unfinished[0]["next_step"], nodes)
-        await client.post(f"/v2/training-runs/{run.id}", {"status": "running"})
+    if run.resumed and row is not None:
+        steps = (await client.get(f"/v2/training-runs/{run.id}/steps"))["items"]
+        run.history = [one for one in steps if one["step"] < run.next_step]
+        if not run.over:
+            await _make_up_for(run, row["next_step"], nodes)
+            # More steps than before may be asked for.
+            body = {"status": "running", "config": shown}
+            await client.post(f"/v2/training-runs/{run.id}", body)
     return run
+
+
+def _over(
+    new: TrainingRun, config: RunSettings, row: dict[str, Any], nodes: list[dict[str, Any]]
+) -> TrainingRun | None:
+    """Return a finished run of which no more steps are asked for and whose result the head holds; else None."""
+    if row["status"] != "finished" or config.total_steps > int(row["config"].get("steps") or 0):
+        return None
+    parents = {node["id"]: node["prev_model_checkpoint_id"] for node in nodes}
+    state, place = row["state"], new.head
+    while place is not None and place != state.get("checkpoint"):
+        place = parents.get(place)
+    if place != state.get("checkpoint"):
+        return None
+    return _continued(new, row, row["next_step"], nodes={}, over=True)
 
 
 async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, Any]]) -> None:
@@ -212,7 +244,7 @@ async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, An
 
 
 def _resumed(
-    new: TrainingRun, row: dict[str, Any], nodes: list[dict[str, Any]]
+    new: TrainingRun, config: RunSettings, row: dict[str, Any], nodes: list[dict[str, Any]]
 ) -> TrainingRun | None:
     """Return the run at the step after the head, or None if the head is not on its path."""
     parents = {node["id"]: node["prev_model_checkpoint_id"] for node in nodes}
@@ -230,7 +262,20 @@ def _resumed(
         return None
     done = max(path, default=0)
     # Steps without signal make no checkpoint; only their report exists.
-    next_step = max(done, row["next_step"]) if state.get("checkpoint") == new.head else done
+    reported = config.empty_steps and state.get("checkpoint") == new.head
+    return _continued(new, row, max(done, row["next_step"]) if reported else done, nodes=path)
+
+
+def _continued(
+    new: TrainingRun,
+    row: dict[str, Any],
+    next_step: int,
+    *,
+    nodes: dict[int, str],
+    over: bool = False,
+) -> TrainingRun:
+    """Return a recorded run before `next_step`, with its checkpoints by the number of steps done."""
+    state = row["state"]
     return replace(
         new,
         id=row["id"],
@@ -238,8 +283,9 @@ def _resumed(
         scores=[score for score in scores_of(state) if score.step <= next_step],
         jobs=list(state.get("jobs") or []),
         evaluations=list(state.get("evaluations") or []),
-        nodes=path,
+        nodes=nodes,
         resumed=True,
+        over=over,
         start=state.get("start"),
         played=[one for one in played_groups(state.get("played")) if one.step < next_step],
         guard=guard_record(state),

@@ -124,14 +124,14 @@ async def test_a_resumed_run_draws_by_the_groups_that_it_had_played(home):
     settings = {**SMALL, "steps": 6, "max_concurrent": 1, "zero_advantages": True}
     config = TrainConfig(**settings, curriculum="signal", dynamic_sampling=0)
 
-    async def played(last=None):
-        counts = Counts(last)
-        report = await train(config, tasks=Taskset("t", TASKS), reporter=counts, stop=counts.stop)
+    async def played(last=None, fresh=False):
+        counts, tasks = Counts(last), Taskset("t", TASKS)
+        report = await train(config, tasks=tasks, reporter=counts, stop=counts.stop, fresh=fresh)
         return report, counts.found
 
     straight, found = await played()
     assert straight.finished
-    stopped, before = await played(last=2)
+    stopped, before = await played(last=2, fresh=True)
     assert not stopped.finished
     resumed, after = await played()
     assert resumed.resumed

@@ -20,11 +20,13 @@ from hud.train.monitoring.progress import Phase, Reporter, Score
 
 if TYPE_CHECKING:
     from hud.eval import StopSignal
-    from hud.train.config import TrainConfig
+    from hud.train.run_settings import RunSettings
 
 BARS = "▁▂▃▄▅▆▇█"
 _SHOWN = 48
 """Steps in the sparkline."""
+_SECONDS_BETWEEN_LINES = 2.0
+"""Least time between the lines of supervised steps."""
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -39,21 +41,34 @@ def sparkline(values: Sequence[float]) -> str:
 class Lines(Reporter):
     """Reporter with a plain line for each event."""
 
-    def __init__(self, config: TrainConfig, out: Console) -> None:
+    def __init__(self, config: RunSettings, out: Console) -> None:
         self.config = config
         self.out = out
-        self._began, self._first = monotonic(), 0
+        self._began, self._first, self._steps = monotonic(), 0, 0
         self._headed = False
+        self._shown = 0.0
+        """Time of the newest line of a step."""
 
     def started(self, run_id: str, first_step: int, steps: int) -> None:
         going = f"going on at step {first_step + 1}" if first_step else "from the head"
         self._say(
             f"training {self.config.model}: run {run_id[:12]}, {count(steps, 'step')}, {going}"
         )
-        self._began, self._first = monotonic(), first_step
+        self._began, self._first, self._steps = monotonic(), first_step, steps
+
+    def phase(self, phase: Phase, step: int, total: int) -> None:
+        if phase == "examples":
+            self._say(f"reading {count(total, 'recorded run')}")
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
-        cells = _cells(step + 1, self.config.steps, metrics, self._left(step + 1))
+        if is_supervised(metrics):
+            # Thousands of small steps: not a line for each.
+            if step + 1 < self._steps and monotonic() - self._shown < _SECONDS_BETWEEN_LINES:
+                return
+            self._shown = monotonic()
+            cells = _supervised_cells(step + 1, self._steps, metrics, self._left(step + 1))
+        else:
+            cells = _cells(step + 1, self._steps, metrics, self._left(step + 1))
         columns = [Column(name, width) for name, width, _ in cells]
         if not self._headed:
             self._headed = True
@@ -63,9 +78,9 @@ class Lines(Reporter):
     def _left(self, done: int) -> float | None:
         """Estimated seconds to the end, by this process's steps; None at the end."""
         here = done - self._first
-        if here <= 0 or done >= self.config.steps:
+        if here <= 0 or done >= self._steps:
             return None
-        return (monotonic() - self._began) / here * (self.config.steps - done)
+        return (monotonic() - self._began) / here * (self._steps - done)
 
     def scored(self, score: Score) -> None:
         self._say(
@@ -88,20 +103,20 @@ class Lines(Reporter):
 class LivePanel(Lines):
     """Live panel of the training's state."""
 
-    def __init__(self, config: TrainConfig, out: Console, stop: StopSignal) -> None:
+    def __init__(self, config: RunSettings, out: Console, stop: StopSignal) -> None:
         super().__init__(config, out)
         self.stop = stop
         self.doing = "starting"
         self.total = self.played = self.step = 0
         self.run_id = ""
         self.rewards: list[float] = []
+        self.losses: list[float] = []
         self.scores: list[Score] = []
         self.latest: dict[str, float] = {}
 
     def started(self, run_id: str, first_step: int, steps: int) -> None:
-        del steps
         self.run_id, self.step = run_id, first_step
-        self._began, self._first = monotonic(), first_step
+        self._began, self._first, self._steps = monotonic(), first_step, steps
 
     def phase(self, phase: Phase, step: int, total: int) -> None:
         self.doing, self.step, self.total, self.played = phase, step, total, 0
@@ -114,6 +129,8 @@ class LivePanel(Lines):
         self.step, self.latest = step + 1, metrics
         if "rollout_reward:mean" in metrics:
             self.rewards.append(metrics["rollout_reward:mean"])
+        if (loss := loss_per_token(metrics)) is not None:
+            self.losses.append(loss)
 
     def scored(self, score: Score) -> None:
         self.scores.append(score)
@@ -122,9 +139,10 @@ class LivePanel(Lines):
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="dim", no_wrap=True)
         grid.add_column()
-        recent = self.rewards[-_SHOWN:]
+        supervised = is_supervised(self.latest)
+        recent = (self.losses if supervised else self.rewards)[-_SHOWN:]
         now = number(recent[-1]) if recent else "–"
-        grid.add_row("reward", f"{now}  {sparkline(recent)}")
+        grid.add_row("loss" if supervised else "reward", f"{now}  {sparkline(recent)}")
         if self.config.held_out or self.scores:
             shown = " → ".join(number(score.mean) for score in self.scores[-6:]) or "–"
             last = f"  {bounds(self.scores[-1].low, self.scores[-1].high)}" if self.scores else ""
@@ -143,7 +161,7 @@ class LivePanel(Lines):
         doing += "" if left is None else f"  {about(left)} left"
         grid.add_row(
             "now",
-            f"step {min(self.step + 1, self.config.steps)}/{self.config.steps}  {doing}  {hint}",
+            f"step {min(self.step + 1, self._steps)}/{self._steps}  {doing}  {hint}",
         )
         return Panel(
             Group(grid), title=f"training {self.config.model}", title_align="left", expand=False
@@ -151,7 +169,7 @@ class LivePanel(Lines):
 
 
 @contextmanager
-def reporter(config: TrainConfig, stop: StopSignal, *, quiet: bool) -> Iterator[Reporter]:
+def reporter(config: RunSettings, stop: StopSignal, *, quiet: bool) -> Iterator[Reporter]:
     """Show the training, within the context."""
     out = console()
     if quiet:
@@ -168,6 +186,8 @@ def _figures(metrics: dict[str, float]) -> list[str]:
     """Return the main metrics of a step, the reward first."""
     if not metrics:
         return [""]
+    if is_supervised(metrics):
+        return [f"{name} {text}" for name, _, text in _supervised_cells(0, 0, metrics, None)[1:-1]]
     groups, flat = metrics.get("groups_drawn:sum", 0), metrics.get("groups_without_spread:sum", 0)
     shown = [
         f"reward {number(metrics.get('rollout_reward:mean'))}",
@@ -206,6 +226,28 @@ def _cells(
         ("tok/s", 5, f"{metrics.get('tokens_per_second:mean', 0):.0f}"),
         ("play", 6, seconds(metrics.get("seconds_rollouts:sum"))),
         ("learn", 6, seconds(metrics.get("seconds_update:sum"))),
+        ("left", 6, about(left)),
+    ]
+
+
+def is_supervised(metrics: dict[str, float]) -> bool:
+    """Return True for the metrics of a step of supervised training."""
+    return "epoch" in metrics
+
+
+def _supervised_cells(
+    step: int, steps: int, metrics: dict[str, float], left: float | None
+) -> list[tuple[str, int, str]]:
+    """Return the row of a supervised step: name, width and text of each column."""
+    took = metrics.get("seconds:sum", 0.0)
+    tokens = metrics.get("action_tokens:sum", 0.0) / took if took else 0.0
+    return [
+        ("step", max(4, len(str(steps))), str(step)),
+        ("epoch", 6, number(metrics["epoch"], 2)),
+        ("loss", 7, number(loss_per_token(metrics), 4)),
+        ("rate", 8, f"{metrics.get('learning_rate', 0):.1e}"),
+        ("tok/s", 6, f"{tokens:.0f}"),
+        ("took", 6, seconds(took)),
         ("left", 6, about(left)),
     ]
 

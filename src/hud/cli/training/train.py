@@ -35,7 +35,7 @@ _REPEATED = {
 }
 PAUSED = 1
 """Exit code of a run that the guard paused."""
-_WARM_UP_ONLY = ("epochs", "batch", "min_reward")
+_SUPERVISED_ONLY = ("epochs", "batch", "min_reward")
 
 
 class _GoingOn(TypedDict):
@@ -48,10 +48,13 @@ class _GoingOn(TypedDict):
 def _config_options(function: Any) -> Any:
     """One option for each setting of `TrainConfig`; without it, the file's value or the default applies."""
     from hud.train.config import TrainConfig
+    from hud.train.run_settings import RunSettings
 
-    for name, field in reversed(TrainConfig.model_fields.items()):
-        if name in ("model", "tasks"):
-            continue
+    # Last applied, first shown: the settings of its own, then those that every run has.
+    own = [name for name in TrainConfig.model_fields if name not in RunSettings.model_fields]
+    shared = [name for name in RunSettings.model_fields if name not in ("model", "tasks")]
+    for name in reversed([*own, *shared]):
+        field = TrainConfig.model_fields[name]
         flag = f"--{name.replace('_', '-')}"
         text = " ".join((field.description or "").split())
         if name in _REPEATED:
@@ -78,7 +81,8 @@ def _click_type(annotation: Any) -> Any:
 
 @click.command(
     name="train",
-    epilog="Repeat the command to resume a stopped or killed run. Exit code 1: the guard paused it.",
+    epilog="Repeat the command to resume a stopped or killed run; a finished one goes on with more --steps. Exit code 1: the guard "
+    "paused it.",
 )
 @click.argument("model", required=False)
 @click.argument("tasks", required=False)
@@ -91,8 +95,8 @@ def _click_type(annotation: Any) -> Any:
 @click.option(
     "--from-job",
     metavar="JOB",
-    help="Train on this job's recorded runs (cross_entropy); `latest`: the newest job with rewards above 0 by another "
-    "agent.",
+    help="Supervised training on this job's recorded runs (cross_entropy); `latest`: the newest job with rewards above 0 by "
+    "another agent.",
 )
 @click.option(
     "--epochs",
@@ -103,7 +107,11 @@ def _click_type(annotation: Any) -> Any:
     "--batch", type=click.IntRange(min=1), help="With --from-job: runs per step.  [default: 32]"
 )
 @click.option("--min-reward", type=float, help="With --from-job: omit runs below this reward.")
-@click.option("--fresh", is_flag=True, help="Start a new run from the head, without resuming.")
+@click.option(
+    "--fresh",
+    is_flag=True,
+    help="Start a new run from the head, without resuming, also where one has finished.",
+)
 @click.option(
     "--override-guard",
     is_flag=True,
@@ -134,12 +142,12 @@ def command(
     }
     values = {name: value for name, value in values.items() if value is not None}
     going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
-    supervised = {name: values.pop(name) for name in _WARM_UP_ONLY if name in values}
     if from_job is not None:
-        return _learn_from(from_job, file, values, supervised, as_json)
-    if supervised:
-        option = next(iter(supervised)).replace("_", "-")
-        raise UsageError(f"--{option} goes with --from-job.")
+        values = _supervised_values(from_job, file, values, override_guard)
+        return asyncio.run(_learn_from(from_job, values, going_on, as_json=as_json))
+    for name in _SUPERVISED_ONLY:
+        if name in values:
+            raise UsageError(f"--{name.replace('_', '-')} goes with --from-job.")
     if file is not None and is_recipe(file):
         return _follow(file, values, going_on, as_json=as_json)
     config = load_config(file, values)
@@ -179,6 +187,10 @@ async def _train_stages(recipe: Recipe, going_on: _GoingOn, *, as_json: bool) ->
         print_json({"stages": rows, "interrupted": stop.stopping})
     else:
         _tell_stages(reports, len(recipe.stages))
+        if all(report.report is None for report in reports):
+            console().print(
+                "All were finished before; nothing is trained. For more, raise a stage's steps; --fresh starts again from the heads."
+            )
     paused = any(one.report is not None and one.report.paused is not None for one in reports)
     return INTERRUPTED if stop.stopping else PAUSED if paused else 0
 
@@ -258,53 +270,77 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
         out.print("Give the same command again to go on.")
 
 
-def _learn_from(
-    job: str, file: Path | None, values: dict[str, Any], supervised: dict[str, Any], as_json: bool
+async def _learn_from(
+    job: str, values: dict[str, Any], going_on: _GoingOn, *, as_json: bool
 ) -> int:
-    """Supervised warm-up from a recorded job."""
+    """Supervised training on a recorded job's runs."""
+    from hud.cli.training.panel import reporter
     from hud.client import connect
+    from hud.eval import StopSignal, Taskset
+    from hud.train.supervised.config import make_supervised_config
+    from hud.train.supervised.demonstrations import default_rate, job_of
+    from hud.train.supervised.warm_up import learn_from
+
+    tasks = Taskset.from_file(values["tasks"]) if "tasks" in values else None
+    job = await job_of(connect(), job, tasks or ())
+    if "lr" not in values:
+        values["lr"] = await default_rate(connect(), values["model"])
+    config = make_supervised_config({**values, "job": job})
+    stop = StopSignal()
+    with stop.on_interrupt(), reporter(config, stop, quiet=as_json) as shown:
+        report = await learn_from(
+            config, tasks=tasks, reporter=shown, stop=stop, fresh=going_on["fresh"]
+        )
+    if as_json:
+        print_json({**asdict(report), "interrupted": stop.stopping})
+    else:
+        _tell_supervised(report, values.get("tasks"))
+    return INTERRUPTED if stop.stopping else 0
+
+
+def _tell_supervised(report: WarmUpReport, tasks: str | None) -> None:
+    out = console()
+    verb = "Finished" if report.finished else "Stopped"
+    out.print(
+        f"\n{verb} at step {report.next_step} of {report.steps}: {report.model} learned from {report.runs} runs in "
+        f"{report.next_step - report.first_step} steps ({seconds(report.seconds)}); {report.left_out} runs left out."
+    )
+    out.print(f"  loss per token  {number(report.first_loss)} to {number(report.last_loss)}")
+    for score in report.scores:
+        shown = with_interval(score.mean, score.low, score.high)
+        out.print(f"  held-out        {shown}  step {score.step}", markup=False)
+    out.print(f"  metrics  {report.metrics_file}", markup=False)
+    if report.plot is not None:
+        out.print(f"  curves   {report.plot}", markup=False)
+    if report.finished:
+        train_on = f"Next: hud train {report.model} {shlex.quote(str(tasks))}"
+        out.print(train_on if tasks else training_usage(report.model), markup=False)
+    else:
+        out.print("Give the same command again to go on.")
+
+
+def _supervised_values(
+    job: str, file: Path | None, values: dict[str, Any], override_guard: bool
+) -> dict[str, Any]:
+    """Return the settings of a supervised run. Raises `UsageError` for those that it does not have."""
     from hud.errors import UsageError
-    from hud.eval import Taskset
-    from hud.train.supervised.demonstrations import LATEST, job_of
-    from hud.train.supervised.warm_up import warm_up
+    from hud.train.supervised.config import SupervisedConfig
+    from hud.train.supervised.demonstrations import LATEST
 
     if values.pop("loss", "cross_entropy") != "cross_entropy":
         raise UsageError("--from-job learns by cross_entropy; leave --loss out.")
-    model, tasks = values.pop("model", None), values.pop("tasks", None)
-    if file is not None or model is None:
+    if file is not None or "model" not in values:
         raise UsageError("--from-job takes MODEL, TASKS and options, no --config.")
-    taken = ("lr", "lr_schedule", "weight_decay", "max_grad_norm", "seed")
-    unused = sorted(set(values) - set(taken))
+    unused = sorted(set(values) - set(SupervisedConfig.model_fields))
+    if override_guard:
+        unused.append("override_guard")
     if unused:
         raise UsageError(f"--{unused[0].replace('_', '-')} has no meaning with --from-job.")
-
-    if tasks is None and job == LATEST:
+    if "tasks" not in values and job == LATEST:
         raise UsageError(
             "--from-job latest takes MODEL and TASKS: it is the newest job of these tasks."
         )
-    chosen = None if tasks is None else Taskset.from_file(tasks)
-
-    async def learn() -> WarmUpReport:
-        return await warm_up(
-            model,
-            job=await job_of(connect(), job, chosen or ()),
-            tasks=chosen,
-            **values,
-            **supervised,
-        )
-
-    report = asyncio.run(learn())
-    if as_json:
-        print_json(asdict(report))
-        return 0
-    out = console()
-    out.print(
-        f"{report.model} learned from {report.runs} runs in {report.steps} steps ({seconds(report.seconds)}): loss per token "
-        f"{number(report.first_loss)} to {number(report.last_loss)}; {report.left_out} runs left out."
-    )
-    train_on = f"Next: hud train {report.model} {shlex.quote(str(tasks))}"
-    out.print(train_on if tasks else training_usage(report.model), markup=False)
-    return 0
+    return values
 
 
 def _numbers(given: tuple[str, ...]) -> dict[str, float]:

@@ -17,6 +17,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -40,6 +41,8 @@ class Manifest(BaseModel):
     metrics: dict[str, float] = Field(default_factory=dict)
     files: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each file, by its path inside the folder."""
+    node: dict[str, Any] | None = None
+    """Of a state without a checkpoint: the node of the tree that a recovery appends."""
 
 
 def write_checkpoint(folder: Path, manifest: Manifest, write: Callable[[Path], None]) -> Manifest:

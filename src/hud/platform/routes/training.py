@@ -48,6 +48,8 @@ class TrainingRunChange(StrictBody):
 
     status: str | None = None
     state: dict[str, Any] | None = None
+    config: dict[str, Any] | None = None
+    """The whole configuration, of a run that takes more steps than it was begun with."""
 
 
 class StepReport(StrictBody):
@@ -123,7 +125,7 @@ def describe_run(runs: Runs, run_id: str) -> dict[str, Any]:
 
 @router.post("/v2/training-runs/{run_id}")
 def change_run(runs: Runs, run_id: str, body: TrainingRunChange) -> dict[str, Any]:
-    return runs.change(run_id, body.status, body.state)
+    return runs.change(run_id, body.status, body.state, body.config)
 
 
 @router.post("/v2/training-runs/{run_id}/steps")

@@ -75,12 +75,21 @@ class TrainingRuns:
         return _shown(dict(row._mapping))
 
     def change(
-        self, run_id: str, status: str | None, state: dict[str, Any] | None
+        self,
+        run_id: str,
+        status: str | None,
+        state: dict[str, Any] | None,
+        config: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Set the status, and the named keys of the state; return the run."""
+        """Set the status, the named keys of the state, and the configuration; return the run."""
         runs = tables.training_runs
         found = self.get(run_id)
-        values = {"status": status or runs.c.status, "updated_at": datetime.now(UTC)}
+        values: dict[str, Any] = {
+            "status": status or runs.c.status,
+            "updated_at": datetime.now(UTC),
+        }
+        if config is not None:
+            values["config"] = config
         with self.store.begin() as connection:
             merged = _merged(connection, found["id"], state)
             connection.execute(

@@ -55,6 +55,7 @@ from hud.platform.training.idempotent_responses import (
 from hud.platform.training.pending_gradients import PendingGradient
 from hud.platform.training.supervised_rendering import render_conversation
 from hud.platform.training.trained_model import TrainedModel, step_result
+from hud.platform.training.unsaved_steps import UnsavedSteps
 from hud.trace import new_id
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class Session:
         self._responses = IdempotentResponses()
         lost = self.registry.leases.acquire(model.id, model.slug)
         try:
-            # Read under the lease: its previous holder may have moved the head.
+            # Under the lease: its previous holder may have left steps without a checkpoint, or moved the head.
+            UnsavedSteps(self.registry.tree, model.id).recover(self.registry.model(model.id))
             self.model = self.registry.model(model.id)
             self.trained = TrainedModel(registry, policies, self.model)
             self.pending = PendingGradient(self.trained, self.registry.leases, model.id, lost)
@@ -182,6 +184,7 @@ class Session:
         """Continue from another checkpoint; the accumulated gradient is dropped."""
         self.pending.discard(client, f"the head was moved by {client.process}")
         self._forget_requests()
+        self.trained.forget_unsaved()
         self.trained.go_to(checkpoint_id)
         self.pending.moved()
 

@@ -29,6 +29,7 @@ from hud.platform.models.checkpoint_tree import node_name
 from hud.platform.models.loaded_policies import lora_config, trainer_options, write_policy
 from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.training.gradient_accumulation import Accumulated
+from hud.platform.training.unsaved_steps import UnsavedSteps
 from hud.trace import new_id
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class TrainedModel:
     def __init__(self, registry: Registry, policies: Policies, model: ModelRecord) -> None:
         self.registry, self.policies, self.model = registry, policies, model
         registry.tree.clean(model)
+        self._on_disk = UnsavedSteps(registry.tree, model.id)
         self.serving = policies.serving(model)
         self.trainer = _trainer_of(self.serving)
         self.broken = False
@@ -125,9 +127,16 @@ class TrainedModel:
         if made is None:
             count = 1 + (self._unsaved.count if self._unsaved else 0)
             self._saved, self._unsaved = head, _Unsaved(count, body, measured)
+            if body.recoverable:
+                with self._restoring(head):
+                    self._write_unsaved(identifier, body, measured, total)
         else:
             self._unsaved = None
         return made
+
+    def forget_unsaved(self) -> None:
+        """Delete the steps on disk that no checkpoint holds: the head is moved on purpose."""
+        self._on_disk.clear()
 
     def keep(self, total: Accumulated) -> None:
         """Save unsaved steps, if there are any."""
@@ -206,6 +215,37 @@ class TrainedModel:
         step: int,
     ) -> CheckpointRecord:
         """Write a checkpoint with parent `head`, then record it and move the head. `body` None: without a step."""
+        node = self._node(identifier, head, body, measured, total, step)
+        assert node.folder is not None
+        write_checkpoint(node.folder, _manifest(node), partial(self._write, node.name))
+        self.registry.tree.append(node, expected_head=head)
+        self._on_disk.clear()
+        self._steps[identifier] = step
+        if (key := node.metrics.get("idempotency_key")) is not None:
+            self._applied[key] = identifier
+        return node
+
+    def _write_unsaved(
+        self,
+        identifier: str,
+        body: OptimStepRequest,
+        measured: dict[str, float],
+        total: Accumulated,
+    ) -> None:
+        """Write the weights and the state of the steps since the last checkpoint, for a session after a crash."""
+        node = self._node(identifier, self._saved, body, measured, total, self.step)
+        self._on_disk.write(node, _manifest(node), partial(self._write, node.name))
+
+    def _node(
+        self,
+        identifier: str,
+        head: str | None,
+        body: OptimStepRequest | None,
+        measured: dict[str, float],
+        total: Accumulated,
+        step: int,
+    ) -> CheckpointRecord:
+        """Return the node of a checkpoint with parent `head`, at its place in the tree."""
         given = body.measured_reward if body else None
         key = body.idempotency_key if body else None
         reward = total.mean_reward if given is None else given
@@ -215,25 +255,16 @@ class TrainedModel:
             for name, value in {**merge(total.metrics), **measured, **rewards}.items()
             if value is not None and math.isfinite(value)
         }
-        place = self.registry.tree.place(self.model.id) / node_name(step, identifier)
-        manifest = Manifest(
-            id=identifier,
-            model_id=self.model.id,
-            parent_id=head,
-            step=step,
-            idempotency_key=key,
-            metrics=metrics,
-        )
-        write_checkpoint(place, manifest, partial(self._write, place.name))
         if key is not None:
             metrics["idempotency_key"] = key
-        node = CheckpointRecord(
+        name = node_name(step, identifier)
+        return CheckpointRecord(
             id=identifier,
             model_id=self.model.id,
             parent_id=head,
             step=step,
-            name=node_name(step, identifier),
-            folder=place,
+            name=name,
+            folder=self.registry.tree.place(self.model.id) / name,
             created_at=datetime.now(UTC),
             mean_reward=reward,
             learning_rate=body.learning_rate if body else None,
@@ -243,11 +274,6 @@ class TrainedModel:
             num_tokens=total.tokens,
             metrics=metrics,
         )
-        self.registry.tree.append(node, expected_head=head)
-        self._steps[identifier] = step
-        if key is not None:
-            self._applied[key] = identifier
-        return node
 
     def _write(self, name: str, folder: Path) -> None:
         """Write the files for the next step and for the sampler of a checkpoint into a new folder."""
@@ -300,6 +326,17 @@ class TrainedModel:
         if checkpoint_id not in self._steps:
             self._steps[checkpoint_id] = self.registry.tree.get(checkpoint_id).step
         return self._steps[checkpoint_id]
+
+
+def _manifest(node: CheckpointRecord) -> Manifest:
+    return Manifest(
+        id=node.id,
+        model_id=node.model_id,
+        parent_id=node.parent_id,
+        step=node.step,
+        idempotency_key=node.metrics.get("idempotency_key"),
+        metrics={name: value for name, value in node.metrics.items() if name != "idempotency_key"},
+    )
 
 
 def _trainer_of(serving: Serving) -> AnyTrainer | TinkerTrainer:

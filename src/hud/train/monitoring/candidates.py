@@ -24,7 +24,7 @@ def is_candidate(slug: str, model: str) -> bool:
 
 
 async def _open_candidate(client: Client, config: TrainConfig, *, fresh: bool) -> TrainConfig:
-    """Return the configuration with a gated run's model: that of its unfinished run, or a new fork."""
+    """Return the configuration with a gated run's model: that of its newest run, or a new fork."""
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     slug = model["model_name"]
     known = [
@@ -36,10 +36,7 @@ async def _open_candidate(client: Client, config: TrainConfig, *, fresh: bool) -
     if known and not fresh:
         newest = config.model_copy(update={"model": known[-1]["model_name"]})
         runs = await client.get("/v2/training-runs", params={"model": known[-1]["id"]})
-        if any(
-            row["status"] != "finished" and row["state"].get("fingerprint") == newest.fingerprint
-            for row in runs["items"]
-        ):
+        if any(row["state"].get("fingerprint") == newest.fingerprint for row in runs["items"]):
             return newest
     number = 1 + max((_number(one["model_name"]) for one in known), default=0)
     body = {"source_model_id": model["id"], "name": f"{slug}-candidate-{number}"}

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-Phase = Literal["rollouts", "update", "held-out"]
+Phase = Literal["examples", "rollouts", "update", "held-out"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class SetScore:
     runs: int
     failed: int = 0
     change: Change | None = None
+    recent: Change | None = None
+    """Change over the last evaluations (`trends.STAGNANT`), from the one before them; None with fewer."""
 
 
 @dataclass(frozen=True)

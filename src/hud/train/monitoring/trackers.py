@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from hud.errors import UsageError
-from hud.train.config import TrainConfig
 from hud.train.monitoring.progress import Reporter, Score
+from hud.train.run_settings import RunSettings
 
 
 class Tracker(Protocol):
@@ -29,7 +29,7 @@ class Tracker(Protocol):
 class Wandb:
     """A run of Weights & Biases; a resumed training goes on in the same run."""
 
-    def __init__(self, config: TrainConfig, run_id: str) -> None:
+    def __init__(self, config: RunSettings, run_id: str) -> None:
         import wandb
 
         self._run: Any = wandb.init(
@@ -50,7 +50,7 @@ class Wandb:
 class Mlflow:
     """A run of MLflow in the experiment `openhud`, found again by the training run's id."""
 
-    def __init__(self, config: TrainConfig, run_id: str) -> None:
+    def __init__(self, config: RunSettings, run_id: str) -> None:
         from mlflow.tracking import MlflowClient
 
         self._client: Any = MlflowClient()
@@ -85,7 +85,7 @@ class Mlflow:
 class TensorBoard:
     """Event files in `runs/MODEL-RUN`, where `tensorboard --logdir runs` looks."""
 
-    def __init__(self, config: TrainConfig, run_id: str) -> None:
+    def __init__(self, config: RunSettings, run_id: str) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         make: Any = SummaryWriter
@@ -102,7 +102,7 @@ class TensorBoard:
 class OpenTelemetry:
     """Gauges `openhud.training.NAME` over OTLP, with the attributes `model`, `training_run` and `step`."""
 
-    def __init__(self, config: TrainConfig, run_id: str) -> None:
+    def __init__(self, config: RunSettings, run_id: str) -> None:
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
@@ -126,7 +126,7 @@ class OpenTelemetry:
         self._provider.shutdown()
 
 
-_TRACKERS: dict[str, tuple[Callable[[TrainConfig, str], Tracker], str, str]] = {
+_TRACKERS: dict[str, tuple[Callable[[RunSettings, str], Tracker], str, str]] = {
     "wandb": (Wandb, "wandb", "wandb"),
     "mlflow": (Mlflow, "mlflow", "mlflow"),
     "tensorboard": (TensorBoard, "tensorboard", "tensorboard"),
@@ -149,7 +149,7 @@ def check_trackers(names: Sequence[str]) -> None:
             raise UsageError(f"track = {name!r} needs its client: pip install {packages}")
 
 
-def with_trackers(config: TrainConfig, reporter: Reporter) -> Reporter:
+def with_trackers(config: RunSettings, reporter: Reporter) -> Reporter:
     """Return a reporter that also logs to the trackers of the configuration.
 
     Raises `UsageError` for a tracker that is unknown or not installed.
@@ -161,7 +161,7 @@ def with_trackers(config: TrainConfig, reporter: Reporter) -> Reporter:
 class TrackingReporter(Reporter):
     """Passes everything on to another reporter, and logs steps and held-out scores."""
 
-    def __init__(self, config: TrainConfig, shown: Reporter) -> None:
+    def __init__(self, config: RunSettings, shown: Reporter) -> None:
         self._config, self._shown = config, shown
         self._open: dict[str, Tracker] = {}
         self.phase = shown.phase  # type: ignore[method-assign]

@@ -21,6 +21,7 @@ from hud.trace import (
     Trace,
     parse_trace,
 )
+from hud.train.monitoring.progress import Reporter
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -88,21 +89,28 @@ def examples_of(runs: Sequence[Run]) -> list[Example]:
 
 
 async def recorded_examples(
-    client: Client, job: str, tasks: Taskset | None = None
+    client: Client,
+    job: str,
+    tasks: Taskset | None = None,
+    reporter: Reporter | None = None,
 ) -> list[Example]:
     """Load a job's runs from the platform, and their tools from the environments of `tasks`."""
+    reporter = reporter or Reporter()
     tools = await _tools_of(tasks)
     examples: list[Example] = []
     while True:
         page = await client.get(
             f"/v2/jobs/{job}/traces", params={"limit": _PAGE, "offset": len(examples)}
         )
+        if not examples:
+            reporter.phase("examples", 0, page["total"])
         for row in page["items"]:
             full = await client.get(f"/v2/trace/{row['trace_id']}/full")
             run, trace = full["run"], parse_trace(full["trace"])
             env = ((run.get("task") or {}).get("env")) or ""
             failed = _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"])
             examples.append(Example(trace, tools.get(env, []), run["reward"], failed))
+            reporter.run_ended(run["reward"])
         if not page["items"] or len(examples) >= page["total"]:
             return examples
 

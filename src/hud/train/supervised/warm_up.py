@@ -1,63 +1,72 @@
-"""Supervised warm-up: training on recorded runs before reinforcement learning.
+"""Supervised training on recorded runs, as a run like any other: journaled, scored, and continued where it was interrupted.
 
-    await warm_up("my-policy", job.runs, epochs=2, lr=1e-3)
+    await warm_up("my-policy", job.runs, epochs=2)
 
 The runs may be of any agent: the policy's own token ids are used unchanged; a scripted agent's turns are rendered by the
-model's chat format. Uses conversations and routes; needs no torch.
+model's chat format. A step is a function of the seed, its number and the weights, and survives a killed process. Uses
+conversations and routes; needs no torch.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from hud.client import Client, connect
+from hud.client import connect
 from hud.errors import UsageError
-from hud.eval.results.failures import causes
-from hud.learning.datums import payload_of
-from hud.learning.schedules import ScheduleName, learning_rate
-from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
-from hud.train.checkpoint_retention import prune
-from hud.train.client import TrainingClient
-from hud.train.monitoring.plots import loss_per_token
-from hud.train.monitoring.progress import Reporter
-from hud.train.rollouts.seeds import seed_of
-from hud.train.run_journal import discarded_note
-from hud.train.supervised.recorded_runs import (
-    Example,
-    conversation_of,
-    examples_of,
-    recorded_examples,
-)
+from hud.eval.scheduler import StopSignal
+from hud.learning.schedules import ScheduleName
+from hud.learning.wire_types import TrajectoryPayload
+from hud.train.learner import Learner
+from hud.train.monitoring.plots import draw_curves, loss_per_token
+from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.trackers import with_trackers
+from hud.train.rollouts.held_out import HeldOut, held_out_sets
+from hud.train.rollouts.sampling import Rollouts
+from hud.train.run_journal import over_note
+from hud.train.supervised.config import SupervisedConfig
+from hud.train.supervised.demonstrations import default_rate
+from hud.train.supervised.examples import batch_of, payloads_of, usable_examples
+from hud.train.supervised.recorded_runs import Example, examples_of, recorded_examples
 
 if TYPE_CHECKING:
+    from hud.environment.templates.task import Provider
     from hud.eval.run import Run
     from hud.eval.tasksets.taskset import Taskset
 
-_RENDERED_AT_ONCE = 200
-_CAUSES_SHOWN = 3
 _SAVE_EVERY = 100
 """Steps between checkpoints: supervised steps are small and numerous."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class WarmUpReport:
-    """Result of a warm-up."""
+    """Result of a supervised training."""
 
+    run_id: str
     model: str
     runs: int
     """Number of runs trained on."""
     left_out: int
     """Number of omitted runs: below `min_reward`, without a reward, or without an answer or a call."""
+    first_step: int
+    """First step of the call; above 0 for a continued run."""
+    next_step: int
     steps: int
-    first_loss: float
-    """Mean loss per token of the first step."""
-    last_loss: float
-    head: str
-    seconds: float
+    """Number of steps of the whole run."""
+    finished: bool
+    first_loss: float | None
+    """Mean loss per token of the run's first step; None before it."""
+    last_loss: float | None
+    head: str | None
+    scores: list[Score] = field(default_factory=list)
+    """Held-out scores of the whole run, oldest first."""
+    seconds: float = 0.0
+    metrics_file: Path = Path()
+    plot: Path | None = None
 
 
 async def warm_up(
@@ -67,7 +76,7 @@ async def warm_up(
     job: str | None = None,
     tasks: Taskset | None = None,
     epochs: int = 1,
-    lr: float = 1e-3,
+    lr: float | None = None,
     batch: int = 32,
     min_reward: float | None = None,
     lr_schedule: ScheduleName = "linear",
@@ -75,138 +84,173 @@ async def warm_up(
     max_grad_norm: float | None = 1.0,
     seed: int = 0,
     reporter: Reporter | None = None,
+    fresh: bool = False,
 ) -> WarmUpReport:
     """Train `model` on the assistant turns of recorded runs; of its checkpoints only the last keeps its files.
 
     Pass `runs`, or the id of a `job` and its `tasks` (their environments define the tools). `batch` is the number of runs
-    per step. Runs below `min_reward` are omitted. Raises `UsageError` if no run is left.
+    per step, `lr` by default that of the model's kind (`default_rate`). Runs below `min_reward` are omitted. Raises `UsageError`
+    if no run is left. `learn_from` takes all settings.
     """
-    started = perf_counter()
-    shown = reporter or Reporter()
-    client = connect()
-    found = await _examples(client, runs, job, tasks)
-    chosen = [one for one in found if _usable(one, min_reward)]
-    if not chosen:
-        raise UsageError(_nothing_to_learn(found, min_reward))
-    trainer = TrainingClient(model, client=client)
-    model_id = await trainer.model_id()
-    opened = await trainer.open(alone=True)
-    if opened.discarded is not None:
-        shown.note(discarded_note(opened.discarded))
-    try:
-        on_record = runs is None and client.api_url is None
-        payloads = await _payloads(client, model_id, chosen, on_record=on_record)
-        order: list[TrajectoryPayload] = []
-        for epoch in range(epochs):
-            shuffled = list(payloads)
-            random.Random(seed_of("warm-up", seed, epoch)).shuffle(shuffled)
-            order += shuffled
-        losses: list[float] = []
-        steps = -(-len(order) // batch)
-        shown.started("", 0, steps)
-        made_here: list[str] = []
-        for step in range(steps):
-            rate = learning_rate(lr, step, schedule=lr_schedule, total_steps=steps + 1)
-            part = order[step * batch : (step + 1) * batch]
-            shown.phase("update", step, 0)
-            # Means, so that the learning rate does not depend on the length of runs.
-            result = await trainer.forward_backward(
-                part, loss_fn="cross_entropy", loss_fn_config={"token_mean": 1.0}
-            )
-            save = (step + 1) % _SAVE_EVERY == 0 or step + 1 == steps
-            made = await trainer.optim_step(
-                learning_rate=rate,
-                weight_decay=weight_decay,
-                max_grad_norm=max_grad_norm,
-                save=save,
-            )
-            if save:
-                made_here.append(made.checkpoint_id)
-                await prune(client, model_id, made_here[:-1])
-            losses.append(loss_per_token(result.metrics) or 0.0)
-            shown.stepped(step, {**result.metrics, "learning_rate": rate})
-    finally:
-        await trainer.close()
-    return WarmUpReport(
+    config = SupervisedConfig(
         model=model,
-        runs=len(chosen),
-        left_out=len(found) - len(chosen),
-        steps=steps,
-        first_loss=losses[0],
-        last_loss=losses[-1],
-        head=made_here[-1],
-        seconds=perf_counter() - started,
+        job=job,
+        epochs=epochs,
+        lr=lr if lr is not None else await default_rate(connect(), model),
+        batch=batch,
+        min_reward=min_reward,
+        lr_schedule=lr_schedule,
+        weight_decay=weight_decay,
+        max_grad_norm=max_grad_norm,
+        seed=seed,
     )
+    return await learn_from(config, runs, tasks=tasks, reporter=reporter, fresh=fresh)
 
 
-async def _examples(
-    client: Client, runs: Sequence[Run] | None, job: str | None, tasks: Taskset | None
-) -> list[Example]:
-    if runs is not None:
-        return examples_of(runs)
-    if job is None:
-        raise UsageError("Give runs to learn from, or the id of a job.")
-    return await recorded_examples(client, job, tasks)
+async def learn_from(
+    config: SupervisedConfig,
+    runs: Sequence[Run] | None = None,
+    *,
+    tasks: Taskset | None = None,
+    held_out: Taskset | Sequence[Taskset] | None = None,
+    runtime: Provider | None = None,
+    reporter: Reporter | None = None,
+    stop: StopSignal | None = None,
+    fresh: bool = False,
+) -> WarmUpReport:
+    """Train `config.model` on `runs`, or on the runs of `config.job`, continuing the run of the same settings and data.
 
-
-def _usable(example: Example, min_reward: float | None) -> bool:
-    if example.reward is None or not conversation_of(example.trace):
-        return False
-    return min_reward is None or example.reward >= min_reward
-
-
-def _nothing_to_learn(found: Sequence[Example], min_reward: float | None) -> str:
-    """Return the reasons why no run is usable: failures by cause, then other reasons."""
-    failed = causes(one.failed for one in found if one.failed is not None)
-    sound = [one for one in found if one.failed is None]
-    silent = sum(not conversation_of(one.trace) for one in sound)
-    poor = sum(
-        min_reward is not None and one.reward is not None and one.reward < min_reward
-        for one in sound
-    )
-    reasons = [
-        f"{len(cause.runs)} failed ({cause.kind}: {cause.error.rstrip('.')}; hud trace {cause.runs[0].trace_id[:12]})"
-        for cause in failed[:_CAUSES_SHOWN]
-    ]
-    if len(failed) > _CAUSES_SHOWN:
-        reasons.append(f"{sum(len(one.runs) for one in failed[_CAUSES_SHOWN:])} failed otherwise")
-    reasons += [f"{silent} neither answered nor called a tool"] * bool(silent)
-    reasons += [f"{poor} have a reward below min_reward={min_reward}"] * bool(poor)
-    said = "; ".join(reasons) or "none has a reward"
-    return f"None of the {len(found)} runs can be learned from: {said}."
-
-
-async def _payloads(
-    client: Client, model_id: str, examples: list[Example], *, on_record: bool
-) -> list[TrajectoryPayload]:
-    """Return the runs as token ids: the policy's own if recorded, else of their text.
-
-    With `on_record`, the policy's own are read from the embedded store, by trace id.
+    `tasks` define the tools of a recorded job. A request of `stop` ends the run after the running step. A finished run is
+    continued if more steps or epochs are asked for; otherwise its report is returned and nothing is trained. `fresh` starts
+    a new run from the head. Raises `UsageError` if no run can be learned from, and `ConflictError` if another process
+    trains the model.
     """
-    payloads: dict[int, TrajectoryPayload] = {}
-    spoken: list[int] = []
-    for place, one in enumerate(examples):
-        own = payload_of(one.trace, one.reward or 0.0, on_record=on_record)
-        if own is not None:
-            payloads[place] = own
-        else:
-            spoken.append(place)
-    for start in range(0, len(spoken), _RENDERED_AT_ONCE):
-        places = spoken[start : start + _RENDERED_AT_ONCE]
-        body: dict[str, Any] = {
-            "conversations": [
-                {
-                    "messages": conversation_of(examples[place].trace),
-                    "tools": [tool.model_dump() for tool in examples[place].tools],
-                }
-                for place in places
-            ]
+    client = connect()
+    reporter = with_trackers(config, reporter or Reporter())
+    scored = HeldOut(held_out_sets(held_out, config.held_out))
+    if runs is not None:
+        examples = examples_of(runs)
+    elif config.job is not None:
+        examples = await recorded_examples(client, config.job, tasks, reporter)
+    else:
+        raise UsageError("Give runs to learn from, or the id of a job.")
+    usable = usable_examples(examples, config.min_reward)
+    config = config.over(len(usable)).on(*(example.trace.trace_id or "" for example in usable))
+    if runtime is None and scored:
+        from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
+
+        runtime = runtime_named(config.runtime, scored.tasks)
+    async with AsyncExitStack() as stack:
+        stack.callback(reporter.close)
+        if (aclose := getattr(runtime, "aclose", None)) is not None:
+            stack.push_async_callback(aclose)
+        rollouts = await Rollouts.open(
+            config.playing, scored.tasks, runtime=runtime, reporter=reporter, stop=stop
+        )
+        learner = await Learner.open(config, client, fresh=fresh)
+        stack.push_async_callback(learner.close)
+        for note in learner.run.notes:
+            reporter.note(note)
+        loop = _Loop(learner, usable, len(examples) - len(usable), scored, rollouts)
+        if learner.run.over:
+            reporter.note(over_note(learner.run, config.total_steps))
+            return loop.report(learner.run.next_step, 0.0)
+        on_record = runs is None and client.api_url is None
+        payloads = await payloads_of(client, learner.run.model_id, usable, on_record=on_record)
+        return await loop.run_to_end(payloads)
+
+
+class _Loop:
+    """A call of `learn_from`."""
+
+    def __init__(
+        self,
+        learner: Learner[SupervisedConfig],
+        examples: list[Example],
+        left_out: int,
+        held_out: HeldOut,
+        rollouts: Rollouts,
+    ) -> None:
+        self.learner, self.config, self.run = learner, learner.config, learner.run
+        self.examples, self.left_out = examples, left_out
+        self.held_out, self.rollouts = held_out, rollouts
+        self.reporter, self.stop = rollouts.reporter, rollouts.stop
+
+    async def run_to_end(self, payloads: list[TrajectoryPayload]) -> WarmUpReport:
+        """Take the remaining steps."""
+        run, steps = self.run, self.config.total_steps
+        first, started = run.next_step, perf_counter()
+        self.reporter.started(run.id, first, steps)
+        await self.held_out.recall(self.learner.client, run.scores)
+        await self._score_if_due()
+        while run.next_step < steps and not self.stop.stopping:
+            await self._step(run.next_step, payloads)
+            await self._score_if_due()
+        finished = run.next_step >= steps and not self._due(run.next_step)
+        if not finished:
+            await self.learner.begin_step()  # Makes a checkpoint of the steps since the last one.
+        await self.learner.end("finished" if finished else "stopped")
+        report = self.report(first, perf_counter() - started)
+        plot = Path(self.config.plot or run.folder / "curves.png")
+        try:
+            report.plot = draw_curves(run.history, report.scores, plot, title=self.config.model)
+        except OSError as error:  # The run is over and recorded: no reason to fail.
+            self.reporter.note(f"The curves cannot be written to {plot}: {error.strerror}.")
+        return report
+
+    async def _step(self, step: int, payloads: list[TrajectoryPayload]) -> None:
+        config, began, done = self.config, perf_counter(), step + 1
+        batch = batch_of(config, payloads, step)
+        self.reporter.phase("update", step, 0)
+        await self.learner.forward_backward(step, [batch])
+        save = done % _SAVE_EVERY == 0 or done == config.total_steps or self._due(done)
+        metrics, checkpoint = await self.learner.optim_step(step, None, save=save)
+        metrics |= self.learner.pass_metrics | {
+            "epoch": (step * config.batch + len(batch)) / len(payloads),
+            "learning_rate": config.learning_rate_of(step),
+            "examples:sum": float(len(batch)),
+            "seconds:sum": perf_counter() - began,
         }
-        answer = await client.post(f"/v1/models/{model_id}/train/render", body)
-        for place, samples in zip(places, answer["samples"], strict=True):
-            payloads[place] = TrajectoryPayload(
-                samples=[TrajectorySample.model_validate(sample) for sample in samples],
-                reward=examples[place].reward or 0.0,
-                trace_id=examples[place].trace.trace_id,
-            )
-    return [payloads[place] for place in sorted(payloads)]
+        await self.learner.report(step, metrics, checkpoint)
+        self.reporter.stepped(step, metrics)
+
+    def _due(self, done: int) -> bool:
+        """Return True if the weights after so many steps must be scored."""
+        every = self.config.eval_every
+        if not self.held_out or any(score.step == done for score in self.run.scores):
+            return False
+        return done in (0, self.config.total_steps) or (every > 0 and done % every == 0)
+
+    async def _score_if_due(self) -> None:
+        done = self.run.next_step
+        if not self._due(done) or self.stop.stopping:
+            return
+        models = await self.rollouts.models(await self.learner.policy(done))
+        score = await self.rollouts.score(models, self.held_out, done, self.run.add_evaluation)
+        if score is not None:
+            score = replace(score, checkpoint_id=self.run.head)
+            self.reporter.scored(score)
+            await self.run.add_score(score)
+        elif not self.stop.stopping:
+            raise UsageError("No held-out run was measured: every one failed. hud jobs shows why.")
+
+    def report(self, first: int, seconds: float) -> WarmUpReport:
+        """Return the result of the run so far."""
+        run = self.run
+        losses: list[Any] = [loss_per_token(row["metrics"]) for row in run.history]
+        return WarmUpReport(
+            run_id=run.id,
+            model=self.config.model,
+            runs=len(self.examples),
+            left_out=self.left_out,
+            first_step=first,
+            next_step=run.next_step,
+            steps=self.config.total_steps,
+            finished=run.next_step >= self.config.total_steps,
+            first_loss=losses[0] if losses else None,
+            last_loss=losses[-1] if losses else None,
+            head=run.head,
+            scores=sorted(run.scores, key=lambda score: score.step),
+            seconds=seconds,
+            metrics_file=run.metrics_file,
+        )

@@ -12,6 +12,7 @@ from hud.errors import UsageError
 from hud.learning.losses.config import available_losses
 from hud.platform.dashboard.value_formats import written
 from hud.train.config import TrainConfig
+from hud.train.supervised.config import SupervisedConfig
 
 MAIN = (
     "steps",
@@ -126,8 +127,10 @@ def label(name: str) -> str:
 
 def changed(config: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
     """Return the settings of a recorded configuration: name, value, and whether it is the default."""
+    supervised = config.get("loss") == "cross_entropy"
+    settings = SupervisedConfig.model_fields if supervised else TrainConfig.model_fields
     shown = []
-    for name, field in TrainConfig.model_fields.items():
+    for name, field in settings.items():
         if name in ("model", "tasks", "held_out") or name not in config:
             continue
         value = config[name]

@@ -1,0 +1,74 @@
+"""`SupervisedConfig`: the configuration of a supervised training run, with equal names in Python and `hud train --from-job`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, ValidationError
+
+from hud.errors import UsageError
+from hud.learning.schedules import ScheduleName
+from hud.train.config import TrainConfig
+from hud.train.run_settings import RunSettings
+
+
+class SupervisedConfig(RunSettings):
+    """A supervised training run: updates on the assistant turns of recorded runs."""
+
+    empty_steps: ClassVar[bool] = False
+
+    job: str | None = None
+    """Id of the job whose runs are trained on; None: runs are given in Python."""
+    loss: Literal["cross_entropy"] = "cross_entropy"
+    """Loss: the mean negative logprob of a step's assistant tokens."""
+    epochs: int = Field(default=1, ge=1)
+    """Passes over the runs."""
+    steps: int | None = Field(default=None, ge=1)
+    """Number of optimizer steps, in place of `epochs`; None: those of the epochs."""
+    batch: int = Field(default=32, ge=1)
+    """Runs per step."""
+    min_reward: float | None = None
+    """Omit runs below this reward."""
+    lr_schedule: ScheduleName = "linear"
+    """Shape of the learning rate over the steps."""
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    """Maximum gradient norm; a longer gradient is scaled down."""
+    eval_every: int = Field(default=0, ge=0)
+    """Steps between held-out scores; 0: before and after training only."""
+    keep: Annotated[int, Field(ge=1)] | Literal["all"] = 1
+    """Number of newest checkpoints whose files are kept, or all; always kept: the best held-out one, and those that `hud train`
+    keeps."""
+
+    @property
+    def total_steps(self) -> int:
+        """Number of optimizer steps of the run, once it is known (`over`)."""
+        if self.steps is None:
+            raise UsageError("The number of steps is known with the runs only.")
+        return self.steps
+
+    @property
+    def loss_arguments(self) -> dict[str, Any]:
+        """Arguments of `TrainingClient.forward_backward`."""
+        # Means, so that the learning rate does not depend on the length of runs.
+        return {"loss_fn": self.loss, "loss_fn_config": {"token_mean": 1.0}}
+
+    @property
+    def playing(self) -> TrainConfig:
+        """The settings of held-out rollouts."""
+        shared = {name: getattr(self, name) for name in RunSettings.model_fields}
+        return TrainConfig(**shared, steps=self.total_steps)
+
+    def over(self, examples: int) -> SupervisedConfig:
+        """Return the configuration with the number of steps over so many examples."""
+        steps = self.steps or -(-examples * self.epochs // self.batch)
+        return self.model_copy(update={"steps": steps})
+
+
+def make_supervised_config(values: dict[str, Any]) -> SupervisedConfig:
+    """Return a validated configuration; raises `UsageError` with the first error."""
+    try:
+        return SupervisedConfig(**values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(str(part) for part in problem["loc"])
+        raise UsageError(f"The training configuration: {name}: {problem['msg']}.") from None

@@ -1,0 +1,110 @@
+"""Examples of supervised training: the recorded runs that can be learned from, as token ids in the order of the steps."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from hud.client import Client
+from hud.errors import UsageError
+from hud.eval.results.failures import causes
+from hud.learning.datums import payload_of
+from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
+from hud.train.rollouts.seeds import seed_of
+from hud.train.supervised.recorded_runs import Example, conversation_of
+
+if TYPE_CHECKING:
+    from hud.train.supervised.config import SupervisedConfig
+
+_RENDERED_AT_ONCE = 200
+_CAUSES_SHOWN = 3
+
+
+def usable_examples(examples: Sequence[Example], min_reward: float | None) -> list[Example]:
+    """Return the runs with a reward of at least `min_reward` and an answer or a call. Raises `UsageError` without any."""
+    usable = [one for one in examples if _usable(one, min_reward)]
+    if not usable:
+        raise UsageError(_nothing_to_learn(examples, min_reward))
+    return usable
+
+
+def batch_of(
+    config: SupervisedConfig, payloads: Sequence[TrajectoryPayload], step: int
+) -> list[TrajectoryPayload]:
+    """Return the payloads of a step; every epoch has its own order, a function of the seed and the epoch.
+
+    Batches continue across epochs. A last one beyond the epochs is short.
+    """
+    first, count = step * config.batch, len(payloads)
+    last = first + config.batch
+    if config.total_steps == -(-count * config.epochs // config.batch):
+        last = min(last, count * config.epochs)
+    orders: dict[int, list[TrajectoryPayload]] = {}
+    for epoch in range(first // count, (last - 1) // count + 1):
+        orders[epoch] = list(payloads)
+        random.Random(seed_of("warm-up", config.seed, epoch)).shuffle(orders[epoch])
+    return [orders[place // count][place % count] for place in range(first, last)]
+
+
+async def payloads_of(
+    client: Client, model_id: str, examples: Sequence[Example], *, on_record: bool
+) -> list[TrajectoryPayload]:
+    """Return the runs as token ids: the policy's own if recorded, else of their text.
+
+    With `on_record`, the policy's own are read from the embedded store, by trace id.
+    """
+    payloads: dict[int, TrajectoryPayload] = {}
+    spoken: list[int] = []
+    for place, one in enumerate(examples):
+        own = payload_of(one.trace, one.reward or 0.0, on_record=on_record)
+        if own is not None:
+            payloads[place] = own
+        else:
+            spoken.append(place)
+    for start in range(0, len(spoken), _RENDERED_AT_ONCE):
+        places = spoken[start : start + _RENDERED_AT_ONCE]
+        body: dict[str, Any] = {
+            "conversations": [
+                {
+                    "messages": conversation_of(examples[place].trace),
+                    "tools": [tool.model_dump() for tool in examples[place].tools],
+                }
+                for place in places
+            ]
+        }
+        answer = await client.post(f"/v1/models/{model_id}/train/render", body)
+        for place, samples in zip(places, answer["samples"], strict=True):
+            payloads[place] = TrajectoryPayload(
+                samples=[TrajectorySample.model_validate(sample) for sample in samples],
+                reward=examples[place].reward or 0.0,
+                trace_id=examples[place].trace.trace_id,
+            )
+    return [payloads[place] for place in sorted(payloads)]
+
+
+def _usable(example: Example, min_reward: float | None) -> bool:
+    if example.reward is None or not conversation_of(example.trace):
+        return False
+    return min_reward is None or example.reward >= min_reward
+
+
+def _nothing_to_learn(examples: Sequence[Example], min_reward: float | None) -> str:
+    """Return the reasons why no run is usable: failures by cause, then other reasons."""
+    failed = causes(one.failed for one in examples if one.failed is not None)
+    sound = [one for one in examples if one.failed is None]
+    silent = sum(not conversation_of(one.trace) for one in sound)
+    poor = sum(
+        min_reward is not None and one.reward is not None and one.reward < min_reward
+        for one in sound
+    )
+    reasons = [
+        f"{len(cause.runs)} failed ({cause.kind}: {cause.error.rstrip('.')}; hud trace {cause.runs[0].trace_id[:12]})"
+        for cause in failed[:_CAUSES_SHOWN]
+    ]
+    if len(failed) > _CAUSES_SHOWN:
+        reasons.append(f"{sum(len(one.runs) for one in failed[_CAUSES_SHOWN:])} failed otherwise")
+    reasons += [f"{silent} neither answered nor called a tool"] * bool(silent)
+    reasons += [f"{poor} have a reward below min_reward={min_reward}"] * bool(poor)
+    why = "; ".join(reasons) or "none has a reward"
+    return f"None of the {len(examples)} runs can be learned from: {why}."
