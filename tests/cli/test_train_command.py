@@ -159,7 +159,7 @@ def test_a_run_that_the_guard_paused_exits_with_1_and_an_override_finishes_it(hu
     said = capsys.readouterr()
     for told in (said.out + said.err, hud(line, 2)):
         shown = " ".join(told.split())
-        assert "The guard paused the run after step 10: The entropy grew from" in shown
+        assert "The guard paused the run after step 10: The entropy went from" in shown
         assert shown.count("hud trace ") == 3
     report = json.loads(hud(f"{line} --override-guard --json"))
     assert (report["first_step"], report["finished"], report["paused"]) == (10, True, None)

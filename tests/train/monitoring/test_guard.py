@@ -52,9 +52,9 @@ async def home(tmp_path, monkeypatch):
 
 
 def config(**values):
-    # Any entropy is outside this band from the tenth step on.
+    # Any entropy is outside this band from the tenth step on, and the reward does not rise.
     small = {"group": 4, "tasks_per_step": 2, "max_tokens": 4, "max_turns": 1, "lr": 1e-4}
-    return TrainConfig(model="m", steps=13, eval_every=5, guard_entropy_high=0.5, **small, **values)
+    return TrainConfig(model="m", steps=13, eval_every=5, guard_entropy_low=10, **small, **values)
 
 
 async def test_a_paused_run_goes_on_only_when_a_person_overrides_it(home):
@@ -63,13 +63,13 @@ async def test_a_paused_run_goes_on_only_when_a_person_overrides_it(home):
     paused = report.paused
     assert (paused.step, paused.alarm, report.next_step, report.finished) == (
         10,
-        "entropy grows",
+        "entropy collapses",
         10,
         False,
     )
     best = max(report.scores[:2], key=lambda one: (one.mean, one.step))
     assert (paused.best_step, paused.best_checkpoint) == (best.step, best.checkpoint_id)
-    assert sum("Guard, entropy grows after step 10" in note for note in heard.notes) == 1
+    assert sum("Guard, entropy collapses after step 10" in note for note in heard.notes) == 1
     assert len({one.trace_id for one in paused.trajectories}) == 3
     (run,) = (await connect().get("/v2/training-runs"))["items"]
     assert run["status"] == "paused"
@@ -143,7 +143,7 @@ def test_the_documentation_shows_the_record_and_the_record_keeps_what_it_promise
     record = json.loads(RECORD.read_text())
     page = (ROOT / "docs" / "training.md").read_text()
     shown = tables(record)
-    assert set(shown) == {"runs", "simulation"}
+    assert set(shown) == {"runs", "signs", "simulation"}
     assert [name for name, table in shown.items() if table not in page] == []
     runs = [run for part in ("demo", "train") for run in record.get(part, {"runs": []})["runs"]]
     honest = [run for run in runs if run["reward_of"] == "honest"]
@@ -159,9 +159,23 @@ def test_the_documentation_shows_the_record_and_the_record_keeps_what_it_promise
         assert run["paused"] or means[-1] >= means[0], "a score that fell below the first is caught"
 
 
+def test_recorded_signs_are_named_and_noise_is_not():
+    runs = json.loads(RECORD.read_text())["signs"]["runs"]
+    noisy = [run for run in runs if run["reward_of"] == "noisy"]
+    assert len(noisy) >= 3
+    assert [run["alarms"] for run in noisy if run["alarms"]] == []
+    assert all(run["held_out"][-1][1] > run["held_out"][0][1] + 0.2 for run in noisy)
+    for reward in ("length", "phrase", "judge"):
+        for run in (run for run in runs if run["reward_of"] == reward):
+            (name, step, guarded, sentence), *_ = run["alarms"]
+            assert (name, guarded) == ("held-out stagnates", False)
+            assert step <= run["held_out"][3][0], "within four evaluations"
+            assert "show nothing of it over 3 evaluations" in sentence
+
+
 @pytest.mark.slow
 async def test_a_gamed_reward_is_learned_caught_and_mended(home):
-    gamed = await trained(4, gamed=True)
+    gamed = await trained(4, "gamed")
     rewards = [row["metrics"]["rollout_reward:mean"] for row in gamed.history]
     assert max(rewards) > 0.9 > 0.2 > rewards[0], "the policy learns what is paid for"
     assert gamed.paused.alarm == "reward diverges"
@@ -171,7 +185,7 @@ async def test_a_gamed_reward_is_learned_caught_and_mended(home):
     assert len(gamed.paused.trajectories) == 3
     assert all(one.reward > 0.9 for one in gamed.paused.trajectories)
 
-    mended = await trained(4, gamed=False)
+    mended = await trained(4, "honest")
     assert (mended.finished, mended.paused) == (True, None)
     assert mended.after.mean > mended.before.mean + 0.3
 

@@ -14,6 +14,7 @@ from hud.train.monitoring.trends import (
     change_of,
     change_of_means,
     paired,
+    recent_change_of,
     student,
 )
 
@@ -112,6 +113,15 @@ def saturating(step):
     return min(1.0, 0.2 + 0.2 * step)
 
 
+def falling(step):
+    return (0.6 if step < 12 else 0.05) + noise(step)
+
+
+def noisy_plateau(step):
+    """An honest run of which a quarter of the grades are flipped: it cannot rise above 0.75."""
+    return min(0.75, 0.3 + 0.03 * step) + noise(step)
+
+
 @pytest.mark.parametrize(
     ("history", "names"),
     [
@@ -125,13 +135,81 @@ def saturating(step):
         (rows(reward=flat, format=saturating), []),
         (rows(reward=flat, entropy=lambda step: 2 * 0.8**step), ["entropy collapses"]),
         (rows(reward=saturating, entropy=lambda step: 2 * 0.8**step), []),
-        (rows(reward=flat, entropy=lambda step: 1 + 0.2 * step), ["entropy grows"]),
+        (
+            rows(reward=falling, entropy=lambda step: 1 + 0.2 * step),
+            ["reward collapses", "entropy grows"],
+        ),
+        (rows(reward=falling), ["reward collapses"]),
+        (rows(reward=noisy_plateau, entropy=lambda step: 2 * 0.8**step if step < 15 else 0.07), []),
     ],
 )
 def test_guarded_alarms_want_reward_for_what_grows(history, names):
     found = list(guarded_alarms(history, []))
     assert [one.name for one in found] == names
     assert all(one.guarded for one in found)
+
+
+@pytest.mark.parametrize(
+    ("history", "name", "words"),
+    [
+        (rows(reward=flat, entropy=lambda step: 1 + 0.2 * step), "entropy grows", "did not rise"),
+        (rows(60, reward=noisy_plateau, entropy=lambda step: max(2 * 0.8**step, 0.01)), "entropy collapses", "no longer rises"),
+    ],
+)  # fmt: skip
+def test_entropy_alone_warns_in_the_words_of_the_evidence_and_pauses_nothing(history, name, words):
+    (found,) = guarded_alarms(history, [])
+    assert (found.name, found.guarded) == (name, False)
+    assert words in found.sentence
+    assert "forgets" not in found.sentence
+
+
+def held_out(recent, *, tasks="held"):
+    change = {"since": 0, "mean": 0.0, "low": -0.1, "high": 0.1, "below": 0}
+    shared = {"low": None, "high": None, "runs": 12}
+    sets = [{"name": tasks, "mean": 0.4, **shared, "change": change, "recent": recent}]
+    scores = [{"step": step, "mean": 0.4, **shared} for step in (0, 10, 20)]
+    return scores_of({"scores": [*scores, {"step": 30, "mean": 0.4, **shared, "sets": sets}]})
+
+
+@pytest.mark.parametrize(
+    ("reward", "low", "high", "names"),
+    [
+        (rising, -0.1, 0.12, ["held-out stagnates"]),
+        (rising, 0.02, 0.3, []),
+        (rising, -0.1, 0.7, []),
+        (flat, -0.1, 0.1, []),
+    ],
+)
+def test_a_rise_that_held_out_scores_do_not_show_is_a_warning(reward, low, high, names):
+    """Not where they rise, too, where so few tasks cannot tell, or where nothing rises."""
+    recent = {"since": 0, "mean": (low + high) / 2, "low": low, "high": high, "below": 0}
+    history = rows(reward=reward, tokens=lambda step: 10 + 3 * step)
+    found = [one for one in guarded_alarms(history, held_out(recent)) if one.name != "answers grow"]
+    assert [one.name for one in found] == names
+    for one in found:
+        assert not one.guarded
+        assert "show nothing of it over 3 evaluations: held +0.010" in one.sentence
+        assert "Meanwhile a rollout grew from 11.5 to 91.0 tokens." in one.sentence
+
+
+def test_a_fall_of_both_scores_is_a_collapse():
+    change = {"since": 0, "mean": -0.3, "low": -0.5, "high": -0.1, "below": 2}
+    last = {"name": "held", "mean": 0.1, "low": None, "high": None, "runs": 12, "change": change}
+    scores = scores_of({"scores": [{"step": 30, "mean": 0.1, "low": None, "high": None, "runs": 12, "sets": [last]}]})  # fmt: skip
+    found = list(guarded_alarms(rows(reward=falling), scores))
+    assert [one.name for one in found] == ["policy collapses", "reward collapses"]
+    assert all(one.guarded for one in found)
+    assert "the training reward fell, too" in found[0].sentence
+
+
+def test_the_recent_change_is_from_the_evaluation_before_the_last_three():
+    def evaluation(mean):
+        return {f"t{task}": [mean + 0.01 * (task % 2)] for task in range(12)}
+
+    played = {step: evaluation(mean) for step, mean in enumerate([0.1, 0.2, 0.5, 0.6, 0.8])}
+    assert recent_change_of({step: played[step] for step in (0, 1, 2)}) is None
+    found = recent_change_of(played)
+    assert (found.since, found.mean, found.below) == (1, pytest.approx(0.5), 0)
 
 
 @pytest.mark.parametrize(

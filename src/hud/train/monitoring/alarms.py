@@ -14,10 +14,17 @@ from typing import Any, Literal
 
 from hud.eval.results.intervals import with_interval
 from hud.train.monitoring.progress import Score
-from hud.train.monitoring.trends import GroupMean, Trend, between, change_of_means
+from hud.train.monitoring.reward_changes import (
+    WIDTH,
+    Steps,
+    fall_from_best,
+    reward_change,
+    rewarded,
+    rise_since,
+    spans_around,
+)
+from hud.train.monitoring.trends import STAGNANT, between
 
-WIDTH = 5
-"""Window in steps: rewards of a single step are noisy."""
 PATIENCE = 20
 """Steps within which longer answers, or a saturated component, must increase the reward."""
 SMALLEST_RISE = 0.05
@@ -34,10 +41,6 @@ MOST_FAILED = 0.2
 """Share of failed, unmeasured rollouts."""
 LARGEST_SPIKE = 10.0
 """Multiple of the usual gradient norm."""
-
-Metrics = Mapping[str, float]
-Steps = Sequence[tuple[int, Metrics]]
-"""Metrics of each step, by the number of steps done after it."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +90,20 @@ def alarms(
 ) -> list[Alarm]:
     """Return the alarms that `{step, metrics}` rows and held-out scores, both in order, give rise to; the worst first."""
     steps = _by_step(history)
-    found = [*guarded_alarms(history, scores, bands), *_rewards(steps), *_numbers(steps)]
+    found = [*guarded_alarms(history, scores, bands), *_numbers(steps)]
     return sorted(found, key=lambda alarm: alarm.level != "bad")
 
 
 def guarded_alarms(
     history: Sequence[Mapping[str, Any]], scores: Sequence[Score], bands: Bands | None = None
 ) -> Iterator[Alarm]:
-    """Yield the alarms of held-out scores, of KL and entropy, of length and of the grade's components."""
+    """Yield the alarms of held-out scores and of the reward, of KL and entropy, of length and of the grade's components."""
     steps, bands = _by_step(history), bands or Bands()
-    yield from _held_out(steps, scores)
+    fallen = list(_held_out(steps, scores))
+    yield from fallen
+    if not fallen:
+        yield from _stagnation(steps, scores, bands)
+    yield from _reward(steps)
     recent = steps[-WIDTH:]
     yield from _limit(
         recent, "sampler_k3:mean", bands.kl, "KL",
@@ -115,15 +122,26 @@ def guarded_alarms(
 
 
 def _held_out(steps: Steps, scores: Sequence[Score]) -> Iterator[Alarm]:
-    """Yield an alarm for each set whose newest change lies below zero: guarded where the training reward rises meanwhile."""
+    """Yield an alarm for each set whose newest change lies below zero: guarded where it lasts and the training reward rises or falls meanwhile."""
     for one in scores[-1].sets if scores else ():
         change = one.change
         if change is None or change.low is None or change.high is None or change.high >= 0:
             continue
         step = scores[-1].step
-        reward = _rise_since(steps, change.since)
+        reward = rise_since(steps, change.since)
         shown = with_interval(change.mean, change.low, change.high, signed=True)
         fell = f"The held-out score of {one.name} after step {step} is below that after step {change.since}: {shown}"
+        if reward is not None and reward.falls and change.below == 2:
+            yield Alarm(
+                "policy collapses",
+                step,
+                f"{fell}, in two evaluations in a row, and the training reward fell, too: {reward}.{_entropy_since(steps)} The "
+                f"policy forgets: go back to the checkpoint of step {change.since}, and lower the learning rate.",
+                "bad",
+                guarded=True,
+                best=change.since,
+            )
+            continue
         if reward is None or not reward.rises or change.below < 2:
             yield Alarm(
                 "held-out falls",
@@ -144,28 +162,50 @@ def _held_out(steps: Steps, scores: Sequence[Score]) -> Iterator[Alarm]:
         )
 
 
-def _rise_since(steps: Steps, since: int) -> Trend | None:
-    """Return the change of the training reward from the steps before an evaluation (at least the first two) to the newest.
-
-    A reward with a hole in it is gamed within a few steps of the base: five of them would hold most of the rise. Two means
-    alone give a wide interval, so that it comes from the groups of each step where every step has several.
-    """
-    paid = [(step, metrics) for step, metrics in steps if "rollout_reward:mean" in metrics]
-    split = max(2, sum(step <= since for step, _ in paid))
-    spans = [[metrics for _, metrics in part[-WIDTH:]] for part in (paid[:split], paid[split:])]
-    if all("rollout_reward:stderr" in metrics for span in spans for metrics in span):
-        before, after = ([_group_mean(metrics) for metrics in span] for span in spans)
-        return change_of_means(before, after)
-    first, last = ([metrics["rollout_reward:mean"] for metrics in span] for span in spans)
-    return between(first, last)
-
-
-def _group_mean(metrics: Metrics) -> GroupMean:
-    return GroupMean(
-        metrics["rollout_reward:mean"],
-        metrics["rollout_reward:stderr"],
-        int(metrics["rollout_groups:sum"]),
+def _stagnation(steps: Steps, scores: Sequence[Score], bands: Bands) -> Iterator[Alarm]:
+    """Yield a warning where the training reward rose and no held-out set shows any of it over `STAGNANT` evaluations."""
+    sets = scores[-1].sets if scores else ()
+    changes = [one.recent for one in sets if one.recent is not None]
+    if not changes or len(changes) < len(sets):
+        return
+    since = changes[0].since
+    reward = rise_since(steps, since)
+    if reward is None or reward.low <= SMALLEST_RISE:
+        return
+    shown = []
+    for one, change in zip(sets, changes, strict=True):
+        if change.low is None or change.high is None:
+            return
+        if change.low > 0 or change.high >= reward.low:
+            return
+        shown.append(
+            f"{one.name} {with_interval(change.mean, change.low, change.high, signed=True)}"
+        )
+    yield Alarm(
+        "held-out stagnates",
+        scores[-1].step,
+        f"The training reward rose since step {since}: {reward}. The held-out scores show nothing of it over {STAGNANT} "
+        f"evaluations: {', '.join(shown)}.{_meanwhile(steps, since, bands)} The policy learns something that the reward pays for "
+        "and the held-out tasks do not.",
+        best=since,
     )
+
+
+def _meanwhile(steps: Steps, since: int, bands: Bands) -> str:
+    """Return a sentence about the length of rollouts where it grew since an evaluation; empty otherwise."""
+    parts = []
+    for name, unit in (("rollout_tokens:mean", "tokens"), ("turns:mean", "turns")):
+        before, after = spans_around(_series(steps, name), since)
+        if before and after and fmean(after) > bands.growth * fmean(before):
+            parts.append(f"from {fmean(before):.1f} to {fmean(after):.1f} {unit}")
+    return f" Meanwhile a rollout grew {' and '.join(parts)}." if parts else ""
+
+
+def _entropy_since(steps: Steps) -> str:
+    values = _series(steps, "entropy:mean")
+    if len(values) < 2:
+        return ""
+    return f" The entropy went from {_mean(values[:2]):.3f} to {_mean(values[-WIDTH:]):.3f}."
 
 
 def _entropy(steps: Steps, bands: Bands) -> Iterator[Alarm]:
@@ -176,29 +216,36 @@ def _entropy(steps: Steps, bands: Bands) -> Iterator[Alarm]:
     step = values[-1][0]
     if first <= 0:
         return
-    if last > bands.entropy_high * first:
-        yield Alarm(
-            "entropy grows",
-            step,
-            f"The entropy grew from {first:.3f} to {last:.3f}: the policy forgets; lower the learning rate, or go back.",
-            guarded=True,
+    low, high = last < bands.entropy_low * first, last > bands.entropy_high * first
+    if not (low or high) or _learns(steps):
+        return
+    fall, rise = fall_from_best(steps), rise_since(steps, 0)
+    fell = fall is not None and fall[1].falls
+    rose = rise is not None and rise.rises and not fell
+    evidence = f"The entropy went from {first:.3f} to {last:.3f}"
+    if fall is not None and fell:
+        evidence += f", and the training reward fell: {fall[1]}"
+    elif rise is not None:
+        evidence += (
+            f", and the training reward {'no longer rises' if rose else 'did not rise'}: {rise}"
         )
-    if last < bands.entropy_low * first and not _learns(steps):
-        yield Alarm(
-            "entropy collapses",
-            step,
-            f"The entropy fell from {first:.3f} to {last:.3f}: the policy hardly tries anything else any more.",
-            guarded=True,
-        )
+    if high and not rose:
+        cause = "The policy forgets" if fell else "Answers become random"
+        cure = "lower the learning rate, or go back"
+        yield Alarm("entropy grows", step, f"{evidence}. {cause}: {cure}.", guarded=fell)
+    if low:
+        cause = "The policy hardly tries anything else any more."
+        yield Alarm("entropy collapses", step, f"{evidence}. {cause}", guarded=not rose)
 
 
 def _learns(steps: Steps) -> bool:
     """True if the reward is high, or has risen in the last `PATIENCE` steps."""
-    rewards = [value for _, value in _series(steps, "rollout_reward:mean")]
-    if not rewards:
+    rows = rewarded(steps)
+    if not rows:
         return False
-    trend = between(rewards[-PATIENCE - WIDTH :][:WIDTH], rewards[-WIDTH:])
-    return fmean(rewards[-WIDTH:]) >= MASTERED or (trend is not None and trend.rises)
+    trend = reward_change(rows[-PATIENCE - WIDTH :][:WIDTH], rows[-WIDTH:])
+    high = fmean(row["rollout_reward:mean"] for _, row in rows[-WIDTH:]) >= MASTERED
+    return high or (trend is not None and trend.rises)
 
 
 def _length(steps: Steps, bands: Bands) -> Iterator[Alarm]:
@@ -248,22 +295,21 @@ def _components(steps: Steps, bands: Bands) -> Iterator[Alarm]:
             )
 
 
-def _rewards(steps: Steps) -> Iterator[Alarm]:
-    values = _series(steps, "rollout_reward:mean")
-    if len(values) < 2 * WIDTH:
+def _reward(steps: Steps) -> Iterator[Alarm]:
+    """Yield an alarm where the training reward is below half of its best, by the interval of the change."""
+    fall = fall_from_best(steps)
+    if fall is None or not fall[1].falls:
         return
-    means = [
-        (values[end - 1][0], fmean(value for _, value in values[end - WIDTH : end]))
-        for end in range(WIDTH, len(values) + 1)
-    ]
-    best, last = max(means, key=lambda one: one[1]), means[-1]
-    if best[1] > 0.1 and last[1] < best[1] / 2:
+    last = fmean(metrics["rollout_reward:mean"] for _, metrics in rewarded(steps)[-WIDTH:])
+    best = last - fall[1].mean
+    if best > 0.1 and last < best / 2:
         yield Alarm(
             "reward collapses",
-            last[0],
-            f"The training reward fell to {last[1]:.3f}, less than half of the {best[1]:.3f} around step {best[0]}: "
-            "lower the learning rate, or go back.",
+            steps[-1][0],
+            f"The training reward fell to {last:.3f}, less than half of the {best:.3f} around step {fall[0]}: {fall[1]}."
+            f"{_entropy_since(steps)} The policy forgets: lower the learning rate, or go back.",
             "bad",
+            guarded=True,
         )
 
 

@@ -14,6 +14,8 @@ from hud.train.monitoring.progress import Change
 
 CHANGE_LEVEL = 0.02
 """Significance level of a held-out change. Held-out scores are tested many times in a run: 5% would be too high."""
+STAGNANT = 3
+"""Evaluations over which held-out scores have to show a rise of the training reward."""
 Evaluation = Mapping[str, Sequence[float | None]]
 """Rewards of an evaluation by task, one entry for each attempt; None: not measured."""
 
@@ -33,6 +35,11 @@ class Trend:
     def rises(self) -> bool:
         """True if the whole interval is above zero."""
         return self.low > 0
+
+    @property
+    def falls(self) -> bool:
+        """True if the whole interval is below zero."""
+        return self.high < 0
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,30 @@ def change_of(evaluations: Mapping[int, Evaluation]) -> Change | None:
     below = list(takewhile(lambda step: means[step] < reference, reversed(recent)))
     return Change(
         since=max(best, key=lambda step: means[step]),
+        mean=fmean(differences),
+        low=None if trend is None else trend.low,
+        high=None if trend is None else trend.high,
+        below=len(below),
+    )
+
+
+def recent_change_of(evaluations: Mapping[int, Evaluation]) -> Change | None:
+    """Return the change over the last `STAGNANT` evaluations: from the one before them to the two newest; None with fewer."""
+    steps = list(evaluations)
+    if len(steps) <= STAGNANT:
+        return None
+    since, recent = steps[-1 - STAGNANT], steps[-2:]
+    differences = _differences([evaluations[since]], [evaluations[step] for step in recent])
+    if not differences:
+        return None
+    trend = paired(differences, CHANGE_LEVEL)
+    below = list(
+        takewhile(
+            lambda step: _mean(evaluations[step]) < _mean(evaluations[since]), reversed(recent)
+        )
+    )
+    return Change(
+        since=since,
         mean=fmean(differences),
         low=None if trend is None else trend.low,
         high=None if trend is None else trend.high,

@@ -14,6 +14,7 @@ from hud.eval.run import Run
 from hud.graders.shaping import FADE
 from hud.learning.advantages import gradient_weight
 from hud.learning.failed_runs import counted_runs, failure_of
+from hud.trace import AgentStep
 from hud.train.config import TrainConfig
 from hud.train.monitoring.alarms import COMPONENT
 
@@ -122,6 +123,7 @@ class RolloutBatch:
             usages = [run.trace.usage for run in self.measured]
             found["turns:mean"] = fmean(usage.llm_call_count for usage in usages)
             found["rollout_tokens:mean"] = fmean(usage.completion_tokens for usage in usages)
+            found |= _entropy(self.measured)
         shares = [
             float(part["value"])
             for run in self.measured
@@ -150,6 +152,22 @@ def _components(runs: Iterable[Run]) -> dict[str, float]:
             if name in values or len(values) < MOST_COMPONENTS:
                 values.setdefault(name, []).append(float(value))
     return {f"{COMPONENT}{name[:LONGEST_NAME]}:mean": fmean(one) for name, one in values.items()}
+
+
+def _entropy(runs: Iterable[Run]) -> dict[str, float]:
+    """Return the mean negative logprob of the runs' sampled tokens, in nats a token; nothing for runs without tokens here.
+
+    The trainer measures the same of the groups that it learns from. Groups without signal, those of solved tasks among
+    them, count here: a mean over the others grows as tasks are solved.
+    """
+    logprobs = [
+        logprob
+        for run in runs
+        for step in run.trace.steps
+        if isinstance(step, AgentStep) and step.sample is not None
+        for logprob in step.sample.output_logprobs
+    ]
+    return {"entropy:mean": -fmean(logprobs)} if logprobs else {}
 
 
 def _spread(runs: Iterable[Run]) -> dict[str, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,8 @@ from hud.errors import UsageError
 from hud.eval.results.intervals import clustered_interval
 from hud.eval.results.pairing import rewards_by_attempt
 from hud.eval.tasksets.taskset import Taskset
-from hud.train.monitoring.progress import Change, Score, SetScore
-from hud.train.monitoring.trends import change_of
+from hud.train.monitoring.progress import Score, SetScore
+from hud.train.monitoring.trends import change_of, recent_change_of
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -110,16 +110,12 @@ class HeldOut:
         found = _measured(name, [self._rewards[step].get(slug, ()) for slug in self._sets[name]])
         if found is None:
             return None
-        return SetScore(**{**vars(found), "change": self._change(name, step)})
-
-    def _change(self, name: str, step: int) -> Change | None:
-        """Return the change of a set from the best of its earlier evaluations."""
         evaluations = {
             earlier: {slug: rewards[slug] for slug in self._sets[name] if slug in rewards}
             for earlier, rewards in sorted(self._rewards.items())
             if earlier <= step
         }
-        return change_of(evaluations)
+        return replace(found, change=change_of(evaluations), recent=recent_change_of(evaluations))
 
 
 def held_out_sets(
