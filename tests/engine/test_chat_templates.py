@@ -9,8 +9,10 @@ from transformers import AutoTokenizer
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
+from hud.engine.policy import Policy
 from hud.errors import StoreError, UsageError
 from hud.platform.models.weight_sources import place_companions
+from hud.trace import SamplingParams
 
 TALK = [{"role": "user", "content": "hi"}]
 SCHEMAS = [{"type": "function", "function": tool.model_dump()} for tool in TOOLS]
@@ -121,3 +123,22 @@ def test_a_folder_whose_templates_have_other_names_is_refused(tmp_path):
 def test_a_template_that_is_no_text_is_refused(tmp_path, template):
     with pytest.raises(StoreError, match="neither a text nor a list of named texts"):
         chat_of(folder_of(tmp_path / "model", {"chat_template": template}))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [PLAIN, "{% if tools %}{{ tools | map(attribute='function.name') | join }}{% endif %}" + PLAIN],
+)
+async def test_tools_that_a_template_drops_are_refused_in_every_turn(tmp_path, text):
+    folder = folder_of(tmp_path / "model", {}, {"chat_template.jinja": text})
+    policy = Policy.load(folder)
+    try:
+        model, params = policy.chat_model("m"), SamplingParams(max_tokens=2)
+        assert (await model.complete(TALK, [], params)).usage.completion_tokens > 0
+        if "tools" in text:
+            await model.complete(TALK, TOOLS, params)
+            return
+        with pytest.raises(UsageError, match="shows no tools, so the model would never see"):
+            await model.complete(TALK, TOOLS, params)
+    finally:
+        policy.close()

@@ -234,6 +234,7 @@ def next_prompt(
     effort: str | None = None,
 ) -> tuple[list[int], bool]:
     """Return the tokens of a turn's prompt, and True where they extend those of the turn before, or none came before."""
+    chat.refuse_dropped(tools)
     prompt = None
     if continuation is not None:
         prompt = chat.extend(continuation, messages, tools, effort=effort)

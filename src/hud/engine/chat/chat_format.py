@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,10 @@ _ROLES = {
     role: TemplateText.literal(role)
     for role in ("system", "developer", "user", "assistant", "tool")
 }
+
+
+_PROBE = "probe_of_shown_tools"
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 class ChatFormat:
@@ -88,6 +93,24 @@ class ChatFormat:
         """Return the conversation rendered by the template; `effort` as for `ReasoningSwitch`."""
         shown = self._shown(messages)
         return self._render(shown, _schemas(tools), effort, generation=generation)
+
+    @cached_property
+    def shows_tools(self) -> bool:
+        """True if the template writes the tools it is given; some models' templates ignore them."""
+        probe = ToolSpec(name=_PROBE, description=_PROBE, parameters=_NO_PARAMETERS)
+        talk: list[ChatMessage] = [{"role": "user", "content": "?"}]
+        try:
+            return _PROBE in self._render(talk, _schemas([probe]), None, generation=True)
+        except UsageError:
+            return True  # A template that refuses the probe is no template that drops it.
+
+    def refuse_dropped(self, tools: Sequence[ToolSpec]) -> None:
+        """Raise `UsageError` for tools that the template would drop without a word."""
+        if tools and not self.shows_tools:
+            raise UsageError(
+                f"The chat template of {self.folder} shows no tools, so the model would never see those that are "
+                "offered. Leave the tools out, or give the model a template with tools (chat_template.jinja)."
+            )
 
     def _shown(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
         return [_for_template(message, self.tool_format.call_id) for message in messages]
