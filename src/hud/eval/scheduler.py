@@ -153,8 +153,9 @@ async def run_planned(
 ) -> list[Run]:
     """Play the planned runs and return the finished ones, in the order of the plan.
 
-    `on_run` is called with each finished run, and `on_wait` with the report of a wait (default: a warning in the log); `limit` limits the total concurrency of several calls. Raises errors that
-    stop the whole job: an unusable runtime, or a store that cannot be written.
+    `on_run` is called with each finished run, and `on_wait` with the report of a wait (default: tool calls, in the log);
+    `limit` limits the total concurrency of several calls. Raises errors that stop the whole job: an unusable runtime, or a
+    store that cannot be written.
     """
     stop = stop if stop is not None else StopSignal()
     ended: dict[int, Run] = {}

@@ -39,11 +39,15 @@ class PendingCall:
 
 
 class Waits:
-    """Waits of the active runs; `look` reports those that are due."""
+    """Waits of the active runs; `look` reports those that are due to `say`.
+
+    Without `say` tool calls alone are reported, in the log: one batch of several, as in training, is often silent for long.
+    """
 
     def __init__(self, job: Job, say: Callable[[str], None] | None = None) -> None:
         self.job = job
         self.say = say if say is not None else _log.warning
+        self.reports_silence = say is not None
         self.told_cure = False
         self.ended()
 
@@ -67,7 +71,7 @@ class Waits:
         due = self._due_calls()
         for tool in dict.fromkeys(call.tool for _, call in due):
             self._report_tool([(run, call) for run, call in due if call.tool == tool])
-        if due or next(self._pending_calls(), None) is not None:
+        if due or not self.reports_silence or next(self._pending_calls(), None) is not None:
             return
         quiet = monotonic() - self.quiet_since
         if quiet >= self.quiet_for and self.active:

@@ -180,8 +180,8 @@ class Taskset:
         With `job`, the runs are added to it and it stays open. With `finished` (a resumed job's earlier runs), only
         missing runs are played. At most `max_concurrent` rollouts (default 32) are concurrent. A failed rollout is a
         failed run in the job, never an exception. `tool_timeout` bounds each tool call of any agent, in seconds. `on_wait` is
-        called with a sentence on a tool call without a result for 10 s, or on the run that everything waits for; by default it
-        is logged.
+        called with a sentence on a tool call without a result for 10 s, or on the run that everything waits for; by default
+        tool calls are logged.
         """
         group = group if group is not None else (job.group if job is not None else 1)
         planned = plan_missing(self.tasks, group, finished)
