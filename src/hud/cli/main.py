@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from hud import __version__
+from hud.cli.hud_commands import refused, respelled
 from hud.cli.repeated_options import refuse_repeats
 from hud.errors import HudError, StoreError, UsageError
 
@@ -80,10 +81,15 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         del ctx
         if name not in COMMANDS:
-            return None
+            return refused(name)
         command: click.Command = importlib.import_module(f"hud.cli.{COMMANDS[name][0]}").command
         refuse_repeats(command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, respelled(args))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

@@ -14,7 +14,9 @@ from hud.errors import UsageError
 
 @click.command("cancel")
 @click.argument("job", required=False)
-@click.option("-t", "--trace-id", metavar="ID", help="This rollout only.")
+@click.option(
+    "-t", "--trace-id", metavar="ID", help="This rollout only, by its id or the id's start."
+)
 @click.option("-a", "--all", "everything", is_flag=True, help="Every rollout of the team.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -41,7 +43,8 @@ async def _cancel(job: str | None, trace_id: str | None) -> dict[str, Any]:
     client = connect()
     answer: dict[str, Any]
     if trace_id is not None:
-        answer = await client.post("/v2/rollouts/cancel", {"trace_id": trace_id})
+        played = await client.get(f"/v2/trace/{trace_id}")  # Also by the start of its id.
+        answer = await client.post("/v2/rollouts/cancel", {"trace_id": played["id"]})
     elif job is not None:
         found = await client.get(f"/v2/jobs/{job}")
         answer = await client.post("/v2/rollouts/cancel_job", {"job_id": found["id"]})
