@@ -67,7 +67,8 @@ class LLMJudgeGrader(Grader):
             control = "" if unreadable else await judge.verdict(question, "", wanted)
             if isinstance(control, str) and control:
                 raise GraderFault(control)
-            scores, reasons = [0.0] * len(wanted), [verdict]
+            scores = [0.0] * len(wanted)
+            reasons: list[str | None] = [verdict]
         else:
             scores, reasons = verdict.scores, verdict.reasons or []
         info = {"model": model, "criteria": wanted, "scores": scores, "reasons": reasons}
