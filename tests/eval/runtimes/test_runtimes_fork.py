@@ -382,9 +382,10 @@ async def test_runs_are_recorded_with_the_kind_of_their_failure(forks, monkeypat
 
 async def test_a_killed_warm_server_takes_its_runs_and_is_replaced(forks):
     runtime = forks()
-    async with runtime(TASK) as connection:
+    async with runtime(TASK) as connection, runtime(TASK) as other:
         who = (await connection.call_tool("whoami", {})).result.structured_content
         spawned = int((await connection.call_tool("spawn", {"detached": False})).result.text)
+        await other.call_tool("whoami", {})
         os.kill(who["parent"], signal.SIGKILL)
         assert await gone(who["parent"])
         with pytest.raises(InfrastructureFault, match="the warm server died"):
@@ -404,10 +405,15 @@ def kill_server() -> None:
 async def kill_from_outside() -> None:
     subprocess.Popen(["/bin/kill", "-9", str(os.getppid())])
     await asyncio.sleep(60)
+
+@env.tool
+async def kill_later() -> None:
+    command = f"sleep 0.3; kill -9 {os.getppid()}"
+    subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True)
 """
 
 
-@pytest.mark.parametrize("tool", ["kill_server", "kill_from_outside"])
+@pytest.mark.parametrize("tool", ["kill_server", "kill_from_outside", "kill_later"])
 async def test_an_agent_that_kills_the_warm_server_has_failed(forks, tmp_path, monkeypatch, tool):
     """Its own wrong answer would else be an infrastructure failure, which is retried and enters no mean."""
     monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
@@ -419,6 +425,7 @@ async def test_an_agent_that_kills_the_warm_server_has_failed(forks, tmp_path, m
         attempts.append(run.task.slug)
         begun.set()
         await run.call_tool(ToolCall(id="1", name=tool, arguments={}))
+        await asyncio.sleep(1.0)
 
     async def wait(run):
         await begun.wait()

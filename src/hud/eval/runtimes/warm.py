@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -32,6 +33,16 @@ _EXIT_SECONDS = 0.5
 """Time to wait for the exit status of a server whose socket is closed, in seconds."""
 _END_SECONDS = 2.0
 """Time that a process has to exit, before it is killed, in seconds."""
+
+
+def oom_kills() -> int:
+    """Return how many processes the kernel of this machine has killed for want of memory; 0 where it does not tell."""
+    try:
+        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    counts = dict(line.split() for line in lines)
+    return int(counts.get("oom_kill", 0))
 
 
 class Child:
@@ -132,6 +143,7 @@ class WarmServer:
         """Times on the loop's clock by which processes of ended runs must have exited, soonest first."""
         self._exits: asyncio.TimerHandle | None = None
         self._numbers = count(1)
+        self._oom_kills = oom_kills()
         self.ahead = ForkedAhead(self)
         self._pid = os.getpid()
         self.loop.add_reader(control, self._hear)
@@ -367,18 +379,24 @@ class WarmServer:
     def _blame(self) -> None:
         """End the runs that have killed the server as their agents' failure: a wrong answer would be repeated otherwise.
 
-        Those are: the only run that was at work, and of several those of tasks that were at work at an earlier kill, too.
+        Those are: the only run whose tool was at work, and of several those of tasks that were at work at an earlier kill, too.
+        Where none was: the only run whose agent has called a tool. A kill for want of memory is no run's.
         """
-        at_work = {
-            number: child.task
+        if oom_kills() != self._oom_kills:
+            return
+        begun = {
+            number: (child.task, child.connection)
             for number, child in self.children.items()
-            if child.task is not None and child.connection.at_work
+            if child.task is not None
         }
-        for number, task in at_work.items():
-            if len(at_work) == 1 or task in self.suspects:
-                why = "the server of all runs was killed by SIGKILL while this run was at work"
-                self._ended(number, {"killed": why})
-        self.suspects.update(task for task in at_work.values() if task is not None)
+        acted = {number: task for number, (task, run) in begun.items() if run.acted}
+        at_work = {number: task for number, task in acted.items() if begun[number][1].at_work}
+        candidates = at_work or acted
+        repeated = {number for number, task in at_work.items() if task in self.suspects}
+        for number in candidates if len(candidates) == 1 else repeated:
+            why = "the server of all runs was killed by SIGKILL while this run was at work"
+            self._ended(number, {"killed": why})
+        self.suspects.update(at_work.values())
 
     def _all_ended(self, why: str) -> None:
         if not self.loop.is_closed():

@@ -65,6 +65,8 @@ class RemoteConnection(RemoteRun):
         self.hung = False
         """True if the goodbye was not answered: the caller must kill the process that it started."""
         self._pending: dict[int, asyncio.Future[Any]] = {}
+        self.acted = False
+        """True once its agent has called a tool: a process that the tool left may still run."""
         self._unanswered: dict[int, str] = {}
         """Methods of requests without a response, by the request's id."""
         self._last = 0
@@ -179,6 +181,7 @@ class RemoteConnection(RemoteRun):
         self.over = False
         self._pending[identifier] = future
         self._unanswered[identifier] = method
+        self.acted = self.acted or method == "tools.call"
         try:
             with contextlib.suppress(ConnectionError):
                 self.writer.write(frame)
