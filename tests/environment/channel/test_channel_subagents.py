@@ -188,7 +188,7 @@ async def test_a_caller_that_only_calls_tools_has_the_subagent_played_for_it(tmp
         made.append(slug)
         return ScriptedAgent(reads, name=slug)
 
-    monkeypatch.setattr("hud.agents.create_agent", create)
+    monkeypatch.setattr("hud.eval.subagents.as_agent", create)
     task = Task(env="library", id="enquire")
     async with LocalRuntime(world)(task) as run:
         await run.start("enquire", {"expected": "sand"})
