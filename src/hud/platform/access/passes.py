@@ -63,7 +63,7 @@ class Passes:
         except FileNotFoundError:
             return None
         if len(key) != KEY_BYTES:
-            # With a part of it, or nothing, anybody could sign.
+            # A part of a key, or an empty one, can be guessed: passes could be forged.
             raise StoreError(
                 f"{self._path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}. Restore it from a backup, or remove it: "
                 "then a new one is written, and workers must join with new passes."

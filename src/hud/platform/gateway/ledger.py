@@ -45,7 +45,7 @@ class Meter:
     guess: int = 0
     """Estimated number of streamed tokens, for providers that report no counts."""
     budget: TokenBudget | None = None
-    """Where tokens are reserved; None: without limits."""
+    """Token reservation of the request; None: without limits."""
 
     def reserve(self, prompt: int, stated: int | None, longest: int, choices: int = 1) -> None:
         """Reserve the tokens of a request that begins, each answer's in `stated` and `longest`; see `TokenBudget.reserve`."""
