@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +24,20 @@ _MOST = {
     "num_attention_heads": 1 << 16,
     "num_key_value_heads": 1 << 16,
     "head_dim": 1 << 16,
+    "max_position_embeddings": 1 << 30,
 }
 """Largest values of a downloaded folder: an object is made for each layer before any weight is read."""
+
+_SCALING = {
+    "linear": ("factor",),
+    "llama3": (
+        "factor",
+        "low_freq_factor",
+        "high_freq_factor",
+        "original_max_position_embeddings",
+    ),
+}
+"""Numbers that each kind of rotary scaling needs."""
 
 
 @dataclass(frozen=True)
@@ -92,11 +105,33 @@ class DecoderConfig:
         except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
             said = f"{type(error).__name__}: {error}"
             raise UsageError(f"{path} describes no model of this architecture ({said}).") from error
-        for field_name, most in _MOST.items():
-            value = getattr(found, field_name)
-            if type(value) is not int or not 1 <= value <= most:
-                raise UsageError(f"{path}: {field_name} must be a whole number from 1 to {most:,}.")
+        problem = found.problem()
+        if problem is not None:
+            raise UsageError(f"{path}: {problem}")
         return found
+
+    def problem(self) -> str | None:
+        """Return the first value that no decoder can have, as a sentence; None: all are usable."""
+        for name, most in _MOST.items():
+            value = getattr(self, name)
+            if type(value) is not int or not 1 <= value <= most:
+                return f"{name} must be a whole number from 1 to {most:,}."
+        scaling = {
+            f"rope_scaling.{name}": (self.rope_scaling or {}).get(name)
+            for name in _SCALING.get((self.rope_scaling or {}).get("rope_type", ""), ())
+        }
+        numbers = {"rms_norm_eps": self.rms_norm_eps, "rope_theta": self.rope_theta, **scaling}
+        for name, value in numbers.items():
+            if type(value) not in (int, float) or not 0 < value < math.inf:
+                return f"{name} must be a finite number above 0."
+        for name in ("tie_word_embeddings", "attention_bias", "mlp_bias"):
+            if type(getattr(self, name)) is not bool:
+                return f"{name} must be true or false."
+        if any(type(token) is not int or token < 0 for token in self.eos_token_ids):
+            return "eos_token_id must be a token id, or a list of them."
+        if self.num_attention_heads % self.num_key_value_heads:
+            return "num_attention_heads must be a multiple of num_key_value_heads."
+        return "head_dim must be even." if self.head_dim % 2 else None
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any], where: str = "config.json") -> DecoderConfig:
@@ -126,9 +161,9 @@ class DecoderConfig:
             rms_norm_eps=raw.get("rms_norm_eps", 1e-6),
             rope_theta=float(theta),
             rope_scaling=None if kind == "default" else {**rope, "rope_type": kind},
-            tie_word_embeddings=raw.get("tie_word_embeddings", False),
-            attention_bias=raw.get("attention_bias", False),
-            mlp_bias=raw.get("mlp_bias", False),
+            tie_word_embeddings=raw.get("tie_word_embeddings") or False,
+            attention_bias=raw.get("attention_bias") or False,
+            mlp_bias=raw.get("mlp_bias") or False,
             bos_token_id=raw.get("bos_token_id"),
             eos_token_ids=token_ids(raw.get("eos_token_id")),
             dtype=str(raw.get("dtype") or raw.get("torch_dtype") or "float32"),

@@ -1,9 +1,11 @@
 """Models: named once, found in many ways, sharing files, and removed only when nobody needs them."""
 
 import json
+import shutil
 from datetime import UTC, datetime
 
 import pytest
+from tests.engine.tiny_policy import tiny_folder
 
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.platform.models.checkpoint_files import Manifest, write_checkpoint
@@ -40,7 +42,7 @@ def folder(tmp_path):
     made = tmp_path / "weights"
     made.mkdir()
     (made / "config.json").write_text(json.dumps(QWEN3))
-    (made / "tokenizer.json").write_text("{}")
+    shutil.copy(tiny_folder() / "tokenizer.json", made / "tokenizer.json")
     (made / "model.safetensors").write_bytes(b"weights")
     return made
 
@@ -106,6 +108,38 @@ def test_a_folder_that_is_no_model_says_what_is_missing(registry, folder, missin
     (folder / missing).unlink()
     with pytest.raises(UsageError, match=missing.replace("model.", r"\*\.")):
         registry.add(str(folder), "broken")
+    assert registry.models() == []
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"num_attention_heads": 0},
+        {"hidden_size": "64"},
+        {"num_hidden_layers": 10**9},
+        {"vocab_size": -1},
+        {"num_key_value_heads": 3},
+        {"num_key_value_heads": True},
+        {"max_position_embeddings": -5},
+        {"max_position_embeddings": 10**12},
+        {"rms_norm_eps": "nan"},
+        {"rms_norm_eps": float("nan")},
+        {"rms_norm_eps": -1.0},
+        {"rope_theta": float("inf")},
+        {"rope_theta": 0},
+        {"rope_scaling": {"rope_type": "linear", "factor": 0}},
+        {"rope_scaling": {"rope_type": "llama3", "factor": 8.0}},
+        {"head_dim": 7},
+        {"tie_word_embeddings": "yes"},
+        {"eos_token_id": "end"},
+        {"eos_token_id": [-3]},
+    ],
+    ids=str,
+)
+def test_odd_values_of_a_config_are_refused_when_a_model_is_added(registry, folder, odd):
+    (folder / "config.json").write_text(json.dumps({**QWEN3, **odd}))
+    with pytest.raises(UsageError, match="config.json"):
+        registry.add(str(folder), "odd")
     assert registry.models() == []
 
 

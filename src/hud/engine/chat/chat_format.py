@@ -15,11 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from hud.engine.chat.chat_template import ChatTemplate
 from hud.engine.chat.prompt_tokens import PromptTokenizer
 from hud.engine.chat.template_text import Span, TemplateText, joined
+from hud.engine.chat.tokenizer_file import load_tokenizer
 from hud.engine.chat.tokenizer_settings import (
     DEFAULT,
     TOOL_USE,
@@ -30,7 +29,7 @@ from hud.engine.chat.tokenizer_settings import (
 from hud.engine.chat.tool_calls.format import Parsed, parse_output
 from hud.engine.chat.tool_calls.formats import format_named, format_of_template
 from hud.engine.config import DecoderConfig, token_ids
-from hud.errors import NotFoundError, StoreError, UsageError
+from hud.errors import UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
 
 _ROLES = {
@@ -51,12 +50,7 @@ class ChatFormat:
     ) -> None:
         """`tool_call_parser` names a format of `hud.engine.chat.tool_calls`; None: that of the chat template."""
         self.folder = folder
-        try:
-            self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        except Exception as error:  # tokenizers raises bare Exception
-            if not (folder / "tokenizer.json").exists():
-                raise NotFoundError(f"{folder} has no tokenizer.json.") from None
-            raise StoreError(f"{folder / 'tokenizer.json'} is damaged: {error}.") from error
+        self.tokenizer = load_tokenizer(folder)
         self.special = special_tokens(folder)
         self._templates = {
             name: ChatTemplate(text, folder) for name, text in chat_templates(folder).items()
