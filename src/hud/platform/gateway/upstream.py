@@ -64,7 +64,11 @@ class UpstreamTurns:
     async def events(
         self, model: ProviderModel, request: GenerationRequest, meter: Meter
     ) -> AsyncGenerator[list[Event], None]:
-        """Stream the events of a turn. Raises `UpstreamError` with the provider's status for an error of the provider."""
+        """Stream the events of a turn.
+
+        Raises `UsageError` for a request that the provider's dialect has no form for, `UpstreamError` with the provider's
+        status for an error of the provider.
+        """
         if request.format is not None and request.format.words:
             raise UsageError(
                 f"text/x.enum is not supported for {model.name!r}: its provider has no such form. Use application/json."

@@ -41,7 +41,7 @@ class SupervisedConfig(RunSettings):
 
     @property
     def total_steps(self) -> int:
-        """Number of optimizer steps of the run, once it is known (`over`)."""
+        """Number of optimizer steps of the run. Raises `UsageError` before it is known (`over`)."""
         if self.steps is None:
             raise UsageError("The number of steps is known with the runs only.")
         return self.steps
