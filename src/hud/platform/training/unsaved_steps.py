@@ -41,7 +41,7 @@ class UnsavedSteps:
         """Replace the state on disk. `node` is the checkpoint that the next session would make of it."""
         node_values: dict[str, Any] = _NODE.dump_python(node, mode="json")
         manifest = manifest.model_copy(update={"node": node_values})
-        write_checkpoint(self.folder / node.id, manifest, write)
+        write_checkpoint(self.folder / node.id, manifest, write, flush=False)
         for older in self._folders():
             if older.name != node.id:
                 shutil.rmtree(older, ignore_errors=True)
@@ -58,7 +58,7 @@ class UnsavedSteps:
                 manifest = verify_checkpoint(folder)
                 node = _NODE.validate_python(manifest.node)
             except (StoreError, ValueError):
-                continue  # Incomplete: its process was killed, or its disk failed.
+                continue  # Incomplete: its process was killed, or its machine lost power.
             if node.parent_id == model.head_checkpoint_id and (
                 newest is None or node.step > newest[0].step
             ):
