@@ -120,7 +120,11 @@ class DecoderConfig:
             f"rope_scaling.{name}": (self.rope_scaling or {}).get(name)
             for name in _SCALING.get((self.rope_scaling or {}).get("rope_type", ""), ())
         }
-        numbers = {"rms_norm_eps": self.rms_norm_eps, "rope_theta": self.rope_theta, **scaling}
+        numbers: dict[str, Any] = {
+            "rms_norm_eps": self.rms_norm_eps,
+            "rope_theta": self.rope_theta,
+            **scaling,
+        }
         for name, value in numbers.items():
             if type(value) not in (int, float) or not 0 < value < math.inf:
                 return f"{name} must be a finite number above 0."
