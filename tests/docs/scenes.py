@@ -126,6 +126,13 @@ SCENES = {
             "max_tokens = 1024": "max_tokens = 32",
         },
     ),
+    "docs/supervised.md": Scene(
+        models=("my-policy",),
+        files={
+            "teacher.py": "def agent(messages, tools, trace):\n    return 'red green blue yellow'\n"
+        },
+        setup="hud eval tasks.py teacher.py --all",
+    ),
     "docs/rewards.md": Scene(
         models=("my-policy",),
         stands={"signal JOB": 'signal "$(latest_job)"'},
