@@ -20,8 +20,10 @@ from typing import Any
 
 from hud.agents import Agent, create_agent
 from hud.cli.evaluation.player import player
+from hud.errors import UsageError
 from hud.eval import Job, LocalRuntime, Run, Taskset
-from hud.eval.results.intervals import clustered_interval, with_interval
+from hud.eval.results.intervals import with_interval
+from hud.eval.results.pairing import pair
 
 HERE = Path(__file__).parent
 AREAS = ("errors", "metrics", "database", "changes", "queue", "containers")
@@ -53,7 +55,7 @@ class Pairs:
     """Hierarchical minus flat, mean over incidents."""
     low: float | None
     high: float | None
-    """95% bootstrap over incidents."""
+    """95% interval over incidents, as in promotions; None with too few."""
     better: int
     worse: int
     specialists: dict[str, float]
@@ -63,21 +65,21 @@ class Pairs:
 def paired(flat: list[Run], hierarchical: list[Run]) -> Pairs:
     """Return the comparison of two jobs of the same incidents; runs that were not measured leave their pair out."""
     rewards = [_by_incident(flat), _by_incident(hierarchical)]
-    both = sorted(rewards[0].keys() & rewards[1].keys())
-    gains = [[b - fmean(rewards[0][name]) for b in rewards[1][name]] for name in both]
-    means = [fmean(gain) for gain in gains]
-    interval = clustered_interval([[mean] for mean in means])
+    pairing = pair(*rewards)
+    overall = pairing.overall
+    if overall is None:
+        raise UsageError("No incident was measured both ways; hud jobs shows why.")
     reports = [child for run in hierarchical for child in run.children]
     return Pairs(
-        incidents=len(both),
+        incidents=overall.tasks,
         runs=len(flat) + len(hierarchical),
         flat=_side(flat),
         hierarchical=_side(hierarchical),
-        difference=fmean(means),
-        low=interval.low if interval else None,
-        high=interval.high if interval else None,
-        better=sum(mean > 0 for mean in means),
-        worse=sum(mean < 0 for mean in means),
+        difference=overall.mean,
+        low=overall.low,
+        high=overall.high,
+        better=pairing.counts["better"],
+        worse=pairing.counts["worse"],
         specialists={
             area: round(fmean(known), 4)
             for area in AREAS

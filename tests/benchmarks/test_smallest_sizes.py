@@ -55,6 +55,8 @@ RESEARCH = {
     "curriculum": ("--folder", "{folder}/curriculum"),
 }
 """Scripts that train, with their arguments."""
+SIMULATIONS = ("interval_coverage",)
+"""Scripts that simulate rewards."""
 PEERS = ("_against_trl", "_through_tinker")
 """Ends of the names of scripts that the suites of those integrations run."""
 
@@ -73,6 +75,12 @@ def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("name", QUICK)
 def test_a_quick_benchmark_runs(name):
     done = run(PERF / f"{name}.py")
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("name", SIMULATIONS)
+def test_a_simulation_runs(name):
+    done = run(BENCHMARKS / f"{name}.py")
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 

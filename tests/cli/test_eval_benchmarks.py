@@ -167,7 +167,7 @@ def test_a_score_is_printed_with_what_it_stands_on(capsys):
     arguments = (*arguments, "--runtime", "local")
     assert run(["eval", *arguments]) == 0
     told = " ".join(capsys.readouterr().out.split())
-    stands = "percentile 1.000 [1.000, 1.000] reference-anchored, no human baseline yet"
+    stands = "percentile 1.000 [0.006, 1.000] reference-anchored, no human baseline yet"
     assert stands in told
     assert run(["jobs", "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)

@@ -32,7 +32,7 @@ async def test_a_job_is_shown_with_its_numbers(web, platform):
     assert job["seconds"] == pytest.approx(60, abs=1)
     assert (job["models"], job["checkpoints"]) == (["tiny"], [checkpoint])
     page = (await web.get("/jobs")).text
-    for shown in ("triage · tiny", "0.750", "[0.500, 1.000]", "completed", checkpoint[:8]):
+    for shown in ("triage · tiny", "0.750", "[0.010, 0.999]", "completed", checkpoint[:8]):
         assert shown in page
 
 

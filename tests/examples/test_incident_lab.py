@@ -320,7 +320,7 @@ async def test_a_pair_of_jobs_gives_a_difference_with_its_interval(flat, hierarc
     )
     assert pairs.incidents == 8
     assert pairs.hierarchical.reward == 1.0
-    assert 0.5 < pairs.low <= pairs.difference <= pairs.high <= 1.0
+    assert 0.5 <= pairs.low <= pairs.difference <= pairs.high <= 1.0
     assert pairs.worse == 0
     assert set(pairs.specialists) <= set(players.LOOKS)
     assert "hierarchical minus flat" in report(pairs)

@@ -65,7 +65,7 @@ async def test_a_job_is_three_lines():
     job = await played("tea", "milk")
     assert repr(job).split("\n") == [
         "Job 'shop': 4 runs of 2 tasks",
-        "reward 0.000 [0.000, 0.000]",
+        "reward 0.000 [0.000, 0.988]",
         f"hud jobs {job.id[:12]}",
     ]
     broken = repr(await played("tea", "glass")).split("\n")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from hud.eval.results.intervals import (
     Interval,
+    TaskRewards,
     bounds,
     clustered_interval,
     interval_of_sums,
@@ -40,19 +41,20 @@ def runs_of(groups: dict[str, list[float | None]]) -> list[RunSummary]:
 
 @given(clusters)
 @settings(max_examples=40, deadline=None)
-def test_the_interval_lies_within_the_rewards_and_is_the_same_each_time(groups):
+def test_the_interval_holds_the_mean_lies_within_the_scale_and_is_the_same_each_time(groups):
     interval = clustered_interval(groups)
     assert interval == clustered_interval(groups)
-    means = [np.mean(group) for group in groups]
-    assert min(means) - 1e-9 <= interval.low <= interval.high <= max(means) + 1e-9
+    mean = np.mean([reward for group in groups for reward in group])
+    assert 0.0 <= interval.low <= mean + 1e-9
+    assert mean - 1e-9 <= interval.high <= 1.0
 
 
-@given(clusters)
+@given(st.lists(rewards, min_size=2, max_size=12).filter(lambda given: np.ptp(given) > 1e-3))
 @settings(max_examples=20, deadline=None)
-def test_repeating_every_run_of_a_task_leaves_the_interval_as_it_was(groups):
+def test_repeating_the_run_of_each_task_leaves_the_interval_as_it_was(outcomes):
     """Clustering: eight copies of one outcome are one observation of a task, not eight."""
-    once = clustered_interval(groups)
-    eightfold = clustered_interval([group * 8 for group in groups])
+    once = clustered_interval([[reward] for reward in outcomes])
+    eightfold = clustered_interval([[reward] * 8 for reward in outcomes])
     assert eightfold.low == pytest.approx(once.low)
     assert eightfold.high == pytest.approx(once.high)
 
@@ -74,7 +76,7 @@ def test_the_order_of_tasks_and_of_their_runs_does_not_move_the_interval(groups,
     found = clustered_interval(groups)
     shuffled = [random.sample(group, len(group)) for group in random.sample(groups, len(groups))]
     assert clustered_interval(shuffled) == found
-    assert interval_of_sums([(float(np.sum(group)), len(group)) for group in groups]) == found
+    assert interval_of_sums([TaskRewards.of(group) for group in groups]) == found
 
 
 def test_an_asymmetric_interval_is_shown_by_its_ends():
@@ -84,7 +86,40 @@ def test_an_asymmetric_interval_is_shown_by_its_ends():
     assert with_interval(None, None, None) == "–"
     assert bounds(None, None) == ""
     found = clustered_interval([[0.0], [0.0], [0.0], [0.0], [0.0], [1.0]])
-    assert found == Interval(0.0, 0.5), "the mean, 0.167, is not in the middle"
+    assert 0.167 - found.low < found.high - 0.167, "the mean is not in the middle"
+
+
+@pytest.mark.parametrize("tasks", [3, 4, 5])
+def test_intervals_of_few_tasks_cover_the_true_mean_as_often_as_they_say(tasks):
+    rng = np.random.default_rng(tasks)
+    covered = 0
+    for _ in range(400):
+        chances = rng.beta(2, 2, size=tasks)
+        interval = clustered_interval(rng.binomial(1, chances, size=(4, tasks)).T.tolist())
+        covered += interval.low <= 0.5 <= interval.high
+    assert covered / 400 >= 0.94
+
+
+def test_tasks_that_are_alike_by_chance_do_not_make_the_interval_narrower_than_independent_runs():
+    groups = [[1.0] * 19 + [0.0] * 21] * 12
+    interval = clustered_interval(groups)
+    reach = 1.96 * (0.475 * 0.525 / 480) ** 0.5
+    assert interval.low == pytest.approx(0.475 - reach, abs=0.001)
+    assert interval.high == pytest.approx(0.475 + reach, abs=0.001)
+
+
+def test_rewards_that_are_all_at_an_end_leave_room_for_the_other():
+    failed = clustered_interval([[0.0] * 40] * 4)
+    passed = clustered_interval([[1.0] * 40] * 4)
+    assert (failed.low, passed.high) == (0.0, 1.0)
+    assert failed.high == pytest.approx(1.0 - passed.low)
+    assert 0.05 < failed.high < 0.1
+    assert clustered_interval([[0.5, 0.5]] * 4) == Interval(0.5, 0.5)
+
+
+def test_rewards_beyond_one_widen_the_scale():
+    found = clustered_interval([[5.0, -1.0], [3.0], [2.0]])
+    assert -1.0 <= found.low < 2.25 < found.high <= 5.0
 
 
 def test_no_interval_from_a_single_task():

@@ -21,10 +21,10 @@ from hud.train.monitoring.trends import (
 
 @pytest.mark.parametrize(
     ("level", "freedom", "exact"),
-    [(0.05, 5, 2.5706), (0.05, 30, 2.0423), (0.001, 5, 6.8688), (0.001, 11, 4.4370), (0.0001, 23, 4.6930)],
+    [(0.05, 1, 12.7062), (0.05, 2, 4.3027), (0.05, 5, 2.5706), (0.05, 30, 2.0423), (0.001, 5, 6.8688), (0.001, 11, 4.4370), (0.0001, 23, 4.6930)],
 )  # fmt: skip
 def test_quantiles_are_those_of_the_tables(level, freedom, exact):
-    assert student(level, freedom) == pytest.approx(exact, rel=0.025)
+    assert student(level, freedom) == pytest.approx(exact, rel=1e-4)
 
 
 def test_intervals_hold_the_change_in_19_of_20_cases():
@@ -245,7 +245,7 @@ def test_a_reward_that_is_gamed_in_a_few_steps_is_found_at_the_second_evaluation
 
 def test_the_groups_of_two_steps_show_a_rise_that_two_means_do_not():
     """Rewards of another seed of the same policy: two first means lie too far apart to say anything by themselves."""
-    rewards = [0.544, 0.606, 0.638, 0.733, 0.77, 0.733]
+    rewards = [0.51, 0.63, 0.638, 0.733, 0.77, 0.733]
     change = {"since": 0, "mean": -0.19, "low": -0.27, "high": -0.11, "below": 2}
     last = {"name": "held", "mean": 0.004, "low": None, "high": None, "runs": 70, "change": change}
     scores = scores_of({"scores": [{"step": 6, "mean": 0.004, "low": None, "high": None, "runs": 70, "sets": [last]}]})  # fmt: skip

@@ -1,6 +1,6 @@
 """Statistics of a job: intervals, pass@k, standard deviations, tokens, latency, cost.
 
-Runs of one task are not independent, so the interval of the mean resamples whole tasks. Unmeasured runs (reward None)
+Runs of one task are not independent, so the interval of the mean clusters them by task. Unmeasured runs (reward None)
 enter the count of failures only.
 """
 
@@ -42,7 +42,7 @@ class JobStatistics:
     stop_reasons: dict[str, int]
     mean_reward: float | None
     interval: Interval | None
-    """95% interval of the mean reward: bootstrap over tasks. None for fewer than two tasks."""
+    """95% interval of the mean reward, clustered by task. None for fewer than two tasks."""
     pass_at_k: dict[int, float]
     """pass@k: by k, the probability that at least one of k runs passes, averaged over tasks with k runs or more."""
     pass_hat_k: dict[int, float]

@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from hud.eval.results.intervals import interval_of_sums
+from hud.eval.results.intervals import TaskRewards, interval_of_sums
 from hud.platform.store import tables
 from hud.platform.store.queries import in_parts
 from hud.platform.store.tables import Moment
@@ -101,19 +101,24 @@ def _groups(job_ids: Sequence[str]) -> sa.Select[Any]:
     )
 
 
-def _task_sums(
-    connection: sa.Connection, job_ids: Sequence[str]
-) -> dict[str, list[tuple[float, int]]]:
-    """Return the sum and the count of the rewards of each task, for the interval."""
+def _task_sums(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, list[TaskRewards]]:
+    """Return the sums of the rewards of each task, for the interval."""
     runs = tables.runs
     query = (
-        sa.select(runs.c.job_id, sa.func.sum(runs.c.reward), sa.func.count(runs.c.reward))
+        sa.select(
+            runs.c.job_id,
+            sa.func.sum(runs.c.reward),
+            sa.func.count(runs.c.reward),
+            sa.func.sum(runs.c.reward * runs.c.reward),
+            sa.func.min(runs.c.reward),
+            sa.func.max(runs.c.reward),
+        )
         .where(runs.c.job_id.in_(job_ids), runs.c.reward.is_not(None))
         .group_by(runs.c.job_id, runs.c.slug)
     )
-    found: dict[str, list[tuple[float, int]]] = {}
-    for job_id, total, size in connection.execute(query):
-        found.setdefault(job_id, []).append((total, size))
+    found: dict[str, list[TaskRewards]] = {}
+    for job_id, *sums in connection.execute(query):
+        found.setdefault(job_id, []).append(TaskRewards(*sums))
     return found
 
 

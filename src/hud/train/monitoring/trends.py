@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
-from math import expm1, sqrt
-from statistics import NormalDist, fmean, stdev, variance
+from math import sqrt
+from statistics import fmean, stdev, variance
 
-from hud.eval.results.intervals import with_interval
+from hud.eval.results.intervals import student, with_interval
 from hud.eval.results.pairing import FEWEST_TASKS, LEVEL
 from hud.train.monitoring.progress import Change
 
@@ -50,13 +50,6 @@ class GroupMean:
     error: float
     groups: int
     """At least 2."""
-
-
-def student(level: float, freedom: float) -> float:
-    """Return the two-sided quantile of Student's t at `level`, after Wallace (1959): within 2% from 5 degrees of freedom."""
-    normal = NormalDist().inv_cdf(1 - level / 2)
-    scaled = normal * (8 * freedom + 3) / (8 * freedom + 1)
-    return sqrt(freedom * expm1(scaled**2 / freedom))
 
 
 def between(before: Sequence[float], after: Sequence[float], level: float = LEVEL) -> Trend | None:
