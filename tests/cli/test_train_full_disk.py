@@ -10,7 +10,7 @@ import torch
 from test_models_command import CREATE, TASKS
 
 from hud.cli.main import report
-from hud.engine.tensor_file import write_tensors
+from hud.engine.models.tensor_file import write_tensors
 
 MAY_MOUNT = (
     subprocess.run(

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from hud.engine.tensor_file import write_tensors
+from hud.engine.models.tensor_file import write_tensors
 from hud.errors import StoreError, UsageError
 
 DEFAULT_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

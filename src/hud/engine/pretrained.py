@@ -15,7 +15,7 @@ from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
 from hud.engine.cuda.out_of_memory import TRAINING, within_memory
 from hud.engine.decoder import Decoder, inverse_frequencies
-from hud.engine.tensor_file import write_tensors
+from hud.engine.models.tensor_file import write_tensors
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 
 if TYPE_CHECKING:

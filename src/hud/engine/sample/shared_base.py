@@ -19,8 +19,8 @@ import torch.distributed as dist
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
-from hud.engine.file_identity import Version, versions
 from hud.engine.lora import lora_layers
+from hud.engine.models.file_identity import Version, versions
 from hud.engine.pretrained import load_decoder, weight_files
 from hud.engine.sample.adapter_bank import Adapter, AdapterBank, sharing
 from hud.engine.sample.sampler import Sampler

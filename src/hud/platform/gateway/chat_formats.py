@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hud.engine.file_identity import digests
+from hud.engine.models.file_identity import digests
 from hud.platform.gateway.detokenizing import Vocabulary
 
 if TYPE_CHECKING:

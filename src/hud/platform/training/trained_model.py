@@ -17,8 +17,8 @@ import torch
 from safetensors.torch import load_file
 
 from hud.engine.learn.distributed import open_trainer
+from hud.engine.models.tensor_file import write_tensors
 from hud.engine.pretrained import load_decoder
-from hud.engine.tensor_file import write_tensors
 from hud.engine.tinker.trainer import TinkerTrainer
 from hud.engine.tinker.weights import TinkerWeights
 from hud.errors import HudError, NotFoundError, StoreError

@@ -1,0 +1,1 @@
+"""Files of model folders: how they are written, and which contents they hold."""
