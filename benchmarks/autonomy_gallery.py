@@ -37,7 +37,7 @@ PATHS = {"tickets": "tickets", "wiki": "pages/1", "settings": "people"}
 """Pages that show more of an application than its first one."""
 HEAD = """# autonomy-10: a gallery
 
-The ten applications of [`autonomy-10`](benchmarks.md#autonomy-10), each as a task of the seed {seed} begins; web applications once
+The ten applications of [`autonomy-10`](application-benchmarks.md#autonomy-10), each as a task of the seed {seed} begins; web applications once
 the agent is signed in. `python benchmarks/autonomy_gallery.py` takes the pictures and writes this page.
 """
 

@@ -1,4 +1,4 @@
-"""False alarms and delay of the training guard, in training runs and in simulation: the tables of docs/training.md.
+"""False alarms and delay of the training guard, in training runs and in simulation: the tables of docs/guard.md.
 
 python benchmarks/guard_false_alarms.py demo [SEEDS]      5 runs of the demo's policy on a reward that it can game, and 5 honest ones: about 5 minutes
 python benchmarks/guard_false_alarms.py train [SEEDS]     10 honest runs and 10 of a gamed reward: about 3 CPU-minutes
@@ -34,7 +34,7 @@ from hud.train.monitoring.progress import Change
 from hud.train.monitoring.trends import change_of
 
 RECORD = Path(__file__).resolve().with_name("guard.json")
-PAGE = RECORD.parents[1] / "docs" / "training.md"
+PAGE = RECORD.parents[1] / "docs" / "guard.md"
 VOWELS = "aeiou"
 WORDS = ["".join(pair) for pair in product(("red", "sun", "pot", "big", "log", "win"), VOWELS)]
 SIZES = {"hidden": 32, "layers": 1, "vocab_size": 300, "max_context": 64}

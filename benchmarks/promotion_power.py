@@ -1,4 +1,4 @@
-"""Error rate and power of the promotion gate over simulated comparisons; prints the table of docs/training.md.
+"""Error rate and power of the promotion gate over simulated comparisons; prints the table of docs/promotion.md.
 
 python benchmarks/promotion_power.py [COMPARISONS]       500 for each cell, about two minutes
 

@@ -87,6 +87,7 @@ def test_kinds_settings_and_options_exist():
         name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])
     ]
     known = AgentConfig.model_fields.keys() | ProviderConfig.model_fields.keys()
+    known |= {"max_tokens", "temperature"}  # Of every type, under its own name for them.
     assert len(named) > 10
     assert set(named) <= known
     options = {option for parameter in command.params for option in parameter.opts}

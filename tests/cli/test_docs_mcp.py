@@ -46,7 +46,7 @@ async def test_the_official_client_searches_and_reads(tmp_path, mode):
 
         for name, arguments, sentence in [
             ("read", {"page": "trainin"}, "The documentation has no page 'trainin'; did you mean "),
-            ("read", {"page": "training", "section": "Lossses"}, "did you mean 'losses'"),
+            ("read", {"page": "training", "section": "Checkpionts"}, "did you mean 'checkpoints'"),
             ("read", {}, "The arguments of 'read' do not fit: page: Field required."),
             ("search", {"query": "?!"}, "There are no words to search for in '?!'."),
             ("search", {"query": "head", "limit": 0}, "limit: Input should be greater"),
@@ -99,7 +99,7 @@ def test_every_page_is_there_whole_and_the_overview_comes_first(library):
     [
         ("env.connect_mcp prefix", "mcp"),
         ("hud docs-mcp", "mcp"),
-        ("which losses are there", "training"),
+        ("which losses are there", "losses"),
         ('resume an evaluation "stopped" (AND', "evaluation"),
         ("keys and scopes: who may do what", "platform"),
         ("AgentTool from_task", "hierarchies"),

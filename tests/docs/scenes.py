@@ -227,6 +227,38 @@ assert (search.name, search.timeout, search.choice.takes("get_page")) == ("searc
 assert not search.choice.takes("delete")
 """,
     ),
+    "docs/gateway.md": Scene(
+        models=("mine",),
+        setup='hud up\nexport HUD_API_URL="$UP_URL" HUD_API_KEY="$UP_KEY"',
+        stands={"http://localhost:8000": "$UP_URL"},
+    ),
+    "docs/guard.md": Scene(models=("my-policy",)),
+    "docs/losses.md": Scene(
+        models=("my-policy",),
+        names="""
+from hud.agents import create_agent
+from hud.eval import Taskset
+
+job = await Taskset.from_file("tasks.py").run(create_agent("my-policy"), group=2)
+""",
+    ),
+    "docs/chat-formats.md": Scene(stands={"FOLDER ": '"$MODEL_FOLDER" '}),
+    "docs/scaling.md": Scene(
+        models=("my-policy",),
+        stands={'"FOLDER"': '"$MODEL_FOLDER"'},
+    ),
+    "docs/promotion.md": Scene(
+        models=("my-policy",),
+        setup="hud train my-policy tasks.py --steps 1 --group 2",
+        stands={
+            # Two tasks cannot show that the newest is better than the base: it is held, with exit code 1.
+            "hud models promote my-policy step-40 --taskset held_out.py --critical tag=refunds": (
+                "newest=$(newest_of my-policy)\n"
+                "hud models head my-policy --set base\n"
+                'held hud models promote my-policy "$newest" --taskset held_out.py'
+            ),
+        },
+    ),
     "docs/platform.md": Scene(
         models=("mine",),
         files={"shop/env.py": TASKS % (["red", "green"],), "bin/docker": DOCKER},
@@ -239,18 +271,23 @@ assert not search.choice.takes("delete")
         },
     ),
     "docs/training.md": Scene(
-        files={"bin/vllm": '#!/bin/bash\n[ "$1" = serve ] && [ -f "$2/config.json" ]\n'},
         stands={
             "--preset tiny": "--preset tiny --hidden 32 --layers 1",
             "METRICS": '"$(ls -t $(find "$HUD_HOME" -name metrics.jsonl) | head -n 1)"',
-            # Two tasks cannot show that the newest is better than the base: it is held, with exit code 1.
-            "hud models promote my-policy step-40 --taskset held_out.py --critical tag=refunds": (
-                "newest=$(newest_of my-policy)\n"
-                "hud models head my-policy --set base\n"
-                'held hud models promote my-policy "$newest" --taskset held_out.py'
-            ),
             "fork Qwen/Qwen3.5-4B": 'fork "$MODEL_FOLDER"',
-            '"FOLDER"': '"$MODEL_FOLDER"',
+        },
+    ),
+    "docs/trajectories.md": Scene(
+        setup="hud eval examples/arithmetic.py examples/arithmetic_agent.py --all",
+        stands={"export JOB": 'export "$(latest_job)"'},
+        check="""
+assert len(lessons) == len(runs) == 10
+assert all(run["completion"] and run["answer"] for run in runs)
+""",
+    ),
+    "docs/vllm.md": Scene(
+        files={"bin/vllm": '#!/bin/bash\n[ "$1" = serve ] && [ -f "$2/config.json" ]\n'},
+        stands={
             "FOLDER ": '"$MODEL_FOLDER" ',
             "http://gpu-1:8000": "$VLLM_1",
             "http://gpu-2:8000": "$VLLM_2",
@@ -263,14 +300,6 @@ for number in (1, 2):
     server = StandIn(Path(variables["MODEL_FOLDER"]))
     closing.callback(server.__exit__, None, None, None)
     variables[f"VLLM_{number}"] = server.__enter__().url
-""",
-    ),
-    "docs/trajectories.md": Scene(
-        setup="hud eval examples/arithmetic.py examples/arithmetic_agent.py --all",
-        stands={"export JOB": 'export "$(latest_job)"'},
-        check="""
-assert len(lessons) == len(runs) == 10
-assert all(run["completion"] and run["answer"] for run in runs)
 """,
     ),
     "docs/workspace.md": Scene(

@@ -31,13 +31,18 @@ SLOW = [
         "deployment",
         "first-policy",
         "fleet",
+        "gateway",
+        "guard",
         "hierarchies",
         "incident-lab",
         "mcp",
         "one-gpu",
         "platform",
+        "promotion",
         "rewards",
+        "scaling",
         "training",
+        "vllm",
     )
 ]
 """Pages that train several times, or start many servers."""

@@ -1,6 +1,6 @@
 """Runs of four turns under a published template: into how many samples they split, and what that costs.
 
-`python -m tests.engine.splitting` prints the table of docs/training.md.
+`python -m tests.engine.splitting` prints the table of docs/chat-formats.md.
 """
 
 from tests.engine.published import PUBLISHED, published_format

@@ -1,4 +1,4 @@
-"""Each promise of docs/security.md has tests, which the page names: `<!-- held by: tests/...::test_name, ... -->`."""
+"""Each promise of docs/security.md and docs/server-limits.md has tests, which the page names: `<!-- held by: tests/...::test_name, ... -->`."""
 
 import ast
 import re
@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "security.md"
+PAGES = [ROOT / "docs" / "security.md", ROOT / "docs" / "server-limits.md"]
 HELD = re.compile(r"<!-- held by: (.*?) -->", re.DOTALL)
 FREE = re.compile(r"<!-- advice -->")
 """Stands at a block that promises nothing: it introduces others, or says what an operator or a team has to do."""
 
 
 def blocks():
-    """Return the paragraphs, list items and tables of the page, each with the comments that follow it."""
+    """Return the paragraphs, list items and tables of the pages, each with the comments that follow it."""
     found = []
-    for part in re.split(r"\n\s*\n", PAGE.read_text()):
+    for part in re.split(r"\n\s*\n", "\n\n".join(page.read_text() for page in PAGES)):
         if part.startswith("#") or part.lstrip().startswith("<!-- not run"):
             continue
         items = re.split(r"\n(?=- )", part) if part.startswith("- ") else [part]

@@ -22,7 +22,7 @@ from hud.train.inputs import training_inputs
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
 
-PAGE = (Path(__file__).parents[2] / "docs" / "training.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
 
 env = Environment("vowels")
 
@@ -249,7 +249,7 @@ async def test_the_documented_loss_runs_as_printed(home):
     job = await Taskset("words", [say(word="red")]).run(agent(), group=3)
     names = {"job": job}
     code = compile(
-        code.replace('"my-policy"', '"m"'), "training.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        code.replace('"my-policy"', '"m"'), "losses.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     )
     await eval(code, names)  # noqa: S307 - the documentation's own code
     assert names["found"].metrics["clipped_tokens:sum"] == 0.0, "the policy has not moved yet"

@@ -141,7 +141,7 @@ def test_three_trajectories_of_different_tasks_show_the_alarm_best(name, compone
 
 def test_the_documentation_shows_the_record_and_the_record_keeps_what_it_promises():
     record = json.loads(RECORD.read_text())
-    page = (ROOT / "docs" / "training.md").read_text()
+    page = (ROOT / "docs" / "guard.md").read_text()
     shown = tables(record)
     assert set(shown) == {"runs", "signs", "simulation"}
     assert [name for name, table in shown.items() if table not in page] == []

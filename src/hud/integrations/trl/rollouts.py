@@ -151,7 +151,7 @@ class Rollouts:
             if self._splits == 1:
                 warnings.warn(
                     f"Run {run.trace_id}: the chat template split its turns into {len(parts)} sequences, and TRL takes "
-                    "one for each rollout: the last is trained on (docs/training.md says which templates split).",
+                    "one for each rollout: the last is trained on (docs/chat-formats.md says which templates split).",
                     stacklevel=2,
                 )
         return parts[-1] if parts else None

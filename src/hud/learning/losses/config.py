@@ -1,6 +1,6 @@
 """Losses and their options: `loss_fn` and `loss_fn_config`, checked by name.
 
-On the wire a configuration is flat, text to number. `docs/training.md` lists the keys; a key that a loss does not take is an
+On the wire a configuration is flat, text to number. `docs/losses.md` lists the keys; a key that a loss does not take is an
 error, never ignored. Needs no torch.
 """
 

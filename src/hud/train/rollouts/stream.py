@@ -2,7 +2,7 @@
 
 With B groups per step and `version` completed steps, at most (version + max_lag + 1) B groups are started (as in AReaL,
 arXiv 2505.24298), without dropped ones: a stream that is faster than the trainer waits. `group_order` selects the next
-group, and when to start one; `docs/training.md` describes asynchronous sampling. Works on groups, rewards and policy lag;
+group, and when to start one; `docs/scaling.md` describes asynchronous sampling. Works on groups, rewards and policy lag;
 independent of weights.
 """
 
