@@ -36,6 +36,16 @@ async def test_a_job_is_shown_with_its_numbers(web, platform):
         assert shown in page
 
 
+async def test_pass_at_k_says_over_how_many_tasks(web, platform):
+    lost = {"reward": None, "failure_kind": "environment"}
+    job = record(platform, "lost", {"a": [1.0, 0.0], "b": [1.0, lost], "c": [lost, lost]})
+    numbers = (await web.get(f"/jobs/{job}.json")).json()["numbers"]
+    assert (numbers["tasks"], numbers["tasks_with_1"], numbers["tasks_with_k"]) == (3, 2, 1)
+    page = (await web.get(f"/jobs/{job}")).text
+    assert "2 of 3 tasks" in page
+    assert "1 of 3 tasks" in page
+
+
 async def test_jobs_are_filtered_by_what_one_remembers_of_them(web, platform):
     at = new_id()
     first, second = new_id(), new_id()

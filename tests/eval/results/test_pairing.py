@@ -159,6 +159,7 @@ def test_evidence_needed_shrinks_with_the_difference_s_square_and_more_runs_remo
             deviation=0.4,
             noise=noise,
             looks=1,
+            identical=False,
         )
 
     half, whole = difference(0.1, 0.8).needed(), difference(0.2, 0.8).needed()

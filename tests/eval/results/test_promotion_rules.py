@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from hud.errors import UsageError
 from hud.eval.results.pairing import fewest_units
-from hud.eval.results.promotion import Gate, decide, subsets_of
+from hud.eval.results.promotion import Gate, decide, evidence, subsets_of
+from hud.train.monitoring.scoring import compared
 
 
 def rewards(value, count, first=0):
@@ -30,6 +31,41 @@ def test_a_gain_beyond_chance_promotes_and_one_below_the_least_gain_does_not():
     assert found.sentence.startswith("Not shown to be better by more than 0.5: +0.400")
     assert decide(better, head).verdict == "worse"
     assert decide(head, {}).verdict == "unknown"
+
+
+def test_identical_sides_are_called_identical_and_equal_means_are_not():
+    head = noisy(0.5, rewards(0, 20), 1)
+    same = decide(head, {slug: list(earned) for slug, earned in head.items()})
+    assert same.verdict == "unclear"
+    assert same.sentence == (
+        "Not shown to be better. The two sides are identical: equal rewards, run by run, on 20 tasks."
+    )
+    assert same.as_dict()["overall"]["identical"]
+    turned = decide(head, {slug: earned[::-1] for slug, earned in head.items()})
+    assert turned.pairing.overall.mean == 0
+    assert "identical" not in turned.sentence
+    assert "identical" in evidence(compared("m", "a", "b", head, head).difference)
+
+
+@pytest.mark.parametrize(
+    ("slugs", "families"),
+    [
+        ([f"{name}-{n}" for name in ("add", "sort", "find") for n in range(20)], "3 families (add, find, sort)"),
+        ([f"{name}-0a1b2c{n:02}" for name in ("add", "sort") for n in range(20)], "2 families (add, sort)"),
+        ([f"add_{n}" for n in range(40)], None),
+        ([f"{letter}-{n}" for letter in "abcdef" for n in range(4)], None),
+        (["add", "sort", "find"], None),
+    ],
+)  # fmt: skip
+def test_a_comparison_over_few_families_of_tasks_says_so(slugs, families):
+    low, high = ({slug: [value] * 2 for slug in slugs} for value in (0.2, 0.6))
+    decision, comparison = decide(low, high), compared("m", "a", "b", low, high).as_dict()
+    if families is None:
+        assert (decision.notes, comparison["note"]) == ((), None)
+    else:
+        (note,) = decision.notes
+        assert note == comparison["note"]
+        assert note.startswith(f"The {len(slugs)} tasks come in {families}. ")
 
 
 def test_a_checkpoint_that_gains_overall_but_breaks_a_critical_subset_is_held():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hud.cli.evaluation.report import figures
 from hud.eval.results.intervals import (
     Interval,
     TaskRewards,
@@ -158,6 +159,20 @@ def test_tasks_without_signal_are_named():
     assert statistics.group_spread == pytest.approx(0.5 / 3)
     assert statistics.pass_at_k == {1: pytest.approx(1.5 / 4), 2: pytest.approx(2 / 3)}
     assert statistics.pass_hat_k[2] == pytest.approx(1 / 3)
+
+
+def test_pass_at_k_says_over_how_many_tasks_it_is_averaged():
+    whole = {"a": [1.0, 0.0], "b": [0.0, 0.0], "c": [0.0, None], "d": [None, None]}
+    statistics = job_statistics(runs_of(whole))
+    assert statistics.tasks_with_k == {1: 3, 2: 2}
+    assert statistics.over_tasks(1) == " (3 of 4 tasks)"
+    assert statistics.over_tasks(2) == " (2 of 4 tasks)"
+    assert dict(figures(statistics, 2))["pass@k"] == (
+        "k=1: 0.167 (3 of 4 tasks)  k=2: 0.500 (2 of 4 tasks)"
+    )
+    assert "pass@2" in statistics._repr_html_()
+    assert "0.500 (2 of 4 tasks)" in statistics._repr_html_()
+    assert job_statistics(runs_of({"a": [1.0, 0.0], "b": [0.0, 0.0]})).over_tasks(2) == ""
 
 
 def test_nothing_measured_gives_nothing_rather_than_zero():

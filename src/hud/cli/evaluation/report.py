@@ -96,11 +96,11 @@ def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
         ("runs", f"{numbers.runs:,} ({count(numbers.tasks, 'task')})"),
     ]
     if group > 1:
-        rows.append(("pass@k", _by_k(numbers.pass_at_k)))
-        rows.append(("pass^k", _by_k(numbers.pass_hat_k)))
+        rows.append(("pass@k", _by_k(numbers, numbers.pass_at_k)))
+        rows.append(("pass^k", _by_k(numbers, numbers.pass_hat_k)))
         rows.append(("reward std", f"{number(numbers.group_spread)} within groups"))
     else:
-        rows.append(("passed", number(numbers.pass_at_k.get(1))))
+        rows.append(("passed", number(numbers.pass_at_k.get(1)) + numbers.over_tasks(1)))
     if numbers.mean_turns is not None:
         rows.append(("turns", f"{numbers.mean_turns:.1f} a run"))
     if numbers.prompt_tokens or numbers.completion_tokens:
@@ -186,5 +186,6 @@ def next_steps(job: Job, numbers: JobStatistics, again: EvalCommand) -> list[str
     ]
 
 
-def _by_k(chances: dict[int, float]) -> str:
-    return "  ".join(f"k={k}: {chance:.3f}" for k, chance in chances.items()) or "–"
+def _by_k(numbers: JobStatistics, chances: dict[int, float]) -> str:
+    parts = (f"k={k}: {chance:.3f}{numbers.over_tasks(k)}" for k, chance in chances.items())
+    return "  ".join(parts) or "–"

@@ -81,6 +81,8 @@ def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **pl
     out.print(
         f"On {found.difference.tasks} tasks: {found.verdict}. {shown['evidence']}", markup=False
     )
+    if shown["note"]:
+        out.print(f"Note: {shown['note']}", markup=False)
     _print_subsets(shown["subsets"])
 
 

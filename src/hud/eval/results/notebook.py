@@ -91,7 +91,10 @@ def statistics_html(numbers: JobStatistics) -> str:
     rows: list[tuple[str, object]] = [
         ("mean reward", mean),
         ("measured runs", f"{numbers.measured:,} of {numbers.runs:,}"),
-        *((f"pass@{k}", f"{chance:.3f}") for k, chance in numbers.pass_at_k.items()),
+        *(
+            (f"pass@{k}", f"{chance:.3f}{numbers.over_tasks(k)}")
+            for k, chance in numbers.pass_at_k.items()
+        ),
         *((f"failed: {kind}", many) for kind, many in numbers.failures.items()),
         *((f"stopped: {reason}", many) for reason, many in numbers.stop_reasons.items()),
         ("tokens", f"{numbers.prompt_tokens:,} in, {numbers.completion_tokens:,} out"),

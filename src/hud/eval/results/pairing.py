@@ -54,6 +54,8 @@ class TaskChange:
     """Number of measured runs of each side."""
     chance: float
     """p-value: probability that runs of one policy, split at random, differ as much; from 0 to 1."""
+    identical: bool
+    """True if both sides have equal rewards, run by run."""
     by_seed: tuple[float, ...] = ()
     """Difference of each pair of runs; empty if runs cannot be paired."""
 
@@ -108,6 +110,8 @@ class Difference:
     """Variance of the difference of a pair of runs within a task."""
     looks: int
     """Comparisons of one series among which the error rate of 5% is divided."""
+    identical: bool
+    """True if both sides have equal rewards on every task, run by run."""
 
     @property
     def verdict(self) -> Verdict:
@@ -300,6 +304,7 @@ def _change(
         after=fmean(second),
         runs=(len(first), len(second)),
         chance=chance_of(tuple(sorted(first)), tuple(sorted(second))),
+        identical=first == second,
         by_seed=tuple(b - a for a, b in zip(first, second, strict=True)) if paired else (),
     )
 
@@ -328,6 +333,7 @@ def _difference(changes: Sequence[TaskChange], name: str, looks: int) -> Differe
         deviation=stdev(values) if len(values) > 1 else 0.0,
         noise=fmean(within) if within else 0.0,
         looks=looks,
+        identical=all(change.identical for change in ordered),
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from hud.errors import UsageError
 from hud.eval.results.intervals import with_interval
 from hud.eval.results.pairing import LEVEL, Difference, Needed, Pairing, Rewards, fewest_units, pair
+from hud.eval.results.task_families import few_families
 from hud.eval.results.unmeasured_runs import UnmeasuredRuns
 
 MOST_VALUES = 20
@@ -118,7 +119,8 @@ def decide(
         return Decision("unknown", (why,), _unmeasured_notes(unmeasured), pairing, unmeasured)
     verdict, reason = _gain(pairing.overall, gate)
     verdicts, reasons = {verdict}, [reason]
-    notes: list[str] = []
+    note = few_families(change.slug for change in pairing.changes)
+    notes = [note] if note else []
     if unmeasured.differ:
         verdicts.add("unclear")
         reasons.append(
@@ -164,11 +166,13 @@ def measured(difference: Difference) -> str:
     """Format a difference with its interval and its number of tasks."""
     shown = with_interval(difference.mean, difference.low, difference.high, signed=True)
     share = f", at {1 - LEVEL / difference.looks:.2%}" if difference.looks > 1 else ""
-    return f"{shown} on {difference.tasks} {'task' if difference.tasks == 1 else 'tasks'}{share}"
+    return f"{shown} on {_tasks(difference)}{share}"
 
 
 def evidence(difference: Difference, threshold: float = 0.0) -> str:
     """Return the number of tasks or runs needed to distinguish the measured difference from `threshold`, as text."""
+    if difference.identical:
+        return f"The two sides are identical: equal rewards, run by run, on {_tasks(difference)}."
     if difference.low is None:
         fewest = fewest_units(difference.looks)
         return f"{fewest} tasks are the least, or as many pairs of runs on the same seeds."
@@ -198,6 +202,8 @@ def _unmeasured_notes(unmeasured: UnmeasuredRuns) -> tuple[str, ...]:
 def _gain(overall: Difference, gate: Gate) -> tuple[Literal["better", "worse", "unclear"], str]:
     shown, least = measured(overall), gate.min_gain
     more = f" by more than {least:g}" if least else ""
+    if overall.identical:
+        return "unclear", f"Not shown to be better{more}. {evidence(overall)}"
     if overall.low is None or overall.high is None:
         return "unclear", f"{shown}: too few tasks to tell. {evidence(overall)}"
     if overall.low > least:
@@ -227,6 +233,10 @@ def _critical(
     if part.mean < bound:
         return "unclear", f"{doubt} {evidence(part, 0.0)}"
     return "unclear", f"{doubt} {evidence(part, bound)}"
+
+
+def _tasks(difference: Difference) -> str:
+    return f"{difference.tasks} {'task' if difference.tasks == 1 else 'tasks'}"
 
 
 def _amount(found: Needed, difference: Difference) -> str:

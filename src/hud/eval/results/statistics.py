@@ -44,9 +44,11 @@ class JobStatistics:
     interval: Interval | None
     """95% interval of the mean reward, clustered by task. None for fewer than two tasks."""
     pass_at_k: dict[int, float]
-    """pass@k: by k, the probability that at least one of k runs passes, averaged over tasks with k runs or more."""
+    """pass@k: by k, the probability that at least one of k runs passes, averaged over tasks with k measured runs or more."""
     pass_hat_k: dict[int, float]
-    """pass^k: by k, the probability that all of k runs pass."""
+    """pass^k: by k, the probability that all of k runs pass, over the same tasks."""
+    tasks_with_k: dict[int, int]
+    """By k, the number of tasks with k measured runs or more, over which pass@k and pass^k are averaged."""
     group_spread: float | None
     """Reward standard deviation within groups, averaged over groups of two or more."""
     never_passed: list[str]
@@ -68,6 +70,11 @@ class JobStatistics:
         from hud.eval.results.notebook import statistics_html
 
         return statistics_html(self)
+
+    def over_tasks(self, k: int) -> str:
+        """Return over how many tasks pass@k is averaged: ` (3 of 5 tasks)`; "" if all tasks have k measured runs."""
+        counted = self.tasks_with_k.get(k, 0)
+        return "" if counted == self.tasks else f" ({counted:,} of {self.tasks:,} tasks)"
 
     @property
     def no_signal(self) -> list[str]:
@@ -98,6 +105,9 @@ def job_statistics(
         interval=clustered_interval(list(rewards.values())),
         pass_at_k=_over_tasks(rewards, pass_mark, pass_at_k),
         pass_hat_k=_over_tasks(rewards, pass_mark, pass_hat_k),
+        tasks_with_k={
+            k: sum(len(group) >= k for group in rewards.values()) for k in _sizes(rewards)
+        },
         group_spread=group_spread(runs),
         never_passed=[slug for slug, group in flat.items() if group[0] < pass_mark],
         always_passed=[slug for slug, group in flat.items() if group[0] >= pass_mark],
@@ -169,14 +179,17 @@ def run_cost(run: RunSummary, prices: Mapping[str, ModelPrice]) -> float | None:
 def _over_tasks(
     rewards: Mapping[str, list[float]], pass_mark: float, estimate: Callable[[int, int, int], float]
 ) -> dict[int, float]:
-    """Return the estimate for k = 1, 2, 4, ... and the largest group, averaged over tasks that have k runs."""
+    """Return the estimate for each of `_sizes`, averaged over tasks that have k runs."""
     counts = [
         (len(group), sum(reward >= pass_mark for reward in group)) for group in rewards.values()
     ]
-    largest = max((runs for runs, _ in counts), default=0)
-    sizes = sorted({2**power for power in range(largest.bit_length())} | {largest})
     return {
         k: float(np.mean([estimate(runs, passed, k) for runs, passed in counts if runs >= k]))
-        for k in sizes
-        if 1 <= k <= largest
+        for k in _sizes(rewards)
     }
+
+
+def _sizes(rewards: Mapping[str, list[float]]) -> list[int]:
+    """Return the values of k: 1, 2, 4, ... and the largest number of measured runs of a task."""
+    largest = max(map(len, rewards.values()), default=0)
+    return sorted({2**power for power in range(largest.bit_length())} | {largest} - {0})

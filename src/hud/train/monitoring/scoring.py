@@ -12,6 +12,7 @@ from hud.eval.job import Job
 from hud.eval.results.intervals import clustered_interval
 from hud.eval.results.pairing import Difference, Pairing, Rewards, pair, rewards_by_attempt
 from hud.eval.results.promotion import Subsets, difference_shown, evidence, subsets_of
+from hud.eval.results.task_families import few_families
 from hud.inference.models import chat_model
 from hud.train.config import TrainConfig
 from hud.train.monitoring.progress import Reporter, Score
@@ -50,6 +51,8 @@ class Comparison:
     @property
     def verdict(self) -> str:
         """Verdict by the interval of the difference."""
+        if self.difference.identical:
+            return "no difference"
         if self.pairing.verdict in (None, "noise"):
             return "no difference that these tasks can show"
         return f"{self.second if self.pairing.verdict == 'better' else self.first} is better"
@@ -68,6 +71,7 @@ class Comparison:
             "jobs": self.jobs,
             "verdict": self.verdict,
             "evidence": evidence(self.difference),
+            "note": few_families(change.slug for change in self.pairing.changes),
         }
 
 

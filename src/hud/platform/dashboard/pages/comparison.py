@@ -12,6 +12,7 @@ from fastapi import Query
 from hud.errors import UsageError
 from hud.eval.results.pairing import LEVEL, Pairing, pair, rewards_by_attempt
 from hud.eval.results.promotion import evidence
+from hud.eval.results.task_families import few_families
 from hud.platform.dashboard.page import Data, Pages
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import records
@@ -64,6 +65,7 @@ def _shown(pairing: Pairing) -> dict[str, Any]:
         "high": None if overall is None else overall.high,
         "verdict": pairing.verdict,
         "evidence": None if overall is None else evidence(overall),
+        "note": few_families(change.slug for change in pairing.changes),
         "better": counts["better"],
         "worse": counts["worse"],
         "same": counts["same"],
