@@ -148,7 +148,7 @@ async def _chosen(client: httpx.AsyncClient) -> list[str]:
         f"/jobs/compare?{urlencode([('job', item['id']) for item in jobs['items'][:6]])}",
         f"/tasksets/{taskset}?search=triage&sort=-spread",
         f"/tasksets/{taskset}?version=1&sort=mean&offset=1950",
-        f"/trace/{runs[0]['trace_id']}/beside/{runs[1]['trace_id']}",
+        f"/trace/{runs[0]['trace_id']}/compare/{runs[1]['trace_id']}",
         f"/models/tiny-grpo/compare?second={drawn}",
         f"/models/tiny-grpo/compare?first={drawn}&second=step-0241&taskset={taskset}",
         f"/models/tiny-grpo?checkpoint={drawn}&all=1",

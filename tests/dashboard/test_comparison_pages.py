@@ -39,7 +39,7 @@ async def test_a_head_that_is_worse_can_be_rolled_back_from_the_comparison(platf
     found = (await web.get(f"{COMPARE}.json")).json()
     assert found["candidate"] == "first"
     page = (await web.get(COMPARE)).text
-    assert "Roll back to the beginning" in page
+    assert "Roll back to base" in page
     assert "data-confirm" not in page.split("Roll back to")[0].rpartition("<form")[2]
 
 
@@ -90,8 +90,8 @@ async def test_each_task_of_two_checkpoints_links_to_its_two_transcripts(trained
     page = (await web.get(COMPARE)).text
     assert f'href="/trace/{before}"' in page
     assert f'href="/trace/{after}"' in page
-    assert f'href="/trace/{before}/beside/{after}"' in page
-    assert (await web.get(f"/trace/{before}/beside/{after}")).status_code == 200
+    assert f'href="/trace/{before}/compare/{after}"' in page
+    assert (await web.get(f"/trace/{before}/compare/{after}")).status_code == 200
 
 
 async def test_the_verdict_on_jobs_and_the_counts_of_tasks_agree(web, platform):
@@ -150,4 +150,4 @@ async def test_each_task_of_two_jobs_links_to_its_two_transcripts(web, platform)
     ]
     assert rewards == [0.5, 0.25]
     page = (await web.get(f"/jobs/compare?job={before}&job={after}")).text
-    assert f'href="/trace/{task["trace"]}/beside/{task["changes"][0]["trace"]}"' in page
+    assert f'href="/trace/{task["trace"]}/compare/{task["changes"][0]["trace"]}"' in page

@@ -173,10 +173,10 @@ async def test_who_did_what_is_in_the_audit_log_whichever_way_it_was_done(keyed)
         await program.post("/v2/tasks/upload", json={"taskset_name": "fruit", "tasks": [task]})
         await client.post("/people/keys", data=FORM)
         assert await actions(keyed) == [
-            ("key made", "laptop"),
+            ("key created", "laptop"),
             ("taskset changed", "fruit"),
             ("key revoked", "by the API"),
-            ("key made", "by the API"),
+            ("key created", "by the API"),
             ("signed in", "browser"),
         ]
         log = (await client.get("/people/audit.json?action=taskset+changed")).json()

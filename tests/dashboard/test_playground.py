@@ -57,7 +57,7 @@ async def test_models_checkpoints_and_environments_can_be_chosen(platform, web):
     make_model(platform)
     page = await web.get("/playground?model=m")
     assert page.status_code == 200
-    assert "the beginning" in page.text
+    assert ">base<" in page.text
     data = (await web.get("/playground.json?model=m")).json()
     assert (data["model"], data["models"]) == ("m", ["m"])
 

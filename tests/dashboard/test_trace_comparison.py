@@ -20,7 +20,7 @@ def other_way():
 
 async def test_what_two_runs_have_in_common_is_shown_once_and_then_where_they_part(platform, web):
     one, other = (put_run(platform.store, steps) for steps in (conversation(), other_way()))
-    page = (await web.get(f"/trace/{one}/beside/{other}")).text
+    page = (await web.get(f"/trace/{one}/compare/{other}")).text
     assert "The first 4 steps say and do the same" in page
     assert page.count("I look at the file.") == 1
     parts = page[page.index('id="parting"') :]
@@ -37,12 +37,12 @@ async def test_times_and_ids_of_calls_are_no_difference(platform, web):
     again[2]["tool_calls"] = [{**again[2]["tool_calls"][0], "id": "another"}]
     again[3]["call"] = {**again[3]["call"], "id": "another"}
     one, other = (put_run(platform.store, steps) for steps in (conversation(), again))
-    assert (await web.get(f"/trace/{one}/beside/{other}.json")).json()["same"] == 7
+    assert (await web.get(f"/trace/{one}/compare/{other}.json")).json()["same"] == 7
 
 
 async def test_measures_and_subscores_stand_beside_each_other(platform, web):
     one, other = (put_run(platform.store, steps) for steps in (conversation(), other_way()))
-    found = (await web.get(f"/trace/{one}/beside/{other}.json")).json()
+    found = (await web.get(f"/trace/{one}/compare/{other}.json")).json()
     assert {"name": "Reward", "kind": "reward", "one": 0.85, "other": 0.1} in found["measures"]
     assert {"name": "answer", "depth": 0, "one": 1.0, "other": 0.0} in found["subscores"]
     assert {"name": "polite", "depth": 1, "one": 0.0, "other": None} in found["subscores"]
@@ -50,11 +50,11 @@ async def test_measures_and_subscores_stand_beside_each_other(platform, web):
 
 async def test_long_runs_come_piece_by_piece(platform, web):
     one, other = (put_run(platform.store, long_trace(120, 0)) for _ in range(2))
-    address, numbers = f"/trace/{one}/beside/{other}", []
+    address, numbers = f"/trace/{one}/compare/{other}", []
     while address:
         page = (await web.get(address)).text
         numbers += [int(number) for number in re.findall(r'id="a-step-(\d+)"', page)]
-        more = re.search(r'hx-get="([^"]+/beside/[^"]+)"', page)
+        more = re.search(r'hx-get="([^"]+/compare/[^"]+)"', page)
         address = more and more[1]
     assert numbers == list(range(1, 121))
 
@@ -62,8 +62,8 @@ async def test_long_runs_come_piece_by_piece(platform, web):
 async def test_the_form_of_a_run_leads_beside_another_and_different_tasks_are_told(platform, web):
     one = put_run(platform.store, conversation())
     other = put_run(platform.store, [], slug="another")
-    answer = await web.get(f"/trace/{one}/beside", params={"other": other})
-    assert answer.headers["location"] == f"/trace/{one}/beside/{other}"
+    answer = await web.get(f"/trace/{one}/compare", params={"other": other})
+    assert answer.headers["location"] == f"/trace/{one}/compare/{other}"
     assert "played different tasks" in (await web.get(answer.headers["location"])).text
-    outside = await web.get(f"/trace/{one}/beside", params={"other": "//evil.example/x"})
-    assert outside.headers["location"].startswith(f"/trace/{one}/beside/%2F%2F")
+    outside = await web.get(f"/trace/{one}/compare", params={"other": "//evil.example/x"})
+    assert outside.headers["location"].startswith(f"/trace/{one}/compare/%2F%2F")

@@ -430,7 +430,7 @@ def fallen(step, mean, since):
         (history([0.5] * 5, "sampler_k3:mean"), [], "KL"),
         (history([0.2] * 5, "sampler_gap:mean"), [], "logprob gap"),
         (history([2.0] * 6 + [0.01] * 6, "entropy:mean"), [], "entropy collapses"),
-        (history([9.0] * 5, "groups_without_spread:sum", **{"groups_drawn:sum": 10.0}), [], "no spread"),
+        (history([9.0] * 5, "groups_without_spread:sum", **{"groups_drawn:sum": 10.0}), [], "no signal"),
         (history([5.0] * 5, "failed_rollouts:sum", **{"runs:sum": 5.0}), [], "failures"),
         (history([1.0] * 12 + [50.0], "grad_norm:mean"), [], "gradient spike"),
     ],

@@ -111,9 +111,9 @@ def test_training_is_launched_watched_and_stopped_and_heads_are_moved(world, tab
     tree = tab.locator("table.tree")
     head = tree.locator("tr", has_text="head").get_by_role("link").inner_text()
     tab.once("dialog", lambda dialog: dialog.accept())
-    tree.get_by_role("link", name="the beginning").click()
+    tree.get_by_role("link", name="base").click()
     tab.get_by_role("button", name="Roll back to it").click()
-    tree.locator("tr", has_text="the beginning").get_by_text("head").wait_for()
+    tree.locator("tr", has_text="base").get_by_text("head").wait_for()
 
     tree.get_by_role("link", name=head).click()
     tab.get_by_role("button", name="Promote to head").wait_for()

@@ -138,7 +138,7 @@ _PAGES = {
         GET /trace/{trace_id}/steps  GET /trace/{trace_id}/head  GET /trace/{trace_id}/timeline
         GET /trace/{trace_id}/steps/{number}  GET /trace/{trace_id}/raw
         GET /trace/{trace_id}/steps/{number}/nested  GET /trace/{trace_id}/steps/{number}/image/{name}
-        GET /trace/{trace_id}/beside  GET /trace/{trace_id}/beside/{other_id}
+        GET /trace/{trace_id}/compare  GET /trace/{trace_id}/compare/{other_id}
         GET /trace/{trace_id}/spans  GET /events/trace/{trace_id}
     """,
     "run": """

@@ -129,7 +129,7 @@ async def test_a_pass_is_made_listed_and_revoked_and_no_key_is_one(fleet):
     assert revoked.status_code == 200
     assert (await fleet.join(key)).status_code == 401
     log = sa.select(tables.audit.c.action).order_by(tables.audit.c.created_at)
-    assert fleet.platform.store.values(log) == ["pass made", "pass revoked"]
+    assert fleet.platform.store.values(log) == ["pass created", "pass revoked"]
 
 
 @pytest.mark.parametrize("secret", ["hud_nonsense", "hudpass_e30.0"])

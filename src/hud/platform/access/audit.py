@@ -13,9 +13,9 @@ from hud.trace import new_id
 
 Action = Literal[
     "signed in",
-    "key made",
+    "key created",
     "key revoked",
-    "pass made",
+    "pass created",
     "pass revoked",
     "node cordoned",
     "node opened",

@@ -70,7 +70,7 @@ def timeline(found: list[Mark]) -> View:
     spans, seconds = _spans(found)
     lanes: dict[str, list[tuple[float, float]]] = {}
     for mark, (start, width) in zip(found, spans, strict=True):
-        kind = mark.source if mark.source in LANES else "world"
+        kind = mark.source if mark.source in LANES else "environment"
         lanes.setdefault(kind, []).append((start, width))
         if mark.failed:
             lanes.setdefault(f"{kind} failed", []).append((start, width))

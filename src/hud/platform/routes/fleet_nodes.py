@@ -46,7 +46,7 @@ def create_pass(keys: KeysPart, who: Who, audit: Audit, body: NewPass) -> dict[s
         expires_in=body.expires_in,
         maker=keys.by_id(who.key_id) if who.key_id else None,
     )
-    audit.note("pass made", made.name, **made.noted())
+    audit.note("pass created", made.name, **made.noted())
     return {**made.shown(), "key": secret}
 
 

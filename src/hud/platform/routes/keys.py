@@ -80,7 +80,7 @@ def create_key(
         **body.model_dump(exclude={"name", "team"}),
         maker=keys.by_id(who.key_id) if who.key_id else None,
     )
-    audit.note("key made", key.name, **key.noted())
+    audit.note("key created", key.name, **key.noted())
     return {**key.shown(), "key": secret}
 
 

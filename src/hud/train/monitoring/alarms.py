@@ -320,8 +320,8 @@ def _numbers(steps: Steps) -> Iterator[Alarm]:
         "sampler and trainer compute different probabilities for the same tokens",
     )  # fmt: skip
     yield from _share(
-        recent, "groups_without_spread:sum", "groups_drawn:sum", MOST_FLAT, "no spread",
-        "of the groups have no spread and teach nothing: use tasks that are solved sometimes, or larger groups",
+        recent, "groups_without_spread:sum", "groups_drawn:sum", MOST_FLAT, "no signal",
+        "of the groups have no signal: use tasks that are solved sometimes, or larger groups",
     )  # fmt: skip
     yield from _failures(recent)
     lengths = _series(steps, "grad_norm:mean")

@@ -88,7 +88,7 @@ def checkpoint_options(registry: Registry, model: ModelRecord) -> list[dict[str,
     nodes = [node for node in registry.tree.nodes(model) if node.folder is not None]
     newest = reversed(nodes[-MOST_CHECKPOINTS:])
     found = [{"value": node.id, "label": node.name} for node in newest]
-    return [*found, {"value": BASE, "label": "the beginning"}]
+    return [*found, {"value": BASE, "label": "base"}]
 
 
 def _form(launching: Launching, given: Mapping[str, str], problem: str) -> Data:

@@ -71,7 +71,7 @@ def make_pass(
         made, secret = keys.mint(sent.get("name", ""), who.team_id, scopes=(FLEET,), maker=maker)
     except (UsageError, PlatformError) as error:
         return {**passes(keys, who), "problem": str(error)}
-    log.note("pass made", made.name, **made.noted())
+    log.note("pass created", made.name, **made.noted())
     team = Teams(store).find(made.team_id).name
     return page(request, "people_key.html", {"key": made.shown(), "secret": secret, "team": team})
 

@@ -167,7 +167,7 @@ def _promotion(registry: Registry, model: ModelRecord, target: str | None) -> di
 def model_shown(model: ModelRecord, slugs: Mapping[str, str]) -> dict[str, Any]:
     """Return a model as plain data."""
     config = model.config
-    trained = f"LoRA {config.lora_rank}" if config.training == "lora" else "all weights"
+    trained = f"LoRA {config.lora_rank}" if config.training == "lora" else "full fine-tuning"
     return {
         "id": model.id,
         "slug": model.slug,

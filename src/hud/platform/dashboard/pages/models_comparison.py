@@ -64,7 +64,7 @@ def compare(
         played_by = runs[side] = runs_of(identifier)
         sides[side] = {
             "reference": identifier or BASE,
-            "name": names.get(identifier or "", "the beginning"),
+            "name": names.get(identifier or "", "base"),
             "is_head": identifier == model.head_checkpoint_id,
             "behind": is_behind(nodes, identifier, model.head_checkpoint_id),
             "deleted": identifier in deleted,
@@ -187,5 +187,5 @@ def _options(model: ModelRecord, nodes: list[Any]) -> list[dict[str, str]]:
     for option in found:
         if option["value"] == model.head_checkpoint_id:
             option["label"] += " (head)"
-    base = "the beginning" + (" (head)" if model.head_checkpoint_id is None else "")
+    base = "base" + (" (head)" if model.head_checkpoint_id is None else "")
     return [*found, {"value": model.config.origin_checkpoint or BASE, "label": base}]

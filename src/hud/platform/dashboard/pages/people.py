@@ -102,7 +102,7 @@ def make_key(
         )
     except (UsageError, PlatformError) as error:
         return _form(store, who, given, str(error))
-    log.note("key made", key.name, **key.noted())
+    log.note("key created", key.name, **key.noted())
     data = {
         "key": key.shown(),
         "secret": secret,

@@ -176,14 +176,14 @@ def image(request: Request, store: StorePart, run: Run, number: int, name: Hash)
     return Response(data, media_type=found.media_type, headers=headers)
 
 
-@router.get("/trace/{trace_id}/beside")
-def choose_beside(trace_id: str, other: str) -> Response:
+@router.get("/trace/{trace_id}/compare")
+def choose_rival(trace_id: str, other: str) -> Response:
     """Redirect to the comparison of two runs, from the form of a run's page."""
-    return see(f"/trace/{quote(trace_id, safe='')}/beside/{quote(other, safe='')}")
+    return see(f"/trace/{quote(trace_id, safe='')}/compare/{quote(other, safe='')}")
 
 
-@router.page("/trace/{trace_id}/beside/{other_id}", "trace_comparison.html")
-def beside(
+@router.page("/trace/{trace_id}/compare/{other_id}", "trace_comparison.html")
+def compare_runs(
     request: Request, store: StorePart, run: Run, team: Team, other_id: str, offset: Number = 0
 ) -> Response | Data:
     """Compare two runs of one task: their results, and their steps from the first difference."""

@@ -182,7 +182,7 @@ _SERIES: dict[str, tuple[tuple[str, Value], ...]] = {
     "gap": (("mean", _of("sampler_gap:mean")), ("99th percentile", _of("sampler_gap_p99:max"))),
     "lag": (("mean", _of("policy_lag:mean")), ("largest", _of("policy_lag:max"))),
     "phases": (("rollouts", _of("seconds_rollouts:sum")), ("update", _of("seconds_update:sum"))),
-    "groups": (("drawn", _of("groups_drawn:sum")), ("with spread", _left)),
+    "groups": (("sampled", _of("groups_drawn:sum")), ("with signal", _left)),
 }
 
 

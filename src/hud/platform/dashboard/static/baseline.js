@@ -12,7 +12,7 @@ document.addEventListener("click", (event) => {
   form.elements.namedItem("y").value = Math.max(0, Math.floor(inside[1] * scale));
 });
 
-// A block that is pasted into a cell of a grid fills the cells below and beside it.
+// A block that is pasted into a cell of a grid fills the cells below it and to its right.
 document.addEventListener("paste", (event) => {
   const cell = event.target;
   const text = event.clipboardData?.getData("text/plain") ?? "";

@@ -123,7 +123,7 @@ document.addEventListener("keydown", (event) => {
 
 const numbered = (step) => Number(step.dataset.number);
 
-function beside(back) {
+function neighbour(back) {
   const all = [...steps.querySelectorAll(".window > .step, .window.waiting")];
   const at = current ? all.indexOf(current.closest(".window > .step")) : -1;
   return all[at + (back ? -1 : 1)];
@@ -139,7 +139,7 @@ function walk(way) {
     else visit(`step-${next}`);
     return;
   }
-  const target = beside(way === "previous");
+  const target = neighbour(way === "previous");
   if (!target) return;
   if (target.classList.contains("waiting")) {
     visit(`step-${way === "previous" ? target.dataset.last : target.dataset.first}`);
