@@ -50,6 +50,22 @@ def test_it_prints_an_address_that_opens_the_pages_once(address):
     assert said.endswith("Stopped.\n")
 
 
+def test_an_address_without_its_token_is_a_page_for_browsers_and_json_for_programs(address):
+    url, _ = address
+    place = url.partition("?")[0]
+    shown = httpx.get(place, headers={"accept": "text/html"})
+    assert shown.status_code == 403
+    assert shown.headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in shown.headers["content-security-policy"]
+    assert "Open the address that hud view printed" in shown.text
+    assert "start it again" in shown.text
+    style = re.search(r'href="(/static/[^"]+\.css[^"]*)"', shown.text)[1]
+    assert httpx.get(place.rstrip("/") + style).status_code == 200
+    told = httpx.get(place + "jobs.json")
+    assert told.status_code == 403
+    assert "Open the address that hud view printed" in told.json()["detail"]
+
+
 def test_it_ends_although_a_page_is_being_followed(address):
     url, process = address
     with httpx.Client(headers={"accept": "text/html"}) as browser:

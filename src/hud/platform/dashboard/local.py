@@ -6,10 +6,12 @@ import hmac
 import secrets
 from urllib.parse import parse_qs
 
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hud.platform.dashboard.paths import cookie, header, is_page
+from hud.platform.access.response_headers import ResponseHeaders
+from hud.platform.dashboard.paths import cookie, header, is_page, wants_page
+from hud.platform.dashboard.rendering import TITLES, templates
 
 
 class LocalDoor:
@@ -37,20 +39,22 @@ class LocalDoor:
     def _answer(self, scope: Scope) -> ASGIApp:
         """Return the application for a request: the pages, a redirect, or a refusal."""
         if header(scope, b"host") not in self._hosts:
-            return _refusal(403, "This address is not one of hud view's.")
+            return _refusal(scope, 403, "This address is not one of hud view's.")
         if self._known(scope):
             if b"token=" in scope["query_string"]:  # The token must not stay in the address bar.
                 return _redirect(scope["path"])
             if is_page(scope):
                 return self.app
-            return _refusal(404, "hud view serves pages only; hud up serves the API.")
+            return _refusal(scope, 404, "hud view serves pages only; hud up serves the API.")
         if self._redeem(scope):
             opened = _redirect(scope["path"])
             opened.set_cookie(self._cookie, self._session, httponly=True, samesite="lax")
             return opened
         if scope["path"].startswith("/static/"):
             return self.app
-        return _refusal(403, "Open the address that hud view printed; it works once.")
+        return _refusal(
+            scope, 403, "Open the address that hud view printed; it works once, in one browser."
+        )
 
     def _known(self, scope: Scope) -> bool:
         return hmac.compare_digest(cookie(scope, self._cookie).encode(), self._session.encode())
@@ -67,5 +71,9 @@ def _redirect(place: str) -> Response:
     return RedirectResponse(place, 303, headers={"cache-control": "no-store"})
 
 
-def _refusal(status: int, detail: str) -> Response:
-    return JSONResponse({"detail": detail}, status)
+def _refusal(scope: Scope, status: int, sentence: str) -> ASGIApp:
+    """Refuse a request with a sentence: as a page for browsers, as JSON for programs."""
+    if not wants_page(scope):
+        return JSONResponse({"detail": sentence}, status)
+    shown = templates.get_template("unopened.html").render(sentence=sentence, title=TITLES[status])
+    return ResponseHeaders(HTMLResponse(shown, status, {"cache-control": "no-store"}))
