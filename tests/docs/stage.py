@@ -63,18 +63,27 @@ serve_beside() {
 # Targets of the Makefile take minutes, and the first makes the environment in which this runs: they are read, not run.
 make() { command make -n -C "$ROOT" "$@"; }
 # scripts/check-wheel installs it; here its extras are held to be the project's, and other packages to be installed. A page
-# installs it from the clone: there is no release.
+# installs it from the clone or from the clone's wheel: there is no release.
 pip() {
   python - "$@" <<'PY'
-import os, sys, tomllib
+import os, re, sys, tomllib
 from importlib.metadata import version
+from pathlib import Path
 from packaging.requirements import Requirement
 project = tomllib.load(open(os.environ["ROOT"] + "/pyproject.toml", "rb"))["project"]
+wheel = f"dist/{project['name']}-{project['version']}-py3-none-any.whl"
+if sys.argv[1:] == ["wheel", "--no-deps", "--wheel-dir", "dist", "."]:
+    Path("dist").mkdir()
+    Path(wheel).touch()
+    sys.exit()
 assert sys.argv[1] == "install"
 for argument in sys.argv[2:]:
-    wanted = Requirement(f"clone{argument[1:]}" if argument[0] == "." else argument)
-    ours = wanted.name == "clone" and wanted.extras <= set(project["optional-dependencies"])
-    assert ours or (wanted.name != project["name"] and version(wanted.name)), argument
+    place, _, extras = argument.partition("[")
+    if place in (".", wheel):
+        assert set(re.findall(r"[a-z]+", extras)) <= set(project["optional-dependencies"]), argument
+    else:
+        wanted = Requirement(argument)
+        assert wanted.name != project["name"] and version(wanted.name), argument
 PY
 }
 latest_job() { "$HUD" jobs --json | jq -r '.[0].id'; }
