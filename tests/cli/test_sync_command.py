@@ -1,5 +1,6 @@
 """`hud sync tasks` brings tasks to the platform and says what changes; `hud eval NAME` plays them from there."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -92,6 +93,33 @@ def test_a_csv_has_the_columns(capsys, rows, tmp_path):
     lines = (tmp_path / "t.csv").read_text().splitlines()
     assert lines[0] == "slug,env,id,args,level"
     assert lines[1].endswith(",easy")
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("=HYPERLINK(A1)", "'=HYPERLINK(A1)"),
+        ("+1+cmd|'/C calc'!A0", "'+1+cmd|'/C calc'!A0"),
+        ("-2+3", "'-2+3"),
+        ("@SUM(A1)", "'@SUM(A1)"),
+        ("\t=1+1", "'\t=1+1"),
+        (" =1+1", "' =1+1"),
+        ("＝1+1", "'＝1+1"),
+        ("a=b", "a=b"),
+        ("-2.5", "-2.5"),
+        (-3, "-3"),
+        (-2.5e-7, "-2.5e-07"),
+    ],
+)
+def test_a_csv_holds_no_cell_that_a_spreadsheet_executes(capsys, rows, tmp_path, value, written):
+    tasks = json.loads(rows.read_text())
+    tasks[0]["columns"] = {"=name": value}
+    rows.write_text(json.dumps(tasks))
+    sync(capsys, "mine", rows)
+    assert run(["sync", "tasks", "mine", "--export", "t.csv"]) == 0
+    with (tmp_path / "t.csv").open(newline="") as file:
+        header, first, *_ = csv.reader(file)
+    assert (header[-1], first[-1]) == ("'=name", written)
 
 
 def test_eval_names_both_places_it_looked(capsys):

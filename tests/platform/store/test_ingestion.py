@@ -14,6 +14,7 @@ import orjson
 import pytest
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.errors import NotFoundError
 from hud.platform.store import Store, tables
 from hud.platform.store import ingestion as module
@@ -198,7 +199,7 @@ def test_it_ends_when_it_is_idle(tmp_path):
     ours, theirs = Pipe()
     with closing(Store.open(tmp_path)) as store:
         url = store.url.render_as_string(hide_password=False)
-        ours.send_bytes(module.orjson.dumps([url, store.blobs.url]))
+        ours.send_bytes(exact_json.dumps([url, store.blobs.url]))
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(module, "IDLE_SECONDS", 0.01)
             patch.setattr(module.gc, "freeze", lambda: None)

@@ -227,22 +227,21 @@ def _counts(planned: SyncPlan, *, dry_run: bool) -> dict[str, object]:
 
 
 def _write_csv(tasks: list[Task], target: Path) -> None:
-    import csv
-
     from hud import exact_json
+    from hud.cli.csv_file import write_csv
 
-    with target.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        names = sorted({name for task in tasks for name in (task.columns or {})})
-        writer.writerow(["slug", "env", "id", "args", *names])
-        for task in tasks:
-            columns = task.columns or {}
-            writer.writerow(
-                [
-                    task.slug,
-                    task.env,
-                    task.id,
-                    exact_json.dumps(task.args).decode(),
-                    *(columns.get(name, "") for name in names),
-                ]
-            )
+    names = sorted({name for task in tasks for name in (task.columns or {})})
+    write_csv(
+        target,
+        ["slug", "env", "id", "args", *names],
+        (
+            [
+                task.slug,
+                task.env,
+                task.id,
+                exact_json.dumps(task.args).decode(),
+                *((task.columns or {}).get(name, "") for name in names),
+            ]
+            for task in tasks
+        ),
+    )
