@@ -105,13 +105,14 @@ class BaselineSession:
         await order.done
 
     async def next_order(self) -> Order:
-        """Wait for the next order. Raises `CancelledError` if the session is abandoned."""
+        """Wait for the next order. Cancels the session if it is abandoned."""
         while True:
             try:
                 return await asyncio.wait_for(self._orders.get(), _LOOK_SECONDS)
             except TimeoutError:
-                if self.abandoned:
-                    raise asyncio.CancelledError from None
+                # Cancelled from outside: a `CancelledError` of the player itself would be its failure, with reward 0.
+                if self.abandoned and self.task is not None:
+                    self.task.cancel()
 
     def leave_orders(self) -> None:
         """Release the waiters of orders that will not be executed."""
