@@ -92,10 +92,11 @@ def test_without_people_a_score_says_that_it_stands_on_references():
 
 
 def test_from_three_people_on_a_score_is_a_percentile_of_theirs():
-    add(person("a", 0.0), person("b", 0.5), person("c", 1.0))
+    add(person("a", 0.25), person("b", 0.5), person("c", 0.5))
     # Half of the weight is the mid-rank among three, half the references.
-    found = scored(1.0)
-    assert found.mean == pytest.approx((5 / 6 + 1.0) / 2)
+    found = scored(0.5)
+    assert found.mean == pytest.approx((2 / 3 + 0.5) / 2)
+    assert (scored(0.0).mean, scored(1.0).mean) == (0.0, 1.0)
     assert found.label == "percentile of people"
     other = [RunSummary(SLUG, 1.0), RunSummary("chain_sum-held-out-1", 1.0)]
     assert baseline_score(NAME, other).label.startswith("percentile of people on 1 of 2 tasks")
