@@ -67,6 +67,38 @@ async def test_what_is_older_than_the_tests_counts_for_nothing(tmp_path, mischie
     assert honest.reward == 1.0, "the files that it left do not spoil right work either"
 
 
+THROUGH_A_FOLDER = """exec 7< /tests/wanted.txt
+if [ "$(cat out/greeting.txt)" = "$(cat <&7)" ]; then echo 1 > /logs/verifier/reward.txt
+else echo 0 > /logs/verifier/reward.txt; fi
+"""
+DEEP = """import os
+way = "d/" * 1500 + "next"
+os.symlink(way, "greeting.txt")
+for target in (way, way, "/tests/wanted.txt"):
+    for _ in range(1500):
+        os.mkdir("d")
+        os.chdir("d")
+    os.symlink(target, "next")
+"""
+LINKS_TO_THE_ANSWER = {
+    "in a folder that cannot be listed": "ln -s /tests/wanted.txt greeting.txt; chmod 111 .",
+    "in a folder that cannot be written": "ln -s /tests/wanted.txt greeting.txt; chmod 555 .",
+    "to a file that the tests have open": "ln -s /proc/self/fd/7 greeting.txt",
+    "to it by the name of the device": "ln -s /dev/fd/7 greeting.txt",
+    "through folders of too long a path": f"python3 -c '{DEEP}'",
+    "through a folder that is not there yet": "ln -s ../../tests/new/../wanted.txt greeting.txt",
+}
+
+
+@pytest.mark.parametrize("mischief", LINKS_TO_THE_ANSWER.values(), ids=LINKS_TO_THE_ANSWER)
+async def test_no_link_shows_the_tests_their_own_answer(tmp_path, mischief):
+    write_task(tmp_path, "greet", test=THROUGH_A_FOLDER)
+    (tmp_path / "greet" / "tests" / "new").mkdir()
+    (tmp_path / "greet" / "tests" / "new" / "x").write_text("")
+    run = await played(tmp_path, f"mkdir out; cd out; {mischief}")
+    assert run.reward == 0.0, run.error
+
+
 EXECUTED = TEST.replace("$(cat greeting.txt)", "$(timeout 5 bash ./greet.sh)")
 DURING = {
     "a reward that contradicts the tests'": FORGED,

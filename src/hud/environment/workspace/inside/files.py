@@ -17,6 +17,9 @@ import sys
 
 PIECE_BYTES = 1 << 18
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+PLACE = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+MOST_LINKS = 40
+"""Links that the kernel follows in one path."""
 
 
 def opened(path: str, *, make: bool) -> int:
@@ -53,7 +56,12 @@ def is_link(at: int, name: str) -> bool:
 
 def is_the_systems(at: int) -> bool:
     """Return True for a link in a read-only file system."""
-    return bool(os.fstatvfs(at).f_flag & os.ST_RDONLY)
+    return is_read_only(at)
+
+
+def is_read_only(folder: str | int) -> bool:
+    """Return True for a folder, or its descriptor, in a read-only file system."""
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
 
 
 def write(path: str) -> None:
@@ -90,7 +98,10 @@ def read(path: str, most: int) -> None:
 
 
 def empty(path: str, writable: list[str]) -> None:
-    """Make `path` an empty folder, whatever is there; delete links in the `writable` folders that lead into it."""
+    """Make `path` an empty folder, whatever is there; delete links in the `writable` folders that lead into it.
+
+    Links into `/proc` are deleted, too: they lead to the open files of the program that follows them.
+    """
     at = os.open("/", FOLDER)
     for name in path.split("/"):
         if name:
@@ -98,12 +109,71 @@ def empty(path: str, writable: list[str]) -> None:
             os.close(at)
             at = below
     clear(at)
-    for folder in writable:
-        for place, folders, files in os.walk(folder):
-            for name in (*folders, *files):
-                link = os.path.join(place, name)
-                if os.path.islink(link) and f"{os.path.realpath(link)}/".startswith(f"{path}/"):
-                    os.unlink(link)
+    barred = {identity(os.fstat(at)), (os.stat("/proc").st_dev, None)}
+    modes: list[tuple[str, int]] = []
+    ahead = list(writable)
+    while ahead:
+        place = ahead.pop()
+        for name in names_in(place, modes):
+            below = os.path.join(place, name)
+            if not os.path.islink(below):
+                ahead += [below] if os.path.isdir(below) else []
+            elif not is_read_only(place) and leads_through(place, name, barred):
+                os.unlink(below)
+    for place, mode in reversed(modes):
+        os.chmod(place, mode)
+
+
+def names_in(folder: str, modes: list[tuple[str, int]]) -> list[str]:
+    """Return the names in a folder after letting the owner list and change it; its mode before is added to `modes`.
+
+    An empty list stands for a folder that cannot be listed: of the system, or of too long a path.
+    """
+    try:
+        mode = stat.S_IMODE(os.lstat(folder).st_mode)
+        if mode & stat.S_IRWXU != stat.S_IRWXU and not is_read_only(folder):
+            os.chmod(folder, mode | stat.S_IRWXU)
+            modes.append((folder, mode))
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def leads_through(folder: str, name: str, barred: set[tuple[int, int | None]]) -> bool:
+    """Return True if link `name` in `folder` leads through a barred folder, or through a whole barred file system.
+
+    The way is followed step by step, as the kernel does: a path may be longer than a call accepts.
+    """
+    at, ahead, links = os.open(folder, PLACE), [name], 0
+    try:
+        while ahead:
+            part = ahead.pop()
+            try:
+                found = os.lstat(part, dir_fd=at)
+            except OSError:
+                return ".." in ahead  # Nothing is there yet; the tests may add a folder.
+            if stat.S_ISLNK(found.st_mode):
+                links += 1
+                if links > MOST_LINKS:
+                    return False
+                target = os.readlink(part, dir_fd=at)
+                ahead += [step for step in reversed(target.split("/")) if step]
+                ahead += ["/"] if target.startswith("/") else []
+                continue
+            if identity(found) in barred or (found.st_dev, None) in barred:
+                return True
+            if not stat.S_ISDIR(found.st_mode):
+                return False
+            below = os.open(part, PLACE, dir_fd=at)
+            os.close(at)
+            at = below
+    finally:
+        os.close(at)
+    return False
+
+
+def identity(found: os.stat_result) -> tuple[int, int | None]:
+    return found.st_dev, found.st_ino
 
 
 def own_folder(at: int, name: str) -> int:
