@@ -150,6 +150,9 @@ DAMAGED = {
     "a cell beyond the last": b'<a xmlns:g="http://www.gnumeric.org/v10.dtd"><g:Sheet><g:Cell Row="1" Col="99999999999"/></g:Sheet></a>',
     "a number of 5000 digits": b'<a xmlns:g="http://www.gnumeric.org/v10.dtd"><g:Sheet><g:Cell Row="%s"/></g:Sheet></a>'
     % (b"9" * 5000),
+    "an unknown encoding": b'<?xml version="1.0" encoding="klingon"?><a/>',
+    "an encoding of bytes": b'<?xml version="1.0" encoding="rot13"?><a/>',
+    "elements of great depth": b"<a>" * 3000 + b"</a>" * 3000,
 }
 
 

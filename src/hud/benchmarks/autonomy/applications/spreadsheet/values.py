@@ -20,12 +20,13 @@ UnreadableError = (
     zipfile.BadZipFile,
     zlib.error,
     ElementTree.ParseError,
-    KeyError,
+    LookupError,
     ValueError,
-    IndexError,
     ArithmeticError,
     EOFError,
     OSError,
+    RecursionError,
+    MemoryError,
 )
 """Errors of a file that is no workbook."""
 
