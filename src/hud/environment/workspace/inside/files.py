@@ -115,11 +115,11 @@ def empty(path: str, writable: list[str]) -> None:
     while ahead:
         place = ahead.pop()
         for name in names_in(place, modes):
-            below = os.path.join(place, name)
-            if not os.path.islink(below):
-                ahead += [below] if os.path.isdir(below) else []
+            entry = os.path.join(place, name)
+            if not os.path.islink(entry):
+                ahead += [entry] if os.path.isdir(entry) else []
             elif not is_read_only(place) and leads_through(place, name, barred):
-                os.unlink(below)
+                os.unlink(entry)
     for place, mode in reversed(modes):
         os.chmod(place, mode)
 
