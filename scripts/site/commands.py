@@ -1,6 +1,7 @@
-"""Write docs/commands.md: the help of every command, as `hud COMMAND --help` prints it. `make docs` runs it.
+"""Write docs/commands.md and docs/commands/: the help of every command, as `hud COMMAND --help` prints it. `make docs` runs it.
 
-The blocks of the page are sessions, which tests/docs runs and compares; tests/docs/test_site.py compares the whole page.
+A top-level command has a page, with those below it. The blocks of the pages are sessions, which tests/docs runs and compares;
+tests/docs/test_site.py compares the pages.
 """
 
 from __future__ import annotations
@@ -13,23 +14,31 @@ import click
 
 from hud.cli.main import cli
 
-PAGE = Path(__file__).parents[2] / "docs" / "commands.md"
+DOCS = Path(__file__).parents[2] / "docs"
 BEGINNING = """# Commands
 
-The help of every command, as `hud COMMAND --help` prints it. Exit codes: 0 success, 1 failure, 2 invalid input, 130 interrupted.
-Written by `make docs` from the commands themselves.
+The help of every command, as `hud COMMAND --help` prints it: one page for each top-level command. Exit codes: 0 success, 1 failure,
+2 invalid input, 130 interrupted. Written by `make docs` from the commands themselves.
+
 """
 
 
-def page() -> str:
-    """Return the page."""
-    parts = [BEGINNING]
+def pages() -> dict[str, str]:
+    """Return the text of each page by its path in docs/: the index, then a page for each top-level command."""
+    index, texts = BEGINNING, dict[str, str]()
     for names, command, context in _commands(cli, click.Context(cli, info_name="hud"), ()):
         title = " ".join(("hud", *names))
-        level = "##" if len(names) < 2 else "###"
         text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
-        parts.append(f"\n{level} {title}\n\n```console\n$ {title} --help\n{text}\n```\n")
-    return "".join(parts)
+        help_block = f"```console\n$ {title} --help\n{text}\n```\n"
+        if not names:
+            overview = f"\n## hud\n\n{help_block}"
+        elif len(names) == 1:
+            texts[f"commands/{names[0]}.md"] = f"# {title}\n\n{help_block}"
+            summary = command.get_short_help_str(limit=200)
+            index += f"- [`{title}`](commands/{names[0]}.md): {summary}\n"
+        else:
+            texts[f"commands/{names[0]}.md"] += f"\n## {title}\n\n{help_block}"
+    return {"commands.md": index + overview, **texts}
 
 
 def _commands(
@@ -50,7 +59,13 @@ def _commands(
 
 
 if __name__ == "__main__":
-    written = page()
-    if not PAGE.exists() or PAGE.read_text(encoding="utf-8") != written:
-        PAGE.write_text(written, encoding="utf-8")
-        sys.stdout.write(f"{PAGE} is new\n")
+    (DOCS / "commands").mkdir(exist_ok=True)
+    texts = pages()
+    for path in (DOCS / "commands").glob("*.md"):
+        if path.relative_to(DOCS).as_posix() not in texts:
+            path.unlink()
+    for name, text in texts.items():
+        page = DOCS / name
+        if not page.exists() or page.read_text(encoding="utf-8") != text:
+            page.write_text(text, encoding="utf-8")
+            sys.stdout.write(f"{page} is new\n")

@@ -1,4 +1,5 @@
-"""Events of the documentation's build: links to files outside docs/, and pages without scripts and styles of their own.
+"""Events of the documentation's build: links to files outside docs/, and pages without scripts and styles of
+their own. Generated pages of commands enter the navigation.
 
 The server's content security policy takes scripts and styles from files alone, for the documentation as for every page. The
 theme writes short scripts into each page; they become files here, and whatever else the policy blocks fails the build.
@@ -30,6 +31,17 @@ _BLOCKED = re.compile(
 _UNUSED = ("assets/javascripts/lunr/", ".map", "/404.html")
 """Files of the theme that no page loads: stemmers of other languages, source maps, and a page for a site without a prefix."""
 _scripts: dict[str, str] = {}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Add the generated pages of commands to their section of the navigation."""
+    docs = Path(config.docs_dir)
+    below = sorted(path.relative_to(docs).as_posix() for path in (docs / "commands").glob("*.md"))
+    for section in config.nav or []:
+        for entry in section.get("Reference", []):
+            if isinstance(entry, dict) and "Commands" in entry:
+                entry["Commands"] = [*entry["Commands"], *below]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

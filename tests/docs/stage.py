@@ -41,10 +41,19 @@ hud() {
     *" --help"*) "$HUD" "$@" ;;
     *" --stdio"*) "$HUD" "$@" </dev/null ;;
     "eval eval "*" human"*) python -c "$AT_A_TERMINAL" "$HUD" "$@" ;;
-    "up "*|"view "*|"serve "*|"dev "*) serve_beside "$@" --port 0 ;;
+    "up "*|"view "*|"serve "*|"dev "*) on_a_free_port "$@" ;;
     "fleet fleet join "*) serve_beside "$@" ;;
     *) "$HUD" "$@" ;;
   esac
+}
+# Begin a server on a free port, whichever port the page names.
+on_a_free_port() {
+  local arguments=()
+  while [ $# -gt 0 ]; do
+    if [ "$1" = --port ]; then shift; else arguments+=("$1"); fi
+    shift
+  done
+  serve_beside "${arguments[@]}" --port 0
 }
 # Run a command that must end with 1: what it was asked for is held.
 held() { local status=0; "$@" || status=$?; [ "$status" = 1 ]; }

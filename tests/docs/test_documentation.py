@@ -27,7 +27,6 @@ SLOW = [
     f"docs/{name}.md"
     for name in (
         "coding-agents",
-        "commands",
         "deployment",
         "first-policy",
         "fleet",
@@ -165,7 +164,11 @@ def test_every_file_of_a_page_is_used_by_a_later_block(block):
 
 def test_every_block_of_code_runs():
     left_out = [block for block in BLOCKS if block.not_run is not None]
-    assert [block.not_run for block in left_out] == ["a diagram of the loop"]
+    assert sorted(block.not_run for block in left_out) == [
+        "a diagram of the loop",
+        "it installs gigabytes of packages; scripts/check-wheel installs the same wheel",
+        "scripts/check-wheel runs these lines in continuous integration",
+    ]
     assert len(BLOCKS) > 50
 
 

@@ -2,6 +2,7 @@
 
 import html.parser
 import importlib
+import json
 import re
 import subprocess
 import sys
@@ -42,9 +43,9 @@ def server(installed, tmp_path_factory):
     assert made.stop() == 0
 
 
-def test_the_page_of_commands_is_that_of_the_commands():
+def test_the_pages_of_commands_are_those_of_the_commands():
     # In a process of its own: click keeps a command's options as whoever asked first saw them.
-    program = "import commands; print(commands.page(), end='')"
+    program = "import commands, json; print(json.dumps(commands.pages()))"
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=ROOT / "scripts" / "site",
@@ -52,8 +53,12 @@ def test_the_page_of_commands_is_that_of_the_commands():
         text=True,
         check=True,
     )
-    page = (ROOT / "docs" / "commands.md").read_text()
-    assert done.stdout == page, "docs/commands.md is not current: make docs"
+    docs = ROOT / "docs"
+    written = {
+        path.relative_to(docs).as_posix(): path.read_text()
+        for path in (docs / "commands.md", *(docs / "commands").glob("*.md"))
+    }
+    assert json.loads(done.stdout) == written, "The pages of commands are not current: make docs"
 
 
 def test_the_reference_has_every_public_name_once():
@@ -123,7 +128,7 @@ def test_a_server_shows_the_site_without_a_key(server):
         assert "Groups and advantages" in page.text
         again = api.get("/docs/training/", headers={"if-none-match": page.headers["etag"]})
         assert again.status_code == 304
-        assert "hud models promote" in api.get("/docs/commands/").text
+        assert "hud models promote" in api.get("/docs/commands/models/").text
         assert "TrainingClient" in api.get("/docs/reference/hud/").text
         for missing in ("nothing", "%2e%2e/settings.py", "assets/%00"):
             answer = api.get(f"/docs/{missing}")

@@ -28,13 +28,13 @@ async def test_the_official_client_searches_and_reads_without_a_key(server, mode
         assert [tool.name for tool in (await client.list_tools()).tools] == ["search", "read"]
         found = await client.call_tool("search", {"query": "hud keys create"})
         best = found.structured_content["results"][0]
-        assert (best["page"], best["heading"]) == ("commands", "hud keys create")
+        assert (best["page"], best["heading"]) == ("commands/keys", "hud keys create")
         page = await client.call_tool("read", {"page": "platform"})
         assert text(page).startswith("# The platform\n")
         unknown = await client.call_tool("read", {"page": "platfrom"})
         assert unknown.is_error
-        assert text(unknown) == (
-            "The documentation has no page 'platfrom'; did you mean 'platform'?"
+        assert text(unknown).startswith(
+            "The documentation has no page 'platfrom'; did you mean 'platform'"
         )
 
 
