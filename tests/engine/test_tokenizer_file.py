@@ -6,8 +6,12 @@ import shutil
 import pytest
 from tests.engine.template_folders import PUBLISHED, template_folder
 from tests.engine.tiny_policy import tiny_folder
+from tokenizers import Tokenizer
 
+from hud.engine.chat import prompt_tokens
+from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.chat.tokenizer_file import load_tokenizer
+from hud.engine.config import DecoderConfig
 from hud.errors import StoreError, UsageError
 from hud.platform.models.weight_sources import check_folder
 
@@ -72,3 +76,65 @@ def test_usual_steps_are_loaded(tmp_path):
     load_tokenizer(folder_with(tmp_path / "model", normalizer=usual))
     for name in PUBLISHED:
         load_tokenizer(template_folder(name))
+
+
+def split_by(pattern):
+    return {
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": pattern},
+            "behavior": "Isolated",
+            "invert": False,
+        }
+    }
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        split_by("(a+)+$"),
+        split_by("(?:foo|foofoo)+!"),
+        {"normalizer": {"type": "Replace", "pattern": {"Regex": "(x|x)*$"}, "content": ""}},
+        split_by("(?:a*a*)(?<!a)"),
+    ],
+    ids=["nested", "words", "normalizer", "cubic"],
+)
+def test_patterns_that_backtrack_for_hours_are_refused_when_a_model_is_added(tmp_path, changes):
+    with pytest.raises(UsageError, match="texts? made of its own patterns"):
+        check_folder(folder_with(tmp_path / "model", **changes))
+
+
+def test_patterns_of_published_tokenizers_pass_their_trial(tmp_path):
+    # GPT-4o's.
+    upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+    ends = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+    pattern = (
+        rf"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+{ends}|[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*{ends}"
+        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    )
+    assert load_tokenizer(folder_with(tmp_path / "model", **split_by(pattern))).tried
+
+
+def test_a_prompt_is_as_long_as_the_growth_of_its_tokenizer_allows(tmp_path, monkeypatch):
+    monkeypatch.setattr(prompt_tokens, "MOST_CHARACTERS", 1000)
+    normalizer = {**DOUBLE, "content": "b" * 10}
+    folder = folder_with(tmp_path / "model", normalizer=normalizer, pre_tokenizer=None)
+    chat = ChatFormat(folder, DecoderConfig.from_folder(folder))
+    assert chat.encode("a" * 100)
+    with pytest.raises(UsageError, match="101 characters; .* takes 100 at most"):
+        chat.encode("a" * 101)
+
+
+def test_folders_of_earlier_tiny_models_are_split_as_before_in_linear_time(tmp_path):
+    tokenizer = json.loads((tiny_folder() / "tokenizer.json").read_text())
+    earlier = tokenizer["pre_tokenizer"]
+    assert earlier["pretokenizers"][0]["type"] == "Split"
+    earlier["pretokenizers"][0]["pattern"]["Regex"] = "[A-Za-z]+(?=-)|(?<=-)[A-Za-z]+|[-0-9]"
+    folder = folder_with(tmp_path / "model", pre_tokenizer=earlier)
+    now = load_tokenizer(folder)
+    assert not now.tried
+    before = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in ("ab-cd ef", "-ab", "1ab-2", "a-b-c--d", "éab-cé x", "ab1-cd", " a_b-c"):
+        assert now.tokenizer.encode(text).ids == before.encode(text).ids
+    assert len(now.tokenizer.encode("a" * 300_000).ids) > 0

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from hud.engine.chat.tokenizer_file import NAME_PARTS, WORDS
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.pretrained import save_decoder
@@ -25,8 +26,6 @@ SPECIAL = (
     "<think>",
     "</think>",
 )
-
-NAME_PARTS = r"[A-Za-z]+(?=-)|(?<=-)[A-Za-z]+|[-0-9]"
 
 # Short, because a tiny model pays for every token; and it keeps its own prefix.
 TEMPLATE = """\
@@ -119,7 +118,7 @@ def _tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(NAME_PARTS), behavior="isolated"),
-            pre_tokenizers.Split(Regex(r" ?\S+|\s+"), behavior="isolated"),
+            pre_tokenizers.Split(Regex(WORDS), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )

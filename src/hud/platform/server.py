@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -20,6 +21,8 @@ from hud.platform.background import Background
 from hud.platform.http_connections import Bounds, allowed_connections, settings_of
 
 GRACE_SECONDS = 30
+THREAD_SECONDS = 10.0
+"""Time that threads have to end after the last response, before the process exits."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,10 @@ def run(server: uvicorn.Server, listening: socket.socket) -> None:
     """Serve on a socket until SIGINT or SIGTERM."""
     with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
         runner.run(server.serve(sockets=[listening]))
+        # Python joins threads without a time-out, and none interrupts native code, such as that of a tokenizer.
+        patience = threading.Timer(THREAD_SECONDS, os._exit, (0,))
+        patience.start()
+    patience.cancel()
 
 
 def listen(host: str, port: int) -> socket.socket:

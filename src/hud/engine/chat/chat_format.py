@@ -50,7 +50,10 @@ class ChatFormat:
     ) -> None:
         """`tool_call_parser` names a format of `hud.engine.chat.tool_calls`; None: that of the chat template."""
         self.folder = folder
-        self.tokenizer = load_tokenizer(folder)
+        loaded = load_tokenizer(folder)
+        self.tokenizer = loaded.tokenizer
+        self.encodes_at_once = not loaded.tried
+        """False for a tokenizer that may take long for a short text: keep it off the event loop."""
         self.special = special_tokens(folder)
         self._templates = {
             name: ChatTemplate(text, folder) for name, text in chat_templates(folder).items()
@@ -62,7 +65,7 @@ class ChatFormat:
             else format_named(tool_call_parser)
         )
         self._prompts = PromptTokenizer(
-            self.tokenizer, self.template(tools=False).text + with_tools
+            self.tokenizer, self.template(tools=False).text + with_tools, loaded.growth
         )
         self._own = {name: TemplateText.literal(token) for name, token in self.special.items()}
         self.stop_ids = self._stop_ids(config)

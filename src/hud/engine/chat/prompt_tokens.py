@@ -15,6 +15,7 @@ from itertools import compress
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from hud.engine.chat.template_text import Span, TemplateText
+from hud.engine.chat.tokenizer_file import MOST_CHARACTERS
 from hud.errors import UsageError
 
 _CACHED = 64
@@ -32,8 +33,10 @@ class PromptTokenizer:
     tags) are text, in the template too.
     """
 
-    def __init__(self, tokenizer: Tokenizer, template: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, template: str, growth: float = 1.0) -> None:
+        """`growth` bounds how many times as long the tokenizer makes a text."""
         self.tokenizer = tokenizer
+        self._longest = int(MOST_CHARACTERS / growth)
         # A tokenizer.json may enable either; a prompt is neither truncated nor padded.
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -49,12 +52,17 @@ class PromptTokenizer:
         return list(self._encoded(text)[0])
 
     def encode(self, text: TemplateText) -> list[int]:
-        """Return the ids of a prompt."""
+        """Return the ids of a prompt. Raises `UsageError` for one that is too long, or that the tokenizer cannot encode."""
         ids, controls = self._encoded(text)
         return list(ids) if _within(controls, text.own) else self._separated.encode(text)
 
     def _encode(self, text: str) -> tuple[tuple[int, ...], tuple[Span, ...]]:
         """Return the ids of text, and the spans of its control tokens, the callers' included."""
+        if len(text) > self._longest:
+            raise UsageError(
+                f"The prompt has {len(text):,} characters; this model's tokenizer takes {self._longest:,} at most. "
+                "Shorten it."
+            )
         encoding = _encoding(self.tokenizer, text)
         ids = encoding.ids
         places = compress(range(len(ids)), map(self._controls.__contains__, ids))
@@ -131,7 +139,8 @@ class _SeparatedTokenizer:
 def _encoding(tokenizer: Tokenizer, text: str) -> Encoding:
     """Encode text without automatically added tokens."""
     try:
-        return tokenizer.encode(text, add_special_tokens=False)
+        # A batch of one: unlike `encode`, it lets other threads run.
+        return tokenizer.encode_batch([text], add_special_tokens=False)[0]
     except TypeError:  # The error of tokenizers for a string that is not UTF-8.
         try:
             text.encode()
@@ -139,6 +148,12 @@ def _encoding(tokenizer: Tokenizer, text: str) -> Encoding:
             raise UsageError(
                 f"The prompt holds {text[error.start]!a}, a surrogate without its other half, which is no character. "
                 "Leave it out, or decode the text with errors='replace'."
+            ) from None
+        raise
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":  # No `Exception`, and in no module.
+            raise UsageError(
+                f"The model's tokenizer cannot encode this text ({error}). Use a model with another tokenizer."
             ) from None
         raise
 

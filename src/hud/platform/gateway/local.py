@@ -115,7 +115,7 @@ class LocalTurns:
 
 async def prompts_of(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
     """Return the prompts of a request, one for each choice or one for all."""
-    if _size(request) > _LONG:
+    if _size(request) > _LONG or not model.format.chat.encodes_at_once:
         return await asyncio.to_thread(_prompts, model, request)
     return _prompts(model, request)
 

@@ -1,0 +1,90 @@
+"""Trial of a tokenizer in a process with limits: texts made of its own patterns, which only a bad pattern encodes slowly.
+
+A regular expression of a tokenizer.json backtracks in native code, which nothing interrupts: one prompt may take hours.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import combinations
+from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_CPU, setrlimit
+
+from tokenizers import Tokenizer
+
+CPU_SECONDS = 10
+"""Processor time of a trial; published tokenizers need about 1 s."""
+MEMORY = 4 << 30
+"""Address space of a trial, in bytes."""
+WALL_SECONDS = 300.0
+RUN_LENGTH = 1 << 16
+"""Characters of a probe that repeats one character: quadratic time on it exceeds the limit."""
+PAIR_LENGTH = 1 << 12
+_CLASSES = "aAé中1 \n\t!_'-\u0301😀"
+"""A member of each class of characters that published patterns distinguish."""
+_MOST_LITERALS = 24
+_OVER = 3
+"""Exit status of a trial with a text that cannot be encoded."""
+
+_passed: set[str] = set()
+
+
+def trial_problem(text: str, patterns: list[str]) -> str | None:
+    """Return the reason against a tokenizer.json with these regular expressions, as a predicate; None: it passed."""
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    if digest in _passed:
+        return None
+    slow = f"takes more than {CPU_SECONDS} s, or {MEMORY >> 30} GiB, to encode texts made of its own patterns"
+    command = [sys.executable, "-m", __name__, *(pattern.encode().hex() for pattern in patterns)]
+    try:
+        trial = subprocess.run(
+            command, input=text.encode(), capture_output=True, timeout=WALL_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return slow
+    if trial.returncode == 0:
+        _passed.add(digest)
+        return None
+    if trial.returncode == _OVER:
+        return f"cannot encode a text made of its own patterns ({trial.stdout.decode().strip()})"
+    return slow
+
+
+def probes(patterns: list[str]) -> Iterator[str]:
+    """Yield the texts of a trial: runs of characters, pairs and words of the patterns, alone and before another character."""
+    literals = sorted({letter for pattern in patterns for letter in pattern if letter.isalnum()})
+    letters = list(dict.fromkeys([*_CLASSES, *literals[:_MOST_LITERALS]]))
+    words = sorted({word for pattern in patterns for word in re.findall(r"\w{2,}", pattern)})
+    pairs = ["".join(pair) for pair in combinations(letters, 2)]
+    # Short ones first: exponential time shows on them.
+    for length in (32, PAIR_LENGTH):
+        for unit in (*letters, *words[:_MOST_LITERALS], *pairs):
+            yield unit * (length // len(unit))
+            yield unit * (length // len(unit)) + "\0"
+    for letter in letters:
+        yield letter * RUN_LENGTH
+        yield letter * RUN_LENGTH + "\0"
+
+
+def main(patterns: list[str]) -> int:
+    """Encode and decode the probes with the tokenizer.json of the standard input, within the limits."""
+    setrlimit(RLIMIT_CORE, (0, 0))
+    setrlimit(RLIMIT_AS, (MEMORY, MEMORY))
+    setrlimit(RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+    tokenizer = Tokenizer.from_str(sys.stdin.buffer.read().decode())
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    for probe in probes(patterns):
+        try:
+            tokenizer.decode(tokenizer.encode(probe, add_special_tokens=False).ids)
+        except BaseException as error:  # A panic of tokenizers is no Exception.
+            sys.stdout.write(str(error))
+            return _OVER
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main([bytes.fromhex(pattern).decode() for pattern in sys.argv[1:]]))
