@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import operator
 import re
+import unicodedata
 from decimal import Decimal
 from fractions import Fraction
 
 _MINUS = "-\u2212\u2010\u2011\u2012\u2013\ufe63\uff0d"
 _CURRENCY = r"[$€£¥]"
+_VULGAR = re.compile("[\u00bc-\u00be\u2150-\u215e\u2189]")
+_BEFORE_FRACTION = re.compile("([0-9]) +(?=[0-9]+\u2044)")
 _GROUP = "[,_'\u2019\u00a0\u2009\u202f]"
 _SUPERSCRIPT = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _NUMBER = re.compile(
     rf"""
     (?P<open>(?<![\w\\])\(\s*)?                              # accounting: (5) is -5
     (?:(?P<sign>[{_MINUS}+±])\s*{_CURRENCY}?\s*)?{_CURRENCY}?\s*
-    (?P<digits>(?P<dotted>[0-9]{{1,3}}(?:(?:\.[0-9]{{3}}){{2,}}(?![0-9])(?:,[0-9]+)?|(?:\.[0-9]{{3}})+,[0-9]+))|[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)
+    (?P<digits>(?P<dotted>[0-9]{{1,3}}(?:(?:\.[0-9]{{3}}){{2,}}(?![0-9])(?:,[0-9]+)?|(?:\.[0-9]{{3}})+,[0-9]+))|[0-9]{{1,3}}(?:(?:{_GROUP}[0-9]{{3}})+|(?:[ ][0-9]{{3}}){{2,}})(?![0-9])(?:\.[0-9]+)?|[0-9]+(?:\.[0-9]+)?|\.[0-9]+)
     (?P<unclear>(?:\.[0-9]+)+|,[0-9]{{4,}})?                   # 1.2.3 and $1,2345 are no certain number
     (?:[eE](?P<e>[-+{_MINUS}]?[0-9]+)
       |(?:\s*\^\s*|\*\*)[{{(]?(?P<to>[-+{_MINUS}]?[0-9]+(?:\.[0-9]+)?)[)}}]?|(?<=10)(?P<raised_to>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
@@ -24,6 +27,7 @@ _NUMBER = re.compile(
     )?
     (?:(?:[ ](?P<over>[0-9]+))?/(?P<under>[0-9]+)(?![0-9/.]))?
     (?P<close>\s*\))?
+    (?P<raised_again>(?:\s*\^\s*|\*\*)[{{(]?[-+{_MINUS}]?[0-9])?  # a power of a power, or of (-2)
     """,
     re.VERBOSE,
 )
@@ -37,11 +41,12 @@ def first_number(text: str) -> Fraction | None:
 
     "- 5", "−5" (U+2212), "-$5" and the accountant's "(5)" are -5; "8/10" is 0.8; "6.02 × 10^23" is a power. A hyphen
     within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60; "10^3" is 1000; "1.000.000" and
-    "1.000,5" are grouped by points. None where a group of digits has no certain meaning ("1,2345", "1.2.3").
+    "1.000,5" are grouped by points, "1 000 000" by spaces; "3½" is 3.5. None where digits have no certain meaning ("1,2345",
+    "1.2.3", "2^2^3").
     """
     # Each of the pattern's spaces would read a long run again from each of its places.
-    match = _NUMBER.search(_LONG_SPACE.sub(r"\1", text))
-    if match is None or match["sign"] == "±" or match["unclear"]:
+    match = _NUMBER.search(_LONG_SPACE.sub(r"\1", _with_plain_fractions(text)))
+    if match is None or match["sign"] == "±" or match["unclear"] or match["raised_again"]:
         return None
     value = _magnitude(match)
     if value is None:
@@ -57,11 +62,17 @@ def exact(number: float) -> Fraction | None:
     return Fraction(decimal) if decimal.is_finite() else None
 
 
+def _with_plain_fractions(text: str) -> str:
+    """Return the text with "3 1/2" in place of "3½"."""
+    plain = _VULGAR.sub(lambda found: f" {unicodedata.normalize('NFKC', found[0])}", text)
+    return _BEFORE_FRACTION.sub(r"\1 ", plain).replace("\u2044", "/")
+
+
 def _magnitude(match: re.Match[str]) -> Fraction | None:
     written = match["digits"]
     if match["dotted"]:
         written = written.replace(".", "").replace(",", ".")
-    whole, point, decimals = re.sub(_GROUP, "", written).partition(".")
+    whole, point, decimals = re.sub(f"{_GROUP}| ", "", written).partition(".")
     digits = f"{whole}{point}{decimals[:_LARGEST_EXPONENT]}"
     exponent = match["e"] or match["power"] or (match["raised"] or "").translate(_SUPERSCRIPT)
     exponent = re.sub(f"[{_MINUS}]", "-", exponent or "0")
