@@ -235,6 +235,24 @@ async def test_training_s_own_rollouts_enter_no_comparison(platform):
     assert rewards_of(platform.store, model.team_id, "m", None, {"t0"}) == {"t0": [0.1]}
 
 
+async def test_a_checkpoint_whose_failing_runs_have_no_reward_does_not_pass(platform, web):
+    """The head earns 0 on every third task; there, runs of the checkpoint have no reward."""
+    model = make_model(platform)
+    first = made(platform, model, 1, head=False)
+    third = {f"t{place}": 0.0 for place in range(0, 60, 3)}
+    record_rewards(platform, model, None, tasks(0.2, 60) | third)
+    record_rewards(platform, model, first, tasks(0.8, 60) | dict.fromkeys(third))
+    lone = {"only-of-the-head": 1.0}
+    record_rewards(platform, model, None, lone)
+    found = (await web.get(f"/models/m.json?checkpoint={first}")).json()["selected"]["verdict"]
+    assert found["name"] == "unclear"
+    assert (
+        "20 of 60 runs of the candidate and 0 of 60 of the head have no reward" in found["sentence"]
+    )
+    compared = (await web.get(f"/models/m/compare.json?first=base&second={first}")).json()
+    assert compared["gate"] == "unclear"
+
+
 async def test_two_checkpoints_are_compared_task_by_task(platform, web):
     model = make_model(platform)
     first = made(platform, model, 1)

@@ -33,6 +33,20 @@ def test_a_gain_beyond_chance_promotes_and_one_below_the_least_gain_does_not():
     assert decide(head, {}).verdict == "unknown"
 
 
+def test_tasks_that_one_side_lacks_count_as_unmeasured():
+    head, better = rewards(0.2, 60), rewards(0.8, 60)
+    hard = [f"t{place:03}" for place in range(0, 60, 4)]
+    candidate = {slug: earned for slug, earned in better.items() if slug not in hard}
+    held = decide(head, candidate)
+    assert held.verdict == "unclear"
+    assert (
+        "75 of 300 runs of the candidate and 0 of 300 of the head have no reward" in held.sentence
+    )
+    assert decide(head, {**candidate, **{slug: [] for slug in hard}}).verdict == "unclear"
+    alike = {slug: earned for slug, earned in head.items() if slug not in hard}
+    assert decide(alike, candidate).promoted
+
+
 def test_identical_sides_are_called_identical_and_equal_means_are_not():
     head = noisy(0.5, rewards(0, 20), 1)
     same = decide(head, {slug: list(earned) for slug, earned in head.items()})

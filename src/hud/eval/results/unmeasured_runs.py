@@ -1,6 +1,6 @@
 """Unmeasured runs of two sides of a comparison, and the test of whether their shares differ.
 
-Means ignore unmeasured runs. That is sound while they are missing at random; a side whose failing runs break their grader
+Means ignore unmeasured runs, and tasks that one side lacks. That is sound while they are missing at random; a side whose failing runs break their grader
 gains by it. Runs missing at random have equal shares on both sides, apart from chance.
 """
 
@@ -24,10 +24,14 @@ class UnmeasuredRuns:
 
     @classmethod
     def of(cls, head: Rewards, candidate: Rewards) -> UnmeasuredRuns:
-        """Count the runs of both sides on the tasks that both played."""
-        slugs = head.keys() & candidate.keys()
+        """Count the runs of both sides. A task without runs on one side counts there as unmeasured, with the other's runs."""
         first, second = (
-            [reward for slug in slugs for reward in side[slug]] for side in (head, candidate)
+            [
+                reward
+                for slug in head.keys() | candidate.keys()
+                for reward in side.get(slug) or [None] * len(other.get(slug, ()))
+            ]
+            for side, other in ((head, candidate), (candidate, head))
         )
         return cls(first.count(None), len(first), second.count(None), len(second))
 

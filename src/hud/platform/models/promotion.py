@@ -5,7 +5,7 @@ The candidate is a checkpoint of the model or of a fork of it; a fork's checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,13 +58,24 @@ def judge(
     return decide(first, second, evidence.gate, evidence.subsets)
 
 
-def judge_recorded(registry: Registry, model: ModelRecord, checkpoint: str | None) -> Decision:
-    """Decide about a checkpoint of `model` (None: its base) from all recorded runs of it and of the head."""
+def judge_recorded(
+    registry: Registry,
+    model: ModelRecord,
+    checkpoint: str | None,
+    slugs: Collection[str] | None = None,
+) -> Decision:
+    """Decide about a checkpoint of `model` (None: its base) from all recorded runs of it and of the head.
+
+    `slugs`: only these tasks. Tasks that only one of them ever played are ignored.
+    """
     head, candidate = (
-        rewards_of(registry.store, model.team_id, model.slug, one, None)
+        rewards_of(registry.store, model.team_id, model.slug, one, slugs)
         for one in (model.head_checkpoint_id, checkpoint)
     )
-    return decide(head, candidate)
+    return decide(
+        {slug: rewards for slug, rewards in head.items() if slug in candidate},
+        {slug: rewards for slug, rewards in candidate.items() if slug in head},
+    )
 
 
 def record_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -15,6 +15,10 @@ MOST_JOBS = 40
 MOST_RUNS = 20_000
 
 
+Rewards = dict[str, list[float | None]]
+"""Rewards by task; None: unmeasured."""
+
+
 @dataclass(frozen=True)
 class MeasuredRun:
     """Run with a reward."""
@@ -25,10 +29,12 @@ class MeasuredRun:
 
 def rewards_of(
     store: Store, team: str, model: str, checkpoint: str | None, slugs: Collection[str] | None
-) -> dict[str, list[float]]:
-    """Return the rewards of `measured_runs` by task."""
-    found = measured_runs(store, team, model, checkpoint, slugs)
-    return {slug: [run.reward for run in runs] for slug, runs in found.items()}
+) -> Rewards:
+    """Return the rewards of a checkpoint's ended runs by task, as `measured_runs` selects them; None for unmeasured runs."""
+    found: Rewards = {}
+    for slug, _, reward in _ended_runs(store, team, model, checkpoint, slugs):
+        found.setdefault(slug, []).append(reward)
+    return found
 
 
 def typical(runs: Sequence[MeasuredRun]) -> MeasuredRun:
@@ -44,6 +50,20 @@ def measured_runs(
 
     `checkpoint` None: the base. `slugs`: only these tasks; None: all.
     """
+    found: dict[str, list[MeasuredRun]] = {}
+    for slug, trace_id, reward in _ended_runs(store, team, model, checkpoint, slugs):
+        if reward is not None:
+            found.setdefault(slug, []).append(MeasuredRun(trace_id, reward))
+    return found
+
+
+def _ended_runs(
+    store: Store, team: str, model: str, checkpoint: str | None, slugs: Collection[str] | None
+) -> Iterator[tuple[str, str, float | None]]:
+    """Yield slug, trace id and reward of ended runs, newest first.
+
+    Runs without a turn of the model are unmeasured: they name no weights, and belong to the checkpoint by their job.
+    """
     jobs, runs, noted = tables.jobs, tables.runs, tables.job_models
     played = (
         sa.select(jobs.c.id)
@@ -58,22 +78,22 @@ def measured_runs(
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_JOBS)
     )
+    is_played = runs.c.completion_tokens > 0
+    weights = runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None)
     query = (
-        sa.select(runs.c.slug, runs.c.trace_id, runs.c.reward)
+        sa.select(runs.c.slug, runs.c.trace_id, sa.case((is_played, runs.c.reward)))
         .where(
             runs.c.job_id.in_(store.values(played)),
             runs.c.team_id == team,
-            runs.c.model == model,
-            runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None),
-            # For the base: only runs in which the model sampled.
-            runs.c.completion_tokens > 0,
-            runs.c.reward.is_not(None),
+            runs.c.status.not_in(("queued", "running")),
+            sa.case(
+                (is_played, sa.and_(runs.c.model == model, weights)),
+                else_=sa.or_(runs.c.model.is_(None), runs.c.model == model),
+            ),
         )
         .order_by(runs.c.started_at.desc(), runs.c.trace_id)
         .limit(MOST_RUNS)
     )
-    found: dict[str, list[MeasuredRun]] = {}
     for slug, trace_id, reward in store.rows(query):
         if slug is not None and (slugs is None or slug in slugs):
-            found.setdefault(slug, []).append(MeasuredRun(trace_id, reward))
-    return found
+            yield slug, trace_id, reward

@@ -10,12 +10,13 @@ from fastapi import Query, Request
 from fastapi.responses import Response
 
 from hud.errors import UsageError
-from hud.eval.results.promotion import decide
 from hud.platform.dashboard.page import Data, LaunchingPart, Pages, Sent
 from hud.platform.dashboard.pages.evaluation import begun, settings_of
 from hud.platform.dashboard.pages.models import is_behind, model_shown
 from hud.platform.dashboard.pages.train import launch_shown
+from hud.platform.models.promotion import judge_recorded
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
+from hud.platform.models.registry import Registry
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
 from hud.platform.tasksets.rows import TasksetRows
 from hud.train.monitoring.scoring import Comparison, compared
@@ -74,7 +75,7 @@ def compare(
     rewards = {side: _rewards(found) for side, found in runs.items()}
     is_same = before == after
     found = None if is_same else _compared(model, sides, rewards)
-    candidate, gate = (None, None) if is_same else _gate(sides, rewards)
+    candidate, gate = (None, None) if is_same else _gate(registry, model, sides, slugs)
     launches = [
         launch_shown(one)
         for one in launching.of_team()
@@ -142,13 +143,20 @@ def _before(
     return parent if runs_of(parent).keys() & runs_of(after).keys() else origin
 
 
-def _gate(sides: Mapping[str, Any], rewards: Mapping[str, Any]) -> tuple[str | None, str | None]:
+def _gate(
+    registry: Registry,
+    model: ModelRecord,
+    sides: Mapping[str, Any],
+    slugs: frozenset[str] | None,
+) -> tuple[str | None, str | None]:
     """Return the side that may become the head, and the gate's verdict on it; None if neither side is the head."""
     head = next((side for side in ("first", "second") if sides[side]["is_head"]), None)
     if head is None:
         return None, None
     candidate = "second" if head == "first" else "first"
-    return candidate, decide(rewards[head], rewards[candidate]).verdict
+    reference = sides[candidate]["reference"]
+    checkpoint = registry.tree.find(model, reference)
+    return candidate, judge_recorded(registry, model, checkpoint, slugs).verdict
 
 
 def _rewards(runs: _Runs) -> dict[str, list[float]]:
