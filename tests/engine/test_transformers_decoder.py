@@ -1,5 +1,7 @@
 """Models outside the family sample and train through `transformers`, with its logits."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -139,4 +141,46 @@ def test_within_its_window_a_sliding_attention_is_a_full_one(tmp_path):
 def test_what_cannot_be_computed_is_refused_by_name(tmp_path, kind, more, said):
     AutoConfig.for_model(kind, **more).save_pretrained(tmp_path)
     with pytest.raises(UsageError, match=said):
+        DecoderConfig.from_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"num_attention_heads": 0},
+        {"num_attention_heads": "4"},
+        {"num_key_value_heads": 3},
+        {"num_key_value_heads": -2},
+        {"hidden_size": "64"},
+        {"hidden_size": -64},
+        {"hidden_size": 1 << 60},
+        {"num_hidden_layers": 10**9},
+        {"num_hidden_layers": -1},
+        {"num_local_experts": 10**9},
+        {"vocab_size": -1},
+        {"vocab_size": 1.5},
+        {"intermediate_size": -8},
+        {"head_dim": -8},
+        {"max_position_embeddings": -5},
+        {"max_position_embeddings": 10**12},
+        {"rms_norm_eps": float("nan")},
+        {"rms_norm_eps": "x"},
+        {"rms_norm_eps": -1.0},
+        {"rope_parameters": {"rope_type": "default", "rope_theta": float("inf")}},
+        {"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 0}},
+        {"sliding_window": -4},
+        {"tie_word_embeddings": "yes"},
+        {"eos_token_id": "end"},
+        {"eos_token_id": [-3]},
+    ],
+    ids=str,
+)
+def test_odd_values_of_a_model_outside_the_family_are_refused(tmp_path, odd):
+    AutoConfig.for_model("mixtral", **{**SMALL, "num_local_experts": 3}).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    usual = {**json.loads(path.read_text()), "architectures": ["MixtralForCausalLM"]}
+    path.write_text(json.dumps(usual))
+    assert DecoderConfig.from_folder(tmp_path).num_hidden_layers == SMALL["num_hidden_layers"]
+    path.write_text(json.dumps({**usual, **odd}))
+    with pytest.raises(UsageError, match="config.json"):
         DecoderConfig.from_folder(tmp_path)

@@ -28,6 +28,21 @@ _MOST = {
 }
 """Largest values of a downloaded folder: an object is made for each layer before any weight is read."""
 
+_FOREIGN_MOST = {"layer": 1000, "expert": 1 << 16}
+"""Largest whole numbers of models outside the family, by a word of their name: an object is made for each."""
+_FOREIGN_POSITIVE = frozenset(
+    {
+        "rms_norm_eps",
+        "layer_norm_eps",
+        "layer_norm_epsilon",
+        "norm_epsilon",
+        "norm_eps",
+        "rope_theta",
+        "factor",
+    }
+)
+"""Numbers above 0, or null, of models outside the family."""
+
 _SCALING = {
     "linear": ("factor",),
     "llama3": (
@@ -99,7 +114,7 @@ class DecoderConfig:
         names = raw.get("architectures") if isinstance(raw, dict) else None
         name = names[0] if isinstance(names, list) and names else "?"
         if not isinstance(name, str) or name not in ARCHITECTURES:
-            return _foreign(folder, str(name))
+            return _foreign(folder, str(name), raw)
         try:
             found = cls.from_dict(raw, str(path))
         except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
@@ -114,8 +129,10 @@ class DecoderConfig:
         """Return the first value that no decoder can have, as a sentence; None: all are usable."""
         for name, most in _MOST.items():
             value = getattr(self, name)
-            if type(value) is not int or not 1 <= value <= most:
-                return f"{name} must be a whole number from 1 to {most:,}."
+            # Some models outside the family name no such size.
+            least = 0 if name == "intermediate_size" and not self.ours else 1
+            if type(value) is not int or not least <= value <= most:
+                return f"{name} must be a whole number from {least} to {most:,}."
         scaling = {
             f"rope_scaling.{name}": (self.rope_scaling or {}).get(name)
             for name in _SCALING.get((self.rope_scaling or {}).get("rope_type", ""), ())
@@ -135,7 +152,7 @@ class DecoderConfig:
             return "eos_token_id must be a token id, or a list of them."
         if self.num_attention_heads % self.num_key_value_heads:
             return "num_attention_heads must be a multiple of num_key_value_heads."
-        return "head_dim must be even." if self.head_dim % 2 else None
+        return "head_dim must be even." if self.ours and self.head_dim % 2 else None
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any], where: str = "config.json") -> DecoderConfig:
@@ -196,18 +213,49 @@ def token_ids(value: Any) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, list) else () if value is None else (value,)
 
 
-def _foreign(folder: Path, name: str) -> DecoderConfig:
+def _odd_value(value: Any, name: str = "") -> str | None:
+    """Return the first value, at any depth, that no model of `transformers` can have, as a sentence; None: there is none."""
+    if isinstance(value, dict | list):
+        items = value.items() if isinstance(value, dict) else ((name, inner) for inner in value)
+        return next(filter(None, (_odd_value(inner, str(key)) for key, inner in items)), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{name} must be a finite number."
+    most = next((most for word, most in _FOREIGN_MOST.items() if word in name), math.inf)
+    if type(value) is int and value > most:
+        return f"{name} must be at most {most:,}."
+    positive = type(value) in (int, float) and value > 0
+    if name in _FOREIGN_POSITIVE and value is not None and not positive:
+        return f"{name} must be a finite number above 0."
+    return None
+
+
+def _foreign(folder: Path, name: str, raw: Any) -> DecoderConfig:
     """Return the dimensions of a model outside the family that sampling and training need."""
+    path = folder / "config.json"
+    odd = _odd_value(raw)
+    if odd is not None:
+        raise UsageError(f"{path}: {odd}")
+    try:
+        config = _foreign_shape(folder, name)
+    except UsageError:
+        raise
+    except Exception as error:  # transformers raises many kinds of errors for odd values
+        reason = " ".join(str(error).split())
+        raise UsageError(
+            f"{path}: the architecture {name} is not supported: transformers cannot read it ({reason})."
+        ) from error
+    problem = config.problem()
+    if problem is not None:
+        raise UsageError(f"{path}: {problem}")
+    return config
+
+
+def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
+    """Return the dimensions that `transformers` reads. Raises `UsageError` for a model that cannot be computed."""
     from transformers import AutoConfig  # Seconds to import, and most models are of the family.
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-    path = folder / "config.json"
-    try:
-        shape = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-    except (ValueError, OSError, KeyError) as error:
-        raise UsageError(
-            f"{path}: the architecture {name} is not supported: transformers cannot read it ({error})."
-        ) from error
+    shape = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
     problem = None
     if name != MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type):
         problem = "is no causal language model that transformers knows"
@@ -216,7 +264,7 @@ def _foreign(folder: Path, name: str) -> DecoderConfig:
     elif not {"num_attention_heads", "num_hidden_layers"} <= set(dir(shape)):
         problem = "has no attention heads to compute"
     if problem is not None:
-        raise UsageError(f"{path}: {name} {problem}.")
+        raise UsageError(f"{folder / 'config.json'}: {name} {problem}.")
     heads = shape.num_attention_heads
     context = getattr(shape, "max_position_embeddings", None) or 2048
     # Within its window, sliding attention equals full attention.

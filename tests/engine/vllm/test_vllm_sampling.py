@@ -346,3 +346,16 @@ async def test_a_shared_system_prompt_leaves_the_turns_on_all_servers(tmp_path):
             server.hold_at(None)
         await asyncio.gather(*turns)
         await asyncio.to_thread(policy.close)
+
+
+async def test_a_prompt_that_no_cache_had_stays_uncached_when_its_turn_goes_on(alone, servers):
+    """The second stream's prompt is in the cache, where the first stream put it."""
+    server = servers[0]
+    server.hold_at(5)
+    turn = asyncio.create_task(alone.sample(PROMPT, LONG))
+    await until(lambda: sum(map(len, seen(alone))) == 5)
+    server.hold_at(None)
+    server.throw_out()
+    drawn = await turn
+    assert len(server.requests) == 2
+    assert (len(drawn.token_ids), drawn.cached_tokens) == (40, 0)

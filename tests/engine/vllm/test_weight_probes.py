@@ -1,14 +1,19 @@
 """Probes accept the same weights in another number format, also with large logits, and no other weights."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 import torch
 from tests.engine.tiny_policy import tiny_folder
+from tests.engine.vllm.vllm_policy import vllm_policy
+from tests.engine.vllm.vllm_stand_in import StandIn
 
 from hud.engine.pretrained import load_decoder
+from hud.engine.vllm import server
 from hud.engine.vllm.completion import Piece
 from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publisher, rounding_of
+from hud.errors import InfrastructureFault
 
 
 def decoder_of(dtype, size, *, noise=0.0):
@@ -80,3 +85,23 @@ def test_a_tied_model_s_projection_that_a_cpu_server_packed_is_named():
     assert "packs the vocabulary projection" in replace(published, version="one").mistake(stale)
     untied = replace(published, version="one", tied=False)
     assert "packs the vocabulary projection" not in untied.mistake(stale)
+
+
+class Compiling(StandIn):
+    """A server whose first tokens come late, as those of a fresh one."""
+
+    SECONDS = 2.0
+
+    async def _completions(self, request):
+        await asyncio.sleep(self.SECONDS)
+        return await super()._completions(request)
+
+
+def test_the_first_answers_of_a_fresh_server_have_the_time_of_a_load(tmp_path, monkeypatch):
+    assert server.LOAD_SECONDS == 600
+    with Compiling(tiny_folder()) as fresh:
+        monkeypatch.setattr(server, "ANSWER_SECONDS", Compiling.SECONDS / 4)
+        vllm_policy([fresh], tmp_path / "waits").close()
+        monkeypatch.setattr(server, "LOAD_SECONDS", Compiling.SECONDS / 4)
+        with pytest.raises(InfrastructureFault, match="did not answer in time"):
+            vllm_policy([fresh], tmp_path / "gives-up", server=0.5)
