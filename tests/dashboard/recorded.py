@@ -26,11 +26,12 @@ def record(
     age=0.0,
     open_job=False,
     team=LOCAL_TEAM,
+    task=None,
 ):
     """Record a job and return its id. `tasks`: slug to what each of its runs came to.
 
     That is a reward, None (still running), or a mapping of columns of `runs`. `age` is in seconds; `open_job` leaves
-    the job running, in this process.
+    the job running, in this process. `task`: the task of every run.
     """
     job = new_id()
     at = round((time.time() - age) * 1e6)
@@ -54,6 +55,7 @@ def record(
                 "attempt": attempt,
                 "slug": slug,
                 "model": model,
+                "task": task,
                 "started_at": at + len(lines),
             }
             lines += run_lines(new_id(), known, outcome, checkpoint)

@@ -18,6 +18,7 @@ from hud.platform.dashboard.trace_values import dict_of, moment_of, seconds_betw
 from hud.platform.models.registry import Registry
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records, trace_windows, trainer_logprobs
+from hud.platform.store.task_labels import label_of
 from hud.platform.store.trace_windows import WINDOW_STEPS, Window
 
 COLOURS = ("logprob", "advantage", "gap")
@@ -107,7 +108,8 @@ def head_of(store: Store, run: dict[str, Any]) -> View:
 def plain_run(run: dict[str, Any]) -> dict[str, Any]:
     """Return a run as plain data, without its team, and without its grade, which has its own view."""
     # SQLAlchemy's column names are a subclass of str, which `exact_json` refuses.
-    return {str(name): run[name] for name in run if name not in ("team_id", "grade")}
+    plain = {str(name): run[name] for name in run if name not in ("team_id", "grade")}
+    return {**plain, "label": label_of(run["slug"], run["task"]) if run["slug"] else None}
 
 
 def seconds_of(run: dict[str, Any]) -> float | None:

@@ -12,6 +12,7 @@ from hud.platform.store import Store, tables
 from hud.platform.store.job_status import INTERRUPTED
 from hud.platform.store.queries import as_dict
 from hud.platform.store.tables import seconds_between
+from hud.platform.store.task_labels import NO_TASK
 
 MOST_ERROR = 600
 """Maximum length of an error in a short record; the trace has the full text."""
@@ -60,7 +61,7 @@ def summary(run: dict[str, Any]) -> RunSummary:
 def _run(row: sa.Row[Any], over: bool) -> dict[str, Any]:
     run = as_dict(row)
     queue = run.pop("queue")
-    run["slug"] = row.slug or "(no task)"
+    run["slug"] = row.slug or NO_TASK
     run["seconds"] = seconds_between(row.started_at, row.ended_at)
     if row.status == "running" and over:
         run |= INTERRUPTED

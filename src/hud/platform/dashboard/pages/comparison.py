@@ -19,6 +19,7 @@ from hud.platform.store import records
 from hud.platform.store.checkpoint_rewards import MeasuredRun, typical
 from hud.platform.store.job_listing import checkpoint_steps
 from hud.platform.store.job_runs import job_runs, summary
+from hud.platform.store.task_labels import task_labels
 
 router = Pages()
 MOST_JOBS = 6
@@ -46,10 +47,12 @@ def compare(
     runs = [job_runs(store, team, one) for one in found]
     rewards = [rewards_by_attempt(summary(run) for run in played) for played in runs]
     pairings = [pair(rewards[0], other) for other in rewards[1:]]
+    tasks = _tasks(pairings, [_transcripts(played) for played in runs], sort)
+    labels = task_labels(store, team, {task["slug"]: task["trace"] for task in tasks})
     return {
         "jobs": found,
         "pairings": [_shown(pairing) for pairing in pairings],
-        "tasks": _tasks(pairings, [_transcripts(played) for played in runs], sort),
+        "tasks": [{**task, "label": labels[task["slug"]]} for task in tasks],
         "sort": sort,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from fastapi import Response
 from fastapi.responses import StreamingResponse
@@ -14,8 +15,9 @@ from hud.platform.dashboard.page import Data, Offset, Pages, paged, see
 from hud.platform.dependencies import StorePart, Team, Who
 from hud.platform.rollouts.hosted_jobs import HostedJobs
 from hud.platform.rollouts.rollout_queue import Rollouts
-from hud.platform.store import job_listing, records
+from hud.platform.store import Store, job_listing, records
 from hud.platform.store.job_runs import job_runs
+from hud.platform.store.task_labels import task_labels
 from hud.platform.training_jobs import TrainingJobs
 from hud.trace.trajectory_export import trajectory_line
 
@@ -40,13 +42,16 @@ def job(
     runs = job_runs(store, team, found)
     every = job_report.tasks(runs)
     arranged = job_report.arranged(every, sort, show or None)
+    shown = arranged[offset : offset + TASKS_PER_PAGE]
+    chosen = next((one for one in every if one["slug"] == task), None)
+    labelled(store, team, shown if chosen is None else [*shown, chosen])
     hosted = HostedJobs(store, team).standing(found["id"])
     return {
         "job": found,
         "numbers": job_report.numbers(runs),
         "percentile": job_report.percentile(found["benchmark"], runs),
         "distribution": job_report.distribution(runs),
-        "tasks": arranged[offset : offset + TASKS_PER_PAGE],
+        "tasks": shown,
         **paged(len(arranged), TASKS_PER_PAGE, offset),
         "all_tasks": len(every),
         "signals": {
@@ -55,7 +60,7 @@ def job(
         },
         "failed_tasks": sum(one["failed"] > 0 for one in every),
         "failures": job_report.failures(runs),
-        "chosen": next((one for one in every if one["slug"] == task), None),
+        "chosen": chosen,
         "hosted": hosted,
         "training_run": TrainingJobs(store, team).run_of(found),
         "others": job_listing.jobs_like(store, team, found),
@@ -63,6 +68,15 @@ def job(
         "show": show,
         "revision": job_listing.jobs_revision(store, team, [found["id"]]),
     }
+
+
+def labelled(store: Store, team: str, tasks: list[dict[str, Any]]) -> None:
+    """Add the display name of each task, `label`."""
+    labels = task_labels(
+        store, team, {task["slug"]: task["runs"][0]["trace_id"] for task in tasks if task["runs"]}
+    )
+    for task in tasks:
+        task["label"] = labels.get(task["slug"], task["slug"])
 
 
 @router.get("/jobs/{job_id}/trajectories.jsonl")

@@ -17,7 +17,9 @@ from hud.platform.dashboard.pages.train import launch_shown
 from hud.platform.models.promotion import judge_recorded
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.models.registry import Registry
+from hud.platform.store import Store
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
+from hud.platform.store.task_labels import task_labels
 from hud.platform.tasksets.rows import TasksetRows
 from hud.train.monitoring.scoring import Comparison, compared
 
@@ -92,7 +94,7 @@ def compare(
         "comparison": None if found is None else found.as_dict(),
         "candidate": candidate,
         "gate": gate,
-        "tasks": _by_task(runs["first"], runs["second"]),
+        "tasks": _labelled(store, team, _by_task(runs["first"], runs["second"])),
         "launches": launches,
         "settings": settings_of(launching.runs, model),
     }
@@ -185,6 +187,15 @@ def _by_task(first: _Runs, second: _Runs) -> dict[str, Any]:
         "worse": worse[:MOST_TASKS],
         "counts": [len(better), len(worse), len(rows) - len(better) - len(worse)],
     }
+
+
+def _labelled(store: Store, team: str, tasks: dict[str, Any]) -> dict[str, Any]:
+    """Add the display name of each task, `label`."""
+    rows = [*tasks["better"], *tasks["worse"]]
+    labels = task_labels(store, team, {row["slug"]: row["traces"][0] for row in rows})
+    for row in rows:
+        row["label"] = labels[row["slug"]]
+    return tasks
 
 
 def _options(model: ModelRecord, nodes: list[Any]) -> list[dict[str, str]]:

@@ -9,6 +9,7 @@ from fastapi import Query
 from hud.platform.dashboard.page import Data, Offset, Pages, paged
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.store.run_search import MOST_HITS, search
+from hud.platform.store.task_labels import NO_TASK, task_labels
 
 router = Pages()
 PER_PAGE = 25
@@ -23,6 +24,11 @@ def find(
 ) -> Data:
     """Runs whose prompts and answers contain the words of `text`, newest first."""
     found = search(store, team, text, PER_PAGE, offset)
+    labels = task_labels(
+        store, team, {run["slug"]: run["trace_id"] for run in found.items if run["slug"]}
+    )
+    for run in found.items:
+        run["label"] = labels.get(run["slug"], NO_TASK)
     return {
         "text": text,
         "items": found.items,

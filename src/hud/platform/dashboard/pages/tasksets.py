@@ -14,6 +14,7 @@ from hud.errors import ConflictError, UsageError
 from hud.platform.dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud.platform.dependencies import Audit, StorePart, Team, Who, of_team
 from hud.platform.store.difficulty import Difficulty, difficulties, recent_runs
+from hud.platform.store.task_labels import label_of
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import Tasksets
 from hud.trace import plain
@@ -78,7 +79,11 @@ def taskset(
         slugs = sorted(slugs, reverse=sort == "-name")
     shown = slugs[offset : offset + PER_PAGE]
     items = [
-        {**row, **scores.get(row["name"], Difficulty()).shown()}
+        {
+            **row,
+            **scores.get(row["name"], Difficulty()).shown(),
+            "label": label_of(row["name"], {"id": row["scenario"], "args": row["args"]}),
+        }
         for row in rows.named(shown, version)
     ]
     return {

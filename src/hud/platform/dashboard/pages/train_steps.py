@@ -11,6 +11,7 @@ from hud.platform.dependencies import Models, StorePart, Team
 from hud.platform.models.registry import Registry
 from hud.platform.store import Store
 from hud.platform.store.run_search import texts_of
+from hud.platform.store.task_labels import NO_TASK, task_labels
 from hud.platform.training.runs import TrainingRuns
 from hud.platform.training_jobs import TrainingJobs
 
@@ -54,6 +55,9 @@ def step(
     rollouts = TrainingJobs(store, team).of_step(found, shown["model"], number - 1)
     groups = _groups(rollouts)
     _add_samples(store, groups[offset : offset + GROUPS_PER_PAGE])
+    labels = task_labels(
+        store, team, {group["slug"]: group["runs"][0]["trace_id"] for group in groups}
+    )
     return {
         "run": shown,
         "number": number,
@@ -62,7 +66,10 @@ def step(
         "before": number - 1 if number - 1 in history else None,
         "after": number + 1 if number + 1 in history else None,
         "rollouts": len(rollouts),
-        "groups": groups[offset : offset + GROUPS_PER_PAGE],
+        "groups": [
+            {**group, "label": labels[group["slug"]]}
+            for group in groups[offset : offset + GROUPS_PER_PAGE]
+        ],
         **paged(len(groups), GROUPS_PER_PAGE, offset),
     }
 
@@ -96,7 +103,7 @@ def _run(registry: Registry, found: dict[str, Any]) -> dict[str, Any]:
 def _groups(rollouts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     by_group: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for run in rollouts:
-        key = (run["slug"] or "(no task)", run["group_id"] or run["trace_id"])
+        key = (run["slug"] or NO_TASK, run["group_id"] or run["trace_id"])
         by_group.setdefault(key, []).append(run)
     found = []
     for (slug, _), runs in by_group.items():
