@@ -1,5 +1,7 @@
 """Comparisons read from the older policy to the newer one, and their verdicts agree with their counts."""
 
+import re
+
 import pytest
 from tests.dashboard.recorded import record
 from tests.dashboard.test_models import made, record_rewards
@@ -151,3 +153,32 @@ async def test_each_task_of_two_jobs_links_to_its_two_transcripts(web, platform)
     assert rewards == [0.5, 0.25]
     page = (await web.get(f"/jobs/compare?job={before}&job={after}")).text
     assert f'href="/trace/{task["trace"]}/compare/{task["changes"][0]["trace"]}"' in page
+
+
+async def test_tasks_that_changed_come_first_and_the_same_ones_last(web, platform):
+    before = record(platform, "before", {"same": [0.5], "up": [0.0], "down": [1.0]}, age=9)
+    after = record(platform, "after", {"same": [0.5], "up": [0.4], "down": [0.1]})
+    found = (await web.get(f"/jobs/compare.json?job={before}&job={after}")).json()
+    assert [task["slug"] for task in found["tasks"]] == ["down", "up", "same"]
+
+
+async def test_a_clear_verdict_is_the_only_one(web, platform):
+    """Each task alone may be chance; with the verdict on all of them, that is said of none."""
+    tasks = {f"t{n}": [0.0, 0.1] for n in range(12)}
+    before = record(platform, "before", tasks, age=9)
+    clear = record(platform, "clear", {slug: [0.9, 1.0] for slug in tasks})
+    unclear = record(platform, "unclear", {**tasks, "t0": [0.2, 0.4]})
+    page = (await web.get(f"/jobs/compare?job={before}&job={clear}")).text
+    assert "▲ better" in page
+    assert "may be chance" not in page
+    assert "For a single task" not in page
+    page = (await web.get(f"/jobs/compare?job={before}&job={unclear}")).text
+    assert "may be chance" in page
+    assert "For a single task" in page
+
+
+async def test_the_plot_of_a_difference_has_a_legend(web, platform):
+    jobs = [record(platform, name, {"a": [0.0, 1.0]}) for name in ("a", "b")]
+    page = (await web.get(f"/jobs/compare?job={jobs[0]}&job={jobs[1]}")).text
+    head = page.partition('class="later plot-key">')[2].partition("</th>")[0]
+    assert re.sub(r"<[^>]+>|\s+", " ", head).split() == ["Reward", "0", "to", "1:", "A", "B"]

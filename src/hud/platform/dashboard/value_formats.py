@@ -77,6 +77,11 @@ def signed(value: float | None) -> str:
     return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}")
 
 
+def shown_bounds(low: float | None, high: float | None, signed: bool = False) -> str:
+    """Format an interval, with the minus sign of `signed`."""
+    return bounds(low, high, signed=signed).replace("-", "\N{MINUS SIGN}")
+
+
 def money(value: float | None) -> str:
     """Format US dollars, with more decimals for small amounts."""
     if value is None or not math.isfinite(value):
@@ -153,7 +158,7 @@ FILTERS = {
     "compact": compact,
     "reward": reward,
     "signed": signed,
-    "bounds": bounds,
+    "bounds": shown_bounds,
     "with_interval": with_interval,
     "money": money,
     "duration": duration,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -23,7 +23,7 @@ from hud.platform.store.task_labels import task_labels
 
 router = Pages()
 MOST_JOBS = 6
-_ORDERS = ("difference", "-difference", "slug")
+_ORDERS = ("changed", "difference", "-difference", "slug", "-slug")
 
 
 @router.page("/jobs/compare", "comparison.html")
@@ -31,7 +31,7 @@ def compare(
     store: StorePart,
     team: Team,
     job: Annotated[list[str], Query(default_factory=list)],
-    sort: str = "difference",
+    sort: str = "changed",
     base: str | None = None,
 ) -> Data:
     """Compare two or more jobs with the first of them."""
@@ -114,11 +114,12 @@ def _tasks(
                 "trace": traces[number + 1][change.slug],
             }
             row["changes"][number] = shown
-    rows = list(found.values())
-    if sort == "slug":
-        return sorted(rows, key=lambda row: str(row["slug"]))
-    downwards = sort.startswith("-")
-    return sorted(rows, key=lambda row: _last_difference(row), reverse=downwards)
+    keys: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "changed": lambda row: -abs(_last_difference(row)),  # Tasks that scored the same are last.
+        "difference": _last_difference,
+        "slug": lambda row: str(row["slug"]),
+    }
+    return sorted(found.values(), key=keys[sort.removeprefix("-")], reverse=sort.startswith("-"))
 
 
 def _last_difference(row: dict[str, Any]) -> float:

@@ -84,7 +84,8 @@ function options(data, place) {
     width: place.clientWidth || 600,
     height: HEIGHT,
     scales: { x: { time: false }, y: { range: (plot, low, high) => spread(plot.whiskers ?? data.series, low, high) } },
-    hooks: { draw: [whiskers] },
+    // Without a pointer on the chart, the legend shows the values of the last step.
+    hooks: { draw: [whiskers], ready: [lastValues], setLegend: [lastValues] },
     axes: [
       { ...axis, label: data.x_label, labelFont: "12px system-ui", labelSize: 18, incrs: data.x.every(Number.isInteger) ? WHOLE : undefined },
       { ...axis, size: 60, values: (_, ticks) => ticks.map(brief) },
@@ -95,15 +96,18 @@ function options(data, place) {
       ...data.series.map((one, index) => ({
         label: one.name,
         scale: one.axis === "right" ? "right" : "y",
-        stroke: read(one.thin ? colours[0] : colours[index % colours.length]),
+        stroke: one.thin ? faint(read(colours[0])) : read(colours[index % colours.length]),
         width: one.thin ? 1 : 2,
-        alpha: one.thin ? 0.45 : 1,
         spanGaps: true,
         points: one.points ? { show: true, size: 7 } : { show: !one.thin && data.x.length < 60, size: 5 },
         value: (_, value) => (value === null || value === undefined ? "–" : brief(value)),
       })),
     ],
   };
+}
+
+function lastValues(plot) {
+  if (plot.legend.idx == null && plot.data[0].length) plot.setLegend({ idx: plot.data[0].length - 1 });
 }
 
 // Format a number with few characters.
@@ -139,6 +143,11 @@ function whiskers(plot) {
     context.stroke();
     context.restore();
   });
+}
+
+// The colour of a line in the back, also of its mark in the legend.
+function faint(colour) {
+  return `color-mix(in srgb, ${colour} 45%, transparent)`;
 }
 
 // A canvas does not support light-dark(): let the browser resolve a colour.

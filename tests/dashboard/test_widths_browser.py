@@ -1,0 +1,60 @@
+"""Tables at the widths of a laptop and of a phone: nothing that decides is cut off."""
+
+import pytest
+from tests.dashboard.conftest import browser_tab
+from tests.dashboard.recorded import record
+from tests.dashboard.test_models import made, record_rewards
+from tests.dashboard.test_train import make_model, record_run
+from tests.fleet.live_server import LiveServer
+
+from hud.platform.application import PlatformConfig, create_app
+
+LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
+CLIPPED = """all => all.filter(one => one.offsetParent
+    && one.getBoundingClientRect().right > one.closest('.table').getBoundingClientRect().right + 1)
+    .map(one => one.textContent.trim())"""
+WRAPPED = """all => all.filter(one => one.offsetParent && one.getClientRects().length > 1)
+    .map(one => one.textContent)"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server with a trained model `m`, its training run, and two jobs, before and after."""
+    home = tmp_path_factory.mktemp("widths") / "home"
+    parts = create_app(PlatformConfig(home)).state.parts
+    model = make_model(parts)
+    first = made(parts, model, 1)
+    head = made(parts, model, 2, first)
+    for checkpoint, reward in ((None, 0.1), (first, 0.5), (head, 0.9)):
+        record_rewards(parts, model, checkpoint, {f"t{n}": reward for n in range(10)})
+    record_run(parts, model)
+    for name, reward in (("before", 0.0), ("after", 1.0)):
+        record(parts, name, {f"a-task-with-a-name-{n}": [reward, reward] for n in range(6)})
+    parts.close()
+    made_server = LiveServer(home, "--workers", "0")
+    made_server.start()
+    yield made_server
+    made_server.stop()
+
+
+def compared(server):
+    jobs = {job["name"]: job["id"] for job in server.client().get("/v2/jobs").json()["items"]}
+    return f"/jobs/compare?job={jobs['before']}&job={jobs['after']}"
+
+
+def test_on_a_laptop_no_column_is_cut_off_and_ages_take_one_line(server, chromium):
+    with browser_tab(server, chromium) as tab:
+        tab.set_viewport_size(LAPTOP)
+        for path in ("/models/m", "/models/m/compare", "/train", compared(server)):
+            tab.goto(path)
+            assert tab.eval_on_selector_all(".table th, .table td", CLIPPED) == [], path
+            assert tab.eval_on_selector_all("time", WRAPPED) == [], path
+
+
+def test_on_a_phone_a_comparison_shows_verdict_difference_and_tasks(server, chromium):
+    with browser_tab(server, chromium) as tab:
+        tab.set_viewport_size(PHONE)
+        tab.goto(compared(server))
+        assert tab.eval_on_selector_all(".table th, .table td", CLIPPED) == []
+        task = tab.get_by_text("a-task-with-a-name-0")
+        assert task.bounding_box()["width"] >= 120
