@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.tiny_policy import tiny_folder
+from tests.engine.vllm.vllm_requests import CPU_BLOCK
 from tests.engine.vllm.vllm_stand_in import StandIn
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "check-vllm"
@@ -27,10 +28,19 @@ def check(*arguments):
 def test_servers_that_do_what_they_should_pass(more):
     with StandIn(tiny_folder()) as one, StandIn(tiny_folder()) as two:
         code, said = check(one.url, two.url, *more)
+        assert not one.adapters | two.adapters
     assert code == 0, said
     assert "All checks passed." in said
     assert said.count("\nok ") == 8
     assert "0 nats" not in said.replace("e-0", "")
+
+
+@pytest.mark.slow
+def test_the_prompt_of_the_cache_check_is_longer_than_a_block_of_a_cpu_server():
+    with StandIn(tiny_folder(), block=CPU_BLOCK) as server:
+        code, said = check(server.url)
+    assert code == 0, said
+    assert f"a known prompt is not computed again: {CPU_BLOCK} of 192 tokens" in said
 
 
 def test_one_that_does_not_is_told():

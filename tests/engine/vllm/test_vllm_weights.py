@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 
 import numpy as np
 import pytest
@@ -224,6 +225,21 @@ async def test_a_server_that_forgot_the_adapter_is_given_it_again(adapted, serve
     drawn = await adapted.sample(PROMPT, LONG)
     assert len(drawn.token_ids) == 40
     check(adapted, drawn)
+
+
+async def test_an_adapter_that_another_process_loaded_is_loaded_from_the_folder_of_this_one(
+    servers, tmp_path
+):
+    # A server that evicted an adapter reads its folder again, and ends where that is gone.
+    earlier, later = tmp_path / "earlier", tmp_path / "later"
+    vllm_policy(servers, earlier, lora=LORA).close()
+    shutil.rmtree(earlier)
+    policy = vllm_policy(servers, later, lora=LORA)
+    check(policy, await policy.sample(PROMPT, LONG))
+    policy.close()
+    for server in servers:
+        folder, _ = server.adapters["hud-test-base"]
+        assert folder.parent.parent == later
 
 
 # -- servers that are not what they should be -------------------------------------------------------

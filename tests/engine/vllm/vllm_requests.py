@@ -13,6 +13,8 @@ from hud.trace import SamplingParams
 
 INT64 = 2**63
 BLOCK = 16
+"""Tokens in a block of the prefix cache on a GPU."""
+CPU_BLOCK = 128
 
 
 class Strict(BaseModel):
@@ -143,6 +145,8 @@ class Options:
     """Beginning of its tensors' names: of other names where it joins and cuts them otherwise."""
     scale_out: bool = False
     """True: started with --enable-scale-out."""
+    block: int = BLOCK
+    """Tokens in a block of its prefix cache."""
 
 
 class Refused(Exception):
@@ -154,14 +158,18 @@ class Refused(Exception):
 class PrefixCache:
     """What was computed, by blocks; under other adapters and other salts it is something else."""
 
-    def __init__(self) -> None:
+    def __init__(self, block: int) -> None:
+        self._block = block
         self._known: set[tuple] = set()
 
     def look_up(self, asked: CompletionRequest) -> int:
-        """Return how many tokens of a prompt are known, and know all of them from now on."""
+        """Return how many tokens of a prompt are known, and know all of them from now on.
+
+        The last token is always computed, for its logits.
+        """
         found = 0
         for end, key in self._blocks(asked, []):
-            if key not in self._known:
+            if key not in self._known or end == len(asked.prompt):
                 break
             found = end
         self.add(asked, [])
@@ -172,7 +180,7 @@ class PrefixCache:
 
     def _blocks(self, asked: CompletionRequest, drawn: list[int]) -> list[tuple[int, tuple]]:
         ids = asked.prompt + drawn
-        ends = range(BLOCK, len(ids) + 1, BLOCK)
+        ends = range(self._block, len(ids) + 1, self._block)
         return [(end, (asked.model, asked.cache_salt, *ids[:end])) for end in ends]
 
 

@@ -88,7 +88,7 @@ class StandIn:
         self.decoder = load_decoder(self.folder)
         self.adapters: dict[str, tuple[Path, Any]] = {}
         self.sequences: list[Sequence] = []
-        self.cache = PrefixCache()
+        self.cache = PrefixCache(self.options.block)
         self.paused = False
         self.receiving = ReceivingHalf(self.options.gpus)
         self.loop = asyncio.new_event_loop()

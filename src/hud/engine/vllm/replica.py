@@ -86,15 +86,19 @@ class Replica:
         await self.server.resume()
 
     async def _load_adapter(self, name: str, publication: Publication) -> None:
+        folder = str(publication.folder)
         try:
-            await self.server.load_adapter(name, str(publication.folder))
+            await self.server.load_adapter(name, folder)
         except ServerRefused as error:
-            known = {card.name for card in await self.server.models()}
-            # Names are those of checkpoints: an existing adapter is identical.
-            if name not in known:
+            existing = {card.name for card in await self.server.models()}
+            if name not in existing:
                 raise _without(
                     error, "--enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True"
                 ) from error
+            if name not in self.adapters:
+                # Left by another process. The engine exits if it reads an evicted adapter again from a folder that is gone.
+                await self.server.unload_adapter(name)
+                await self.server.load_adapter(name, folder)
         self.adapters.add(name)
 
     async def _probe(self, publication: Publication) -> None:
