@@ -22,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 ICON = ROOT / "src" / "hud" / "platform" / "dashboard" / "static" / "icon.svg"
 STYLE = """.doc-heading code { font-size: inherit; }
 .doc-contents { margin-left: 1rem; }
+.md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
 """
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((\.\./[^)#\s]+)\)")
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -30,6 +31,7 @@ _BLOCKED = re.compile(
 )
 _UNUSED = ("assets/javascripts/lunr/", ".map", "/404.html")
 """Files of the theme that no page loads: stemmers of other languages, source maps, and a page for a site without a prefix."""
+_RANKED_LAST = ("commands", "decisions/", "reference/")
 _scripts: dict[str, str] = {}
 
 
@@ -52,7 +54,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Replace links to files of the repository outside docs/, which the site does not have, by their text."""
+    """Replace links to files of the repository outside docs/, which the site does not have, by their text.
+
+    Decisions, help of commands and the API reference rank after the pages on use in the site's search.
+    """
+    if page.file.src_uri.startswith(_RANKED_LAST):
+        page.meta["search"] = {"boost": 0.2}
     folder = posixpath.dirname(f"docs/{page.file.src_uri}")
 
     def plain(link: re.Match[str]) -> str:

@@ -164,11 +164,7 @@ def test_every_file_of_a_page_is_used_by_a_later_block(block):
 
 def test_every_block_of_code_runs():
     left_out = [block for block in BLOCKS if block.not_run is not None]
-    assert sorted(block.not_run for block in left_out) == [
-        "a diagram of the loop",
-        "it installs gigabytes of packages; scripts/check-wheel installs the same wheel",
-        "scripts/check-wheel runs these lines in continuous integration",
-    ]
+    assert [block.not_run for block in left_out] == ["a diagram of the loop"]
     assert len(BLOCKS) > 50
 
 
