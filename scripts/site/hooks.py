@@ -1,5 +1,5 @@
 """Events of the documentation's build: links to files outside docs/, and pages without scripts and styles of
-their own. Generated pages of commands enter the navigation.
+their own. Patterns of the navigation are expanded.
 
 The server's content security policy takes scripts and styles from files alone, for the documentation as for every page. The
 theme writes short scripts into each page; they become files here, and whatever else the policy blocks fails the build.
@@ -36,14 +36,24 @@ _scripts: dict[str, str] = {}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Add the generated pages of commands to their section of the navigation."""
-    docs = Path(config.docs_dir)
-    below = sorted(path.relative_to(docs).as_posix() for path in (docs / "commands").glob("*.md"))
-    for section in config.nav or []:
-        for entry in section.get("Reference", []):
-            if isinstance(entry, dict) and "Commands" in entry:
-                entry["Commands"] = [*entry["Commands"], *below]
+    """Expand patterns of the navigation, such as `decisions/*.md`."""
+    config.nav = _expanded(config.nav, Path(config.docs_dir))
     return config
+
+
+def _expanded(entry: Any, docs: Path) -> Any:
+    """Return a part of the navigation with each pattern of a list replaced by the pages that match it, sorted."""
+    if isinstance(entry, dict):
+        return {title: _expanded(below, docs) for title, below in entry.items()}
+    if not isinstance(entry, list):
+        return entry
+    expanded: list[Any] = []
+    for part in entry:
+        if isinstance(part, str) and "*" in part:
+            expanded += sorted(path.relative_to(docs).as_posix() for path in docs.glob(part))
+        else:
+            expanded.append(_expanded(part, docs))
+    return expanded
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
