@@ -22,9 +22,13 @@ for place, task in enumerate(tasks):
     task.columns = {"tag": "dark" if place % 2 else "light"}
 """
 CREATE = "models create m --tasks tasks.py --hidden 32 --layers 1 --vocab-size 300 --max-context 96"
-PLAYED = "--taskset tasks.py --max-tokens 8 --max-turns 1"
+HELD_OUT = TASKS.replace(
+    '("red", "green", "blue", "yellow", "pink", "black", "white", "grey")',
+    '("cyan", "mint", "rust", "sand", "wine", "jade", "coal", "snow")',
+)
+PLAYED = "--taskset held_out.py --max-tokens 8 --max-turns 1"
 TRAIN = (
-    "train m tasks.py --steps 6 --group 8 --tasks-per-step 8 --max-tokens 8 --max-turns 1 --lr 0.01 --held-out tasks.py "
+    "train m tasks.py --steps 6 --group 8 --tasks-per-step 8 --max-tokens 8 --max-turns 1 --lr 0.01 --held-out held_out.py "
     "--eval-every 3 --promote gate --json"
 )
 
@@ -37,6 +41,7 @@ def hud(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("HUD_API_URL", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tasks.py").write_text(TASKS)
+    (tmp_path / "held_out.py").write_text(HELD_OUT)
 
     def call(line, code=0):
         capsys.readouterr()
@@ -119,7 +124,7 @@ def test_bad_input_is_one_sentence_before_anything_is_played(hud):
         (f"models promote m head {PLAYED} --critical tag=blue", "the subsets of these tasks are tag=light, tag=dark"),
         (f"models promote m head {PLAYED} --critical tag", "COLUMN=VALUE, not 'tag'"),
         (f"models promote m head {PLAYED} --max-regression -1", "at least 0"),
-        (TRAIN.replace(" --held-out tasks.py", ""), "The gate judges held-out scores"),
+        (TRAIN.replace(" --held-out held_out.py", ""), "The gate judges held-out scores"),
         (f"{TRAIN} --critical tag=blue", "No task has tag=blue"),
         (f"{TRAIN} --joined other", "cannot go with promote='gate'"),
     ):  # fmt: skip

@@ -53,6 +53,19 @@ async def test_a_run_key_does_not_write_into_another_persons_baseline(server):
     assert scores(store, LOCAL_TEAM, taskset["id"]) == {}
 
 
+async def test_a_job_made_in_advance_does_not_take_the_place_of_a_persons_baseline(
+    server, tmp_path
+):
+    """The id of a baseline's job followed from team, person, taskset and version: a client could make it first."""
+    store, taskset = server.parts.store, {"id": new_id(), "name": "words", "version": 1}
+    first, second = (open_job(store, LOCAL_TEAM, "victim", taskset) for _ in range(2))
+    assert first == second, "a person has one job for a version"
+    assert open_job(store, LOCAL_TEAM, "other", taskset) != first
+    assert open_job(store, LOCAL_TEAM, "victim", taskset | {"version": 2}) != first
+    elsewhere = AttackedServer(tmp_path / "elsewhere").parts.store
+    assert open_job(elsewhere, LOCAL_TEAM, "victim", taskset) != first, "nobody can compute it"
+
+
 async def test_a_run_key_does_not_change_a_run_of_a_baseline(server):
     store = server.parts.store
     taskset = {"id": new_id(), "name": "words", "version": 1}

@@ -4,10 +4,13 @@ import pytest
 
 from hud import Environment
 from hud.client import connect, disconnect
+from hud.errors import ConflictError, UsageError
 from hud.eval import StopSignal, Taskset
+from hud.train.client import TrainingClient
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter
+from hud.train.monitoring.scoring import play
 
 env = Environment("letters")
 
@@ -21,6 +24,12 @@ async def say(word: str):
 WORDS = (
     *("red", "green", "blue", "yellow", "pink", "black", "white", "grey"),
     *("brown", "gold", "teal", "navy", "lime", "plum", "rose", "ruby"),
+)
+
+
+HELD_OUT = (
+    *("cyan", "mint", "rust", "sand", "wine", "jade", "coal", "snow"),
+    *("ash", "bone", "clay", "corn", "fawn", "iris", "onyx", "peach"),
 )
 
 
@@ -39,11 +48,16 @@ class StopAfter(Reporter):
 
 
 @pytest.fixture
+def held_out():
+    return Taskset("held-out letters", [say(word=word) for word in HELD_OUT])
+
+
+@pytest.fixture
 async def tasks(tmp_path, monkeypatch):
     monkeypatch.setenv("HUD_HOME", str(tmp_path))
     monkeypatch.delenv("HUD_API_URL", raising=False)
     sizes = {"hidden": 32, "layers": 1, "vocab_size": 300, "max_context": 96}
-    texts = [f"say {word}" for word in WORDS] * 5
+    texts = [f"say {word}" for word in (*WORDS, *HELD_OUT)] * 5
     await connect().post("/v2/models/create", {"name": "m", "texts": texts, "sizes": sizes})
     yield Taskset("letters", [say(word=word) for word in WORDS])
     disconnect(tmp_path)
@@ -62,13 +76,15 @@ def config(**values):
     )
 
 
-async def test_a_stopped_gated_run_goes_on_in_its_candidate(tasks):
+async def test_a_stopped_gated_run_goes_on_in_its_candidate(tasks, held_out):
     halfway = StopAfter(3)
-    first = await train(config(), tasks=tasks, held_out=tasks, reporter=halfway, stop=halfway.stop)
+    first = await train(
+        config(), tasks=tasks, held_out=held_out, reporter=halfway, stop=halfway.stop
+    )
     assert (first.model, first.next_step, first.finished) == ("m-candidate-1", 3, False)
     again = StopAfter(None)
     # Conditions of the gate are no part of the experiment: they may change in the middle.
-    second = await train(config(min_gain=0.001), tasks=tasks, held_out=tasks, reporter=again)
+    second = await train(config(min_gain=0.001), tasks=tasks, held_out=held_out, reporter=again)
     assert (second.model, second.first_step, second.finished) == ("m-candidate-1", 3, True)
     assert again.notes[0] == "m-candidate-1 is trained; the head of m moves only through the gate."
 
@@ -80,15 +96,29 @@ async def test_a_stopped_gated_run_goes_on_in_its_candidate(tasks):
     assert decisions[1]["jobs"] == jobs[1:], "the head is what the run promoted"
 
 
-async def test_no_old_score_judges_a_head_that_another_run_moved(tasks):
+async def test_no_old_score_judges_a_head_that_another_run_moved(tasks, held_out):
     halfway = StopAfter(3)
-    await train(config(), tasks=tasks, held_out=tasks, reporter=halfway, stop=halfway.stop)
+    await train(config(), tasks=tasks, held_out=held_out, reporter=halfway, stop=halfway.stop)
     other = TrainConfig(model="m", steps=1, lr=0.01, max_tokens=8, max_turns=1)
     head = (await train(other, tasks=tasks)).head
     again = StopAfter(None)
-    report = await train(config(), tasks=tasks, held_out=tasks, reporter=again)
+    report = await train(config(), tasks=tasks, held_out=held_out, reporter=again)
     assert report.decisions == []
     (note,) = [note for note in again.notes if "Step 6" in note]
     assert note.startswith("Step 6 was not judged: Job ")
     assert note.endswith("not by the head of 'm'; play the tasks again with both.")
     assert (await connect().get("/v2/models/m"))["head_checkpoint_id"] == head
+
+
+async def test_a_gated_run_that_holds_out_what_it_trains_on_is_refused_at_its_start(tasks):
+    with pytest.raises(UsageError, match="16 of 16 held-out tasks are trained on, too"):
+        await train(config(), tasks=tasks, held_out=tasks)
+
+
+async def test_evidence_on_trained_tasks_is_refused(tasks):
+    plain = TrainConfig(model="m", steps=1, lr=0.01, max_tokens=8, max_turns=1)
+    made = (await train(plain, tasks=tasks)).head
+    await TrainingClient("m").set_head("base")
+    jobs = [(await play(plain, one, tasks)).id for one in ("base", made)]
+    with pytest.raises(ConflictError, match="of the 16 tasks are trained on, such as 'say-"):
+        await connect().post("/v2/models/m/promote", {"checkpoint_id": made, "jobs": jobs})

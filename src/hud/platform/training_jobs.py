@@ -11,6 +11,7 @@ from hud.errors import NotFoundError
 from hud.platform.store import Store, tables
 from hud.platform.store.job_status import statuses
 from hud.platform.store.job_sums import sums_of
+from hud.platform.store.trained_tasks import training_job
 from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.progress import scores_of
 
@@ -65,7 +66,7 @@ class TrainingJobs:
         jobs = tables.jobs
         query = sa.select(jobs.c.id).where(
             jobs.c.team_id == self.team,
-            jobs.c.name == f"{slug} training",
+            jobs.c.name == training_job(slug),
             jobs.c.created_at >= datetime.fromisoformat(run["created_at"]) - _JUST_BEFORE,
             jobs.c.created_at <= datetime.fromisoformat(run["updated_at"]),
         )

@@ -121,11 +121,17 @@ async def train(
     if config.backend == "tinker":
         model = await model_on_tinker(connect(), config.model)
         config = config.model_copy(update={"model": model})
+    known = scored.trained_on(chosen)
     promotions = None
     if config.promote == "gate":
+        if known:
+            raise UsageError(
+                f"{known} of {len(scored.tasks)} held-out tasks are trained on, too: their scores are no evidence for the gate. "
+                "Take them out of one of the two."
+            )
         promotions = await Promotions.open(connect(), config, scored.tasks, reporter, fresh=fresh)
         config = promotions.config
-    if known := scored.trained_on(chosen):
+    if known:
         reporter.note(
             f"{known} of {len(scored.tasks)} held-out tasks are trained on, too: their scores do not tell learning from "
             "memorizing."

@@ -52,7 +52,7 @@ def test_identical_sides_are_called_identical_and_equal_means_are_not():
     same = decide(head, {slug: list(earned) for slug, earned in head.items()})
     assert same.verdict == "unclear"
     assert same.sentence == (
-        "Not shown to be better. The two sides are identical: equal rewards, run by run, on 20 tasks."
+        "Not shown to be better: +0.000 [+0.000, +0.000] on 20 tasks. The two sides are identical: equal rewards, run by run, on 20 tasks."
     )
     assert same.as_dict()["overall"]["identical"]
     turned = decide(head, {slug: earned[::-1] for slug, earned in head.items()})

@@ -203,7 +203,7 @@ def _gain(overall: Difference, gate: Gate) -> tuple[Literal["better", "worse", "
     shown, least = measured(overall), gate.min_gain
     more = f" by more than {least:g}" if least else ""
     if overall.identical:
-        return "unclear", f"Not shown to be better{more}. {evidence(overall)}"
+        return "unclear", f"Not shown to be better{more}: {shown}. {evidence(overall)}"
     if overall.low is None or overall.high is None:
         return "unclear", f"{shown}: too few tasks to tell. {evidence(overall)}"
     if overall.low > least:

@@ -18,15 +18,9 @@ from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.ownership import BASELINE
 from hud.platform.store.queries import as_dict
-from hud.trace import plain
+from hud.trace import new_id, plain
 
 _NAMES = uuid.UUID("6c1f3a52-0f0e-4a63-9a52-1d6f5a7e9b10")
-
-
-def job_of(team: str, user: str, taskset: dict[str, Any]) -> str:
-    """Return the deterministic id of a person's job for the current version of a taskset."""
-    name = f"{team}/{user}/{plain(taskset['id'])}/{taskset['version']}"
-    return uuid.uuid5(_NAMES, name).hex
 
 
 def group_of(job_id: str, slug: str) -> str:
@@ -35,8 +29,10 @@ def group_of(job_id: str, slug: str) -> str:
 
 
 def open_job(store: Store, team: str, user: str, taskset: dict[str, Any]) -> str:
-    """Create the job if necessary and mark it as running in this process; returns its id."""
-    identifier = job_of(team, user, taskset)
+    """Mark a person's job for the current version of a taskset as running in this process; returns its id.
+
+    A new job gets a random id. A job whose id follows from names could be made by another client first, as an ordinary one.
+    """
     jobs = tables.jobs
     here = {
         "status": "running",
@@ -46,7 +42,6 @@ def open_job(store: Store, team: str, user: str, taskset: dict[str, Any]) -> str
         "ended_at": None,
     }
     new = {
-        "id": identifier,
         "team_id": team,
         "name": f"Human baseline: {taskset['name']}",
         "taskset_id": plain(taskset["id"]),
@@ -55,12 +50,32 @@ def open_job(store: Store, team: str, user: str, taskset: dict[str, Any]) -> str
         "created_at": datetime.now(UTC),
     }
     with store.begin() as connection:
-        changed = connection.execute(sa.update(jobs).where(jobs.c.id == identifier).values(**here))
-        if changed.rowcount == 0:
-            connection.execute(sa.insert(jobs).values(**new, **here))
+        identifier = connection.execute(_job_of(team, user, taskset)).scalar()
+        if identifier is None:
+            identifier = new_id()
+            connection.execute(sa.insert(jobs).values(id=identifier, **new, **here))
+        else:
+            connection.execute(sa.update(jobs).where(jobs.c.id == identifier).values(**here))
         noted = {"job_id": identifier, "model": HUMAN, "checkpoint": "", "team_id": team}
         upsert(connection, tables.job_models, [noted])
-    return identifier
+    return str(identifier)
+
+
+def _job_of(team: str, user: str, taskset: Mapping[str, Any]) -> sa.Select[Any]:
+    """Return the query for the id of a person's newest job for the current version of a taskset."""
+    jobs = tables.jobs
+    return (
+        sa.select(jobs.c.id)
+        .where(
+            jobs.c.team_id == team,
+            jobs.c.taskset_id == plain(taskset["id"]),
+            jobs.c.extra["baseline"].as_string() == BASELINE,
+            jobs.c.extra["user_id"].as_string() == user,
+            jobs.c.extra["taskset_version"].as_integer() == taskset["version"],
+        )
+        .order_by(jobs.c.created_at.desc())
+        .limit(1)
+    )
 
 
 def close_job(store: Store, job_id: str) -> None:

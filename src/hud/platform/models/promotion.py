@@ -9,13 +9,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import sqlalchemy as sa
+
 from hud.errors import ConflictError, UsageError
 from hud.eval.results.pairing import Rewards, rewards_by_attempt
 from hud.eval.results.promotion import Decision, Gate, decide
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
-from hud.platform.store import records
+from hud.platform.store import records, tables
 from hud.platform.store.checkpoint_rewards import rewards_of
 from hud.platform.store.job_runs import job_runs, summary
+from hud.platform.store.trained_tasks import trained_on, training_job
 from hud.train.monitoring.candidates import is_candidate
 
 if TYPE_CHECKING:
@@ -55,6 +58,7 @@ def judge(
         of_head.add(before)
     first = _rewards(registry, model, evidence.jobs[0], of_head, "the head")
     second = _rewards(registry, model, evidence.jobs[1], {(source.slug, node.id)}, node.name)
+    _refuse_trained(registry, model, source, evidence.jobs, {*first, *second})
     return decide(first, second, evidence.gate, evidence.subsets)
 
 
@@ -142,7 +146,7 @@ def _rewards(
     """
     store, team = registry.store, model.team_id
     record = records.find_job(store, team, job)
-    if record["name"] in {f"{slug} training" for slug, _ in played}:
+    if record["name"] in {training_job(slug) for slug, _ in played}:
         raise ConflictError(
             f"Job {job!r} holds rollouts of training; evidence is of held-out tasks: hud models promote {model.slug} ..."
         )
@@ -163,6 +167,33 @@ def _rewards(
     return rewards_by_attempt(
         replace(summary(run), reward=run["reward"] if _is_played(run) else None) for run in runs
     )
+
+
+def _refuse_trained(
+    registry: Registry,
+    model: ModelRecord,
+    source: ModelRecord,
+    jobs: Sequence[str],
+    slugs: Collection[str],
+) -> None:
+    """Raise `ConflictError` if training runs of these models, or of models they are forks of, played tasks of the jobs."""
+    runs, team = tables.runs, model.team_id
+    played = registry.store.values(
+        sa.select(runs.c.trace_id).where(runs.c.team_id == team, runs.c.job_id.in_(jobs))
+    )
+    known = {one.id: one for one in registry.models()}
+    lineage: dict[str, None] = {}
+    for one in (source, model):
+        ancestor: ModelRecord | None = one
+        while ancestor is not None and ancestor.slug not in lineage:
+            lineage[ancestor.slug] = None
+            ancestor = known.get(ancestor.base_model_id or "")
+    trained = sorted(trained_on(registry.store, team, lineage, played))
+    if trained:
+        raise ConflictError(
+            f"{len(trained)} of the {len(slugs)} tasks are trained on, such as {trained[0]!r}: rewards there are no evidence. "
+            "Play held-out tasks with both."
+        )
 
 
 def _is_played(run: Mapping[str, Any]) -> bool:

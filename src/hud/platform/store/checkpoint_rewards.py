@@ -9,6 +9,7 @@ from statistics import fmean
 import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
+from hud.platform.store.trained_tasks import training_job
 
 MOST_JOBS = 40
 """Maximum number of jobs of a checkpoint that are read, newest first."""
@@ -73,7 +74,7 @@ def _ended_runs(
             noted.c.model == model,
             noted.c.checkpoint == (checkpoint or ""),
             # Rollouts of training are from many checkpoints, on trained tasks.
-            jobs.c.name != f"{model} training",
+            jobs.c.name != training_job(model),
         )
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_JOBS)

@@ -1,0 +1,66 @@
+"""Tasks on which models were trained, from the recorded rollouts of their training runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import sqlalchemy as sa
+
+from hud import exact_json
+from hud.platform.store import Store, tables
+from hud.platform.store.queries import in_parts
+
+_IDENTITY = ("env", "id", "args")
+
+
+def training_job(model: str) -> str:
+    """Return the name of the jobs with the rollouts of a model's training runs."""
+    return f"{model} training"
+
+
+def trained_on(
+    store: Store, team: str, models: Collection[str], trace_ids: Collection[str]
+) -> set[str]:
+    """Return the slugs of those runs whose task a training run of one of these models played.
+
+    Tasks are equal if slug, environment, template and arguments are; where a run records no task, its slug decides.
+    """
+    jobs = tables.jobs
+    names = [training_job(model) for model in models]
+    training = store.values(
+        sa.select(jobs.c.id).where(jobs.c.team_id == team, jobs.c.name.in_(names))
+    )
+    if not training:
+        return set()
+    played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])
+    among = [
+        sa.and_(tables.runs.c.job_id.in_(training), tables.runs.c.slug.in_(part))
+        for part in in_parts([*played])
+    ]
+    trained = _tasks(store, among)
+    return {
+        slug
+        for slug, task in trained.items()
+        if task is None or played[slug] is None or task == played[slug]
+    }
+
+
+def _tasks(
+    store: Store, conditions: Collection[sa.ColumnElement[bool]]
+) -> dict[str, tuple[Any, ...] | None]:
+    """Return the identity of the task of one run of each slug."""
+    runs = tables.runs
+    found: dict[str, tuple[Any, ...] | None] = {}
+    for condition in conditions:
+        first = (
+            sa.select(sa.func.min(runs.c.trace_id))
+            .where(condition, runs.c.slug.is_not(None))
+            .group_by(runs.c.slug)
+        )
+        for part in in_parts(store.values(first)):
+            query = sa.select(runs.c.slug, runs.c.task).where(runs.c.trace_id.in_(part))
+            for slug, task in store.rows(query):
+                data = None if task is None else exact_json.loads(task)
+                found[slug] = data and tuple(data.get(name) for name in _IDENTITY)
+    return found
