@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from hud.environment import Environment, Task, load_environment
-from hud.errors import EnvironmentFault, GraderFault, InfrastructureFault, UsageError
+from hud.errors import AgentFault, EnvironmentFault, GraderFault, InfrastructureFault, UsageError
 from hud.eval import ForkRuntime, rollouts
 from hud.eval.rollouts import rollout
 from hud.eval.runtimes import forked_ahead
@@ -296,11 +296,12 @@ async def test_a_template_that_exits_the_interpreter_is_a_failed_run_not_a_faile
             await connection.grade("exit", None)
 
 
-async def test_a_child_that_is_killed_from_outside_is_told_as_such(forks):
+async def test_a_child_that_is_killed_is_told_as_such(forks):
+    """Once its agent has called a tool, what the tool left may have killed it: another attempt is no way out."""
     async with forks()(TASK) as connection:
         pid = (await connection.call_tool("whoami", {})).result.structured_content["pid"]
         os.kill(pid, signal.SIGTERM)
-        with pytest.raises(EnvironmentFault, match="killed by SIGTERM"):
+        with pytest.raises(AgentFault, match="killed by SIGTERM"):
             await connection.start("one", {})
 
 
@@ -402,6 +403,28 @@ def kill_server() -> None:
     time.sleep(60)
 
 @env.tool
+def terminate_server() -> None:
+    os.kill(os.getppid(), 15)
+    time.sleep(60)
+
+@env.tool
+def crash_server() -> None:
+    os.kill(os.getppid(), 11)
+    time.sleep(60)
+
+@env.tool
+def kill_itself() -> None:
+    os.kill(os.getpid(), 9)
+
+@env.tool
+def terminate_itself() -> None:
+    subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill {os.getpid()}"], start_new_session=True)
+
+@env.tool
+def stop_server() -> None:
+    os.kill(os.getppid(), 19)
+
+@env.tool
 async def kill_from_outside() -> None:
     subprocess.Popen(["/bin/kill", "-9", str(os.getppid())])
     await asyncio.sleep(60)
@@ -413,8 +436,21 @@ async def kill_later() -> None:
 """
 
 
-@pytest.mark.parametrize("tool", ["kill_server", "kill_from_outside", "kill_later"])
-async def test_an_agent_that_kills_the_warm_server_has_failed(forks, tmp_path, monkeypatch, tool):
+KILLERS = {
+    "kill_server": "was killed by SIGKILL",
+    "terminate_server": "was killed by SIGTERM",
+    "crash_server": "was killed by SIGSEGV",
+    "kill_from_outside": "was killed by SIGKILL",
+    "kill_later": "was killed by SIGKILL",
+    "kill_itself": "was killed by SIGKILL",
+    "terminate_itself": "was killed by SIGTERM",
+}
+
+
+@pytest.mark.parametrize("tool", KILLERS)
+async def test_an_agent_that_kills_the_warm_server_or_its_own_process_has_failed(
+    forks, tmp_path, monkeypatch, tool
+):
     """Its own wrong answer would else be an infrastructure failure, which is retried and enters no mean."""
     monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
     path = tmp_path / "killed.py"
@@ -437,9 +473,21 @@ async def test_an_agent_that_kills_the_warm_server_has_failed(forks, tmp_path, m
 
     killed, honest = await asyncio.gather(play(kill), play(wait))
     assert (killed.reward, killed.failure_kind) == (0.0, "agent"), killed.error
-    assert "was killed by SIGKILL while this run was at work" in killed.error
+    assert KILLERS[tool] in killed.error
     assert len(attempts) == 1, "it is not repeated"
     assert honest.reward == 1.0, honest.error
+
+
+async def test_a_warm_server_that_a_tool_stopped_goes_on(forks, tmp_path):
+    path = tmp_path / "stopped.py"
+    path.write_text(f"import asyncio, subprocess\n{SOURCE}{KILLS}")
+    runtime = forks(at=path)
+    async with asyncio.timeout(30):
+        for _ in range(2):
+            async with runtime(TASK) as connection:
+                await connection.call_tool("stop_server", {})
+                assert (await connection.call_tool("note", {"word": "a"})).result.text == "a"
+        await runtime.aclose()
 
 
 async def test_of_several_runs_at_work_those_that_kill_again_have_failed(

@@ -33,6 +33,10 @@ _EXIT_SECONDS = 0.5
 """Time to wait for the exit status of a server whose socket is closed, in seconds."""
 _END_SECONDS = 2.0
 """Time that a process has to exit, before it is killed, in seconds."""
+_CRASHES = frozenset(
+    map(int, (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT))
+)
+"""Signals by which a fault of the environment's own code ends its process; a program sends the others."""
 
 
 def oom_kills() -> int:
@@ -90,7 +94,10 @@ class Child:
             return Loss(end["machinery"], InfrastructureFault)
         if end["limit"] is not None:
             return Loss(f"it passed its limit {end['limit']}={vars(self.limits)[end['limit']]:g}")
-        return Loss(told_exit(end["status"], end["said"]))
+        sent = end["status"] < 0 and -end["status"] not in _CRASHES
+        by_agent = sent and self.connection.acted and not self.server.lacked_memory
+        fault = AgentFault if by_agent else EnvironmentFault
+        return Loss(told_exit(end["status"], end["said"]), fault)
 
     async def close(self) -> None:
         """Disconnect; a process that does not exit is killed.
@@ -112,6 +119,7 @@ class Child:
             self.server.leave(self)
 
     async def _over(self) -> None:
+        self.server.resume()
         await asyncio.wait([self.ended], timeout=_END_SECONDS)
 
 
@@ -256,7 +264,18 @@ class WarmServer:
             del self._leaving[number]
             self.say({"kill": number})
 
+    @property
+    def lacked_memory(self) -> bool:
+        """True if the kernel killed a process of this machine for want of memory since this server started."""
+        return oom_kills() != self._oom_kills
+
+    def resume(self) -> None:
+        """Resume the server if a tool has stopped it (SIGSTOP): other runs would wait for it without end."""
+        if not self.dead:
+            self.process.send_signal(signal.SIGCONT)
+
     async def _send(self, request: bytes, descriptors: list[int]) -> None:
+        self.resume()
         while True:
             try:
                 socket.send_fds(self.control, [request], descriptors)
@@ -267,11 +286,14 @@ class WarmServer:
 
     def say(self, message: dict[str, Any]) -> None:
         """Send a message, ignoring an exited server, which has killed its children."""
+        self.resume()
         with contextlib.suppress(OSError):
             self.control.send(exact_json.dumps(message))
 
     def stop(self) -> None:
         """Disconnect: the server kills its children and exits, or is killed."""
+        if os.getpid() == self._pid:
+            self.resume()
         self._detach()
         if os.getpid() != self._pid:
             return  # A forked child of this process, at its exit.
@@ -372,17 +394,17 @@ class WarmServer:
         killed = self.process.returncode == -signal.SIGKILL
         fault = InfrastructureFault if killed else EnvironmentFault
         self._settle(fault(f"{self.source} could not be imported: {how}."))
-        if killed:
-            self._blame()
+        if self.process.returncode < 0:
+            self._blame(how)
         self._all_ended(f"the warm server died ({how})")
 
-    def _blame(self) -> None:
+    def _blame(self, how: str) -> None:
         """End the runs that have killed the server as their agents' failure: a wrong answer would be repeated otherwise.
 
         Those are: the only run whose tool was at work, and of several those of tasks that were at work at an earlier kill, too.
         Where none was: the only run whose agent has called a tool. A kill for want of memory is no run's.
         """
-        if oom_kills() != self._oom_kills:
+        if self.lacked_memory:
             return
         begun = {
             number: (child.task, child.connection)
@@ -394,7 +416,7 @@ class WarmServer:
         candidates = at_work or acted
         repeated = {number for number, task in at_work.items() if task in self.suspects}
         for number in candidates if len(candidates) == 1 else repeated:
-            why = "the server of all runs was killed by SIGKILL while this run was at work"
+            why = f"the server of all runs died while this run was at work: {how}"
             self._ended(number, {"killed": why})
         self.suspects.update(at_work.values())
 
