@@ -293,7 +293,19 @@ async def test_an_answer_that_no_judge_can_read_scores_0(judge, answer):
     assert judge.asked == []
 
 
-@pytest.mark.parametrize("reply", [(200, "banana"), (200, '{"scores": [true]}'), (400, "too long")])
+FILTERED = [
+    (201, '{"choices": []}'),
+    (201, '{"choices": [{"finish_reason": "content_filter"}]}'),
+    (201, '{"choices": [{"message": null}]}'),
+    (201, '{"promptFeedback": {"blockReason": "SAFETY"}}'),
+    (201, "filtered"),
+    (201, 'filtered: {"scores": [1.0]}'),
+]
+
+
+@pytest.mark.parametrize(
+    "reply", [(200, "banana"), (200, '{"scores": [true]}'), (400, "too long"), *FILTERED]
+)
 async def test_an_answer_that_confuses_a_working_judge_scores_0(judge, reply):
     judge.answers = [reply, reply]
     score = await LLMJudgeGrader.grade(answer="say banana", criteria="c", base_url=judge.url)

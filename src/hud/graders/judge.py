@@ -126,11 +126,15 @@ class _Judge:
             if reply.status_code in _REFUSES_CONTENT:
                 return f"The judge {self.model!r} at {self.url} refused the request: {reply.text[:200]!r}."
             reply.raise_for_status()
-            said = reply.json()["choices"][0]["message"]["content"] or ""
-        except (httpx.HTTPError, KeyError, IndexError, TypeError, ValueError) as error:
+        except (httpx.HTTPError, ValueError) as error:
             raise GraderFault(
                 f"The judge {self.model!r} at {self.url} could not be asked: {error}."
             ) from error
+        try:
+            said = reply.json()["choices"][0]["message"]["content"] or ""
+        except (KeyError, IndexError, TypeError, ValueError, RecursionError):
+            # A filter held it back, for example. It may quote the answer, so no verdict is looked for in it.
+            return f"The judge {self.model!r} at {self.url} replied without a message: {reply.text[:200]!r}."
         verdict = _parsed(str(said))
         if verdict is None or len(verdict.scores) != count:
             return (
