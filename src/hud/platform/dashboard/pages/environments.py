@@ -11,6 +11,7 @@ from hud.platform.dashboard.trace_values import indented_json
 from hud.platform.dependencies import RuntimeSessionsPart, StorePart, Team
 from hud.platform.environments import reports
 from hud.platform.environments.registry import Environments
+from hud.platform.store.played_environments import played_environments
 from hud.trace import plain
 
 router = Pages()
@@ -26,7 +27,9 @@ def environments(store: StorePart, team: Team, search: str = "", offset: Offset 
     pending = reports.builds_under_way(store, team)
     for item in items:
         item["state"] = pending.get(plain(item["id"]), "ready" if item["latest_build"] else "empty")
-    return {"items": items, **paged(total, PER_PAGE, offset)}
+    deployed = {item["name"] for item in items}
+    played = [one for one in played_environments(store, team) if one["name"] not in deployed]
+    return {"items": items, "played": played, **paged(total, PER_PAGE, offset)}
 
 
 @router.page("/environments/builds/{build_id}", "build.html")
