@@ -21,6 +21,7 @@ from hud.client import connect
 from hud.client.tinker_models import model_on_tinker
 from hud.errors import UsageError
 from hud.eval.job import Job
+from hud.eval.rollouts import refuse_hidden_tools
 from hud.eval.runtimes.hosted import HostedRuntime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
@@ -122,6 +123,9 @@ async def train(
         model = await model_on_tinker(connect(), config.model)
         config = config.model_copy(update={"model": model})
     known = scored.trained_on(chosen)
+    row = await connect().get("/v2/models/resolve", params={"model": config.model})
+    if row.get("shows_tools") is False:
+        refuse_hidden_tools(config.model, [*chosen, *scored.tasks])
     promotions = None
     if config.promote == "gate":
         if known:

@@ -74,4 +74,10 @@ def print_made(model: dict[str, Any], as_json: bool, verb: str, then: str | None
     """Print a new model, and its next command: `then`, or the training command."""
     slug = model["model_name"]
     usage = training_usage(slug) if then is None else f"Next: {then}"
+    if model.get("shows_tools") is False:
+        click.echo(
+            f"The chat template of {slug} shows no tools: environments with tools are refused. For them, put a template "
+            "with tools (chat_template.jinja) into its folder.",
+            err=as_json,
+        )
     tell(as_json, model, f"{verb} {slug} ({model['id']}).\n{usage}")

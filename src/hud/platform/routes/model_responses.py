@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
+from hud.errors import HudError
+from hud.platform.gateway.chat_formats import format_of
 from hud.platform.gateway.providers import sdk_agent_type
 from hud.platform.models.promotion import PROMOTION
 from hud.platform.models.records import CheckpointRecord, ModelRecord
@@ -28,6 +31,15 @@ def shown_model(model: ModelRecord) -> dict[str, Any]:
         "head_checkpoint_id": model.head_checkpoint_id,
         "config": model.config.model_dump(mode="json"),
     }
+
+
+def shown_with_tools(model: ModelRecord) -> dict[str, Any]:
+    """Return a model with `shows_tools`: whether its chat template shows tools; null if unknown. Reads files."""
+    shows_tools = None
+    if model.config.provider is None:
+        with suppress(HudError):  # Its first use names the problem.
+            shows_tools = format_of(model.folder, model.config.tool_call_parser).chat.shows_tools
+    return {**shown_model(model), "shows_tools": shows_tools}
 
 
 def shown_checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from hud.platform.models.records import (
     VllmConfig,
 )
 from hud.platform.models.registry import Registry
-from hud.platform.routes.model_responses import shown_checkpoint, shown_model
+from hud.platform.routes.model_responses import shown_checkpoint, shown_model, shown_with_tools
 from hud.platform.secrets import Secrets
 from hud.platform.serving.calls import ChangeServers, ExportModel, ForgetModel, MoveHead
 from hud.platform.store.tables import LOCAL_TEAM
@@ -152,7 +152,7 @@ def list_models(
 
 @router.get("/resolve")
 def resolve(registry: Models, secrets: TeamSecrets, model: str) -> dict[str, Any]:
-    return shown_model(_found(registry, secrets, model))
+    return shown_with_tools(_found(registry, secrets, model))
 
 
 @router.post("/fork", dependencies=TRAIN)
@@ -179,9 +179,8 @@ async def create(registry: Models, body: CreateRequest) -> dict[str, Any]:
 # Folders of the server's disk are only for admins of the first team; other teams add models from the hub.
 @router.post("/add", dependencies=ADMIN)
 async def add(registry: Models, body: AddRequest) -> dict[str, Any]:
-    return shown_model(
-        await asyncio.to_thread(registry.add, body.source, body.name, config=body.config)
-    )
+    made = await asyncio.to_thread(registry.add, body.source, body.name, config=body.config)
+    return await asyncio.to_thread(shown_with_tools, made)
 
 
 # Privileged: it sets an address that this server will call, and the key that is sent there.
