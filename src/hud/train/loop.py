@@ -26,9 +26,9 @@ from hud.eval.runtimes.hosted import HostedRuntime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.convergence import Convergence
 from hud.train.learner import Learner
 from hud.train.monitoring.candidates import Promotions
+from hud.train.monitoring.convergence import Convergence
 from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
@@ -111,7 +111,7 @@ async def train(
     if `config.steps` asks for more steps than it took; otherwise its report is returned and nothing is trained. `fresh` starts a
     new run from the head. A run paused by the guard continues only with `override_guard`. `played_as` holds the settings of subagents'
     models, by slug, for those configured by model only. Raises `UsageError` if a run never has signal
-    (`hud.train.convergence`) or is paused, and `ConflictError` if another process trains the model.
+    (`hud.train.monitoring.convergence`) or is paused, and `ConflictError` if another process trains the model.
     """
     reporter = with_trackers(config, reporter or Reporter())
     chosen = load_tasks(tasks, config.tasks, "tasks")
