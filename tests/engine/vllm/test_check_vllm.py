@@ -45,6 +45,7 @@ def test_the_prompt_of_the_cache_check_is_longer_than_a_block_of_a_cpu_server():
 
 def test_one_that_does_not_is_told():
     with StandIn(tiny_folder(), processed=False) as server:
-        code, said = check(server.url)
+        code, said = check(server.url, "--lora-rank", "4")
+        assert not server.adapters
     assert code == 1
     assert "--logprobs-mode processed_logprobs" in said
