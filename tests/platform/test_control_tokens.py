@@ -80,6 +80,8 @@ def conversation(field, text):
 
 def accepted(name, messages, tools):
     """Return a conversation without what the template does not know."""
+    if not published_format(name).shows_tools:
+        tools = []  # They would be refused.
     if name != "gemma3":
         return messages, tools
     return [

@@ -164,11 +164,17 @@ def test_a_file_that_is_not_flushed_would_not(home, monkeypatch):
 
 @pytest.mark.parametrize("size", [0, 1, KEY_BYTES - 1, KEY_BYTES + 1])
 def test_a_signing_key_that_is_not_whole_signs_nothing(home, size):
-    (home / "signing.key").write_bytes(bytes(size))
+    (home / "signing.key").write_bytes(b"k" * size)
     with pytest.raises(StoreError, match=rf"signing.key is damaged: it has {size} bytes, not 32"):
         Passes(home)
     with pytest.raises(StoreError, match="signing.key is damaged"):
         create_app(PlatformConfig(home, keys=True))
+
+
+def test_a_signing_key_of_zeros_signs_nothing(home):
+    (home / "signing.key").write_bytes(bytes(KEY_BYTES))
+    with pytest.raises(StoreError, match=r"signing.key is damaged: it has zeros alone"):
+        Passes(home)
 
 
 RECIPE = {"stages": [{"name": "first", "model": "tiny", "tasks": "tasks.py"}]}

@@ -66,7 +66,8 @@ _API = {
     "inference": """
         POST /chat/completions  POST /v1/chat/completions  POST /completions  POST /v1/completions
         POST /messages  POST /v1/messages  POST /messages/count_tokens  POST /v1/messages/count_tokens
-        POST /responses  POST /v1/responses  DELETE /responses/{id}  DELETE /v1/responses/{id}
+        POST /responses  POST /v1/responses  POST /responses/input_tokens  POST /v1/responses/input_tokens
+        POST /responses/compact  POST /v1/responses/compact  DELETE /responses/{id}  DELETE /v1/responses/{id}
         POST /models/{call:path}  POST /v1/models/{call:path}
         POST /v1alpha/models/{call:path}  POST /v1beta/models/{call:path}
     """,

@@ -62,10 +62,12 @@ class Passes:
             key = self._path.read_bytes()
         except FileNotFoundError:
             return None
-        if len(key) != KEY_BYTES:
-            # A part of a key, or an empty one, can be guessed: passes could be forged.
+        if len(key) != KEY_BYTES or not any(key):
+            # A part of a key, an empty one, or the zeros that a crash leaves in some file systems can be guessed: passes
+            # could be forged.
+            has = "zeros alone" if key and not any(key) else f"{len(key)} bytes, not {KEY_BYTES}"
             raise StoreError(
-                f"{self._path} is damaged: it has {len(key)} bytes, not {KEY_BYTES}. Restore it from a backup, or remove it: "
+                f"{self._path} is damaged: it has {has}. Restore it from a backup, or remove it: "
                 "then a new one is written, and workers must join with new passes."
             )
         return key

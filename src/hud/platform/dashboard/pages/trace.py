@@ -208,8 +208,9 @@ def spans(store: StorePart, run: Run, offset: Number = 0) -> Data:
     team = run["team_id"]
     items, total = records.trace_spans(store, team, run["trace_id"], SPANS_PER_PAGE, offset)
     shown = [_span(item) for item in items]
-    known = {name: run[name] for name in ("trace_id", "slug")}
-    return {"run": known, "items": shown, **paged(total, SPANS_PER_PAGE, offset)}
+    plain = plain_run(run)
+    named = {name: plain[name] for name in ("trace_id", "slug", "label")}
+    return {"run": named, "items": shown, **paged(total, SPANS_PER_PAGE, offset)}
 
 
 @router.events("/events/trace/{trace_id}")
