@@ -270,6 +270,14 @@ job = await Taskset.from_file("tasks.py").run(create_agent("my-policy"), group=2
             " JOB ": ' "$(latest_job)" ',
         },
     ),
+    "docs/reference/agents.md": Scene(
+        stands={"http://localhost:8000/v1": "$CHAT_URL/v1"},
+        names='from hud.eval import Taskset\ntasks = Taskset.from_file("env.py")',
+    ),
+    "docs/reference/hud.md": Scene(
+        models=("my-policy",),
+        stands={"tcp://127.0.0.1:8765": "tcp://127.0.0.1:$SERVE_PORT"},
+    ),
     "docs/training.md": Scene(
         stands={
             "--preset tiny": "--preset tiny --hidden 32 --layers 1",
