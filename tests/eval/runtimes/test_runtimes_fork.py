@@ -389,6 +389,10 @@ async def test_a_killed_warm_server_takes_its_runs_and_is_replaced(forks):
         await other.call_tool("whoami", {})
         os.kill(who["parent"], signal.SIGKILL)
         assert await gone(who["parent"])
+        # A call that is at work when the loss is seen would be the agent's failure.
+        async with asyncio.timeout(20):
+            while not connection.is_lost:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         with pytest.raises(InfrastructureFault, match="the warm server died"):
             await connection.call_tool("hang", {})
     assert await gone(who["pid"], who["parent"], spawned)
