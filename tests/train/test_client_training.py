@@ -149,9 +149,11 @@ async def test_a_step_without_signal_says_so_and_moves_nothing(home):
     assert await trainer.checkpoints() == []
     assert (await trainer.head(), result.step) == (None, 0)
 
-    learned = await trainer.step(await played(), learning_rate=1e-3)
-    assert str(learned).startswith("step 1: reward 0.")
-    assert "2 of 2 groups had signal" in str(learned)
+    runs = await played()
+    for place, run in enumerate(runs):
+        run.grade = Grade(reward=float(place % 2))
+    learned = await trainer.step(runs, learning_rate=1e-3)
+    assert str(learned) == "step 1: reward 0.500, 2 of 2 groups had signal"
     assert learned.applied
     later = await trainer.step(flat, learning_rate=1e-3)
     assert (later.applied, later.step, later.checkpoint_id) == (False, 1, learned.checkpoint_id)
