@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.engine.template_folders import PUBLISHED, template_folder
@@ -114,6 +116,23 @@ def test_patterns_of_published_tokenizers_pass_their_trial(tmp_path):
         r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
     )
     assert load_tokenizer(folder_with(tmp_path / "model", **split_by(pattern))).tried
+
+
+def test_loads_at_the_same_time_share_one_trial(tmp_path, monkeypatch):
+    folder, trials, run = (
+        folder_with(tmp_path / "model", **split_by("b+|[^b]+")),
+        [],
+        subprocess.run,
+    )
+
+    def counted(*arguments, **options):
+        trials.append(arguments)
+        return run(*arguments, **options)
+
+    monkeypatch.setattr("hud.engine.chat.tokenizer_trial.subprocess.run", counted)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(loaded.tried for loaded in pool.map(load_tokenizer, [folder] * 4))
+    assert len(trials) == 1
 
 
 def test_a_prompt_is_as_long_as_the_growth_of_its_tokenizer_allows(tmp_path, monkeypatch):

@@ -26,11 +26,11 @@ def server(tmp_path_factory):
     assert made.stop() == 0
 
 
-def up(home, *arguments):
+def up(home, *arguments, port=0):
     """Run a `hud up` that does not come to be."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HUD_")}
     return subprocess.run(
-        [sys.executable, "-m", "hud.cli.main", "up", "--port", "0", *arguments],
+        [sys.executable, "-m", "hud.cli.main", "up", "--port", str(port), *arguments],
         env={**kept, "HUD_HOME": str(home)},
         capture_output=True,
         text=True,
@@ -175,7 +175,7 @@ def test_a_second_interruption_waits_for_nobody(own_server, slow_upload):
 def test_a_port_that_is_taken_is_named(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = up(tmp_path, "--port", str(port))
+        ended = up(tmp_path, port=port)
     _refused(ended, rf"127\.0\.0\.1:{port} .*--port")
 
 

@@ -9,9 +9,11 @@ import hashlib
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
 from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_CPU, setrlimit
+from threading import Lock
 
 from tokenizers import Tokenizer
 
@@ -30,13 +32,18 @@ _OVER = 3
 """Exit status of a trial with a text that cannot be encoded."""
 
 _passed: set[str] = set()
+_under_way: defaultdict[str, Lock] = defaultdict(Lock)
+"""By file: requests that come during its trial wait for the result."""
 
 
 def trial_problem(text: str, patterns: list[str]) -> str | None:
     """Return the reason against a tokenizer.json with these regular expressions, as a predicate; None: it passed."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    if digest in _passed:
-        return None
+    with _under_way[digest]:
+        return None if digest in _passed else _outcome(text, patterns, digest)
+
+
+def _outcome(text: str, patterns: list[str], digest: str) -> str | None:
     slow = f"takes more than {CPU_SECONDS} s, or {MEMORY >> 30} GiB, to encode texts made of its own patterns"
     command = [sys.executable, "-m", __name__, *(pattern.encode().hex() for pattern in patterns)]
     try:
