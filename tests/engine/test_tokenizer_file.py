@@ -118,6 +118,11 @@ def test_patterns_of_published_tokenizers_pass_their_trial(tmp_path):
     assert load_tokenizer(folder_with(tmp_path / "model", **split_by(pattern))).tried
 
 
+def test_a_tiny_model_needs_no_trial():
+    folder = tiny_folder()
+    assert not load_tokenizer(folder).tried
+
+
 def test_loads_at_the_same_time_share_one_trial(tmp_path, monkeypatch):
     folder, trials, run = (
         folder_with(tmp_path / "model", **split_by("b+|[^b]+")),

@@ -73,7 +73,9 @@ def load_tokenizer(folder: Path) -> LoadedTokenizer:
     """
     path = folder / "tokenizer.json"
     try:
-        text = path.read_text(encoding="utf-8").replace(_OLD_NAME_PARTS, NAME_PARTS)
+        text = path.read_text(encoding="utf-8")
+        if NAME_PARTS not in text:  # The new pattern ends with the old one.
+            text = text.replace(_OLD_NAME_PARTS, NAME_PARTS)
         described = json.loads(text)
     except FileNotFoundError:
         raise NotFoundError(f"{folder} has no tokenizer.json.") from None
