@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from urllib.parse import quote
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import pytest
 from tests.agents.servers.loopback import closing_agent
@@ -30,7 +31,22 @@ SHOP = """<body style="margin:0"><title>Shop</title>
 <input id=what style="position:absolute;left:100px;top:100px;width:200px;height:40px">
 <button style="position:absolute;left:100px;top:200px;width:200px;height:40px"
  onclick="document.title='ordered '+what.value">Order</button></body>"""
-ADDRESS = "data:text/html," + quote(SHOP)
+
+
+class Page(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(SHOP.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+PAGES = ThreadingHTTPServer(("127.0.0.1", 0), Page)  # The tool opens no data: addresses.
+Thread(target=PAGES.serve_forever, daemon=True).start()
+ADDRESS = f"http://127.0.0.1:{PAGES.server_port}/"
 FIELD, BUTTON = {"x": 200, "y": 120}, {"x": 200, "y": 220}
 DONE = "I ordered a lamp."
 
@@ -39,7 +55,7 @@ DONE = "I ordered a lamp."
 def task(monkeypatch, tmp_path):
     monkeypatch.setenv("HUD_HOME", str(tmp_path))
     env = Environment("shop")
-    browser = env.browser(viewport=(640, 480))
+    browser = env.browser(hosts=[f"127.0.0.1:{PAGES.server_port}"], viewport=(640, 480))
 
     @env.template()
     async def order():
