@@ -42,7 +42,7 @@ class Manifest(BaseModel):
     files: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each file, by its path inside the folder."""
     node: dict[str, Any] | None = None
-    """Of a state without a checkpoint: the node of the tree that a recovery appends."""
+    """Node of the tree that a recovery appends, for a state without a checkpoint."""
 
 
 def write_checkpoint(
