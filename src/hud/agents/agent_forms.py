@@ -104,8 +104,8 @@ def _policy_settings(name: str, config: dict[str, Any]) -> dict[str, Any]:
 
     unknown = sorted(config.keys() - AgentConfig.model_fields.keys())
     if unknown:
-        known = ", ".join(sorted(AgentConfig.model_fields))
-        raise UsageError(f"{name} takes no {', '.join(unknown)}; it takes {known}.")
+        settings = ", ".join(sorted(AgentConfig.model_fields))
+        raise UsageError(f"{name} takes no {', '.join(unknown)}; it takes {settings}.")
     return config
 
 
@@ -147,13 +147,13 @@ def _check_server(kind: str, config: dict[str, Any]) -> None:
 def _human(config: dict[str, Any]) -> Agent:
     from hud.agents.human import HumanAgent
 
-    known = {"timeout_seconds", "tool_timeout_seconds", "name"}
-    unknown = sorted(config.keys() - known - {"max_steps", "auto_respond"})
+    settings = {"timeout_seconds", "tool_timeout_seconds", "name"}
+    unknown = sorted(config.keys() - settings - {"max_steps", "auto_respond"})
     if unknown:
         raise UsageError(
-            f"{HUMAN} takes no {', '.join(unknown)}; it takes {', '.join(sorted(known))}."
+            f"{HUMAN} takes no {', '.join(unknown)}; it takes {', '.join(sorted(settings))}."
         )
-    return HumanAgent(**{name: value for name, value in config.items() if name in known})
+    return HumanAgent(**{name: value for name, value in config.items() if name in settings})
 
 
 def _from_file(target: str, config: dict[str, Any]) -> Agent:

@@ -252,10 +252,10 @@ def arguments_of(text: str) -> dict[str, Any]:
     """Parse the person's arguments; raises `ValueError`, with a sentence, for invalid ones."""
     if text.startswith("{"):
         try:
-            found = exact_json.loads(text)
+            content = exact_json.loads(text)
         except exact_json.JSONDecodeError as error:
             raise ValueError(f"That is no JSON: {error}.") from None
-        return dict(found)
+        return dict(content)
     try:
         words = shlex.split(text)
     except ValueError as error:

@@ -131,15 +131,15 @@ class _Judge:
                 f"The judge {self.model!r} at {self.url} could not be asked: {error}."
             ) from error
         try:
-            said = reply.json()["choices"][0]["message"]["content"] or ""
+            content = reply.json()["choices"][0]["message"]["content"] or ""
         except (KeyError, IndexError, TypeError, ValueError, RecursionError):
             # A filter held it back, for example. It may quote the answer, so no verdict is looked for in it.
             return f"The judge {self.model!r} at {self.url} replied without a message: {reply.text[:200]!r}."
-        verdict = _parsed(str(said))
+        verdict = _parsed(str(content))
         if verdict is None or len(verdict.scores) != count:
             return (
                 f"The judge {self.model!r} gave no verdict, one score from 0 to 1 for each of {count} "
-                f"criteria, but: {said[:200]!r}."
+                f"criteria, but: {content[:200]!r}."
             )
         return verdict
 

@@ -40,5 +40,5 @@ async def book(kind: str, seed: int) -> AsyncGenerator[Any, Any]:
     try:
         yield await asyncio.to_thread(grade, exercise(kind, seed), left)
     except _UNREADABLE as error:
-        told = f"The workbook that is left cannot be graded: {type(error).__name__}: {error}"
-        yield EvaluationResult(reward=0.0, content=told[:LONGEST_CONTENT])
+        problem = f"The workbook that is left cannot be graded: {type(error).__name__}: {error}"
+        yield EvaluationResult(reward=0.0, content=problem[:LONGEST_CONTENT])

@@ -23,29 +23,29 @@ async def scope() -> dict[str, Any]:
 
 async def linked(folder: Path, name: str) -> str | None:
     """Return the id stored under `name` (`taskset_id`, `registry_id`), unless it belongs to another server or team."""
-    kept = _read(folder)
-    value = kept.get(name)
+    content = _read(folder)
+    value = content.get(name)
     if not isinstance(value, str):
         return None
-    return value if kept.get("scope") == await scope() else None
+    return value if content.get("scope") == await scope() else None
 
 
 async def link(folder: Path, **ids: str) -> None:
     """Store ids, removing those of another server or team."""
-    kept, now = _read(folder), await scope()
-    if kept.get("scope") != now:
-        kept = {}
+    content, now = _read(folder), await scope()
+    if content.get("scope") != now:
+        content = {}
     path = _path(folder)
-    content = {**kept, "version": VERSION, "scope": now, **ids}
+    content = {**content, "version": VERSION, "scope": now, **ids}
     write_file(path, exact_json.dumps(content, option=exact_json.OPT_INDENT_2) + b"\n")
 
 
 def _read(folder: Path) -> dict[str, Any]:
     try:
-        kept = exact_json.loads(_path(folder).read_bytes())
+        content = exact_json.loads(_path(folder).read_bytes())
     except (OSError, exact_json.JSONDecodeError):
         return {}
-    return kept if isinstance(kept, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 def _path(folder: Path) -> Path:

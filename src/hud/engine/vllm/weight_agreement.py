@@ -58,9 +58,9 @@ class WeightAgreement:
                 return
             if replica in self._apart or (earlier is not None and earlier.holds(replica)):
                 return
-            told = await _checksums(replica)
-            read = {name: value for name, value in told.items() if value not in _EMPTY}
-            found = _Reading(publication, replica.epoch, read, len(read) == len(told))
+            checksums = await _checksums(replica)
+            read = {name: value for name, value in checksums.items() if value not in _EMPTY}
+            found = _Reading(publication, replica.epoch, read, len(read) == len(checksums))
         self._readings[replica] = found
         if earlier is not None and found.checksums and found.complete:
             _warn_of_same(replica, earlier, found)

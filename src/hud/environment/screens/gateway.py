@@ -185,8 +185,8 @@ class _Client:
     def _refusal(self, method: str, params: dict[str, Any]) -> dict[str, Any] | None:
         """Return the error for a command that would close the browser, or that is more than a screen's."""
         if self.gateway.screen_only and not _is_of_a_screen(method, params):
-            said = f"{method} is refused: this browser's agents have screen, mouse, keyboard and http addresses."
-            return {"code": -32000, "message": said}
+            refusal = f"{method} is refused: this browser's agents have screen, mouse, keyboard and http addresses."
+            return {"code": -32000, "message": refusal}
         url = str(params.get("url", "")).lower().lstrip()
         if (
             method in _REFUSED

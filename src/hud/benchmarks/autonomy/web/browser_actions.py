@@ -60,8 +60,8 @@ class BrowserActions:
 
     async def _act(self, **arguments: str | None) -> None:
         self._actions += 1
-        given = {name: value for name, value in arguments.items() if value is not None}
-        call = ToolCall(id=f"action-{self._actions}", name="page", arguments=given)
+        named = {name: value for name, value in arguments.items() if value is not None}
+        call = ToolCall(id=f"action-{self._actions}", name="page", arguments=named)
         result = await self._run.call_tool(call)
         if result.is_error:
             raise EnvironmentFault(result.text)
@@ -97,9 +97,9 @@ class _PageTool:
             "fill": self._fill,
             "choose": self._choose,
         }
-        given = {name: value for name, value in arguments.items() if name != "action"}
+        options = {name: value for name, value in arguments.items() if name != "action"}
         try:
-            await actions[arguments["action"]](**given)
+            await actions[arguments["action"]](**options)
             return ToolResult.of_text(await self.screen.url())
         except EnvironmentFault as fault:
             return ToolResult.of_text(str(fault), is_error=True)

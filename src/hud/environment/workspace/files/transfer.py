@@ -70,8 +70,8 @@ async def empty(sandbox: Sandbox, path: str) -> None:
         kept_bytes=_NAMES_KEPT,
     )
     if made.exit_code != 0:
-        said = made.stderr.strip().rstrip(".") or "it was stopped"
-        raise Refused(f"{path!r} could not be emptied in a workspace: {said}.")
+        problem = made.stderr.strip().rstrip(".") or "it was stopped"
+        raise Refused(f"{path!r} could not be emptied in a workspace: {problem}.")
 
 
 async def read(sandbox: Sandbox, path: str) -> bytes:
