@@ -4,7 +4,7 @@ import asyncio
 import json
 
 import pytest
-from test_models_command import home, hud  # noqa: F401
+from tests.cli.test_models_command import home, hud  # noqa: F401
 
 from hud.client import connect
 

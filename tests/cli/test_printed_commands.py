@@ -9,7 +9,7 @@ import shlex
 import click
 import pytest
 from click.testing import CliRunner
-from test_guides import hud, warm  # noqa: F401
+from tests.cli.test_guides import hud, warm  # noqa: F401
 from tests.docs.blocks import ROOT, pages
 
 from hud.cli.main import COMMANDS, cli

@@ -7,7 +7,7 @@ import sys
 import textwrap
 
 import pytest
-from test_models_command import CREATE, TRAIN, home, hud  # noqa: F401
+from tests.cli.test_models_command import CREATE, TRAIN, home, hud  # noqa: F401
 
 from hud.cli.main import run
 from hud.train.config import TrainConfig

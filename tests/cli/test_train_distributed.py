@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from test_models_command import CREATE, home, hud  # noqa: F401
+from tests.cli.test_models_command import CREATE, home, hud  # noqa: F401
 
 OPTIONS = "--steps 2 --group 4 --tasks-per-step 2 --max-tokens 8 --lr 0.001 --max-concurrent 1"
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 import torch
-from test_models_command import CREATE, TASKS
+from tests.cli.test_models_command import CREATE, TASKS
 
 from hud.cli.main import report
 from hud.engine.models.tensor_file import write_tensors

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from test_models_command import CREATE, TRAIN, home, hud  # noqa: F401
+from tests.cli.test_models_command import CREATE, TRAIN, home, hud  # noqa: F401
 
 from hud.platform.models.loaded_policies import training_device
 

@@ -121,7 +121,7 @@ PLAYER = """
     sys.path.insert(0, {folder!r})
     from hud.agents import ScriptedAgent
     from hud.eval import Taskset
-    from test_recording import buy, policy
+    from tests.client.test_recording import buy, policy
 
     async def slow(run):
         await ScriptedAgent(policy)(run)
@@ -137,7 +137,7 @@ PLAYER = """
 def player(wait):
     from pathlib import Path
 
-    script = textwrap.dedent(PLAYER.format(folder=str(Path(__file__).parent), wait=wait))
+    script = textwrap.dedent(PLAYER.format(folder=str(Path(__file__).parents[2]), wait=wait))
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
 
 

@@ -7,9 +7,9 @@ import shutil
 from contextlib import contextmanager
 from dataclasses import replace
 
-import hierarchy_world as world
 import pytest
 from safetensors.torch import load_file
+from tests.train import hierarchy_world as world
 
 from hud.agents import ScriptedAgent
 from hud.client import connect, disconnect

@@ -6,9 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-import ranks_at_work
 import torch
-from ranks_at_work import CASES, trained
+from tests.engine.learn import ranks_at_work
+from tests.engine.learn.ranks_at_work import CASES, trained
 
 from hud.engine.learn.trainer import Trainer
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from test_trainer_decoder import decoder, grouped_batch
 from tests.engine.learn.small_decoder import SmallDecoder, random_datum
+from tests.engine.learn.test_trainer_decoder import decoder, grouped_batch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hud.engine.learn.flops import ceiling, pass_flops

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from test_channel_protocol import Client
+from tests.environment.channel.test_channel_protocol import Client
 
 from hud.agents import ScriptedAgent
 from hud.capabilities import Capability

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("tinker", reason="scripts/setup-integration tinker")
+
 PERF = Path(__file__).parents[3] / "benchmarks" / "perf"
 SCRIPTS = sorted(path.stem for path in PERF.glob("*_through_tinker.py"))
 

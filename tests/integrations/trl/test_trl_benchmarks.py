@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("trl", reason="scripts/setup-integration trl")
+
 PERF = Path(__file__).parents[3] / "benchmarks" / "perf"
 OPTIONS: dict[str, list[str]] = {"grpo_against_trl": []}
 """Whole runs; the other scripts take minutes at any size."""

@@ -1,10 +1,10 @@
 """Every loss against an oracle that shares no code with it, and its gradient against finite differences."""
 
-import loss_oracle
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.learning.losses import loss_oracle
 
 from hud.errors import UsageError
 from hud.learning.losses.action_tokens import ActionTokens

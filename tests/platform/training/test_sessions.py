@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import load_file
 
 from hud.client import connect, disconnect
-from hud.engine import tensor_file
+from hud.engine.models import tensor_file
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.inference.models import chat_model
 from hud.platform.leases.model_lease import Leases
