@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -59,6 +61,22 @@ def test_jobs_are_listed(job, capsys):
     assert [(one["id"], one["runs"], one["failed"], one["reward"]) for one in listed] == [
         (job.id, 4, 2, 1.0)
     ]
+
+
+def test_a_job_in_progress_says_how_many_of_its_runs_are_over(job, capsys):
+    shown = {}
+
+    async def looking(run):
+        if run.attempt == 1:
+            await run.recorder.flush()
+            jobs = [sys.executable, "-c", "from hud.cli.main import run; run(['jobs'])"]
+            shown["jobs"] = await asyncio.to_thread(subprocess.check_output, jobs, text=True)
+        return "3"
+
+    asyncio.run(Taskset("live", [buy(item="tea")]).run(looking, group=5, max_concurrent=1))
+    (line,) = [one for one in shown["jobs"].splitlines() if " live " in one]
+    assert "1 of 5" in line
+    assert "5" in said(capsys, "jobs").splitlines()[1].split()
 
 
 def test_a_job_is_shown_with_its_runs(job, capsys):
@@ -225,3 +243,12 @@ def test_a_nested_trace_is_shown_where_it_was_called(tmp_path, monkeypatch, caps
     shown = said(capsys, "trace", lines[place].split("hud trace ")[1].strip())
     assert "find" in shown
     hud.client.disconnect(home)
+
+
+def test_a_resumed_job_plans_its_recorded_runs_and_the_missing_ones(job):
+    from hud.cli.evaluation.resuming import open_job
+
+    tasks = Taskset("shop", [buy(item="tea"), buy(item="glass")])
+    resumed, finished = asyncio.run(open_job(job.id, tasks, None, None))
+    assert (len(finished), resumed.planned) == (2, 6)
+    asyncio.run(resumed.finish())

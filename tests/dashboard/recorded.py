@@ -25,6 +25,7 @@ def record(
     benchmark=None,
     age=0.0,
     open_job=False,
+    planned=None,
     team=LOCAL_TEAM,
     task=None,
 ):
@@ -45,6 +46,8 @@ def record(
         "host": os.uname().nodename,
         "at": at,
     }
+    if planned is not None:  # Journals of earlier versions have no such field.
+        begun["planned"] = planned
     lines = [line(b"J", job, begun)]
     for slug, runs in tasks.items():
         group = new_id()

@@ -36,6 +36,26 @@ async def test_a_job_is_shown_with_its_numbers(web, platform):
         assert shown in page
 
 
+async def test_a_job_in_progress_is_shown_with_the_number_of_its_planned_runs(web, platform):
+    job = record(platform, "tea", {"a": [1.0, 0.5], "b": [None]}, open_job=True, planned=40)
+    (shown,) = (await web.get("/jobs.json")).json()["items"]
+    assert (shown["over"], shown["running"], shown["planned"]) == (2, 1, 40)
+    assert "Of 40 planned runs, 2 are over and 1 have started" in (await web.get("/jobs")).text
+    assert '2<span class="muted"> of 40</span>' in (await web.get(f"/jobs/{job}")).text
+
+
+async def test_a_job_whose_plan_is_unknown_is_shown_with_the_runs_that_began(web, platform):
+    record(platform, "of an older client", {"a": [1.0, None]}, open_job=True)
+    (shown,) = (await web.get("/jobs.json")).json()["items"]
+    assert (shown["over"], shown["planned"]) == (1, 2)
+
+
+async def test_runs_of_a_job_that_is_over_are_over_whatever_they_were_recorded_as(web, platform):
+    record(platform, "crashed", {"a": [1.0, None, None]}, planned=4)
+    (shown,) = (await web.get("/jobs.json")).json()["items"]
+    assert (shown["running"], shown["over"], shown["planned"]) == (0, 3, 4)
+
+
 async def test_pass_at_k_says_over_how_many_tasks(web, platform):
     lost = {"reward": None, "failure_kind": "environment"}
     job = record(platform, "lost", {"a": [1.0, 0.0], "b": [1.0, lost], "c": [lost, lost]})

@@ -51,6 +51,7 @@ class EventRecorder(ABC):
             "taskset_id": job.taskset_id,
             "benchmark": _text(job.benchmark),
             "group_size": job.group,
+            "planned": job.planned,
             "pid": pid,
             "process_started": None if pid is None else process_started(pid),
             "host": socket.gethostname(),

@@ -43,7 +43,9 @@ async def evaluate(
     check_limit(rollout_timeout)
     provider = runtime if runtime is not None else LocalRuntime()
     opened = (
-        job if job is not None else await Job.start(name or task.slug or task.id, recorder=recorder)
+        job
+        if job is not None
+        else await Job.start(name or task.slug or task.id, planned=1, recorder=recorder)
     )
     # Attempts at one task in one job are a group, as with `Taskset.run(group=)`.
     earlier = [

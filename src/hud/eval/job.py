@@ -31,6 +31,8 @@ class Job:
     runs: list[Run] = field(default_factory=list)
     group: int = 1
     """Runs of each task."""
+    planned: int | None = None
+    """Number of runs that the job will have, those of a resumed job included; None: not fixed, as in training."""
     taskset_id: str | None = None
     benchmark: str | None = None
     """Name of the tasks' benchmark."""
@@ -48,20 +50,25 @@ class Job:
         name: str,
         *,
         group: int = 1,
+        planned: int | None = None,
         taskset_id: str | None = None,
         benchmark: str | None = None,
         recorder: Recorder | None = None,
     ) -> Job:
         """Open a job; pass it to any number of `run(..., job=job)`, then `await job.finish()`.
 
-        Raises `UsageError` for a `group` below 1.
+        `planned` is the number of runs that it will have, for displays of its progress. Raises `UsageError` for a `group`
+        below 1 and for a negative `planned`.
         """
         if group < 1:
             raise UsageError(f"group must be at least 1, not {group}.")
+        if planned is not None and planned < 0:
+            raise UsageError(f"planned must be at least 0, not {planned}.")
         job = cls(
             id=new_id(),
             name=name,
             group=group,
+            planned=planned,
             taskset_id=taskset_id,
             benchmark=benchmark,
             recorder=recorder if recorder is not None else default_recorder(),

@@ -134,6 +134,24 @@ async def test_an_event_that_fits_no_table_is_counted_out(client):
     assert answer.json() == {"events": 0, "damaged": [0]}
 
 
+@pytest.mark.parametrize("planned", ['"4"', "true", "-1", "99999999999", "[4]"])
+async def test_a_plan_that_is_no_count_is_counted_out(client, planned):
+    payload = (
+        '{"name":"x","taskset_id":null,"group_size":1,"pid":1,"process_started":"1","host":"x",'
+        f'"at":1,"planned":{planned}}}'
+    )
+    answer = await client.post("/ingest", content=encode_event(b"J", new_id(), 0, payload.encode()))
+    assert answer.json() == {"events": 0, "damaged": [0]}
+
+
+async def test_a_job_may_be_reported_with_the_number_of_its_planned_runs(client):
+    job = new_id()
+    body = {"name": "x", "planned": 12}
+    assert (await client.post(f"/trace/job/{job}/enter", json=body)).status_code == 200
+    assert (await client.get(f"/jobs/{job}")).json()["planned"] == 12
+    assert (await client.post(f"/trace/job/{job}/enter", json={"planned": -1})).status_code == 422
+
+
 @pytest.mark.parametrize("path", ["/jobs/abcd", "/jobs/%25", "/trace/ffffffff", "/trace/x/events"])
 async def test_what_is_unknown_is_told(client, path):
     answer = await client.get(path)

@@ -38,7 +38,7 @@ async def _list(limit: int, as_json: bool) -> None:
             job["id"][:12],
             job["name"],
             job["status"],
-            f"{job['runs']:,}",
+            _progress(job),
             f"{job['failed']:,}",
             number(job["reward"]),
             job["created_at"][since:16].replace("T", " "),
@@ -68,7 +68,7 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
     out = console()
     out.print(f"{job['name']}  {job['id']}  {job['status']}", markup=False)
     out.print(
-        f"{count(job['runs'], 'run')}, {job['graded']:,} graded, mean reward "
+        f"{_progress(job)} {'run' if job['runs'] == 1 else 'runs'}, {job['graded']:,} graded, mean reward "
         f"{with_interval(job['reward'], job['low'], job['high'])}",
         markup=False,
     )
@@ -90,6 +90,14 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
         out.print(f"The first {len(runs):,} of {job['runs']:,} runs; --limit shows more.")
     if runs:
         out.print(f"Next: hud trace {runs[0]['id'][:12]} · hud export {job['id'][:12]}")
+
+
+def _progress(job: dict[str, Any]) -> str:
+    """Return a job's number of runs, of which `k of n` are over."""
+    over, planned = job.get("over", job["runs"]), job.get("planned", job["runs"])
+    if over < planned:  # Servers of earlier versions say neither.
+        return f"{over:,} of {planned:,}"
+    return f"{job['runs']:,}"
 
 
 def _table(runs: list[dict[str, Any]]) -> list[str]:

@@ -10,6 +10,7 @@ from hud.client import connect, recorder
 from hud.errors import UsageError
 from hud.eval import Job, RunSummary, Taskset
 from hud.eval.results.run_summary import elapsed
+from hud.eval.scheduler import plan_missing
 
 
 async def open_job(
@@ -22,7 +23,11 @@ async def open_job(
     if resume is None:
         name = f"{tasks.name} · {model}" if model else tasks.name
         job = await Job.start(
-            name, group=group or 1, taskset_id=tasks.taskset_id, benchmark=tasks.benchmark
+            name,
+            group=group or 1,
+            planned=len(tasks) * (group or 1),
+            taskset_id=tasks.taskset_id,
+            benchmark=tasks.benchmark,
         )
         return job, []
     await recorder().collect()  # What the interrupted process did not bring would be played twice.
@@ -34,10 +39,13 @@ async def open_job(
             f"Job {resume} has no run of these tasks (its first is {rows[0]['slug']!r}); "
             "give the tasks that it was started with."
         )
+    group = group or record["group_size"] or 1
     job = Job(
         id=record["id"],
         name=record["name"],
-        group=group or record["group_size"] or 1,
+        group=group,
+        # The runs that were not measured stay on record next to those that replace them.
+        planned=len(rows) + len(plan_missing(tasks, group, finished)),
         taskset_id=tasks.taskset_id,
         benchmark=tasks.benchmark,
         recorder=recorder(),

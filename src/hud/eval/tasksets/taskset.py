@@ -193,7 +193,7 @@ class Taskset:
         with patient_collector():
             async with (
                 prepared(agent, provider, self.tasks) as player,
-                self._job(job, group, recorder) as opened,
+                self._job(job, group, len(planned), recorder) as opened,
             ):
                 runs = await run_planned(
                     planned,
@@ -212,12 +212,13 @@ class Taskset:
 
     @asynccontextmanager
     async def _job(
-        self, job: Job | None, group: int, recorder: Recorder | None
+        self, job: Job | None, group: int, planned: int, recorder: Recorder | None
     ) -> AsyncIterator[Job]:
         """Yield `job`, which stays open, or one of its own; what is recorded is durable at the end."""
         opened = job or await Job.start(
             self.name,
             group=group,
+            planned=planned,
             taskset_id=self.taskset_id,
             benchmark=self.benchmark,
             recorder=recorder,

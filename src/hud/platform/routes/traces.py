@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from hud.platform.dependencies import READ, RUN, Limit, Offset, StorePart, Team
 from hud.platform.store import records, reporting
@@ -27,6 +27,8 @@ class JobEntered(BaseModel):
 
     name: str = "job"
     group: int = 1
+    planned: int | None = Field(default=None, ge=0, lt=2**31)
+    """Number of runs that the job will have."""
     taskset_id: str | None = None
 
 
@@ -54,7 +56,9 @@ class RunExited(BaseModel):
 def enter_job(store: StorePart, team: Team, job_id: str, body: JobEntered) -> dict[str, str]:
     """Record the start of a job. Idempotent."""
     taskset = plain(body.taskset_id) if body.taskset_id is not None else None
-    reporting.job_entered(store, team, plain(job_id), body.name, body.group, taskset)
+    reporting.job_entered(
+        store, team, plain(job_id), body.name, body.group, taskset, planned=body.planned
+    )
     return {"id": plain(job_id)}
 
 

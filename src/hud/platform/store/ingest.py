@@ -27,6 +27,11 @@ from hud.trace.token_columns import pack_ids, pack_logprobs
 _Row = dict[str, Any]
 _logger = logging.getLogger("hud.platform.store")
 _RUN_COLUMNS = [column.name for column in tables.runs.columns]
+_RESUMED = (
+    *("name", "group_size", "taskset_id", "status", "extra"),
+    *("pid", "process_started", "host"),
+)
+"""Columns of a job that its resumption changes."""
 NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
 _HOLDS: dict[type[Any], tuple[type, ...]] = {
@@ -197,8 +202,7 @@ class Batch:
         jobs = {*self.jobs, *(str(end["job"]) for end in self.job_ends)}
         jobs |= {run["job_id"] for run in runs if run["job_id"]}
         refuse_foreign(connection, self.team, jobs, traces, session=session)
-        again = ("name", "group_size", "taskset_id", "status", "pid", "process_started", "host")
-        upsert(connection, tables.jobs, list(self.jobs.values()), update=again)
+        upsert(connection, tables.jobs, list(self.jobs.values()), update=_RESUMED)
         upsert(connection, tables.runs, list(self.opened.values()))
         upsert(connection, tables.runs, list(self.ended.values()), update=_RUN_COLUMNS[1:])
         note_models(connection, runs)
@@ -329,16 +333,28 @@ def _columns(table: sa.Table) -> dict[str, _Column]:
 
 def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     kept = ("name", "group_size", "pid", "process_started", "host")
-    benchmark = payload.get("benchmark")  # Journals of earlier versions have none.
+    # Journals of earlier versions have neither.
+    extra = {"benchmark": payload.get("benchmark"), "planned": _planned(payload.get("planned"))}
     return {
         **{name: payload[name] for name in kept},
         "id": identifier,
         "team_id": team,
         "taskset_id": plain(payload["taskset_id"]) if payload["taskset_id"] else None,
         "status": "running",
-        "extra": exact_json.dumps({"benchmark": benchmark} if benchmark else {}).decode(),
+        "extra": exact_json.dumps({name: one for name, one in extra.items() if one}).decode(),
         "created_at": payload["at"],
     }
+
+
+def _planned(value: object) -> int | None:
+    """Return a job's number of planned runs; raises `TypeError` or `OverflowError` for anything else."""
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"planned cannot be a {type(value).__name__}")
+    if not 0 <= value < 2**31:
+        raise OverflowError(f"planned cannot be {value}")
+    return value
 
 
 _DEFAULTS: dict[str, Any] = {

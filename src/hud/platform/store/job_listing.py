@@ -250,6 +250,7 @@ def _item(row: Any, sums: JobSums, status: str) -> dict[str, Any]:
         "ended_at": None if ended is None else ended.isoformat(),
         "seconds": max(0.0, (until - row.created_at).total_seconds()),
         **sums.shown(),
+        **sums.progress(status, row.extra.get("planned")),
     }
 
 

@@ -42,6 +42,18 @@ class JobSums:
         """The sums as plain data."""
         return {name: value for name, value in vars(self).items() if name != "last_end"}
 
+    def progress(self, status: str, planned: int | None) -> dict[str, int]:
+        """Return the numbers of runs that are `running`, `over` and `planned` (at least those on record).
+
+        `status`: that of the job. In one that is over, runs that are recorded as running were interrupted.
+        """
+        running = self.running if status == "running" else 0
+        return {
+            "running": running,
+            "over": self.runs - running,
+            "planned": max(planned or 0, self.runs),
+        }
+
 
 def sums_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, JobSums]:
     """Return the sums of each of these jobs."""

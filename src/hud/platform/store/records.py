@@ -204,6 +204,7 @@ def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict
         "created_at": row.created_at.isoformat(),
         "ended_at": row.ended_at.isoformat() if row.ended_at else None,
         **{name: getattr(sums, name) for name in _SUMS},
+        **sums.progress(status, row.extra.get("planned")),
     }
 
 

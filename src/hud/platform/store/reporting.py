@@ -12,6 +12,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import note_models, to_be_indexed, upsert
 from hud.platform.store.ownership import refuse_foreign
@@ -19,11 +20,18 @@ from hud.trace.recording.journal import encode_json
 
 
 def job_entered(
-    store: Store, team: str, job_id: str, name: str, group: int, taskset_id: str | None
+    store: Store,
+    team: str,
+    job_id: str,
+    name: str,
+    group: int,
+    taskset_id: str | None,
+    *,
+    planned: int | None = None,
 ) -> None:
-    """Record the start or the resumption of a job."""
+    """Record the start or the resumption of a job; `planned`: number of runs that it will have."""
     with store.begin() as connection:
-        enter_job(connection, team, job_id, name, group, taskset_id)
+        enter_job(connection, team, job_id, name, group, taskset_id, planned=planned)
 
 
 def enter_job(
@@ -33,6 +41,8 @@ def enter_job(
     name: str,
     group: int,
     taskset_id: str | None,
+    *,
+    planned: int | None = None,
 ) -> None:
     """Record the start or the resumption of a job, in a transaction."""
     row = {
@@ -42,11 +52,13 @@ def enter_job(
         "taskset_id": taskset_id,
         "group_size": group,
         "status": "running",
-        "extra": "{}",
+        "extra": exact_json.dumps({"planned": planned} if planned else {}).decode(),
         "created_at": _now(),
     }
     refuse_foreign(connection, team, [job_id], [])
-    upsert(connection, tables.jobs, [row], update=("name", "group_size", "taskset_id"))
+    # Without a plan, what the job's own recorder wrote there remains.
+    more = ("extra",) * (planned is not None)
+    upsert(connection, tables.jobs, [row], update=("name", "group_size", "taskset_id", *more))
 
 
 def run_entered(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:

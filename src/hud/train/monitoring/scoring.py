@@ -132,7 +132,12 @@ async def play(
     rollouts = await Rollouts.open(config, chosen, runtime=runtime, reporter=reporter, stop=stop)
     model = await chat_model(config.model, checkpoint, client=connect())
     name = f"{config.model} {checkpoint}"
-    job = await Job.start(name, group=config.eval_group, taskset_id=tasks.taskset_id)
+    job = await Job.start(
+        name,
+        group=config.eval_group,
+        planned=len(chosen) * config.eval_group,
+        taskset_id=tasks.taskset_id,
+    )
     began(job)
     try:
         await rollouts.play_held_out(await rollouts.models(model), chosen, job)

@@ -188,8 +188,11 @@ class Rollouts:
         by the policy only.
         """
         config = self.config
-        self.reporter.phase("held-out", step, len(held_out.tasks) * config.eval_group)
-        job = await Job.start(f"{config.model} held-out step {step}", group=config.eval_group)
+        planned = len(held_out.tasks) * config.eval_group
+        self.reporter.phase("held-out", step, planned)
+        job = await Job.start(
+            f"{config.model} held-out step {step}", group=config.eval_group, planned=planned
+        )
         if begun is not None:
             await begun(job.id)
         try:
