@@ -5,9 +5,11 @@ import shutil
 import threading
 
 import pytest
+from tests.dashboard.recorded import record
 from tests.dashboard.test_models import record_rewards, tasks
 from tests.dashboard.test_train import make_model
 
+from hud.platform.models import promotion
 from hud.platform.models.checkpoint_files import SAMPLER, STATE, Manifest, write_checkpoint
 from hud.platform.models.checkpoint_tree import node_name
 from hud.platform.models.records import CheckpointRecord
@@ -110,6 +112,25 @@ async def test_jobs_that_no_model_played_and_rollouts_of_training_are_no_evidenc
     assert answer.status_code in (400, 422)
     assert "min_gain is a gain" in answer.text
     assert not (await listed(web))[node]["is_active"]
+
+
+@pytest.mark.parametrize("in_progress", [False, True])
+async def test_command_and_dashboard_count_the_same_runs_of_a_crashed_job(
+    platform, scene, in_progress
+):
+    """Runs without an end count as unmeasured once their job is over, and not before."""
+    model, node, jobs = scene
+    lost = {f"lost-{n}": [0.9, None] for n in range(5)}
+    crashed = record(platform, "m", lost, model="m", checkpoint=node, open_job=in_progress)
+    head = record(platform, "m", {slug: [0.2, 0.2] for slug in lost}, model="m")
+    registry = platform.registry.of(model.team_id)
+    evidence = promotion.Evidence((head, crashed))
+    one = promotion.judge(registry, model, model, registry.tree.get(node), evidence)
+    other = promotion.judge_recorded(registry, model, node, set(lost))
+    assert one.unmeasured == other.unmeasured
+    counted = (one.unmeasured.candidate, one.unmeasured.candidate_runs)
+    assert counted == ((0, 5) if in_progress else (5, 10))
+    assert (one.unmeasured.head, one.unmeasured.head_runs) == (0, 10)
 
 
 async def test_of_two_candidates_judged_at_once_against_one_head_one_is_promoted(

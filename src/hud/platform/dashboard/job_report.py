@@ -12,6 +12,7 @@ from hud.errors import UsageError
 from hud.eval.results.failures import FailedRun, causes
 from hud.eval.results.statistics import job_statistics
 from hud.platform.store.job_runs import summary
+from hud.platform.store.job_status import OPEN
 
 BINS = 20
 PASS_MARK = 1.0
@@ -28,7 +29,7 @@ def numbers(runs: Sequence[Run]) -> dict[str, Any]:
     largest = max(found.pass_at_k, default=None)
     return {
         "runs": len(runs),
-        "over": sum(run["status"] not in ("running", "queued") for run in runs),
+        "over": sum(run["status"] not in OPEN for run in runs),
         "queued": sum(run["status"] == "queued" for run in runs),
         "measured": found.measured,
         "reward": found.mean_reward,

@@ -18,6 +18,7 @@ from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.store import records, tables
 from hud.platform.store.checkpoint_rewards import rewards_of
 from hud.platform.store.job_runs import job_runs, summary
+from hud.platform.store.job_status import has_ended
 from hud.platform.store.trained_tasks import trained_on, training_job
 from hud.train.monitoring.candidates import is_candidate
 
@@ -165,7 +166,9 @@ def _rewards(
             "again with both."
         )
     return rewards_by_attempt(
-        replace(summary(run), reward=run["reward"] if _is_played(run) else None) for run in runs
+        replace(summary(run), reward=run["reward"] if _is_played(run) else None)
+        for run in runs
+        if has_ended(run["status"], record["status"] != "running")
     )
 
 

@@ -9,6 +9,7 @@ from statistics import fmean
 import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
+from hud.platform.store.job_status import has_ended, statuses
 from hud.platform.store.trained_tasks import training_job
 
 MOST_JOBS = 40
@@ -63,11 +64,12 @@ def _ended_runs(
 ) -> Iterator[tuple[str, str, float | None]]:
     """Yield slug, trace id and reward of ended runs, newest first.
 
-    Runs without a turn of the model are unmeasured: they name no weights, and belong to the checkpoint by their job.
+    Runs without a turn of the model are unmeasured: they name no weights, and belong to the checkpoint by their job. A job
+    of checkpoints alone holds none of the base.
     """
     jobs, runs, noted = tables.jobs, tables.runs, tables.job_models
     played = (
-        sa.select(jobs.c.id)
+        sa.select(jobs)
         .join(noted, noted.c.job_id == jobs.c.id)
         .where(
             noted.c.team_id == team,
@@ -81,20 +83,28 @@ def _ended_runs(
     )
     is_played = runs.c.completion_tokens > 0
     weights = runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None)
+    with store.read() as connection:
+        states = statuses(connection, connection.execute(played).all())
+    unplayed = sa.or_(runs.c.model.is_(None), runs.c.model == model)
+    if not checkpoint:
+        of_checkpoints = sa.select(noted.c.job_id).where(
+            noted.c.team_id == team, noted.c.model == model, noted.c.checkpoint != ""
+        )
+        unplayed = sa.and_(unplayed, runs.c.job_id.not_in(of_checkpoints))
     query = (
-        sa.select(runs.c.slug, runs.c.trace_id, sa.case((is_played, runs.c.reward)))
+        sa.select(
+            *(runs.c.job_id, runs.c.status, runs.c.slug, runs.c.trace_id),
+            sa.case((is_played, runs.c.reward)).label("reward"),
+        )
         .where(
-            runs.c.job_id.in_(store.values(played)),
+            runs.c.job_id.in_(states),
             runs.c.team_id == team,
-            runs.c.status.not_in(("queued", "running")),
-            sa.case(
-                (is_played, sa.and_(runs.c.model == model, weights)),
-                else_=sa.or_(runs.c.model.is_(None), runs.c.model == model),
-            ),
+            sa.case((is_played, sa.and_(runs.c.model == model, weights)), else_=unplayed),
         )
         .order_by(runs.c.started_at.desc(), runs.c.trace_id)
         .limit(MOST_RUNS)
     )
-    for slug, trace_id, reward in store.rows(query):
-        if slug is not None and (slugs is None or slug in slugs):
-            yield slug, trace_id, reward
+    for row in store.rows(query):
+        ended = has_ended(row.status, states[row.job_id] != "running")
+        if ended and row.slug is not None and (slugs is None or row.slug in slugs):
+            yield row.slug, row.trace_id, row.reward

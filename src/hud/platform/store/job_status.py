@@ -19,6 +19,18 @@ INTERRUPTED = {
 """Columns of a run that is recorded as running in a job that is over."""
 
 
+OPEN = ("queued", "running")
+"""Statuses of runs without an end on record."""
+
+
+def has_ended(status: str, job_is_over: bool) -> bool:
+    """Return True for a run that counts, by its recorded status: one without an end counts once its job is over.
+
+    It is then `INTERRUPTED`, without a reward.
+    """
+    return job_is_over or status not in OPEN
+
+
 def statuses(connection: sa.Connection, jobs: Sequence[Any]) -> dict[str, str]:
     """Return the status of each of these rows of `jobs`: running, completed or interrupted."""
     running = [job for job in jobs if job.status == "running"]
