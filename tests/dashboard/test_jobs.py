@@ -36,6 +36,19 @@ async def test_a_job_is_shown_with_its_numbers(web, platform):
         assert shown in page
 
 
+async def test_one_title_of_a_job_is_shown_wherever_it_is_named(web, platform):
+    task = {"env": "tickets", "id": "route", "args": {}}
+    kept = [record(platform, f"{name} training", {"a": [0.5]}, task=task) for name in "xy"]
+    title = "tickets · x training"
+    trace = (await web.get(f"/jobs/{kept[0]}.json")).json()["tasks"][0]["runs"][0]["trace_id"]
+    compared = f"/jobs/compare?job={kept[0]}&job={kept[1]}"
+    for place in ("/jobs", f"/jobs/{kept[0]}", compared, f"/trace/{trace}"):
+        assert title in (await web.get(place)).text, place
+    assert "tickets · y training" in (await web.get("/environments")).text
+    listed = (await web.get("/v2/jobs")).json()["items"]
+    assert {job["title"] for job in listed} == {title, "tickets · y training"}
+
+
 async def test_a_job_in_progress_is_shown_with_the_number_of_its_planned_runs(web, platform):
     job = record(platform, "tea", {"a": [1.0, 0.5], "b": [None]}, open_job=True, planned=40)
     (shown,) = (await web.get("/jobs.json")).json()["items"]

@@ -119,7 +119,7 @@ async def test_command_and_dashboard_count_the_same_runs_of_a_crashed_job(
     platform, scene, in_progress
 ):
     """Runs without an end count as unmeasured once their job is over, and not before."""
-    model, node, jobs = scene
+    model, node, _ = scene
     lost = {f"lost-{n}": [0.9, None] for n in range(5)}
     crashed = record(platform, "m", lost, model="m", checkpoint=node, open_job=in_progress)
     head = record(platform, "m", {slug: [0.2, 0.2] for slug in lost}, model="m")

@@ -18,12 +18,23 @@ from hud.trace import new_id
 AT = 1_760_000_000_000_000
 
 
-def told(platform, prompt, *answers, slug="a", team=LOCAL_TEAM, final=None, age=0, trace=None):
+def told(
+    platform,
+    prompt,
+    *answers,
+    slug="a",
+    team=LOCAL_TEAM,
+    final=None,
+    age=0,
+    trace=None,
+    task=None,
+):
     """Record a run that was told `prompt` and said `answers`; return its trace id."""
     trace, job = trace or new_id(), new_id()
     steps = [{"source": "user", "messages": [{"role": "user", "content": prompt}]}]
     steps += [{"source": "agent", "messages": [], "content": answer} for answer in answers]
     known = {"job_id": job, "group_id": new_id(), "attempt": 0, "slug": slug, "model": "tiny"}
+    known["task"] = task
     lines = [
         line(b"J", job, {"name": "told", "taskset_id": None, "group_size": 1, "pid": None,
                          "process_started": None, "host": "h", "at": AT}),
@@ -63,6 +74,12 @@ async def test_runs_are_found_by_words_of_their_prompts_and_answers(web, platfor
     page = (await web.get("/search", params={"text": "jup"})).text
     assert "<mark>Jup</mark>iter" in page
     assert f'href="/trace/{old}"' in page
+
+
+async def test_a_run_is_found_with_the_title_of_its_job(web, platform):
+    told(platform, "Which planet?", task={"env": "planets", "id": "ask", "args": {}})
+    (run,) = (await web.get("/search.json", params={"text": "planet"})).json()["items"]
+    assert run["job"] == "planets · told"
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ async def _list(limit: int, as_json: bool) -> None:
     rows = [
         [
             job["id"][:12],
-            job["name"],
+            _title(job),
             job["status"],
             _progress(job),
             f"{job['failed']:,}",
@@ -66,7 +66,7 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
         print_json({**job, "traces": runs})
         return
     out = console()
-    out.print(f"{job['name']}  {job['id']}  {job['status']}", markup=False)
+    out.print(f"{_title(job)}  {job['id']}  {job['status']}", markup=False)
     out.print(
         f"{_progress(job)} {'run' if job['runs'] == 1 else 'runs'}, {job['graded']:,} graded, mean reward "
         f"{with_interval(job['reward'], job['low'], job['high'])}",
@@ -90,6 +90,11 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
         out.print(f"The first {len(runs):,} of {job['runs']:,} runs; --limit shows more.")
     if runs:
         out.print(f"Next: hud trace {runs[0]['id'][:12]} · hud export {job['id'][:12]}")
+
+
+def _title(job: dict[str, Any]) -> str:
+    """Return a job's title: its environment and purpose. Servers of earlier versions say its name alone."""
+    return str(job.get("title", job["name"]))
 
 
 def _progress(job: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from hud.platform.store import Store, tables
 from hud.platform.store.cached_sums import CachedSums
 from hud.platform.store.job_status import every_run_failed, outcome, statuses
 from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
+from hud.platform.store.job_titles import titles_of
 from hud.platform.store.records import taskset_names
 
 MOST_CHOICES = 200
@@ -58,10 +59,11 @@ def list_jobs(
         states = statuses(connection, rows)
         players = _players(connection, ids)
         names = taskset_names(connection, team, rows)
+        titles = titles_of(connection, {row.id: row.name for row in rows})
     items = [
         _item(row, sums[row.id], states[row.id])
         | players.get(row.id, {"models": [], "checkpoints": []})
-        | {"taskset_name": names.get(row.taskset_id)}
+        | {"taskset_name": names.get(row.taskset_id), "title": titles[row.id]}
         for row in rows
     ]
     return items, total
@@ -109,9 +111,12 @@ def jobs_like(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, An
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_ALIKE)
     )
+    rows = store.rows(query)
+    with store.read() as connection:
+        titles = titles_of(connection, {row.id: row.name for row in rows})
     return [
-        {"id": row.id, "name": row.name, "created_at": row.created_at.isoformat()}
-        for row in store.rows(query)
+        {"id": row.id, "title": titles[row.id], "created_at": row.created_at.isoformat()}
+        for row in rows
     ]
 
 

@@ -16,6 +16,7 @@ from hud.platform.store import Store, tables
 from hud.platform.store.attachments import attach, has_attachments
 from hud.platform.store.job_status import INTERRUPTED, outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
+from hud.platform.store.job_titles import titles_of
 from hud.platform.store.queries import Query, as_dict, in_parts
 from hud.trace.ids import plain, trace_id_of
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
@@ -192,7 +193,10 @@ def _jobs(connection: sa.Connection, team: str, rows: Sequence[Any]) -> list[dic
     sums = sums_of(connection, [row.id for row in rows])
     states = statuses(connection, rows)
     names = taskset_names(connection, team, rows)
-    return [_job(row, sums[row.id], states[row.id], names) for row in rows]
+    titles = titles_of(connection, {row.id: row.name for row in rows})
+    return [
+        {**_job(row, sums[row.id], states[row.id], names), "title": titles[row.id]} for row in rows
+    ]
 
 
 def _job(row: Any, sums: JobSums, status: str, tasksets: dict[str, str]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hud import exact_json
 from hud.errors import UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
+from hud.platform.store.job_titles import titles_of
 from hud.platform.store.queries import as_dict
 
 MOST_HITS = 2_000
@@ -57,7 +58,7 @@ class Found:
     """A page of runs, the newest first."""
 
     items: list[dict[str, Any]]
-    """Columns of `runs`, `job` (the job's name) and `snippet` (`where`, and `parts` of text that match or do not)."""
+    """Columns of `runs`, `job` (the job's title) and `snippet` (`where`, and `parts` of text that match or do not)."""
     total: int
     more: bool
     """True where there are more than `MOST_HITS`."""
@@ -88,8 +89,11 @@ def search(store: Store, team: str, text: str, limit: int, offset: int) -> Found
         rows = {row.trace_id: as_dict(row) for row in connection.execute(_runs(team, page))}
         shown = [rows[one] for one in page]
         texts = texts_of(connection, page)
+        named = {row["job_id"]: row["job"] for row in shown if row["job"] is not None}
+        titles = titles_of(connection, named)
     for row in shown:
         row["started_at"] = None if row["started_at"] is None else row["started_at"].isoformat()
+        row["job"] = titles.get(row["job_id"])
         row["snippet"] = snippet(texts.get(row["trace_id"], ("", "")), row.pop("content"), wanted)
     count = sa.select(sa.func.count()).where(tables.runs.c.team_id == team)
     return Found(shown, total, len(hits) > MOST_HITS, missing, int(store.value(count)))

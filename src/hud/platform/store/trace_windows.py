@@ -15,6 +15,7 @@ from hud import exact_json
 from hud.errors import NotFoundError
 from hud.learning.failed_runs import failure_of
 from hud.platform.store import Store, tables
+from hud.platform.store.job_titles import titles_of
 from hud.platform.store.queries import Query, as_dict
 from hud.platform.store.records import steps_in_order
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
@@ -148,11 +149,14 @@ def last_step(store: Store, trace_id: str) -> tuple[int, int]:
 
 
 def job_of(store: Store, run: dict[str, Any]) -> dict[str, str] | None:
-    """Return the id and the name of a run's job; None without a recorded job."""
+    """Return the id and the title of a run's job; None without a recorded job."""
     jobs = tables.jobs
     mine = (jobs.c.id == run["job_id"], jobs.c.team_id == run["team_id"])
-    row = store.row(sa.select(jobs.c.id, jobs.c.name).where(*mine))
-    return None if row is None else {"id": row.id, "name": row.name}
+    with store.read() as connection:
+        row = connection.execute(sa.select(jobs.c.id, jobs.c.name).where(*mine)).first()
+        if row is None:
+            return None
+        return {"id": row.id, "title": titles_of(connection, {row.id: row.name})[row.id]}
 
 
 def siblings(store: Store, run: dict[str, Any]) -> list[dict[str, Any]]:

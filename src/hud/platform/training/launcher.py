@@ -14,6 +14,7 @@ import signal
 import sys
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import PurePath
 from typing import Any, Literal
 
 from hud import exact_json
@@ -103,7 +104,7 @@ class Launches:
             kind=kind,
             model_id=model.id,
             model=model.slug,
-            title=f"{model.slug} on {tasks}",
+            title=f"{model.slug} {kind} on {_shown(tasks)}",
             work={"kind": kind, **work},
             created_at=datetime.now(UTC),
         )
@@ -298,6 +299,12 @@ async def _keep_tail(process: asyncio.subprocess.Process, words: bytearray) -> N
     while chunk := await process.stderr.read(65536):
         words += chunk
         del words[:-SHOWN]
+
+
+def _shown(tasks: str) -> str:
+    """Return the display name of tasks: a taskset's name, or the last two parts of a file's path."""
+    place = PurePath(tasks)
+    return str(PurePath(*place.parts[-2:])) if place.is_absolute() else tasks
 
 
 def _end(process: asyncio.subprocess.Process | None) -> None:

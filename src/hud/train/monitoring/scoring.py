@@ -14,6 +14,7 @@ from hud.eval.results.pairing import Difference, Pairing, Rewards, pair, rewards
 from hud.eval.results.promotion import Subsets, difference_shown, evidence, subsets_of
 from hud.eval.results.task_families import few_families
 from hud.inference.models import chat_model
+from hud.trace.ids import is_id
 from hud.train.config import TrainConfig
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.held_out import HeldOut, held_out_sets
@@ -131,7 +132,7 @@ async def play(
     chosen = load_tasks(tasks, "", "tasks to compare on")
     rollouts = await Rollouts.open(config, chosen, runtime=runtime, reporter=reporter, stop=stop)
     model = await chat_model(config.model, checkpoint, client=connect())
-    name = f"{config.model} {checkpoint}"
+    name = f"{config.model} evaluation at {_short(checkpoint)}"
     job = await Job.start(
         name,
         group=config.eval_group,
@@ -145,6 +146,11 @@ async def play(
         job.interrupted = job.interrupted or rollouts.stop.stopping
         await job.finish()
     return job
+
+
+def _short(checkpoint: str) -> str:
+    """Return a checkpoint's name, or the start of its id."""
+    return checkpoint[:8] if is_id(checkpoint) else checkpoint
 
 
 def compared(

@@ -17,7 +17,6 @@ from hud.platform.rollouts.hosted_jobs import HostedJobs
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, job_listing, records
 from hud.platform.store.job_runs import job_runs
-from hud.platform.store.played_environments import environments_of, job_title
 from hud.platform.store.task_labels import task_labels
 from hud.platform.training_jobs import TrainingJobs
 from hud.trace.trajectory_export import trajectory_line
@@ -49,7 +48,6 @@ def job(
     hosted = HostedJobs(store, team).standing(found["id"])
     return {
         "job": found,
-        "title": job_title(found["name"], environments_of(store, [found["id"]]).get(found["id"])),
         "numbers": job_report.numbers(runs),
         "percentile": job_report.percentile(found["benchmark"], runs),
         "distribution": job_report.distribution(runs),

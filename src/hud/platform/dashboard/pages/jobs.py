@@ -11,7 +11,6 @@ from hud.platform.dashboard.page import Data, Offset, Pages, paged, see
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.store import job_listing
 from hud.platform.store.job_listing import JobFilter
-from hud.platform.store.played_environments import environments_of, job_title
 
 router = Pages()
 PER_PAGE = 25
@@ -49,9 +48,6 @@ def jobs(
     )
     items, total = job_listing.list_jobs(store, team, which, sort, PER_PAGE, offset)
     ids = [item["id"] for item in items]
-    environments = environments_of(store, ids)
-    for item in items:
-        item["title"] = job_title(item["name"], environments.get(item["id"]))
     return {
         "items": items,
         **paged(total, PER_PAGE, offset),
