@@ -26,6 +26,7 @@ def record(
     age=0.0,
     open_job=False,
     planned=None,
+    taskset=None,
     team=LOCAL_TEAM,
     task=None,
 ):
@@ -46,8 +47,9 @@ def record(
         "host": os.uname().nodename,
         "at": at,
     }
-    if planned is not None:  # Journals of earlier versions have no such field.
-        begun["planned"] = planned
+    # Journals of earlier versions have no such fields.
+    more = {"planned": planned, "taskset": taskset}
+    begun |= {name: value for name, value in more.items() if value is not None}
     lines = [line(b"J", job, begun)]
     for slug, runs in tasks.items():
         group = new_id()

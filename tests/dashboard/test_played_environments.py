@@ -2,6 +2,22 @@
 
 from tests.dashboard.recorded import record
 
+from hud import Environment
+from hud.client.recording import MemoryRecorder
+from hud.eval import Taskset
+from hud.platform.store.ingest import ingest
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.trace import new_id
+
+env = Environment("arithmetic")
+
+
+@env.template()
+async def power(base: int):
+    answer = yield f"What is the square of {base}?"
+    yield float(answer == str(base**2))
+
+
 POWER = {"env": "arithmetic", "id": "power", "args": {"base": 2}}
 
 
@@ -27,3 +43,32 @@ async def test_environments_that_were_played_from_files_are_listed(platform, web
     page = (await web.get("/environments")).text
     assert "Played from files" in page
     assert f'href="/jobs/{newest}"' in page
+
+
+async def test_tasksets_that_were_played_from_files_are_listed(platform, web):
+    record(platform, "old", {"a": [0.5], "b": [0.5]}, task=POWER, taskset="powers", age=9)
+    newest = record(platform, "new", {"b": [0.5], "c": [1.0]}, task=POWER, taskset="powers", age=5)
+    other = {**POWER, "env": "algebra"}
+    record(platform, "a namesake", {"a": [0.5]}, task=other, taskset="powers", age=7)
+    record(platform, "of the platform", {"a": [0.5]}, task=POWER, taskset="p", taskset_id=new_id())
+    record(platform, "of an older client", {"a": [0.5]}, task=POWER)
+    first, second = (await web.get("/tasksets.json")).json()["played"]
+    assert (first["name"], first["environment"], first["job_id"]) == (
+        "powers",
+        "arithmetic",
+        newest,
+    )
+    assert (first["tasks"], first["jobs"], first["job"]) == (3, 2, "arithmetic · new")
+    assert (second["environment"], second["tasks"]) == ("algebra", 1)
+    page = (await web.get("/tasksets")).text
+    assert "Played from files" in page
+    assert f'href="/jobs/{newest}"' in page
+
+
+async def test_an_evaluation_from_a_file_records_the_name_of_its_taskset(platform, web):
+    recorder = MemoryRecorder()
+    tasks = Taskset("powers", [power(base=2)])
+    await tasks.run(lambda run: "4", recorder=recorder)
+    assert not ingest(platform.store, recorder.take(), LOCAL_TEAM).damaged
+    (one,) = (await web.get("/tasksets.json")).json()["played"]
+    assert (one["name"], one["environment"], one["tasks"]) == ("powers", "arithmetic", 1)

@@ -48,6 +48,7 @@ class EventRecorder(ABC):
         pid = os.getpid() if job.called_by is None else None
         payload = {
             "name": _text(job.name),
+            "taskset": _text(job.taskset),
             "taskset_id": job.taskset_id,
             "benchmark": _text(job.benchmark),
             "group_size": job.group,

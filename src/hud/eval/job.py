@@ -33,7 +33,10 @@ class Job:
     """Runs of each task."""
     planned: int | None = None
     """Number of runs that the job will have, those of a resumed job included; None: not fixed, as in training."""
+    taskset: str | None = None
+    """Name of the taskset, for displays."""
     taskset_id: str | None = None
+    """Id of the platform's taskset; None: the tasks are of a file or of Python."""
     benchmark: str | None = None
     """Name of the tasks' benchmark."""
     called_by: str | None = None
@@ -51,6 +54,7 @@ class Job:
         *,
         group: int = 1,
         planned: int | None = None,
+        taskset: str | None = None,
         taskset_id: str | None = None,
         benchmark: str | None = None,
         recorder: Recorder | None = None,
@@ -69,6 +73,7 @@ class Job:
             name=name,
             group=group,
             planned=planned,
+            taskset=taskset,
             taskset_id=taskset_id,
             benchmark=benchmark,
             recorder=recorder if recorder is not None else default_recorder(),

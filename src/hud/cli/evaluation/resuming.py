@@ -26,6 +26,7 @@ async def open_job(
             name,
             group=group or 1,
             planned=len(tasks) * (group or 1),
+            taskset=tasks.name,
             taskset_id=tasks.taskset_id,
             benchmark=tasks.benchmark,
         )
@@ -46,6 +47,7 @@ async def open_job(
         group=group,
         # The runs that were not measured stay on record next to those that replace them.
         planned=len(rows) + len(plan_missing(tasks, group, finished)),
+        taskset=tasks.name,
         taskset_id=tasks.taskset_id,
         benchmark=tasks.benchmark,
         recorder=recorder(),

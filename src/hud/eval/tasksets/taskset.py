@@ -219,6 +219,7 @@ class Taskset:
             self.name,
             group=group,
             planned=planned,
+            taskset=self.name,
             taskset_id=self.taskset_id,
             benchmark=self.benchmark,
             recorder=recorder,

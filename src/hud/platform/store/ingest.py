@@ -333,8 +333,12 @@ def _columns(table: sa.Table) -> dict[str, _Column]:
 
 def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     kept = ("name", "group_size", "pid", "process_started", "host")
-    # Journals of earlier versions have neither.
-    extra = {"benchmark": payload.get("benchmark"), "planned": _planned(payload.get("planned"))}
+    # Journals of earlier versions have none of these.
+    extra = {
+        "benchmark": payload.get("benchmark"),
+        "planned": _planned(payload.get("planned")),
+        "taskset": _name(payload.get("taskset")),
+    }
     return {
         **{name: payload[name] for name in kept},
         "id": identifier,
@@ -344,6 +348,13 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "extra": exact_json.dumps({name: one for name, one in extra.items() if one}).decode(),
         "created_at": payload["at"],
     }
+
+
+def _name(value: object) -> str | None:
+    """Return a name; raises `TypeError` for anything else."""
+    if not (value is None or isinstance(value, str)):
+        raise TypeError(f"taskset cannot be a {type(value).__name__}")
+    return value
 
 
 def _planned(value: object) -> int | None:

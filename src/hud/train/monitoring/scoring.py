@@ -137,6 +137,7 @@ async def play(
         name,
         group=config.eval_group,
         planned=len(chosen) * config.eval_group,
+        taskset=tasks.name,
         taskset_id=tasks.taskset_id,
     )
     began(job)

@@ -14,6 +14,7 @@ from hud.errors import ConflictError, UsageError
 from hud.platform.dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud.platform.dependencies import Audit, StorePart, Team, Who, of_team
 from hud.platform.store.difficulty import Difficulty, difficulties, recent_runs
+from hud.platform.store.played_tasksets import played_tasksets
 from hud.platform.store.task_labels import label_of
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import Tasksets
@@ -30,13 +31,16 @@ Version = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
 @router.page("/tasksets", "tasksets.html")
-def tasksets(sets: TeamTasksets, search: str = "", offset: Offset = 0) -> Data:
-    """The team's tasksets, most recently changed first."""
+def tasksets(
+    store: StorePart, team: Team, sets: TeamTasksets, search: str = "", offset: Offset = 0
+) -> Data:
+    """The team's tasksets, most recently changed first, and those that were played from files."""
     items, total = sets.page(search or None, PER_PAGE, offset)
     counts = sets.row_counts([plain(item["id"]) for item in items])
     for item in items:
         item["rows"] = counts.get(plain(item["id"]), 0)
-    return {"items": items, **paged(total, PER_PAGE, offset)}
+    played = played_tasksets(store, team)
+    return {"items": items, "played": played, **paged(total, PER_PAGE, offset)}
 
 
 @router.page("/tasksets/new", "tasksets_new.html")
