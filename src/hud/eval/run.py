@@ -276,8 +276,7 @@ class Run(RunRecord):
         answer = check_answer(self.trace.content) or ""
         self.live.phase = "grade"
         await self._leave()
-        last = self.task.verifier is None
-        frame = await self._graded(self.live.connection, self.task, answer, now(), last=last)
+        frame = await self._graded(self.live.connection, self.task, answer, now())
         if self.task.verifier is not None:
             await self._verify(self.task.verifier, frame)
         self.live.phase = "over"
@@ -305,16 +304,10 @@ class Run(RunRecord):
         await self._graded(connection, verifier, json.dumps(frame), started)
 
     async def _graded(
-        self,
-        connection: Connection,
-        task: Task,
-        answer: str,
-        started: datetime,
-        *,
-        last: bool = False,
+        self, connection: Connection, task: Task, answer: str, started: datetime
     ) -> dict[str, Any]:
         """Let `task`, started over `connection`, grade `answer`; its grade is the run's."""
-        frame = await connection.grade(answer, self.trace, last=last)
+        frame = await connection.grade(answer, self.trace)
         grade = Grade.from_dict(frame)
         if grade.is_error:
             raise GraderFault(grade.content or f"The grader of {task.slug!r} says that it failed.")

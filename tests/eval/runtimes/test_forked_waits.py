@@ -1,4 +1,4 @@
-"""A forked rollout begins without asyncio's machinery for waiting: whatever it waits for later arrives all the same."""
+"""A forked rollout waits for whatever a process can wait for, and holds nothing after its end."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ import pytest
 from hud.environment import Task
 from hud.errors import EnvironmentFault, InfrastructureFault
 from hud.eval import ForkRuntime
-from hud.eval.runtimes.zygote import MOST_AT_ONCE
+from hud.eval.runtimes.child import Limits
 
 SOURCE = '''
 import asyncio, os, signal, socket, threading, time
@@ -150,15 +150,9 @@ async def bind(port: int) -> str:
 
 
 @env.tool
-async def bind_after_a_wait(port: int) -> str:
-    await asyncio.sleep(0.001)
-    return await bind(port)
-
-
-@env.tool
 async def stay() -> str:
     """Keep the process from exiting, as the last thing that it does."""
-    os.nice = lambda _: time.sleep(600)
+    os._exit = lambda _: time.sleep(600)
     return str(os.getpid())
 
 
@@ -177,22 +171,23 @@ async def sockets() -> dict:
 @pytest.fixture
 async def runtime(tmp_path):
     (tmp_path / "env.py").write_text(SOURCE)
+    before = set(psutil.Process().children(recursive=True))
     runtime = ForkRuntime(tmp_path / "env.py")
     yield runtime
     await runtime.aclose()
-    assert psutil.Process().children(recursive=True) == []
+    assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def task(name: str) -> Task:
     return Task(env="waits", id=name, args={})
 
 
-async def play(runtime, name: str, *calls, last: bool = False) -> tuple[list[str], dict]:
+async def play(runtime, name: str, *calls) -> tuple[list[str], dict]:
     """Play a task; return the texts of its tool calls, and its grade."""
     async with runtime(task(name)) as connection:
         await connection.start(name, {})
         said = [(await connection.call_tool(tool, args)).result.text for tool, args in calls]
-        return said, await connection.grade("", None, last=last)
+        return said, await connection.grade("", None)
 
 
 @pytest.mark.parametrize(
@@ -251,41 +246,7 @@ async def test_a_call_can_be_cancelled_while_it_waits(runtime):
             await waiting
 
 
-async def test_a_run_that_is_graded_ends_without_a_goodbye(runtime, monkeypatch):
-    async with runtime(task("plain")) as connection:
-        asked = []
-        call = connection.call
-
-        async def noted(method, params):
-            asked.append(method)
-            return await call(method, params)
-
-        monkeypatch.setattr(connection, "call", noted)
-        await connection.start("plain", {})
-        await connection.grade("", None)
-    assert asked == ["tasks.start", "tasks.grade"]
-
-
-async def test_a_run_holds_nothing_by_the_answer_to_its_last_grade(runtime):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    async with runtime(task("plain")) as connection:
-        await connection.start("plain", {})
-        await connection.call_tool("bind", {"port": port})
-        grade = await connection.grade("", None, last=True)
-        socket.create_server(("127.0.0.1", port)).close()
-    assert grade["score"] == 1.0
-
-
-@pytest.mark.parametrize("name", ["plain", "cleans"])
-async def test_a_last_grade_that_leaves_something_to_wait_for_ends_as_any_other(runtime, name):
-    said, grade = await play(runtime, name, ("sleep", {"seconds": 0.01}), last=True)
-    assert (said, grade["score"]) == (["slept"], 1.0)
-
-
-@pytest.mark.parametrize("last", [False, True])
-async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path, last):
+async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path):
     # A process of that size takes long to exit.
     (tmp_path / "env.py").write_text(f"{SOURCE}\nballast = b'x' * (512 << 20)\n")
     runtime = ForkRuntime(tmp_path / "env.py")
@@ -293,13 +254,13 @@ async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path, last):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     async with contextlib.aclosing(runtime), contextlib.AsyncExitStack() as stack:
-        for tool in ["bind", "bind_after_a_wait"] * 5:
+        for _ in range(5):
             following = await stack.enter_async_context(runtime(task("plain")))
             await following.start("plain", {})
-            texts, grade = await play(runtime, "plain", (tool, {"port": port}), last=last)
+            texts, grade = await play(runtime, "plain", ("bind", {"port": port}))
             assert texts == ["bound"]
             assert grade["score"] == 1.0
-            outcome = await following.call_tool(tool, {"port": port})
+            outcome = await following.call_tool("bind", {"port": port})
             assert outcome.result.text == "bound"
             await stack.aclose()
 
@@ -333,16 +294,14 @@ async def test_a_peer_that_leaves_in_the_middle_ends_the_process(runtime):
         assert end["status"] == 0
 
 
-async def test_rollouts_that_begin_together_are_forked_together_and_share_nothing(runtime):
-    number = 3 * MOST_AT_ONCE
+async def test_rollouts_that_begin_together_share_nothing(runtime):
+    number = 24
 
     async def one(stack):
         connection = await stack.enter_async_context(runtime(task("plain")))
         pid = (await connection.start("plain", {})).prompt
         return pid, (await connection.call_tool("sockets", {})).result.structured_content
 
-    async with contextlib.AsyncExitStack() as stack:
-        await asyncio.gather(*(one(stack) for _ in range(2 * MOST_AT_ONCE)))
     async with contextlib.AsyncExitStack() as stack:
         found = await asyncio.gather(*(one(stack) for _ in range(number)))
         assert len({pid for pid, _ in found}) == number
@@ -360,8 +319,8 @@ async def test_a_server_without_descriptors_refuses_what_it_cannot_fork(runtime)
         used = len(os.listdir(f"/proc/{server.process.pid}/fd"))
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (used + 1, hard))
         async with asyncio.timeout(10):
-            for child in await server.start_children(server.ahead._limits, MOST_AT_ONCE):
-                child.connect()
+            for _ in range(3):
+                child = await server.fork(Limits())
                 with pytest.raises(InfrastructureFault, match=r"it was not forked: .*open files"):
                     await child.connection.start("plain", {})
                 await child.close()

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-from asyncio import IncompleteReadError, LimitOverrunError, StreamWriter
+from asyncio import IncompleteReadError, LimitOverrunError, StreamReader, StreamWriter
 from typing import Any
 
 from hud import exact_json
-from hud.environment.channel.private_stream import FrameReader
 from hud.errors import FailureKind, RolloutError, UsageError
 
 MAX_FRAME_BYTES = 16 << 20
@@ -82,7 +81,7 @@ def watch(writer: StreamWriter) -> None:
             stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
-async def read_frame(reader: FrameReader) -> dict[str, Any] | None:
+async def read_frame(reader: StreamReader) -> dict[str, Any] | None:
     """Return the next frame; None at the end of the stream. Raises `FrameError`."""
     try:
         line = await reader.readuntil(b"\n")
@@ -108,16 +107,8 @@ def request_frame(identifier: int, method: str, params: dict[str, Any]) -> bytes
     return _line({"jsonrpc": "2.0", "id": identifier, "method": method, "params": params})
 
 
-def result_frame(
-    identifier: Any, result: Any, *, over: bool = False, released: bool = False
-) -> bytes:
-    """Return the frame of a result; `over`: the peer may disconnect without a goodbye; `released`: it need not even wait."""
-    frame = {"jsonrpc": "2.0", "id": identifier, "result": result}
-    if over:
-        frame["over"] = True
-    if released:
-        frame["released"] = True
-    return _line(frame)
+def result_frame(identifier: Any, result: Any) -> bytes:
+    return _line({"jsonrpc": "2.0", "id": identifier, "result": result})
 
 
 def error_frame(identifier: Any, error: ChannelError) -> bytes:

@@ -18,19 +18,6 @@ HINT, GRADING = "x-hud-hint", "grading"
 
 GradingArg = Annotated[Any, Field(json_schema_extra={HINT: GRADING})]
 """Marker of an argument for graders only: `expected: GradingArg`, or `Annotated[str, GradingArg]`."""
-_MODEL_ATTRIBUTES = (
-    "model_validate",
-    "model_extra",
-    "__pydantic_validator__",
-    "__pydantic_fields_set__",
-    "__pydantic_extra__",
-    "__pydantic_private__",
-    "__dict__",
-    "__class__",
-    "__getattr__",
-    "__getattribute__",
-)
-"""Attributes of a model that its validation looks up."""
 
 
 class Arguments:
@@ -100,11 +87,6 @@ class Arguments:
                 raise UsageError(f"{self.what}: {self._sentence(first)}") from None
         values = {name: getattr(model, field) for name, field in self._fields.items()}
         return {**values, **(model.model_extra or {})}
-
-    def look_up(self) -> None:
-        """Look up the attributes that `validate` does, once: forked processes then find them in the interpreter's cache."""
-        for name in (*_MODEL_ATTRIBUTES, *self._fields.values()):
-            getattr(self.model, name, None)
 
     def _sentence(self, error: ValidationError) -> str:
         problems = []

@@ -20,12 +20,10 @@ from hud import exact_json
 from hud.environment.channel import RemoteConnection
 from hud.environment.channel.client.remote_connection import Loss
 from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
-from hud.environment.channel.private_stream import PrivateStream
 from hud.errors import AgentFault, EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits
-from hud.eval.runtimes.forked_ahead import ForkedAhead
 from hud.eval.runtimes.interpreter import Interpreter, told_exit
-from hud.eval.runtimes.zygote import BIND_NOW, MESSAGE_BYTES
+from hud.eval.runtimes.zygote import MESSAGE_BYTES
 from hud.trace import ToolSpec
 
 _SPECS = TypeAdapter(list[ToolSpec])
@@ -50,29 +48,25 @@ def oom_kills() -> int:
 
 
 class Child:
-    """A rollout's process, or one that waits for a rollout."""
+    """A rollout's process."""
 
-    def __init__(
-        self, server: WarmServer, number: int, limits: Limits, stream: socket.socket
-    ) -> None:
+    connection: RemoteConnection
+
+    def __init__(self, server: WarmServer, number: int, limits: Limits) -> None:
         self.server = server
         self.number = number
         self.limits = limits
-        self.stream = stream
         self.pid: int | None = None
-        self.started = asyncio.Event()
-        """Set once it was forked, or cannot be."""
         self.ended: asyncio.Future[dict[str, Any]] = server.loop.create_future()
-        self.connection: RemoteConnection
         self.task: str | None = None
         """Slug of its rollout's task, once that has begun."""
 
-    def connect(self) -> None:
-        """Begin its rollout: connect to its environment."""
-        stream = PrivateStream(self.stream, PRIVATE_FRAME_BYTES)
+    async def connect(self, stream: socket.socket) -> None:
+        """Connect to its environment over `stream`."""
+        reader, writer = await asyncio.open_unix_connection(sock=stream, limit=PRIVATE_FRAME_BYTES)
         self.connection = connection = RemoteConnection(
-            stream,
-            stream,
+            reader,
+            writer,
             address=f"fork:{self.number}",
             why_lost=self.why_lost,
             max_frame=PRIVATE_FRAME_BYTES,
@@ -100,23 +94,16 @@ class Child:
         return Loss(told_exit(end["status"], end["said"]), fault)
 
     async def close(self) -> None:
-        """Disconnect; a process that does not exit is killed.
-
-        A run that is over has closed all that it held, and no code of it runs: its process's exit is not waited for, which takes
-        half a second where hundreds exit.
-        """
-        connection = self.connection
-        released = False
+        """Disconnect, and wait for the process's end: what it held open is free then. One that does not exit is killed."""
         try:
-            await connection.close()
-            released = connection.over and not connection.hung
-            if not (released or connection.hung):
+            await self.connection.close()
+            if not self.connection.hung:
                 await self._over()
         finally:
-            if not (released or self.ended.done()):
+            if not self.ended.done():
                 self.server.say({"kill": self.number})
                 await self._over()
-            self.server.leave(self)
+            self.server.children.pop(self.number, None)
 
     async def _over(self) -> None:
         self.server.resume()
@@ -147,12 +134,8 @@ class WarmServer:
         """True if runs may have capabilities: each run is then queried for its own."""
         self._ready: asyncio.Future[None] = self.loop.create_future()
         self.children: dict[int, Child] = {}
-        self._leaving: dict[int, float] = {}
-        """Times on the loop's clock by which processes of ended runs must have exited, soonest first."""
-        self._exits: asyncio.TimerHandle | None = None
         self._numbers = count(1)
         self._oom_kills = oom_kills()
-        self.ahead = ForkedAhead(self)
         self._pid = os.getpid()
         self.loop.add_reader(control, self._hear)
         atexit.register(self.stop)
@@ -178,7 +161,7 @@ class WarmServer:
         # Not asyncio's: the server outlives the event loop and its child watcher, and starting it blocks briefly.
         process = subprocess.Popen(  # noqa: ASYNC220
             [sys.executable if interpreter is None else str(interpreter.python), "-c", code],
-            env={**variables, BIND_NOW: "1"},
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=2,  # Output of the environment's import must not be printed here.
             pass_fds=(theirs.fileno(),),
@@ -198,71 +181,26 @@ class WarmServer:
         return server
 
     async def fork(self, limits: Limits) -> Child:
-        """Return a connected child under `limits`, forked ahead if there is one.
-
-        Raises `InfrastructureFault` if the warm server has exited.
-        """
-        child = self.ahead.take(limits)
-        if child is None:
-            child, *others = await self.start_children(limits, self.ahead.batch(limits))
-            self.ahead.add(others)
-        elif limits.wall_seconds is not None:
-            self.say({"begin": child.number})
-        child.connect()
-        self.ahead.taken(limits, len(self.children) - len(self.ahead))
-        return child
-
-    async def start_children(
-        self, limits: Limits, number: int = 1, *, ahead: bool = False
-    ) -> list[Child]:
-        """Fork children; the time of those that are forked ahead, and of all but the first, begins later.
-
-        Raises `InfrastructureFault` if the warm server has exited.
-        """
-        streams = [socket.socketpair() for _ in range(number)]
-        started = [Child(self, next(self._numbers), limits, ours) for ours, _ in streams]
-        for child in started:
-            self.children[child.number] = child
-        numbers = [child.number for child in started]
-        request = exact_json.dumps({"fork": numbers, "limits": vars(limits), "ahead": ahead})
+        """Return a connected child under `limits`. Raises `InfrastructureFault` if the warm server has exited."""
+        ours, theirs = socket.socketpair()
+        child = Child(self, next(self._numbers), limits)
+        self.children[child.number] = child
+        request = exact_json.dumps({"fork": child.number, "limits": vars(limits)})
         try:
-            await self._send(request, [theirs.fileno() for _, theirs in streams])
+            await self._send(request, [theirs.fileno()])
+            await child.connect(ours)
         except BaseException as error:
-            for child in started:
-                self.discard(child)
+            ours.close()
+            self.say({"kill": child.number})
+            self.children.pop(child.number, None)
             if not isinstance(error, OSError):
                 raise
             raise InfrastructureFault(
                 f"The warm server of {self.source} is gone: {error}."
             ) from error
         finally:
-            for _, theirs in streams:
-                theirs.close()
-        return started
-
-    def discard(self, child: Child) -> None:
-        """End a child without a rollout."""
-        child.stream.close()
-        self.say({"kill": child.number})
-        self.children.pop(child.number, None)
-
-    def leave(self, child: Child) -> None:
-        """Forget a child whose run has ended; its process is killed if it does not exit."""
-        self.children.pop(child.number, None)
-        if not (child.ended.done() or self.dead):
-            self._leaving[child.number] = self.loop.time() + _END_SECONDS
-            if self._exits is None:
-                self._exits = self.loop.call_later(_END_SECONDS, self._kill_overdue)
-
-    def _kill_overdue(self) -> None:
-        self._exits = None
-        while self._leaving:
-            number, deadline = next(iter(self._leaving.items()))
-            if deadline > self.loop.time():
-                self._exits = self.loop.call_at(deadline, self._kill_overdue)
-                return
-            del self._leaving[number]
-            self.say({"kill": number})
+            theirs.close()
+        return child
 
     @property
     def lacked_memory(self) -> bool:
@@ -318,9 +256,6 @@ class WarmServer:
     def _detach(self) -> None:
         atexit.unregister(self.stop)
         self.dead = True
-        self.ahead.close()
-        if self._exits is not None:
-            self._exits.cancel()
         if self.control.fileno() >= 0:
             with contextlib.suppress(RuntimeError, ValueError):
                 self.loop.remove_reader(self.control)
@@ -349,14 +284,11 @@ class WarmServer:
             why = f"{self.source} was imported, but could not be served: {message['machinery']}."
             self._settle(InfrastructureFault(why))
         elif "forked" in message:
-            for number, pid in message["forked"].items():
-                forked = self.children.get(int(number))
-                if forked is not None:
-                    forked.pid = pid
-                    forked.started.set()
+            if forked := self.children.get(message["forked"]):
+                forked.pid = message["pid"]
         elif "refused" in message:
-            for number in message["refused"]:
-                self._ended(number, {"machinery": f"it was not forked: {message['why']}"})
+            why = f"it was not forked: {message['why']}"
+            self._ended(message["refused"], {"machinery": why})
         else:
             self._ended(message["ended"], message)
 
@@ -378,11 +310,9 @@ class WarmServer:
             self._ready.set_exception(error)
 
     def _ended(self, number: int, end: dict[str, Any]) -> None:
-        self._leaving.pop(number, None)
         child = self.children.get(number)
         if child is not None and not child.ended.done():
             child.ended.set_result(end)
-            child.started.set()
 
     def _died(self) -> None:
         """Handle an unexpected exit of the server."""

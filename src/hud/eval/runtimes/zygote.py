@@ -3,10 +3,9 @@
 Single-threaded and without an event loop, so that forking is safe and cheap. It communicates with its parent process by
 JSON messages over a socket:
 
-    in   {"fork": [n, ...], "limits": {...}, "ahead": false} with the children's ends of their streams; {"kill": n};
-         {"begin": n}: the time of one that was forked ahead begins, as that of all but the first of several does
+    in   {"fork": n, "limits": {...}} with the child's end of its stream; {"kill": n}
     out  {"ready": true} with a memory file of the manifest, or {"failed": "sentence"};
-         {"forked": {n: pid, ...}}, {"refused": [n, ...], "why"}; {"ended": n, "status", "limit", "said"}
+         {"forked": n, "pid"}; {"refused": n, "why"}; {"ended": n, "status", "limit", "said"}
 
 At the end of that socket all processes are killed. At the end of a child its descendants are killed.
 """
@@ -25,26 +24,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud import exact_json
-from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
-from hud.environment.channel.lazy_loop import LazyLoop
-from hud.environment.channel.server.control_server import ControlServer
 from hud.environment.environment import Environment
 from hud.environment.processes.reaper import children, kill
 from hud.environment.processes.run_processes import adopt_orphans
 from hud.environment.processes.secret_variables import withhold_secrets
 from hud.environment.sources.loader import load_environment
 from hud.errors import HudError
-from hud.eval.runtimes.child import Limits, live_and_leave
-from hud.eval.runtimes.rehearsal import Rehearsal, fill_pools
+from hud.eval.runtimes.child import Limits, serve_and_exit
 
 MESSAGE_BYTES = 1 << 16
-MOST_AT_ONCE = 8
-"""Most children of one request."""
-BIND_NOW = "LD_BIND_NOW"
-"""Variable that has the dynamic linker resolve all functions at once: else each child would, as it first calls them."""
 _SAID_BYTES = 4000
 _DRAIN_BYTES = 1 << 20
-_REHEARSALS = 12
 _SWEEP_SECONDS = 0.02
 """Least time between two searches for descendants of ended children."""
 
@@ -90,10 +80,7 @@ class Zygote:
 
     def __init__(self, environment: Environment, control: socket.socket) -> None:
         self.control = control
-        self.rehearsal = Rehearsal(environment)
-        self.server = ControlServer(environment, max_frame=PRIVATE_FRAME_BYTES, one_run=True)
-        self.loop = LazyLoop()
-        """The event loop of each child; what is made before the fork copies no memory in each child."""
+        self.environment = environment
         self.children: dict[int, Child] = {}
         self.outputs: dict[int, Child] = {}
         self.deadlines: dict[int, float] = {}
@@ -146,7 +133,7 @@ class Zygote:
 
     def _hear(self) -> bool:
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, MOST_AT_ONCE)
+            data, descriptors, _, _ = socket.recv_fds(self.control, MESSAGE_BYTES, 1)
         except ConnectionError:
             return False
         if not data:
@@ -154,86 +141,56 @@ class Zygote:
         message = exact_json.loads(data)
         if "fork" in message:
             try:
-                self._fork(message, descriptors)
+                self._fork(message["fork"], Limits(**message["limits"]), descriptors)
             finally:
                 for descriptor in descriptors:
                     os.close(descriptor)
-        elif "begin" in message:
-            for child in self._numbered(message["begin"]):
-                self._begin(child)
         else:
-            for child in self._numbered(message["kill"]):
-                _kill_group(child.pid)
+            for child in self.children.values():
+                if child.number == message["kill"]:
+                    _kill_group(child.pid)
         return True
 
-    def _numbered(self, number: int) -> list[Child]:
-        """Return the running child of that number, if any."""
-        return [child for child in self.children.values() if child.number == number]
-
-    def _fork(self, request: dict[str, Any], streams: list[int]) -> None:
-        """Fork a child for each stream, and report them.
-
-        One after another before anything else: between two forks this process copies each page of memory that it touches.
-        """
-        numbers, limits, parent = request["fork"], Limits(**request["limits"]), os.getpid()
-        outputs: list[tuple[int, int]] = []
-        pids: list[int] = []
-        why = "too many open files"  # The kernel passes no more descriptors than this process may open.
+    def _fork(self, number: int, limits: Limits, streams: list[int]) -> None:
+        """Fork a child, and report it; `streams` is empty where this process can open no more files."""
+        if not streams:
+            self.say({"refused": number, "why": "too many open files"})
+            return
+        parent = os.getpid()
         try:
-            outputs.extend(os.pipe2(os.O_CLOEXEC) for _ in streams)
-            foreign = self._foreign(streams, outputs)
-            for stream, (_, output) in zip(streams, outputs, strict=True):
-                pid = os.fork()
-                if pid == 0:
-                    live_and_leave(
-                        self.server,
-                        self.loop,
-                        limits,
-                        parent=parent,
-                        stream=stream,
-                        place=self.control.fileno(),
-                        output=output,
-                        rehearsal=self.rehearsal if request["ahead"] else None,
-                        foreign=foreign,
-                    )
-                pids.append(pid)
-        except OSError as error:  # Out of memory, processes or descriptors.
-            why = str(error)
-        for place, (output, theirs) in enumerate(outputs):
-            os.close(theirs)
-            if place < len(pids):
-                self._supervise(Child(numbers[place], pids[place], limits, output))
-            else:
-                os.close(output)
-        if pids:
-            if not request["ahead"]:
-                self._begin(self.children[pids[0]])
-            self.say({"forked": dict(zip(map(str, numbers), pids, strict=False))})
-        if len(pids) < len(numbers):
-            self.say({"refused": numbers[len(pids) :], "why": why})
+            output, written = os.pipe2(os.O_CLOEXEC)
+        except OSError as error:
+            self.say({"refused": number, "why": str(error)})
+            return
+        try:
+            pid = os.fork()
+            if pid == 0:
+                serve_and_exit(
+                    self.environment,
+                    limits,
+                    parent=parent,
+                    stream=streams[0],
+                    output=written,
+                    foreign=[*self._descriptors(), output],
+                )
+        except OSError as error:  # Out of memory or processes.
+            os.close(output)
+            self.say({"refused": number, "why": str(error)})
+            return
+        finally:
+            os.close(written)
+        self._supervise(Child(number, pid, limits, output))
+        self.say({"forked": number, "pid": pid})
+
+    def _descriptors(self) -> list[int]:
+        """Return this process's own descriptors, and those of all children's outputs."""
+        own = [self.control.fileno(), self.poller.fileno(), self.wake, self._wake_write]
+        return [*own, *self.outputs]
 
     def _supervise(self, child: Child) -> None:
         os.set_blocking(child.output, False)
         self.poller.register(child.output, select.EPOLLIN)
         self.children[child.pid] = self.outputs[child.output] = child
-
-    def _foreign(self, streams: list[int], outputs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return this process's and all children's descriptors but the control socket, as ranges: first, and one past the last.
-
-        For all forks of a request: a child does not work them out, which would copy memory pages.
-        """
-        every = [self.poller.fileno(), self.wake, self._wake_write, *self.outputs, *streams]
-        every += [end for ends in outputs for end in ends]
-        ranges: list[tuple[int, int]] = []
-        for one in sorted(every):
-            if ranges and ranges[-1][1] == one:
-                ranges[-1] = (ranges[-1][0], one + 1)
-            else:
-                ranges.append((one, one + 1))
-        return ranges
-
-    def _begin(self, child: Child) -> None:
-        """Begin a child's time."""
         if child.limits.wall_seconds is not None:
             self.deadlines[child.pid] = time.monotonic() + child.limits.wall_seconds
 
@@ -340,7 +297,6 @@ def main(descriptor: int, source: str) -> None:
     control = socket.socket(fileno=descriptor)
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process handles Ctrl-C.
-    os.environ.pop(BIND_NOW, None)  # Programs that the environment starts need not.
     withhold_secrets()
     try:
         environment = load_environment(source)
@@ -350,13 +306,9 @@ def main(descriptor: int, source: str) -> None:
         return
     adopt_orphans()
     zygote = Zygote(environment, control)
-    for _ in range(_REHEARSALS):
-        zygote.rehearsal.play(waits=False)
-        zygote.rehearsal.play(waits=True)
     sys.stdout.flush()
     sys.stderr.flush()
     gc.collect()
-    held = fill_pools()  # noqa: F841 - until this process ends
     gc.freeze()  # The children's collector then does not touch the shared pages.
     try:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,6 @@ from hud.environment.channel.framing import (
     request_frame,
     watch,
 )
-from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
 
 _RETRY_SECONDS = 0.25
@@ -52,8 +52,8 @@ class RemoteConnection(RemoteRun):
 
     def __init__(
         self,
-        reader: FrameReader,
-        writer: FrameWriter,
+        reader: StreamReader,
+        writer: StreamWriter,
         *,
         address: str,
         why_lost: Callable[[], Awaitable[Loss]] | None = None,
@@ -70,10 +70,6 @@ class RemoteConnection(RemoteRun):
         self._unanswered: dict[int, str] = {}
         """Methods of requests without a response, by the request's id."""
         self._last = 0
-        self.over = False
-        """True if the last response said that nothing is left to close: at the end of the stream the run holds nothing."""
-        self._released = False
-        """True if the last response said that the run holds nothing but the stream."""
         self._lost: Loss | None = None
         self._listening = asyncio.create_task(self._listen())
 
@@ -139,12 +135,7 @@ class RemoteConnection(RemoteRun):
         patience = HUNG_SECONDS if self._unanswered else SHUTDOWN_SECONDS
         try:
             await self.close_tunnels()
-            if self._lost is not None or self._released or self.writer.is_closing():
-                return
-            if self.over:
-                self.writer.write_eof()
-                await asyncio.wait([self._listening], timeout=HUNG_SECONDS)
-                self.hung = not self._listening.done()
+            if self._lost is not None or self.writer.is_closing():
                 return
             async with asyncio.timeout(patience):
                 await self.call("bye", {})
@@ -178,7 +169,6 @@ class RemoteConnection(RemoteRun):
                 f"control channel has at most {self.max_frame:,}."
             )
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.over = False
         self._pending[identifier] = future
         self._unanswered[identifier] = method
         self.acted = self.acted or method == "tools.call"
@@ -195,7 +185,7 @@ class RemoteConnection(RemoteRun):
         try:
             while (frame := await read_frame(self.reader)) is not None:
                 self._settle(frame)
-            if self.why_lost is not None and not self.over:
+            if self.why_lost is not None:
                 loss = await self.why_lost()
         except OSError as error:
             loss = Loss(str(error)) if self.why_lost is None else await self.why_lost()
@@ -217,8 +207,6 @@ class RemoteConnection(RemoteRun):
         if future is None or future.done():
             return
         if frame.get("error") is None:
-            self.over = frame.get("over") is True and not self._unanswered
-            self._released = self.over and frame.get("released") is True
             future.set_result(frame.get("result"))
             return
         told = ChannelError.told(frame["error"])

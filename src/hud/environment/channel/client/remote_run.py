@@ -194,12 +194,8 @@ class RemoteRun(ABC):
         except ValidationError:
             raise self._nonsense("tasks.start") from None
 
-    async def grade(
-        self, answer: str, trace: Trace | None, *, last: bool = False
-    ) -> dict[str, Any]:
+    async def grade(self, answer: str, trace: Trace | None) -> dict[str, Any]:
         params = grade_params(answer, None if self.foreign else trace, self.max_frame)
-        if last and self.endpoint is None:
-            params["last"] = True
         frame = await self.call("tasks.grade", params)
         if not isinstance(frame, dict):
             raise self._nonsense("tasks.grade")

@@ -26,7 +26,6 @@ from hud.environment.channel.framing import (
     read_frame,
     result_frame,
 )
-from hud.environment.channel.private_stream import FrameReader, FrameWriter
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.sessions import Session
 from hud.foreign_code import is_failure
@@ -47,7 +46,7 @@ class ControlConnection:
     """A connection, from its first frame to its end."""
 
     def __init__(
-        self, offers: Offers, reader: FrameReader, writer: FrameWriter, *, max_frame: int
+        self, offers: Offers, reader: StreamReader, writer: StreamWriter, *, max_frame: int
     ) -> None:
         self.sessions = offers.sessions
         self.offers = offers
@@ -115,9 +114,8 @@ class ControlConnection:
 
         self.methods["tunnel.open"] = opened
         await self.answer("tunnel.open", frame)
-        if isinstance(self.reader, StreamReader) and isinstance(self.writer, StreamWriter):
-            for speak in found:
-                await speak(self.reader, self.writer)
+        for speak in found:
+            await speak(self.reader, self.writer)
 
     async def answer(self, method: str, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")
@@ -129,7 +127,7 @@ class ControlConnection:
             if params is not None and not isinstance(params, dict):
                 raise ChannelError(BAD_PARAMS, f"{method}: params must be an object")
             result = await handler(params or {})
-            reply = self.reply(identifier, result)
+            reply = result_frame(identifier, result)
             if len(reply) > self.max_frame:
                 raise ChannelError(
                     TASK_FAILED,
@@ -145,10 +143,6 @@ class ControlConnection:
             reply = error_frame(identifier, ChannelError.of(error))
         if identifier is not None:
             await self.send(reply)
-
-    def reply(self, identifier: Any, result: Any) -> bytes:
-        """Return the frame of a result."""
-        return result_frame(identifier, result)
 
     async def send(self, data: bytes) -> None:
         try:

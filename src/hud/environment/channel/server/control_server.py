@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from asyncio import StreamWriter
-from collections.abc import Callable
+from asyncio import StreamReader, StreamWriter
 from typing import Any
 
 from hud.environment.channel.framing import MAX_FRAME_BYTES, watch
-from hud.environment.channel.lazy_loop import LazyLoop
-from hud.environment.channel.private_stream import FrameReader, FrameWriter, PrivateStream
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.control_connection import ControlConnection
-from hud.environment.channel.server.lone_connection import LoneConnection
 from hud.environment.channel.server.sessions import PARKED_SECONDS, Sessions
 from hud.environment.environment import Environment
 from hud.errors import UsageError
@@ -63,37 +59,13 @@ class ControlServer:
         await self.offers.tools.close()
         await self.sessions.close()
 
-    async def connected(self, reader: FrameReader, writer: FrameWriter) -> None:
+    async def connected(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Serve one connection until it ends; its task, if any, is parked."""
-        if isinstance(writer, StreamWriter):
-            watch(writer)
-        try:
-            connection = ControlConnection(self.offers, reader, writer, max_frame=self.max_frame)
-            await self._served(connection)
-        finally:
-            writer.close()
-
-    def serve_alone(
-        self, stream: PrivateStream, loop: LazyLoop, release: Callable[[], None]
-    ) -> None:
-        """Serve the only connection of this process until it ends, and close all but the stream.
-
-        `loop` polls once there is something to wait for; `release` closes the descriptors that the process holds otherwise.
-        """
-        connection = LoneConnection(self.offers, stream, loop, release, max_frame=self.max_frame)
-        loop.enter()
-        answered = connection.serve_at_once()
-        loop.leave()
-        if not answered:
-            loop.open()
-            stream.watch()
-            loop.run_until_complete(self._served(connection))
-            loop.run_until_complete(self.close())
-
-    async def _served(self, connection: ControlConnection) -> None:
+        watch(writer)
         current = asyncio.current_task()
         assert current is not None
         self._connected.add(current)
+        connection = ControlConnection(self.offers, reader, writer, max_frame=self.max_frame)
         try:
             await connection.serve()
         except (ConnectionError, asyncio.CancelledError):
@@ -103,6 +75,7 @@ class ControlServer:
                 await connection.end()
             finally:
                 self._connected.discard(current)
+                writer.close()
 
 
 async def bind(environment: Environment, host: str = "127.0.0.1", port: int = 0) -> asyncio.Server:

@@ -38,8 +38,6 @@ class Session:
         """Capabilities by the names announced to a client that names no session."""
         self.tracking: FileTracking | None = None
         """File tracking, for third-party clients."""
-        self._opened = caller is not None
-        """True if the run was opened without waiting, or by the caller's."""
         self._opening: asyncio.Task[EnvironmentRun] | None = None
 
     @cached_property
@@ -50,9 +48,9 @@ class Session:
     @property
     def is_open(self) -> bool:
         """True once the run is open."""
-        if self._opening is None:
-            return self._opened
         task = self._opening
+        if task is None:
+            return self.caller is not None  # The caller's run has opened it.
         return task.done() and not task.cancelled() and task.exception() is None
 
     async def open(self) -> EnvironmentRun:
@@ -62,17 +60,9 @@ class Session:
         """
         if self.is_open:
             return self.run
-        if self.run.opens_at_once:
-            self._opened = True
-            return await self.run.open()
         if self._opening is None:
             self._opening = asyncio.create_task(self.run.open())
         return await asyncio.shield(self._opening)
-
-    @property
-    def closes_at_once(self) -> bool:
-        """True if closing has nothing to wait for."""
-        return self._opening is None and self.run.closes_at_once
 
     async def close(self) -> None:
         """Close the run, also while it is opening."""
@@ -166,10 +156,7 @@ class Sessions:
         """End a session, its run and the nested runs; cancelling the caller does not stop it."""
         if self._sessions.pop(session.id, None) is None:
             return
-        if session.closes_at_once and not self._sessions:
-            await session.close()
-        else:
-            await asyncio.shield(self._apart(self._end(session)))
+        await asyncio.shield(self._apart(self._end(session)))
 
     async def _end(self, session: Session) -> None:
         await self._drop_nested(session)
