@@ -7,7 +7,6 @@ import re
 import sys
 from pathlib import Path
 
-import httpx
 import pytest
 from mcp import Client, MCPError, types
 from mcp.client.stdio import StdioServerParameters, stdio_client
@@ -236,56 +235,11 @@ async def test_it_says_how_coding_agents_are_pointed_at_it_and_what_it_watches(f
         assert saved[1] == "words.txt"
 
 
-async def test_the_page_calls_tools_and_grades_answers_for_this_machine_alone(folder):
-    async with developing(folder) as dev, httpx.AsyncClient(base_url=dev.url) as web:
-
-        async def ask(route, **asked):
-            return (await web.post(f"/inspect/{route}", json=asked)).json()
-
-        page = await web.get("/")
-        assert "text/html" in page.headers["content-type"]
-        about = (await web.get("/inspect/about")).json()
-        assert about == {
-            "name": "Letters & words",
-            "version": "1.2.0",
-            "serial": 1,
-            "problem": None,
-        }
-        shown = await ask("show")
-        assert [tool["name"] for tool in shown["tools"]] == ["count", "words", "crash"]
-        assert [task["id"] for task in shown["tasks"]] == ["count"]
-        called = await ask("call", name="count", arguments={"word": "strawberry"})
-        assert called["result"]["content"] == [{"type": "text", "text": "3"}]
-        wrong = await ask("call", name="count", arguments={})
-        assert wrong["result"]["isError"]
-        started = await ask("start", id="count", args={"word": "tea"})
-        assert started["prompt"][0]["content"] == "How many letters are in 'tea'?"
-        assert (await ask("grade", answer="3"))["grade"]["score"] == 1.0
-        assert (await ask("grade", answer="3"))["error"] == "no task in progress"
-        await ask("reset")
-        assert (await ask("call", name="words", arguments={}))["result"]["content"][0][
-            "text"
-        ] == "[]"
-        (folder / "env.py").write_text("env = none")
-        await dev.says("was saved, but not loaded")
-        problem = (await web.get("/inspect/about")).json()["problem"]
-        assert problem.endswith("env.py:1: NameError: name 'none' is not defined")
-
-        elsewhere = {"origin": "https://elsewhere.example"}
-        assert (await web.post("/inspect/show", json={}, headers=elsewhere)).status_code == 403
-        rebound = {"host": "elsewhere.example"}
-        assert (await web.get("/inspect/about", headers=rebound)).status_code == 403
-        form = {"content-type": "text/plain"}
-        refused = await web.post("/inspect/call", content="{}", headers=form)
-        assert refused.status_code == 415
-
-
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["none.py"], "There is no file none.py."),
         (["broken.py"], r"broken\.py:1: "),
-        (["env.py", "--stdio", "--inspect"], "--inspect needs the web server"),
         (["env.py", "--port", "{taken}"], "cannot be listened on: .*Give another --port"),
     ],
 )

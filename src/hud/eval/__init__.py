@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         RuntimeResources,
         RuntimeTPU,
     )
-    from hud.environment.templates.task import Provider
+    from hud.environment.templates.task import Provider, Task
     from hud.eval.chat import Chat
     from hud.eval.eval_context import evaluate
     from hud.eval.grade import Grade
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
         SubprocessRuntime,
     )
     from hud.eval.scheduler import StopSignal, plan_missing
-    from hud.eval.task import Task
     from hud.eval.tasksets.synchronization import SyncPlan
     from hud.eval.tasksets.taskset import Taskset
     from hud.trace.recording.recorder import NullRecorder, Recorder
@@ -75,7 +74,7 @@ _HOMES = {
     "StopSignal": "hud.eval.scheduler",
     "SubprocessRuntime": "hud.eval.runtimes",
     "SyncPlan": "hud.eval.tasksets.synchronization",
-    "Task": "hud.eval.task",
+    "Task": "hud.environment.templates.task",
     "Taskset": "hud.eval.tasksets.taskset",
     "evaluate": "hud.eval.eval_context",
     "job_statistics": "hud.eval.results.statistics",

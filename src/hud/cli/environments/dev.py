@@ -7,15 +7,11 @@ import base64
 import json
 import re
 import shlex
-import sys
-import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import click
-
-from hud import settings
 
 if TYPE_CHECKING:
     from hud.eval.development.live_environment import LiveEnvironment
@@ -24,7 +20,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 """Characters that coding agents reject in a server's name."""
 
 
-@click.command(name="dev", epilog="Try it by hand in the browser: hud dev env.py --inspect")
+@click.command(name="dev", epilog="Try it by hand: npx @modelcontextprotocol/inspector")
 @click.argument("environment", default=".")
 @click.option(
     "-w",
@@ -40,10 +36,7 @@ _NO_NAME = re.compile(r"[^A-Za-z0-9_-]+")
 @click.option(
     "--stdio", is_flag=True, help="Serve on standard input and output, for a client that starts it."
 )
-@click.option("--inspect", is_flag=True, help="Open a page to call the tools interactively.")
-def command(
-    environment: str, watch: tuple[Path, ...], port: int, host: str, stdio: bool, inspect: bool
-) -> None:
+def command(environment: str, watch: tuple[Path, ...], port: int, host: str, stdio: bool) -> None:
     """Serve ENVIRONMENT (path.py, path.py:attribute, a folder, or module:attribute) over MCP while you write it.
 
     It is reloaded at every change; if a version cannot be loaded, the error is shown and the last working version
@@ -52,8 +45,6 @@ def command(
     from hud.eval.development.server import serve_stdio, serve_web
 
     if stdio:
-        if inspect:
-            raise click.UsageError("--inspect needs the web server, which --stdio leaves out.")
         asyncio.run(serve_stdio(environment, watch, _say))
         return
 
@@ -61,8 +52,6 @@ def command(
         reached = "127.0.0.1" if host in ("0.0.0.0", "::") else host
         url = f"http://{f'[{reached}]' if ':' in reached else reached}:{bound}"
         _announce(environment, live, url)
-        if inspect:
-            _open(url)
 
     asyncio.run(serve_web(environment, watch, _say, host=host, port=port, announce=announce))
 
@@ -77,8 +66,11 @@ def _announce(environment: str, live: LiveEnvironment, url: str) -> None:
     entry = {"url": f"{url}/mcp"}
     encoded = base64.b64encode(json.dumps(entry).encode()).decode()
     program = shlex.join(["hud", "dev", environment, "--stdio"])
-    _say(f"Serving {live.version.name} {live.version.version} at {url}/mcp; try it by hand: {url}/")
+    _say(f"Serving {live.version.name} {live.version.version} at {url}/mcp")
     _say(f"Watching {', '.join(str(path) for path in dict.fromkeys(live.watched))}. Ctrl-C stops.")
+    _say(
+        "Try it by hand:  npx @modelcontextprotocol/inspector  (Streamable HTTP, and this address)"
+    )
     _say("")
     _say(f"Claude Code:  claude mcp add --transport http {name} {url}/mcp")
     _say(f"   or, started by it:  claude mcp add {name} -- {program}")
@@ -88,11 +80,3 @@ def _announce(environment: str, live: LiveEnvironment, url: str) -> None:
         f"?name={name}&config={quote(encoded)}"
     )
     _say("")
-
-
-def _open(url: str) -> None:
-    """Open the page if there is a display: a text browser would occupy the terminal."""
-    variables = settings.load().environment
-    screen = sys.platform != "linux" or variables.get("DISPLAY") or variables.get("WAYLAND_DISPLAY")
-    if not (screen and webbrowser.open(f"{url}/")):
-        _say(f"Open {url}/ in a browser.")

@@ -1,6 +1,6 @@
 """Server of an environment under development over MCP, for `hud dev`.
 
-It combines the live environment (`live`), the MCP server and the inspector page. Clients stay connected across reloads.
+It combines the live environment (`live`) and the MCP server. Clients stay connected across reloads.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
 from hud.eval.development.live_environment import LiveEnvironment
@@ -36,18 +36,17 @@ async def serve_stdio(source: str, watch: Sequence[Path], tell: Tell) -> None:
 async def serve_web(
     source: str, watch: Sequence[Path], tell: Tell, *, host: str, port: int, announce: Announce
 ) -> None:
-    """Serve over streamable HTTP at `/mcp`, and the inspector page at `/`, until interrupted."""
+    """Serve over streamable HTTP at `/mcp` until interrupted."""
     listening = _listen(host, port)
     try:
         async with _served(source, watch, tell) as (live, server):
             import uvicorn
 
-            from hud.environment.mcp.inspector import Inspector
-
-            application = server.application(host)
-            application.router.routes += Inspector(server.runs, lambda: _about(live), host).routes
             config = uvicorn.Config(
-                application, log_level="warning", access_log=False, timeout_graceful_shutdown=1
+                server.application(host),
+                log_level="warning",
+                access_log=False,
+                timeout_graceful_shutdown=1,
             )
             web = uvicorn.Server(config)
             serving = asyncio.create_task(web.serve(sockets=[listening]))
@@ -76,16 +75,6 @@ async def _served(
             yield live, server
         finally:
             await server.close()
-
-
-def _about(live: LiveEnvironment) -> dict[str, Any]:
-    version = live.version
-    return {
-        "name": version.name,
-        "version": version.version,
-        "serial": version.serial,
-        "problem": live.problem,
-    }
 
 
 def _print(printed: bytes) -> None:
