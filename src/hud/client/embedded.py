@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import httpx
 
 from hud.platform.application import LOCAL, PlatformConfig, create_app
+from hud.platform.store.ingest import ingest
 
 if TYPE_CHECKING:
     from hud.trace import ChatModel
@@ -34,7 +35,7 @@ class EmbeddedPlatform:
 
     def ingest(self, lines: bytes) -> list[int]:
         """Store journal lines, as POST /v2/ingest does; return the numbers of those that cannot be stored."""
-        damaged: list[int] = self.parts.ingestion.take(lines, LOCAL.team_id).damaged
+        damaged: list[int] = ingest(self.parts.store, lines, LOCAL.team_id).damaged
         return damaged
 
     def close(self) -> None:

@@ -21,7 +21,6 @@ from hud.platform.parts import Parts
 from hud.platform.secrets import Secrets
 from hud.platform.serving.token_engine import TokenEngine
 from hud.platform.store import Store
-from hud.platform.store.ingestion import Ingestion
 from hud.platform.training.optimizer_steps import StepsInFlight
 
 
@@ -84,7 +83,6 @@ Models = Annotated[Registry, Depends(_models)]
 TeamSecrets = Annotated[Secrets, Depends(_secrets)]
 ConfigPart = Annotated[PlatformConfig, part(lambda parts: parts.config)]
 StorePart = Annotated[Store, part(lambda parts: parts.store)]
-IngestionPart = Annotated[Ingestion, part(lambda parts: parts.ingestion)]
 KeysPart = Annotated[Keys, part(lambda parts: parts.keys)]
 EnginePart = Annotated[TokenEngine, part(lambda parts: parts.engine)]
 Steps = Annotated[StepsInFlight, part(lambda parts: parts.steps)]

@@ -21,7 +21,6 @@ from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store import Store
 from hud.platform.store.ingest import recover
-from hud.platform.store.ingestion import Ingestion
 from hud.platform.store.telemetry_admission import Intake
 from hud.platform.training.optimizer_steps import StepsInFlight
 
@@ -67,7 +66,6 @@ class Parts:
             closing(Store.open(config.home, config.database, config.storage))
         )
         recover(self.store, config.home / "journal")
-        self.ingestion = self._opened.enter_context(closing(Ingestion(self.store)))
         self.keys = Keys(self.store)
         self.web_sessions = WebSessions(self.store, self.keys)
         self.passes = Passes(config.home)

@@ -10,19 +10,20 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 
-from hud.platform.dependencies import READ, RUN, IngestionPart, Limit, Offset, StorePart, Team
+from hud.platform.dependencies import READ, RUN, Limit, Offset, StorePart, Team
 from hud.platform.store import records
+from hud.platform.store.ingest import ingest
 
 router = APIRouter(prefix="/v2", tags=["jobs"], dependencies=READ)
 
 
 @router.post("/ingest", dependencies=RUN)
-async def ingest_journal(request: Request, ingestion: IngestionPart, team: Team) -> dict[str, Any]:
+async def ingest_journal(request: Request, store: StorePart, team: Team) -> dict[str, Any]:
     """Ingest journal lines (see `hud.trace.recording.journal`). Idempotent.
     `damaged` in the response: numbers of unreadable lines, from 0.
     """
     data = await request.body()
-    ingested = await run_in_threadpool(ingestion.take, data, team)
+    ingested = await run_in_threadpool(ingest, store, data, team)
     return {"events": ingested.events, "damaged": ingested.damaged}
 
 
