@@ -89,6 +89,7 @@ def test_no_signal_in_any_group_is_a_warning():
         warnings.simplefilter("error")
         warn_without_signal(training_inputs([run(1.0), run(0.0)]))
         warn_without_signal(training_inputs([run(1.0), run(1.0)], supervised=True))
+        warn_without_signal(training_inputs([run(1.0), run(1.0)], baseline="none"))
         warn_without_signal(training_inputs(["0" * 32, "1" * 32]))
 
 

@@ -13,6 +13,7 @@ from hud.audit.tool_calls import BLIND
 from hud.eval.results.statistics import rewards_by_task
 from hud.eval.results.task_signal import near_duplicates
 from hud.trace import ToolStep
+from hud.trace.group_signal import has_signal
 
 if TYPE_CHECKING:
     from hud.eval import Run, Taskset
@@ -99,7 +100,7 @@ def without_signal(tasks: Taskset, runs: Sequence[RunSummary]) -> list[Finding]:
         played = [run for run in runs if run.model == model and run.slug in tasks]
         rewards = rewards_by_task(played)
         flat = [
-            slug for slug, earned in rewards.items() if len(earned) > 1 and len(set(earned)) == 1
+            slug for slug, earned in rewards.items() if len(earned) > 1 and not has_signal(earned)
         ]
         if flat:
             found.append(Finding("no signal", f"{model} always earns the same", tuple(flat)))

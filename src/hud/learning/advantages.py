@@ -20,6 +20,7 @@ import numpy as np
 from hud.errors import UsageError
 from hud.learning.failed_runs import counted_runs, measures_policy
 from hud.learning.wire_types import AdvantageOptions
+from hud.trace.group_signal import has_signal
 
 AdvantageFunction = Callable[[list[float]], Sequence[float]]
 """The rewards of one group's runs to their advantages, in the same order."""
@@ -152,8 +153,7 @@ def _of_group(
             )
         return advantages
     array = np.asarray(rewards, dtype=np.float64)
-    # Exact: the mean of equal floats may differ from them in the last bit.
-    if options.baseline != "none" and (array == array[0]).all():
+    if not has_signal(rewards, options.baseline):
         return [0.0] * len(rewards)
     if options.baseline == "mean":
         array = array - array.mean()

@@ -26,6 +26,7 @@ from pydantic import (
 
 from hud.errors import FailureKind
 from hud.trace import Sample
+from hud.trace.group_signal import Baseline
 
 
 class BuiltinLoss(StrEnum):
@@ -116,8 +117,8 @@ removed. `zero`: it counts with reward 0."""
 class AdvantageOptions(Strict):
     """Options of the advantages. The defaults are those of token-sum losses."""
 
-    baseline: Literal["mean", "leave_one_out", "none"] = "mean"
-    """Baseline: the group's mean, the mean of the group's other runs, or none."""
+    baseline: Baseline = "mean"
+    """Value subtracted from a reward: the group's mean, the mean of the group's other runs, or none."""
     divide_by_std: bool = False
     """Divide by the group's standard deviation. Default off: it favours the easiest and hardest tasks."""
     std_epsilon: float = Field(default=1e-6, gt=0)

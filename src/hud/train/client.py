@@ -102,7 +102,7 @@ class TrainingClient:
         removed from its group (`AdvantageOptions.failed_runs`). Warns (`TrainingWarning`) if no group has signal.
         """
         name = str(loss_fn)
-        batch = await self._inputs(trajectories, group_size, group_ids, name)
+        batch = await self._inputs(trajectories, group_size, group_ids, name, advantages)
         warn_without_signal(batch)
         request = ForwardBackwardRequest(
             **_batch(batch, group_size, reward_scale, advantages),
@@ -329,6 +329,7 @@ class TrainingClient:
         group_size: int | None,
         group_ids: Sequence[str] | None,
         loss_fn: str | None = None,
+        advantages: AdvantageOptions | None = None,
     ) -> TrainingInputs:
         """Return the request's inputs for `trajectories`, after runs sent by trace id are in the store."""
         batch = training_inputs(
@@ -336,6 +337,7 @@ class TrainingClient:
             group_size=group_size,
             group_ids=group_ids,
             supervised=loss_fn == BuiltinLoss.CROSS_ENTROPY,
+            baseline=(advantages or AdvantageOptions()).baseline,
             platform=self._platform,
         )
         for recorder in batch.recorders:

@@ -17,6 +17,7 @@ from hud.learning.datums import payload_of
 from hud.learning.failed_runs import failure_of, measures_policy
 from hud.learning.groups import group_labels
 from hud.learning.wire_types import TrainInput, TrajectoryPayload
+from hud.trace.group_signal import Baseline, has_signal
 
 if TYPE_CHECKING:
     from hud.client import Client
@@ -39,7 +40,7 @@ class TrainingInputs:
     recorders: set[JournalRecorder]
     """Recorders of the runs whose samples the platform reads from the store."""
     has_signal: bool | None
-    """True if some group has a reward standard deviation above 0; None if only the platform has the rewards."""
+    """True if some group has signal; None if only the platform has the rewards."""
 
 
 def training_inputs(
@@ -48,6 +49,7 @@ def training_inputs(
     group_size: int | None = None,
     group_ids: Sequence[str] | None = None,
     supervised: bool = False,
+    baseline: Baseline = "mean",
     platform: Client | None = None,
 ) -> TrainingInputs:
     """Return the inputs of `trajectories`: any mix of runs, trace ids and payloads.
@@ -89,7 +91,7 @@ def training_inputs(
             if not isinstance(one, str | TrajectoryPayload)
             and (known := _recorder_here(one, platform)) is not None
         },
-        has_signal=None if supervised else _has_signal(inputs, labels),
+        has_signal=None if supervised else _has_signal(inputs, labels, baseline),
     )
 
 
@@ -150,11 +152,13 @@ def _input(one: Run | TrainInput, supervised: bool, platform: Client | None) -> 
     return found or one.trace_id
 
 
-def _has_signal(inputs: Sequence[TrainInput], labels: Sequence[str] | None) -> bool | None:
-    rewards: dict[str, set[float]] = {}
+def _has_signal(
+    inputs: Sequence[TrainInput], labels: Sequence[str] | None, baseline: Baseline
+) -> bool | None:
+    rewards: dict[str, list[float]] = {}
     for place, one in enumerate(inputs):
         if isinstance(one, str):
             return None  # The store has its reward.
         if measures_policy(one.failure):
-            rewards.setdefault(labels[place] if labels else "", set()).add(one.reward)
-    return any(len(values) > 1 for values in rewards.values())
+            rewards.setdefault(labels[place] if labels else "", []).append(one.reward)
+    return any(has_signal(group, baseline) for group in rewards.values())

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from hud.eval.results.intervals import Interval, clustered_interval
 from hud.eval.results.run_summary import RunSummary
+from hud.trace.group_signal import has_signal
 
 Floats = npt.NDArray[np.float64]
 
@@ -91,7 +92,9 @@ def job_statistics(
     """Return the statistics of `runs`; a run passes when its reward reaches `pass_mark`."""
     rewards = rewards_by_task(runs)
     measured = [reward for group in rewards.values() for reward in group]
-    flat = {slug: group for slug, group in rewards.items() if len(group) > 1 and np.ptp(group) == 0}
+    flat = {
+        slug: group for slug, group in rewards.items() if len(group) > 1 and not has_signal(group)
+    }
     turns = [run.turns for run in runs if run.turns]
     costs = [run_cost(run, prices or {}) for run in runs]
     known = [cost for cost in costs if cost is not None]

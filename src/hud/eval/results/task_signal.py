@@ -13,6 +13,7 @@ from typing import Any, Literal
 from hud.errors import UsageError
 from hud.eval.results.run_summary import RunSummary
 from hud.eval.results.statistics import pass_at_k
+from hud.trace.group_signal import has_signal
 
 NEAR = 0.8
 """Minimum Jaccard similarity of near-duplicates, over character 5-grams of their prose."""
@@ -120,7 +121,7 @@ def job_signal(
                 pass_at_1=passed / count,
                 pass_at_k=pass_at_k(count, passed, size) if count >= size else None,
                 groups=len(recorded),
-                without_signal=sum(len(set(group)) == 1 for group in recorded),
+                without_signal=sum(not has_signal(group) for group in recorded),
                 empty=empty,
                 weight=spread[slug] / total,
                 duplicate_of=duplicates.get(slug),

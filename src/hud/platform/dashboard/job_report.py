@@ -13,6 +13,7 @@ from hud.eval.results.failures import FailedRun, causes
 from hud.eval.results.statistics import job_statistics
 from hud.platform.store.job_runs import summary
 from hud.platform.store.job_status import OPEN
+from hud.trace.group_signal import has_signal
 
 BINS = 20
 PASS_MARK = 1.0
@@ -157,6 +158,6 @@ def _signal(rewards: list[float]) -> str | None:
     """Return the training signal in these runs; None if it is not known yet."""
     if len(rewards) < 2:
         return None
-    if max(rewards) > min(rewards):
+    if has_signal(rewards):
         return "some"
     return "always" if rewards[0] >= PASS_MARK else "never"

@@ -15,6 +15,7 @@ from hud.graders.shaping import FADE
 from hud.learning.advantages import gradient_weight
 from hud.learning.failed_runs import counted_runs, failure_of
 from hud.trace import AgentStep
+from hud.trace.group_signal import has_signal
 from hud.train.config import TrainConfig
 from hud.train.monitoring.alarms import COMPONENT
 
@@ -68,8 +69,8 @@ class RolloutBatch:
             if rewards is None or (whole and len(group) < config.group):
                 self.broken += 1
                 continue
-            weight = self.weights[group[0].slug] = gradient_weight(rewards, config.advantages)
-            if weight:
+            self.weights[group[0].slug] = gradient_weight(rewards, config.advantages)
+            if has_signal(rewards, config.advantages.baseline):
                 self.groups.append(group)
             else:
                 self.no_signal += 1
