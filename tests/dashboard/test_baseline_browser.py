@@ -68,7 +68,7 @@ def deployed(server, folder, text, name, task):
 def test_one_takes_a_task_with_its_tools_and_sees_the_score(tab, taskset):
     tab.goto("/tasksets")
     tab.get_by_role("link", name="words", exact=True).click()
-    tab.get_by_role("link", name="Take as a human").click()
+    tab.locator(".actions").get_by_role("link", name="Human baseline").click()
     tab.get_by_role("button", name="Begin").click()
     answer = tab.get_by_label("Your answer")
     answer.wait_for(timeout=WAIT_SECONDS * 1000)

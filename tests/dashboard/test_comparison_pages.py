@@ -112,7 +112,8 @@ async def test_jobs_without_a_common_task_get_no_verdict(web, platform):
     (pairing,) = (await web.get(f"/jobs/compare.json?job={one}&job={two}")).json()["pairings"]
     assert pairing["verdict"] is None
     page = (await web.get(f"/jobs/compare?job={one}&job={two}")).text
-    assert "no difference that these tasks can show" not in page
+    assert "no shared task" in page
+    assert "unclear</span>" not in page
 
 
 async def test_of_one_common_task_its_runs_decide(web, platform):

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.dashboard.conftest import browser_tab
+from tests.dashboard.made_traces import conversation, put_run
 from tests.dashboard.recorded import record
 from tests.dashboard.test_models import made, record_rewards
 from tests.dashboard.test_train import make_model, record_run
@@ -10,9 +11,12 @@ from tests.fleet.live_server import LiveServer
 from hud.platform.application import PlatformConfig, create_app
 
 LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 800}
+TASK = {"env": "tickets", "id": "route", "args": {"subject": "refund"}}
 CLIPPED = """all => all.filter(one => one.offsetParent
     && one.getBoundingClientRect().right > one.closest('.table').getBoundingClientRect().right + 1)
     .map(one => one.textContent.trim())"""
+TALL = """all => all.filter(one => one.offsetHeight > 1.5 * parseFloat(getComputedStyle(one).lineHeight))
+    .map(one => one.textContent)"""
 WRAPPED = """all => all.filter(one => one.offsetParent && one.getClientRects().length > 1)
     .map(one => one.textContent)"""
 
@@ -29,9 +33,12 @@ def server(tmp_path_factory):
         record_rewards(parts, model, checkpoint, {f"t{n}": reward for n in range(10)})
     record_run(parts, model)
     for name, reward in (("before", 0.0), ("after", 1.0)):
-        record(parts, name, {f"a-task-with-a-name-{n}": [reward, reward] for n in range(6)})
+        tasks = {f"a-task-with-a-name-{n}": [reward, reward] for n in range(6)}
+        record(parts, name, tasks, task=TASK, taskset="tickets")
+    trace = put_run(parts.store, conversation())
     parts.close()
     made_server = LiveServer(home, "--workers", "0")
+    made_server.trace = trace
     made_server.start()
     yield made_server
     made_server.stop()
@@ -42,13 +49,30 @@ def compared(server):
     return f"/jobs/compare?job={jobs['before']}&job={jobs['after']}"
 
 
+def pages(server):
+    """Return the addresses of pages with tables."""
+    jobs = server.client().get("/v2/jobs").json()["items"]
+    (job,) = [job["id"] for job in jobs if job["name"] == "after"]
+    lists = ("jobs", "models", "train", "tasksets", "environments", "fleet", "people")
+    more = ("/models/m", "/models/m/compare", f"/jobs/{job}", f"/trace/{server.trace}")
+    return [*(f"/{name}" for name in lists), *more, "/people/audit", compared(server)]
+
+
 def test_on_a_laptop_no_column_is_cut_off_and_ages_take_one_line(server, chromium):
     with browser_tab(server, chromium) as tab:
         tab.set_viewport_size(LAPTOP)
-        for path in ("/models/m", "/models/m/compare", "/train", compared(server)):
+        for path in pages(server):
             tab.goto(path)
             assert tab.eval_on_selector_all(".table th, .table td", CLIPPED) == [], path
             assert tab.eval_on_selector_all("time", WRAPPED) == [], path
+
+
+def test_on_a_phone_no_number_is_cut_off(server, chromium):
+    with browser_tab(server, chromium) as tab:
+        tab.set_viewport_size(PHONE)
+        for path in pages(server):
+            tab.goto(path)
+            assert tab.eval_on_selector_all(".table th, .table td", CLIPPED) == [], path
 
 
 def test_on_a_phone_a_comparison_shows_verdict_difference_and_tasks(server, chromium):
@@ -58,3 +82,11 @@ def test_on_a_phone_a_comparison_shows_verdict_difference_and_tasks(server, chro
         assert tab.eval_on_selector_all(".table th, .table td", CLIPPED) == []
         task = tab.get_by_text("a-task-with-a-name-0")
         assert task.bounding_box()["width"] >= 120
+
+
+def test_the_lanes_of_a_timeline_have_names_of_one_line(server, chromium):
+    with browser_tab(server, chromium) as tab:
+        tab.set_viewport_size(LAPTOP)
+        tab.goto(f"/trace/{server.trace}")
+        tab.locator(".lanes").wait_for()
+        assert tab.eval_on_selector_all(".lanes span", TALL) == []

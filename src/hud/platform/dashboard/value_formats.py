@@ -15,6 +15,8 @@ from hud.platform.dashboard.trace_values import as_json
 NOTHING = "–"
 MOST_CHARACTERS = 4_000
 """Default maximum length of a text on a page; a link shows the full text."""
+MOST_OF_NAME = 80
+"""Maximum length of a task's name in a table."""
 _KEPT = "\n\t"
 _WITHOUT_KEPT = str.maketrans("", "", _KEPT)
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -34,6 +36,12 @@ def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
     if len(whole) > limit:
         parts.append(f'<span class="cut">… {len(whole) - limit:,} more characters</span>')
     return Markup("".join(parts))
+
+
+def task_name(text: str) -> Markup:
+    """Return a task's display name for a table's cell, with places for line breaks: after brackets and underscores."""
+    shown = str(visible(text, MOST_OF_NAME))
+    return Markup(shown.replace("(", "(<wbr>").replace("_", "_<wbr>"))
 
 
 def written(value: Any) -> str:
@@ -153,6 +161,7 @@ def _name(character: str) -> str:
 
 FILTERS = {
     "visible": visible,
+    "task_name": task_name,
     "written": written,
     "number": number,
     "compact": compact,

@@ -165,8 +165,10 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
     # Descriptions are shared with Python's documentation.
     hint = (
         " ".join((described.description or "").split())
+        .replace("; None:", "; left empty:")
         .replace("None:", "Left empty:")
         .replace("where None", "left empty")
+        .replace("`", "")
     )
     if name in OTHERWISE_AHEAD:
         hint, shown = f"{hint} Default: {default}.", ""
