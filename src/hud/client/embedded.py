@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import httpx
 
 from hud.platform.application import LOCAL, PlatformConfig, create_app
-from hud.platform.store.ingest import ingest
 
 if TYPE_CHECKING:
     from hud.trace import ChatModel
@@ -35,7 +34,7 @@ class EmbeddedPlatform:
 
     def ingest(self, lines: bytes) -> list[int]:
         """Store journal lines, as POST /v2/ingest does; return the numbers of those that cannot be stored."""
-        damaged: list[int] = ingest(self.parts.store, lines, LOCAL.team_id).damaged
+        damaged: list[int] = self.parts.ingest(lines, LOCAL.team_id).damaged
         return damaged
 
     def close(self) -> None:

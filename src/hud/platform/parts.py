@@ -20,7 +20,7 @@ from hud.platform.metrics import Metrics
 from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store import Store
-from hud.platform.store.ingest import recover
+from hud.platform.store.ingest import Ingested, ingest, recover
 from hud.platform.store.telemetry_admission import Intake
 from hud.platform.training.optimizer_steps import StepsInFlight
 
@@ -164,6 +164,10 @@ class Parts:
             stack.push_async_callback(self._stop_engine)
             await stack.enter_async_context(self.background.running(self._works()))
             yield
+
+    def ingest(self, lines: bytes, team: str) -> Ingested:
+        """Store journal lines of a team, as POST /v2/ingest does."""
+        return ingest(self.store, lines, team)
 
     def close(self) -> None:
         """Release leases, stop samplers, and close the store."""
