@@ -10,6 +10,7 @@ from tests.dashboard.recorded import record
 
 from hud.platform.access.response_headers import POLICY
 from hud.platform.dashboard.local import LocalDoor
+from hud.platform.dashboard.paths import API_FAMILIES, FAMILIES
 from hud.platform.dashboard.static_files import FOLDER
 from hud.platform.dashboard.value_formats import visible
 
@@ -58,6 +59,30 @@ async def test_what_is_wrong_is_a_page_for_people_and_json_for_programs(web):
     assert told.status_code == 404
     assert "There is no job" in told.json()["detail"]
     assert (await web.get("/jobs?offset=x")).status_code == 422
+
+
+async def test_a_browser_at_an_unknown_address_gets_a_page(web, keyed):
+    for path in ("/job", "/login", "/nothing/here"):
+        answer = await web.get(path)
+        assert (answer.status_code, answer.headers["content-type"][:9]) == (404, "text/html"), path
+        assert f"There is no page {path}." in answer.text
+    async with browse(keyed.app) as client:
+        answer = await client.get("/job")
+        assert (answer.status_code, answer.headers["location"]) == (303, "/signin?next=/job")
+        assert (await client.get("/job", headers={"accept": "*/*"})).status_code == 401
+
+
+def test_each_path_belongs_to_the_pages_or_to_the_api(keyed):
+    first = {route.path[1:].partition("/")[0] for route in keyed.app.routes}
+    assert first - FAMILIES == API_FAMILIES
+
+
+async def test_another_site_gets_a_page_that_says_so(web):
+    form = {"data": {"name": "x"}, "headers": {"sec-fetch-site": "cross-site"}}
+    answer = await web.post("/tasksets", **form)
+    assert (answer.status_code, answer.headers["content-type"][:9]) == (403, "text/html")
+    assert "This request comes from another site." in answer.text
+    assert "hud view" not in answer.text
 
 
 async def test_the_paths_of_the_api_stay_its_own(web):

@@ -8,12 +8,10 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hud.platform.dashboard.paths import header, is_page
+from hud.platform.dashboard.paths import SAFE, header, is_page, wants_page
 
 if TYPE_CHECKING:
     from hud.platform.parts import Parts
-
-SAFE = ("GET", "HEAD")
 
 
 class Dashboard:
@@ -38,8 +36,7 @@ class Dashboard:
             await send(message)
 
         if scope["method"] not in SAFE and not comes_from_here(scope):
-            refusal = JSONResponse({"detail": "This request comes from another site."}, 403)
-            await refusal(scope, receive, send_fresh)
+            await _refusal(scope)(scope, receive, send_fresh)
             return
         await self.pages()(scope, receive, send_fresh)
 
@@ -50,6 +47,17 @@ class Dashboard:
 
             self._pages = create_pages(self.parts)
         return self._pages
+
+
+def _refusal(scope: Scope) -> ASGIApp:
+    """Refuse a request of another site: as a page for browsers, as JSON for programs."""
+    sentence = "This request comes from another site."
+    if not wants_page(scope):
+        return JSONResponse({"detail": sentence}, 403)
+    # Templates are loaded for the first page, which most embedded platforms never get.
+    from hud.platform.dashboard.rendering import refusal_page
+
+    return refusal_page(403, f"{sentence} Open the page here, and send it again.")
 
 
 def comes_from_here(scope: Scope) -> bool:

@@ -6,12 +6,17 @@ import hmac
 import secrets
 from urllib.parse import parse_qs
 
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from markupsafe import Markup
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hud.platform.access.response_headers import ResponseHeaders
 from hud.platform.dashboard.paths import cookie, header, is_page, wants_page
-from hud.platform.dashboard.rendering import TITLES, templates
+from hud.platform.dashboard.rendering import refusal_page
+
+_ADVICE = Markup(
+    "For a new address, stop <code>hud view</code> with <kbd>Ctrl</kbd>+<kbd>C</kbd> in its terminal, and start it again."
+)
 
 
 class LocalDoor:
@@ -75,5 +80,4 @@ def _refusal(scope: Scope, status: int, sentence: str) -> ASGIApp:
     """Refuse a request with a sentence: as a page for browsers, as JSON for programs."""
     if not wants_page(scope):
         return JSONResponse({"detail": sentence}, status)
-    shown = templates.get_template("unopened.html").render(sentence=sentence, title=TITLES[status])
-    return ResponseHeaders(HTMLResponse(shown, status, {"cache-control": "no-store"}))
+    return ResponseHeaders(refusal_page(status, sentence, _ADVICE))

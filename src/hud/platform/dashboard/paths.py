@@ -28,6 +28,26 @@ FAMILIES = frozenset(
     }
 )
 """First path segments of pages; each page has a JSON twin with the suffix `.json`."""
+API_FAMILIES = frozenset(
+    {
+        *(
+            "api",
+            "auth",
+            "chat",
+            "completions",
+            "docs",
+            "downloads",
+            "healthz",
+            "messages",
+            "metrics",
+        ),
+        *("openapi.json", "readyz", "responses", "runtime", "sdk-events", "uploads"),
+        *("v1", "v1alpha", "v1beta", "v2", "v3"),
+    }
+)
+"""First path segments of the API that are none of pages; a test compares them with its routes."""
+SAFE = ("GET", "HEAD")
+"""Methods that change nothing."""
 OPEN = ("/signin", "/favicon.ico")
 """Pages that need no key, like the static files."""
 
@@ -35,15 +55,18 @@ OPEN = ("/signin", "/favicon.ico")
 def is_page(scope: Scope) -> bool:
     """Return True for a request that the dashboard serves.
     `GET /models` and `/models/{id}` are also paths of OpenAI's API: there, requests that accept HTML or end in `.json`
-    are for the dashboard. `POST /models/{id}:generateContent` is Gemini's.
+    are for the dashboard. `POST /models/{id}:generateContent` is Gemini's. A browser at an address that neither knows gets
+    the dashboard's page that says so.
     """
     if scope["type"] != "http":
         return False
     path: str = scope["path"]
     first = path[1:].partition("/")[0]
-    if first.removesuffix(".json") not in FAMILIES or path.endswith("/telemetry-upload"):
+    if path.endswith("/telemetry-upload"):
         return False
-    if first == "models" and scope["method"] in ("GET", "HEAD"):
+    if first.removesuffix(".json") not in FAMILIES:
+        return scope["method"] in SAFE and first not in API_FAMILIES and wants_page(scope)
+    if first == "models" and scope["method"] in SAFE:
         return path.endswith(".json") or wants_page(scope)
     return first != "models" or ":" not in path
 

@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 from fastapi import Request
 from fastapi.responses import HTMLResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from hud import __version__, exact_json
 from hud.platform.access import Scope, caller
@@ -72,6 +73,14 @@ def render(request: Request, template: str, **values: Any) -> str:
         signed_in=config.keys and hasattr(request.state, "identity"),
         now=datetime.now(UTC),
     )
+
+
+def refusal_page(status: int, sentence: str, advice: Markup | None = None) -> HTMLResponse:
+    """Respond with a page outside of the dashboard's frame, for a browser that may not see it."""
+    shown = templates.get_template("unopened.html").render(
+        sentence=sentence, title=TITLES[status], advice=advice
+    )
+    return HTMLResponse(shown, status, {"cache-control": "no-store"})
 
 
 def error_page(request: Request, status: int, sentence: str) -> Response:
