@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,13 @@ from hud import Environment, Taskset
 from hud.agents import ScriptedAgent
 from hud.cli.main import run as run_hud
 from hud.errors import GraderFault, UsageError
-from hud.integrations.harbor import HarborEnvironment, atif_trajectory, export_tasks, import_folder
+from hud.integrations.harbor import (
+    HarborEnvironment,
+    atif_trajectory,
+    export_tasks,
+    import_folder,
+    wheel,
+)
 from hud.integrations.harbor.environment import parse_rewards, reward_of
 from hud.integrations.harbor.task_folder import read_folder, read_folders
 from hud.trace import AgentStep, Sample, ToolCall, Trace
@@ -249,6 +256,45 @@ def test_tasks_of_ours_become_folders_whose_test_is_our_grader(tmp_path):
     assert not (folder / "tests" / "source" / ".env").exists()
     for answer, reward in (("b\n", 1.0), ("c", 0.25), (None, 0.25)):
         assert reward_in_container(folder, tmp_path / "container", answer) == reward
+
+
+def test_the_image_installs_the_package_that_wrote_it(tmp_path):
+    """No index has a release: the build context holds what the Dockerfile installs."""
+    (tmp_path / "env.py").write_text(ENV.replace("tasks = [", 'tasks = [say(word="c"), '))
+    (tmp_path / "words.py").write_text('WANTED = {"a": "b", "c": "d"}\n')
+    assert export_tasks(Taskset.from_file(tmp_path / "env.py"), tmp_path / "out")[0] == 2
+    for folder in (tmp_path / "out").iterdir():
+        image = folder / "environment"
+        (wheel,) = image.glob("*.whl")
+        lines = (image / "Dockerfile").read_text().splitlines()
+        assert lines[1:3] == [
+            f"COPY {wheel.name} /tmp/",
+            f"RUN pip install --no-cache-dir /tmp/{wheel.name}",
+        ]
+    target = tmp_path / "installed"
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target"]
+    subprocess.run([*pip, target, wheel], check=True)
+    script = "import hud.environment; print(hud.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONPATH": str(target)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(done.stdout.strip()).parent == target / "hud"
+    (description,) = target.glob("openhud-*.dist-info/METADATA")
+    assert "Requires-Dist: pydantic>=2.7\n" in description.read_text()
+
+
+def test_a_source_tree_without_metadata_names_its_requirements(monkeypatch):
+    def missing(name):
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "distribution", missing)
+    lines = wheel._metadata().splitlines()
+    assert "Requires-Dist: pydantic>=2.7" in lines
+    assert 'Requires-Dist: ray>=2.58; extra == "ray"' in lines
 
 
 def reward_in_container(folder, container, answer):

@@ -7,15 +7,16 @@ Tasks that were imported from Harbor are copied as they are.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
-from hud import __version__
 from hud.client.archives import files_of
 from hud.environment import Task
 from hud.errors import RolloutError, UsageError
 from hud.eval import Taskset
 from hud.integrations.harbor.environment import HarborEnvironment
+from hud.integrations.harbor.wheel import wheel_name, write_wheel
 from hud.integrations.shared.event_loop import wait_for
 from hud.integrations.shared.left_out import LeftOut
 from hud.integrations.shared.task_prompts import beyond_answers, prompt_messages
@@ -32,9 +33,11 @@ timeout_sec = 600.0
 [agent]
 timeout_sec = 900.0
 """
-_DOCKERFILE = (
-    f"FROM python:3.12-slim\nRUN pip install --no-cache-dir openhud=={__version__}\nWORKDIR /app\n"
-)
+_DOCKERFILE = f"""FROM python:3.12-slim
+COPY {wheel_name()} /tmp/
+RUN pip install --no-cache-dir /tmp/{wheel_name()}
+WORKDIR /app
+"""
 _TEST = """#!/bin/bash
 # Grade /app/answer.txt with the environment in /tests/source.
 mkdir -p /logs/verifier
@@ -131,10 +134,23 @@ def _write(task: Task, folder: Path, sources: dict[Path, list[Path]]) -> None:
     }
     for name, text in files.items():
         _parent(folder / name).write_text(text)
+    _add_wheel(folder)
     for file in sources[source.parent]:
         shutil.copyfile(
             file, _parent(folder / "tests" / "source" / file.relative_to(source.parent))
         )
+
+
+def _add_wheel(folder: Path) -> None:
+    """Put the package's wheel beside a task's Dockerfile; tasks of one export share its disk space."""
+    wheel = folder / "environment" / wheel_name()
+    for other in folder.parent.glob(f"*/environment/{wheel_name()}"):
+        try:
+            os.link(other, wheel)
+        except OSError:  # A file system without links.
+            shutil.copyfile(other, wheel)
+        return
+    write_wheel(wheel)
 
 
 def _parent(path: Path) -> Path:
