@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import threading
 import time
 from datetime import UTC, datetime
 
@@ -10,9 +11,11 @@ import sqlalchemy as sa
 from tests.benchmarks.played import installed
 from tests.dashboard.conftest import sign_in
 
-from hud.errors import UsageError
+from hud.errors import StoreError, UsageError
+from hud.eval import Job
 from hud.platform.access.teams import Teams
 from hud.platform.baseline import session as baseline_session
+from hud.platform.baseline import session_registry
 from hud.platform.baseline.benchmarks import offer, results
 from hud.platform.baseline.screen import screen_arguments
 from hud.platform.dashboard.schema_forms import fields_of, read_arguments
@@ -154,6 +157,47 @@ async def test_the_score_is_kept_as_a_run_of_a_job_that_is_marked_as_the_human_b
     assert (data["summary"]["taken"], data["summary"]["reward"]) == (1, 0.5)
     difficulty = (await web.get(f"/tasksets/{sat}.json")).json()
     assert difficulty["models"] == ["human"]
+
+
+async def test_a_flush_waits_for_what_a_cancelled_one_was_writing(platform, monkeypatch):
+    """A session ends by cancelling the periodic write, whose thread goes on."""
+    begun, may_end, written = threading.Event(), threading.Event(), []
+
+    def slow(store, data, team, *, session):
+        begun.set()
+        assert may_end.wait(WAIT_SECONDS)
+        written.append(data)
+
+    monkeypatch.setattr(session_registry, "ingest", slow)
+    recorder = session_registry.StoreRecorder(platform.store, LOCAL_TEAM)
+    recorder.job_started(Job(new_id(), "x", recorder=recorder))
+    first = asyncio.create_task(recorder.flush())
+    await asyncio.to_thread(begun.wait, WAIT_SECONDS)
+    first.cancel()
+    await asyncio.wait({first})
+    second = asyncio.create_task(recorder.flush())
+    await asyncio.sleep(0.05)
+    assert not second.done()
+    may_end.set()
+    await second
+    assert len(written) == 1
+
+
+async def test_what_could_not_be_written_is_written_by_the_next_flush(platform, monkeypatch):
+    written = []
+
+    def failing_once(store, data, team, *, session):
+        written.append(data)
+        if len(written) == 1:
+            raise StoreError("The store is away.")
+
+    monkeypatch.setattr(session_registry, "ingest", failing_once)
+    recorder = session_registry.StoreRecorder(platform.store, LOCAL_TEAM)
+    recorder.job_started(Job(new_id(), "x", recorder=recorder))
+    with pytest.raises(StoreError):
+        await recorder.flush()
+    await recorder.flush()
+    assert written[1] == written[0] != b""
 
 
 async def test_giving_up_is_graded_without_an_answer(web, sat):

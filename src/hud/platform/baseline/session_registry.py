@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import Any
 
@@ -11,7 +10,7 @@ from pydantic import ValidationError
 
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
-from hud.errors import HudError, NotFoundError, UsageError
+from hud.errors import HudError, NotFoundError, StoreError, UsageError
 from hud.eval.rollouts import carry_out, describe
 from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments
@@ -42,11 +41,23 @@ class StoreRecorder(MemoryRecorder):
         self._one_at_a_time = asyncio.Lock()
 
     async def flush(self) -> None:
-        """Wait until everything recorded is in the store."""
+        """Wait until everything recorded is in the store, also what a cancelled `flush` was writing.
+
+        What could not be written is written by the next one.
+        """
+        # Shielded: cancelling does not end the thread that writes, and the lock must be held until it has ended.
+        await asyncio.shield(asyncio.ensure_future(self._write()))
+
+    async def _write(self) -> None:
         async with self._one_at_a_time:
             data = self.take()
-            if data:
+            if not data:
+                return
+            try:
                 await asyncio.to_thread(ingest, self._store, data, self._team, session=True)
+            except BaseException:
+                self._add(data)
+                raise
 
 
 class SessionRegistry:
@@ -139,15 +150,17 @@ class SessionRegistry:
             session.state = "grading"
             session.leave_orders()
             saving.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await saving
-            await run.recorder.flush()
-            await warm.close()
-            del self._open[session.id]
-            session.state = "over"
-            others = {one.run.job_id for one in self._open.values()}
-            if run.job_id is not None and run.job_id not in others:
-                await asyncio.to_thread(close_job, self.store, run.job_id)
+            await asyncio.wait({saving})
+            try:
+                await run.recorder.flush()
+                # Before the session is over: whoever sees its score sees a completed job.
+                others = {one.run.job_id for one in self._open.values() if one is not session}
+                if run.job_id is not None and run.job_id not in others:
+                    await asyncio.to_thread(close_job, self.store, run.job_id)
+            finally:
+                await warm.close()
+                del self._open[session.id]
+                session.state = "over"
 
     def _environments(self, team: str, task: Task) -> dict[str, Any]:
         """Return the launch data of a task's environment and of its verifier's."""
@@ -163,7 +176,10 @@ async def _save(run: Run) -> None:
     """Write recorded data to the store every `SAVE_SECONDS`, the maximum loss of a crash."""
     while True:
         await asyncio.sleep(SAVE_SECONDS)
-        await run.recorder.flush()
+        try:
+            await run.recorder.flush()
+        except StoreError as error:
+            _log.warning("A human baseline is not saved yet: %s", error)
 
 
 def _task(row: dict[str, Any]) -> Task:
