@@ -10,6 +10,7 @@ from tests.agents.rooms import PICTURE
 from hud.environment import Environment
 from hud.eval import rollouts
 from hud.inference import retries as asking
+from hud.processes.backoff import Backoff
 from hud.trace import TextContent, ToolResult
 
 _VARIABLES = ("ANTHROPIC", "GEMINI", "GOOGLE", "OPENAI", "HUD")
@@ -30,7 +31,7 @@ def waits(monkeypatch, tmp_path):
             monkeypatch.delenv(f"{name}_{ending}", raising=False)
     monkeypatch.setenv("HUD_HOME", str(tmp_path))
     monkeypatch.setattr(asking, "sleep", at_once)
-    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(rollouts, "RETRY_PAUSES", Backoff(0.001))
     return found
 
 

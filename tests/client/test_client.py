@@ -11,6 +11,7 @@ import hud.client
 from hud.client import client as module
 from hud.client.client import Client
 from hud.errors import ConflictError, NotFoundError, PlatformError, StoreError, UsageError
+from hud.processes.backoff import Backoff
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def served(monkeypatch):
         waits.append(round(seconds))
 
     monkeypatch.setattr(module.asyncio, "sleep", wait)
-    monkeypatch.setattr(module.random, "uniform", lambda low, high: 1.0)
+    monkeypatch.setattr(module, "PAUSES", Backoff(2.0))
 
     def serve(*answers):
         requests, left = [], list(answers)

@@ -14,6 +14,7 @@ from hud.errors import InfrastructureFault, StoreError
 from hud.eval import rollouts
 from hud.eval.results.run_record import RunRecord
 from hud.eval.rollouts import rollout
+from hud.processes.backoff import Backoff
 from hud.trace import AgentStep, Step, ToolCall
 from hud.trace.recording.recorder import NullRecorder
 
@@ -38,7 +39,7 @@ class Recorder(NullRecorder):
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
-    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(rollouts, "RETRY_PAUSES", Backoff(0.001))
 
 
 env = Environment("letters")

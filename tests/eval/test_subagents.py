@@ -13,6 +13,7 @@ from hud.environment.channel import ControlServer
 from hud.errors import UsageError
 from hud.eval import ForkRuntime, LocalRuntime, Runtime, Taskset, rollouts
 from hud.eval.rollouts import rollout
+from hud.processes.backoff import Backoff
 from hud.trace import AgentStep, Completion, SubagentStep, ToolCall, ToolStep, Usage
 from hud.trace.recording.recorder import NullRecorder
 
@@ -22,7 +23,7 @@ world = load_environment(f"{SOURCE}:library")
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch):
-    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(rollouts, "RETRY_PAUSES", Backoff(0.001))
 
 
 @pytest.fixture(params=["local", "fork", "served"])

@@ -15,6 +15,7 @@ from hud.platform.rollouts import rollout_queue
 from hud.platform.rollouts.brought_events import Brought, store_events
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records
+from hud.processes.backoff import Backoff
 from hud.trace import Step, Trace, derived_id, new_id
 from hud.trace.recording.journal import encode_event, encode_json, encode_step
 
@@ -132,7 +133,7 @@ def test_the_same_worker_cannot_bring_an_older_attempt(rollouts, leases_end_at_o
 
 
 def test_infrastructure_is_tried_again_and_then_is_an_error(rollouts, monkeypatch):
-    monkeypatch.setattr(rollout_queue, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(rollout_queue, "PAUSES", Backoff(0.0))
     trace = submit(rollouts)
     for attempt in range(1, MOST_ATTEMPTS + 1):
         (taken,) = rollouts.take("one", 1)
@@ -150,7 +151,7 @@ def test_infrastructure_is_tried_again_and_then_is_an_error(rollouts, monkeypatc
 
 
 def test_what_infrastructure_broke_waits_a_moment(rollouts, monkeypatch):
-    monkeypatch.setattr(rollout_queue, "PAUSE_SECONDS", 3600.0)
+    monkeypatch.setattr(rollout_queue, "PAUSES", Backoff(3600.0))
     trace, other = submit(rollouts), submit(rollouts)
     assert [taken.trace_id for taken in rollouts.take("one", 1)] == [trace]
     broken = played(trace, failure="infrastructure")
@@ -169,7 +170,7 @@ def test_a_rollout_that_costs_too_many_workers_is_an_error(rollouts, leases_end_
 
 
 def test_lost_workers_and_broken_infrastructure_have_bounds_of_their_own(rollouts, monkeypatch):
-    monkeypatch.setattr(rollout_queue, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(rollout_queue, "PAUSES", Backoff(0.0))
     trace = submit(rollouts)
     number = 0
     # Each time: a worker is lost, one hands it back, and infrastructure breaks.

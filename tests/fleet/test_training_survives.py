@@ -16,6 +16,7 @@ from hud.client import connect, disconnect
 from hud.errors import ConflictError, PlatformError
 from hud.eval import Taskset
 from hud.platform.models.checkpoint_files import SAMPLER
+from hud.processes.backoff import Backoff
 from hud.train import learner as learning
 from hud.train.config import TrainConfig
 from hud.train.contributor import Contributor
@@ -137,7 +138,7 @@ DOWN = PlatformError("started again", 503)
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch, request):
     if "script" in request.fixturenames:
-        monkeypatch.setattr(learning, "FIRST_WAIT_SECONDS", 0.0)
+        monkeypatch.setattr(learning, "PAUSES", Backoff(0.0))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -24,13 +23,15 @@ from hud.errors import (
     StoreError,
     UsageError,
 )
+from hud.processes.backoff import Backoff
 
 if TYPE_CHECKING:
     from hud.client.embedded import EmbeddedPlatform
 
 RETRIED = (502, 503, 504)
 ATTEMPTS = 5
-FIRST_WAIT_SECONDS = 2.0
+PAUSES = Backoff(2.0, spread=0.2)
+DOWNLOAD_PAUSES = Backoff(1.0)
 PATIENCE_SECONDS = 120.0
 """Longest total time of retries with `Retry-After`, in seconds."""
 LONGEST_WAIT_SECONDS = 30.0
@@ -126,7 +127,7 @@ class Client:
 
         Raises as the other methods do, and `PlatformError` 503 after several breaks without progress.
         """
-        received, breaks, wait = 0, 0, FIRST_WAIT_SECONDS / 4
+        received, breaks = 0, 0
         while True:
             headers = {"range": f"bytes={received}-"} if received else {}
             try:
@@ -144,7 +145,7 @@ class Client:
                 breaks += 1
                 if breaks >= ATTEMPTS:
                     raise PlatformError(f"{self.api_url}{path} broke off: {error}.", 503) from error
-                await asyncio.sleep(wait * 2**breaks)
+                await asyncio.sleep(DOWNLOAD_PAUSES.seconds(breaks))
 
     def close(self) -> None:
         """Close the platform of this process."""
@@ -164,7 +165,6 @@ class Client:
     ) -> Any:
         content = body if isinstance(body, bytes | None) else exact_json.dumps(body, default=str)
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
-        wait = FIRST_WAIT_SECONDS
         patience = time.monotonic() + PATIENCE_SECONDS
         for attempt in itertools.count(1):
             asked: float | None = None
@@ -188,8 +188,7 @@ class Client:
                 last = attempt >= ATTEMPTS if asked is None else time.monotonic() > patience
                 if answer.status_code not in RETRIED or alone or last:
                     return _content(answer)
-            await asyncio.sleep(wait * random.uniform(0.8, 1.2) if asked is None else asked)
-            wait *= 2
+            await asyncio.sleep(PAUSES.seconds(attempt) if asked is None else asked)
         raise AssertionError("unreachable")
 
     def _pool(self) -> httpx.AsyncClient:

@@ -9,8 +9,8 @@ unusable runtime are raised. Every wait has a time-out.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from hud.eval.job import default_recorder
 from hud.eval.run import Phase, Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.foreign_code import is_failure
+from hud.processes.backoff import Backoff
 from hud.trace import Step, Trace, new_id, now
 from hud.trace.recording.instrument import instrumented
 from hud.trace.recording.recorder import NullRecorder, Recorder
@@ -38,7 +39,7 @@ CLOSE_SECONDS = 30.0
 """Limit for taking an environment down."""
 RETRIES = 2
 """Retries of an attempt that failed on infrastructure."""
-RETRY_WAIT_SECONDS = 0.5
+RETRY_PAUSES = Backoff(0.5, spread=0.5)
 
 _BLAME: dict[Phase, FailureKind] = {
     "provision": "infrastructure",
@@ -104,15 +105,13 @@ async def carry_out(
     if elsewhere is not None:
         await _play_elsewhere(run, agent, elsewhere, rollout_timeout)
         return run
-    wait = RETRY_WAIT_SECONDS
-    while True:
-        await _attempt(run, agent, provider, rollout_timeout, last=retries <= 0)
+    for repeats in itertools.count(1):
+        await _attempt(run, agent, provider, rollout_timeout, last=repeats > retries)
         if "retried_as" not in run.trace.extra:
-            return run
-        await asyncio.sleep(wait * random.uniform(0.5, 1.5))
-        wait *= 2
-        retries -= 1
+            break
+        await asyncio.sleep(RETRY_PAUSES.seconds(repeats))
         run = run.successor()
+    return run
 
 
 async def _play_elsewhere(

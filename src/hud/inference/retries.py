@@ -13,7 +13,6 @@ without importing the libraries. Independent of conversations.
 
 from __future__ import annotations
 
-import random
 import re
 from asyncio import sleep
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,6 +24,7 @@ from typing import Any, TypeVar
 
 from hud.errors import ContextOverflow, HudError, InfrastructureFault, RefusedError
 from hud.inference.context_overflow import is_overflow
+from hud.processes.backoff import Backoff
 
 T = TypeVar("T")
 
@@ -53,6 +53,11 @@ class RetryPolicy:
     first_wait_seconds: float = 0.5
     longest_wait_seconds: float = 30.0
     """Maximum delay in seconds, also for a longer `Retry-After`."""
+
+    @property
+    def backoff(self) -> Backoff:
+        """Delays without a `Retry-After`."""
+        return Backoff(self.first_wait_seconds, self.longest_wait_seconds, spread=0.5)
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,6 @@ async def ask(
     Raises `InfrastructureFault` after the last retry, `RefusedError` for permanent errors; other exceptions pass through.
     """
     policy = policy or RetryPolicy()
-    wait = policy.first_wait_seconds
     for number in range(1, policy.attempts + 1):
         try:
             return await attempt()
@@ -138,11 +142,9 @@ async def ask(
             if number == policy.attempts:
                 tries = f"after {number} attempts" if number > 1 else "after one attempt"
                 raise InfrastructureFault(f"{_sentence(trouble, provider)} ({tries}).") from error
-        # Jitter: a thousand refused requests must not be repeated simultaneously.
         asked = trouble.retry_after
-        pause = wait * random.uniform(0.5, 1.5) if asked is None else asked
+        pause = policy.backoff.seconds(number) if asked is None else asked
         await sleep(min(pause, policy.longest_wait_seconds))
-        wait *= 2
     raise AssertionError("unreachable")
 
 

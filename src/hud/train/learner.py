@@ -15,6 +15,7 @@ from hud.client import Client
 from hud.errors import ConflictError, HudError, PlatformError, UsageError
 from hud.inference.models import chat_model
 from hud.learning.wire_types import ForwardBackwardResult, TrainInput
+from hud.processes.backoff import Backoff
 from hud.train.checkpoint_retention import expendable_of, prune
 from hud.train.client import TrainingClient
 from hud.train.run_journal import TrainingRun, open_run
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 
 HOLD_EVERY_SECONDS = 60.0
 ATTEMPTS = 8
-FIRST_WAIT_SECONDS = 1.0
-LONGEST_WAIT_SECONDS = 15.0
+PAUSES = Backoff(1.0, longest_seconds=15.0)
 _PASSING = (502, 503, 504)
 
 Answer = TypeVar("Answer")
@@ -186,8 +186,7 @@ class Learner(Generic[Settings]):
         If the gradient was lost with the engine's process, the platform returns a `ConflictError` once, and every pass of
         the step is sent again.
         """
-        missed = False
-        wait = FIRST_WAIT_SECONDS
+        missed, failures = False, 0
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 return await call()
@@ -199,8 +198,8 @@ class Learner(Generic[Settings]):
                 if error.status not in _PASSING or attempt == ATTEMPTS:
                     raise
                 missed = False
-                await asyncio.sleep(wait)
-                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+                failures += 1
+                await asyncio.sleep(PAUSES.seconds(failures))
         raise AssertionError("unreachable")
 
     async def _prune(self) -> None:

@@ -18,6 +18,7 @@ from hud.environment import Environment, Task, load_environment
 from hud.errors import AgentFault, EnvironmentFault, GraderFault, InfrastructureFault, UsageError
 from hud.eval import ForkRuntime, rollouts
 from hud.eval.rollouts import rollout
+from hud.processes.backoff import Backoff
 from hud.trace import ToolCall
 from hud.trace.recording.recorder import NullRecorder
 
@@ -293,7 +294,7 @@ async def test_shutdown_hooks_get_their_time_and_are_heard(forks):
 
 
 async def test_runs_are_recorded_with_the_kind_of_their_failure(forks, monkeypatch):
-    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(rollouts, "RETRY_PAUSES", Backoff(0.001))
     runtime = forks(wall_seconds=1.0)
 
     def agent(tool, **arguments):
@@ -391,7 +392,7 @@ async def test_an_agent_that_kills_the_warm_server_or_its_own_process_has_failed
     forks, tmp_path, monkeypatch, tool
 ):
     """Its own wrong answer would else be an infrastructure failure, which is retried and enters no mean."""
-    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(rollouts, "RETRY_PAUSES", Backoff(0.001))
     path = tmp_path / "killed.py"
     path.write_text(f"import asyncio, subprocess\n{SOURCE}{KILLS}")
     runtime, attempts, begun = forks(at=path), [], asyncio.Event()
@@ -432,7 +433,7 @@ async def test_a_warm_server_that_a_tool_stopped_goes_on(forks, tmp_path):
 async def test_of_several_runs_at_work_those_that_kill_again_have_failed(
     forks, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(rollouts, "RETRY_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(rollouts, "RETRY_PAUSES", Backoff(0.001))
     path = tmp_path / "killed.py"
     path.write_text(f"import asyncio, subprocess\n{SOURCE}{KILLS}")
     runtime = forks(at=path)

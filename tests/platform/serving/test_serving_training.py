@@ -22,6 +22,7 @@ from hud.platform.serving import remote
 from hud.platform.serving.calls import ForgetModel, MoveHead
 from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store.tables import LOCAL_TEAM
+from hud.processes.backoff import Backoff
 from hud.train import TrajectoryPayload, TrajectorySample
 
 pytestmark = pytest.mark.timeout(180)
@@ -163,7 +164,7 @@ async def test_a_request_is_known_on_the_way_to_the_head_and_not_on_other_branch
 
 @pytest.mark.slow
 async def test_killed_at_any_moment_of_a_step_it_is_taken_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(remote, "LONGEST_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(remote, "RESTARTS", Backoff(0.2, longest_seconds=0.2))
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
         await ask(engine, model, OpenRequest())

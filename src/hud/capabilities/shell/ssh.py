@@ -20,10 +20,11 @@ import asyncssh
 from hud.capabilities.capability import SSH, Capability, CapabilityClient
 from hud.capabilities.shell.bash import Shell
 from hud.errors import EnvironmentFault, InfrastructureFault
+from hud.processes.backoff import Backoff
 
 CONNECT_SECONDS = 30.0
 _ATTEMPTS = 3
-_PAUSE_SECONDS = 0.25
+_PAUSES = Backoff(0.25)
 _KEPT_BYTES = 1 << 20
 _FIRST_BYTES = 1 << 16
 _LOST = (asyncssh.ConnectionLost, asyncssh.ChannelOpenError, ConnectionError)
@@ -203,16 +204,16 @@ class SSHClient(CapabilityClient):
 
     async def _repeated(self, work: Callable[[asyncssh.SSHClientConnection], Awaitable[T]]) -> T:
         """Run an idempotent operation, on a new connection if the old one was lost."""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return await work(await self._connected())
             except _LOST as error:
                 refused = isinstance(error, asyncssh.ChannelOpenError) and self._is_up()
                 if not refused:
                     await self.close()
-                if refused or attempt + 1 == _ATTEMPTS:
+                if refused or attempt == _ATTEMPTS:
                     raise self._lost(error) from error
-                await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
+                await asyncio.sleep(_PAUSES.seconds(attempt))
         raise AssertionError("unreachable")
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
@@ -233,15 +234,15 @@ class SSHClient(CapabilityClient):
 
 
 async def _connection(capability: Capability) -> asyncssh.SSHClientConnection:
-    for attempt in range(_ATTEMPTS):
+    for attempt in range(1, _ATTEMPTS + 1):
         try:
             return await _dial(capability)
         except (OSError, asyncssh.ConnectionLost) as error:
-            if attempt + 1 == _ATTEMPTS:
+            if attempt == _ATTEMPTS:
                 raise InfrastructureFault(
                     f"{capability.name!r} at {capability.url} cannot be reached: {error}."
                 ) from error
-            await asyncio.sleep(_PAUSE_SECONDS * 2**attempt)
+            await asyncio.sleep(_PAUSES.seconds(attempt))
         except asyncssh.Error as error:
             raise EnvironmentFault(
                 f"{capability.name!r} at {capability.url} refuses the login: {error.reason}."

@@ -9,8 +9,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 
-FIRST_WAIT_SECONDS = 1.0
-LONGEST_WAIT_SECONDS = 30.0
+from hud.processes.backoff import Backoff
+
+RESTARTS = Backoff(1.0, longest_seconds=30.0)
+STEADY_SECONDS = 30.0
+"""Lifetime of a process, in seconds, after which its end is the first failure again."""
 
 
 class Child:
@@ -54,17 +57,16 @@ class Child:
             child.send_signal(number)  # Nothing happens where it has ended.
 
     def _keep(self) -> None:
-        wait, code = FIRST_WAIT_SECONDS, 0
+        failures, code = 0, 0
         while not self.asked:
             began = time.monotonic()
             code = self._run()
             if code in self._final and not self.asked:
                 break
             lived = time.monotonic() - began
-            wait = FIRST_WAIT_SECONDS if lived > LONGEST_WAIT_SECONDS else wait
-            if self._asked.wait(wait):
+            failures = 1 if lived > STEADY_SECONDS else failures + 1
+            if self._asked.wait(RESTARTS.seconds(failures)):
                 break
-            wait = min(2 * wait, LONGEST_WAIT_SECONDS)
             self.restarts += 1
         self.code = code
 

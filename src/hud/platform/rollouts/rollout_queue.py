@@ -25,11 +25,12 @@ from hud.platform.rollouts.queue_statements import Seen, ending, looking
 from hud.platform.store import tables
 from hud.platform.store.attempts import forget_steps
 from hud.platform.store.reporting import enter_job, enter_runs
+from hud.processes.backoff import Backoff
 from hud.trace import dashed, plain
 
 DEEP = 8
 """For a node to take rollouts ahead, as many must wait as so many nodes of its size play, and twice those that it takes."""
-PAUSE_SECONDS = 1.0
+PAUSES = Backoff(1.0)
 """Seconds before a rollout that infrastructure broke is played again; doubled with each attempt."""
 
 
@@ -277,7 +278,7 @@ class Rollouts(LeasedQueue[Taken]):
     def play_again(self, lease: Lease, row: sa.Row[Any]) -> bool:
         """Put a rollout back that infrastructure broke; False where the lease is lost or cancelled."""
         # What broke may need a moment to be there again.
-        return self.retry(lease, PAUSE_SECONDS * 2**row.faults)
+        return self.retry(lease, PAUSES.seconds(row.faults + 1))
 
     def end_played(self, connection: sa.Connection, leases: Sequence[Lease]) -> set[Lease]:
         """End rollouts whose attempts came to their end; returns those of the leases that are held."""

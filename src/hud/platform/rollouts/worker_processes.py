@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from hud.platform.access import Identity
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store.tables import LOCAL_TEAM
+from hud.processes.backoff import Backoff
 
 if TYPE_CHECKING:
     from hud.platform.access.passes import Passes
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
     from hud.platform.store import Store
 
 PASS_SECONDS = 365 * 86_400.0
-FIRST_WAIT_SECONDS = 0.5
-LONGEST_WAIT_SECONDS = 30.0
+RESTARTS = Backoff(0.5, longest_seconds=30.0)
+STEADY_SECONDS = 30.0
+"""Lifetime of a worker, in seconds, after which its end is the first failure again."""
 STOP_SECONDS = 10.0
 
 
@@ -41,7 +43,7 @@ class Workers:
 
     async def _keep(self) -> None:
         stopping = self.stopping
-        wait = FIRST_WAIT_SECONDS
+        failures = 0
         while not stopping.is_set():
             process = await self._start()
             ended = asyncio.create_task(process.wait())
@@ -54,9 +56,9 @@ class Workers:
             stopped.cancel()
             await asyncio.to_thread(self.rollouts.recover)
             lived = asyncio.get_running_loop().time() - started
-            wait = FIRST_WAIT_SECONDS if lived > LONGEST_WAIT_SECONDS else min(2 * wait, 30.0)
+            failures = 1 if lived > STEADY_SECONDS else failures + 1
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stopping.wait(), wait)
+                await asyncio.wait_for(stopping.wait(), RESTARTS.seconds(failures))
 
     async def _start(self) -> asyncio.subprocess.Process:
         who = Identity(team_id=LOCAL_TEAM, scopes=frozenset(), worker=True)

@@ -33,6 +33,7 @@ from hud.platform.serving.token_engine import (
     TokenEngine,
     TokenRequest,
 )
+from hud.processes.backoff import Backoff
 from hud.train.contributor import UNNAMED, Contributor
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,7 @@ PULSE_SECONDS = 20.0
 """Interval between two health checks."""
 SILENT_SECONDS = 120.0
 """Time without a response after which a process is killed."""
-FIRST_WAIT_SECONDS = 0.2
-LONGEST_WAIT_SECONDS = 30.0
+RESTARTS = Backoff(0.2, longest_seconds=30.0)
 STEADY_SECONDS = 60.0
 """Uptime after which a crash counts as the first failure, so that restarts begin with the shortest delay."""
 
@@ -168,7 +168,7 @@ class WorkerEngine(TokenEngine):
                 link = await asyncio.wait_for(self._spawn(), START_SECONDS)
             except (OSError, TimeoutError, EngineDownError) as error:
                 self._failures += 1
-                wait = self._wait()
+                wait = RESTARTS.seconds(self._failures)
                 log.error("The engine could not be started (%s); again in %.1f s.", error, wait)
                 await self._end(0.0)
                 if self._failures == 1:
@@ -215,7 +215,7 @@ class WorkerEngine(TokenEngine):
         self._link = None
         steady = time.monotonic() - since > STEADY_SECONDS
         self._failures = 1 if steady else self._failures + 1
-        wait = self._wait()
+        wait = RESTARTS.seconds(self._failures)
         self._expected = time.monotonic() + wait + 3.0
         # Before a successor starts: two processes must not hold a lease.
         await self._end(0.0)
@@ -225,9 +225,6 @@ class WorkerEngine(TokenEngine):
         log.error("The engine's process died; it restarts in %.1f s.", wait)
         self._starting = asyncio.create_task(self._start(wait))
         await self._starting
-
-    def _wait(self) -> float:
-        return float(min(FIRST_WAIT_SECONDS * 2 ** (self._failures - 1), LONGEST_WAIT_SECONDS))
 
     async def _end(self, patience: float) -> None:
         """Wait for the process to end, and kill it after `patience` seconds."""
