@@ -34,6 +34,7 @@ __all__ = [
     "JSONDecodeError",
     "JSONEncodeError",
     "dumps",
+    "has_unreadable_integer",
     "loads",
 ]
 
@@ -41,6 +42,9 @@ _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 """Range of the integers that `orjson` writes."""
 _LONG = b"0" * 19
 """Digits of the shortest integer that `orjson` reads as a float."""
+MOST_DIGITS = 4_300
+"""Digits of the longest integer that Python converts from text by default."""
+_UNREADABLE = b"0" * (MOST_DIGITS + 1)
 _DIGITS = bytes(ord("0") if chr(code).isdigit() and code < 128 else ord(" ") for code in range(256))
 
 
@@ -69,6 +73,11 @@ def _has_long_number(data: bytes | bytearray | memoryview | str) -> bool:
         end = digits.find(b" ", start)
         start = digits.find(_LONG, end) if end >= 0 else -1
     return False
+
+
+def has_unreadable_integer(data: bytes) -> bool:
+    """Return True if a document may hold an integer that `loads` refuses; also for a text of so many digits."""
+    return len(data) > MOST_DIGITS and _UNREADABLE in data.translate(_DIGITS)
 
 
 def _exactly(data: bytes | bytearray | memoryview | str) -> Any:

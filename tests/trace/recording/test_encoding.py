@@ -54,3 +54,20 @@ def test_a_step_leaves_its_tokens_to_their_columns():
     assert exact_json.loads(encode_step(AgentStep(sample=sample)))["sample"] == {
         "prompt_chunks": [{"type": "image"}]
     }
+
+
+@pytest.mark.parametrize("number", [10**4300, -(10**5000), 1 << 40_000], ids="abc")
+def test_an_integer_that_no_reader_accepts_is_recorded_as_its_hexadecimal_text(number):
+    call = ToolCall(id="a", name="f", arguments={"n": number})
+    step = AgentStep(extra={"state": [number]}, tool_calls=[call])
+    read = parse_step(exact_json.loads(encode_step(step)))
+    assert read.extra == {"state": [hex(number)]}
+    assert read.tool_calls[0].arguments == {"n": hex(number)}
+    assert read.started_at == step.started_at
+    assert exact_json.loads(encode_json({"n": number})) == {"n": hex(number)}
+
+
+@pytest.mark.parametrize("text", ["7" * 6000, "0." + "7" * 6000], ids="ab")
+def test_long_digits_in_a_text_are_no_integer(text):
+    step = AgentStep(content=text, extra={"longest": 10**4200})
+    assert parse_step(exact_json.loads(encode_step(step))) == step

@@ -59,7 +59,7 @@ _TOKENS = {
 
 
 def encode_json(value: Any) -> bytes:
-    """Return plain data as JSON. Never fails: a value without a JSON form becomes a text."""
+    """Return plain data as JSON. Never fails: a value without a JSON form becomes a text, a too long integer hexadecimal."""
     try:
         return exact_json.dumps(value, default=as_text, option=_OPTIONS)
     except exact_json.JSONEncodeError:
@@ -67,7 +67,7 @@ def encode_json(value: Any) -> bytes:
 
 
 def encode_step(step: Step) -> bytes:
-    """Return a step as JSON, without its tokens."""
+    """Return a step as JSON, without its tokens; values become texts as in `encode_json`."""
     exclude: Any = None
     if isinstance(step, AgentStep) and step.sample is not None:
         exclude = {"sample": _TOKENS if step.sample.prompt_chunks is not None else True}
@@ -75,14 +75,18 @@ def encode_step(step: Step) -> bytes:
         # The nested run is recorded as a separate run, with its tokens.
         exclude = without_samples()
     try:
-        return step.__pydantic_serializer__.to_json(
+        written: bytes = step.__pydantic_serializer__.to_json(
             step, exclude_none=True, exclude=exclude, fallback=as_text
         )
+        # pydantic writes integers of any length; no reader accepts them.
+        if not exact_json.has_unreadable_integer(written):
+            return written
     except PydanticSerializationError:
-        fields = step.__pydantic_serializer__.to_python(
-            step, exclude_none=True, exclude=exclude, by_alias=True
-        )
-        return exact_json.dumps(jsonable(fields), option=_OPTIONS)
+        pass
+    fields = step.__pydantic_serializer__.to_python(
+        step, exclude_none=True, exclude=exclude, by_alias=True
+    )
+    return exact_json.dumps(jsonable(fields), option=_OPTIONS)
 
 
 class Event(NamedTuple):
