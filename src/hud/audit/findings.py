@@ -12,8 +12,8 @@ from hud.audit.report import Finding, constant
 from hud.audit.tool_calls import BLIND
 from hud.eval.results.statistics import rewards_by_task
 from hud.eval.results.task_signal import near_duplicates
+from hud.graders.group_signal import has_signal
 from hud.trace import ToolStep
-from hud.trace.group_signal import has_signal
 
 if TYPE_CHECKING:
     from hud.eval import Run, Taskset

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hud.errors import UsageError
+from hud.graders.group_signal import has_signal
 from hud.learning.failed_runs import counted_runs, measures_policy
 from hud.learning.wire_types import AdvantageOptions
-from hud.trace.group_signal import has_signal
 
 AdvantageFunction = Callable[[list[float]], Sequence[float]]
 """The rewards of one group's runs to their advantages, in the same order."""

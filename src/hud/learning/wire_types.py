@@ -25,8 +25,8 @@ from pydantic import (
 )
 
 from hud.errors import FailureKind
+from hud.graders.group_signal import Baseline
 from hud.trace import Sample
-from hud.trace.group_signal import Baseline
 
 
 class BuiltinLoss(StrEnum):

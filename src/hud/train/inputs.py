@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from hud.client.recording import JournalRecorder
 from hud.errors import UsageError
+from hud.graders.group_signal import Baseline, has_signal
 from hud.learning.datums import payload_of
 from hud.learning.failed_runs import failure_of, measures_policy
 from hud.learning.groups import group_labels
 from hud.learning.wire_types import TrainInput, TrajectoryPayload
-from hud.trace.group_signal import Baseline, has_signal
 
 if TYPE_CHECKING:
     from hud.client import Client

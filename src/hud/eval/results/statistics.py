@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from hud.eval.results.intervals import Interval, clustered_interval
 from hud.eval.results.run_summary import RunSummary
-from hud.trace.group_signal import has_signal
+from hud.graders.group_signal import has_signal
 
 Floats = npt.NDArray[np.float64]
 

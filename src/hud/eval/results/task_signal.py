@@ -13,7 +13,7 @@ from typing import Any, Literal
 from hud.errors import UsageError
 from hud.eval.results.run_summary import RunSummary
 from hud.eval.results.statistics import pass_at_k
-from hud.trace.group_signal import has_signal
+from hud.graders.group_signal import has_signal
 
 NEAR = 0.8
 """Minimum Jaccard similarity of near-duplicates, over character 5-grams of their prose."""

@@ -11,11 +11,11 @@ from math import sqrt
 from statistics import fmean, stdev
 
 from hud.eval.run import Run
+from hud.graders.group_signal import has_signal
 from hud.graders.shaping import FADE
 from hud.learning.advantages import gradient_weight
 from hud.learning.failed_runs import counted_runs, failure_of
 from hud.trace import AgentStep
-from hud.trace.group_signal import has_signal
 from hud.train.config import TrainConfig
 from hud.train.monitoring.alarms import COMPONENT
 

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud.graders.group_signal import has_signal
 from hud.learning.advantages import gradient_weight
 from hud.learning.wire_types import AdvantageOptions
-from hud.trace.group_signal import has_signal
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=1, max_size=7)
 
