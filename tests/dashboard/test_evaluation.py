@@ -37,8 +37,22 @@ async def test_an_evaluation_is_played_in_a_job_of_its_own(platform, web, tmp_pa
     assert answer.status_code == 303, answer.text
     launch = await ended(platform, platform.launches.of_team(LOCAL_TEAM)[0])
     assert (launch.status, launch.sentence) == ("finished", None)
+    page = (await web.get(f"/train/launches/{launch.id}")).text
+    assert "m evaluation on " in page
+    assert f'<a href="/jobs/{launch.jobs[0]}">Go to the job</a>' in page
     job = (await web.get(f"/jobs/{launch.jobs[0]}.json")).json()
+    assert job["job"]["title"].endswith(" · m evaluation at head")
+    assert job["job"]["planned"] == 4
     assert (job["numbers"]["runs"], job["job"]["group_size"]) == (4, 2)
+
+
+async def test_who_played_is_linked_where_it_is_a_model_of_the_platform(platform, web):
+    make_model(platform)
+    for name, linked in (("m", True), ("agent", False)):
+        job = record(platform, "x", {"a": [1.0]}, model=name)
+        (run,) = (await web.get(f"/jobs/{job}.json")).json()["tasks"][0]["runs"]
+        for place in (f"/jobs/{job}", f"/trace/{run['trace_id']}"):
+            assert (f'href="/models/{name}"' in (await web.get(place)).text) is linked, place
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,7 @@ def head_of(store: Store, run: dict[str, Any]) -> View:
     _, spans = records.trace_spans(store, run["team_id"], run["trace_id"], 0, 0)
     return {
         "run": plain_run(run),
+        "registered": records.registered_models(store, run["team_id"], {run["model"]} - {None}),
         "job": trace_windows.job_of(store, run),
         "grade": grade_of(run["grade"]),
         "task": {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -186,6 +186,13 @@ def taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> 
     sets, wanted = tables.tasksets, {job.taskset_id for job in jobs} - {None}
     query = sa.select(sets.c.id, sets.c.name).where(sets.c.team_id == team, sets.c.id.in_(wanted))
     return {row.id: row.name for row in connection.execute(query)} if wanted else {}
+
+
+def registered_models(store: Store, team: str, slugs: Collection[str]) -> list[str]:
+    """Return those of these names that are models of the platform; others are agents of providers, or scripts."""
+    models = tables.models
+    query = sa.select(models.c.slug).where(models.c.team_id == team, models.c.slug.in_(slugs))
+    return sorted(store.values(query)) if slugs else []
 
 
 def _jobs(connection: sa.Connection, team: str, rows: Sequence[Any]) -> list[dict[str, Any]]:

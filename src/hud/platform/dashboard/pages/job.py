@@ -45,10 +45,12 @@ def job(
     shown = arranged[offset : offset + TASKS_PER_PAGE]
     chosen = next((one for one in every if one["slug"] == task), None)
     labelled(store, team, shown if chosen is None else [*shown, chosen])
+    numbers = job_report.numbers(runs)
     hosted = HostedJobs(store, team).standing(found["id"])
     return {
         "job": found,
-        "numbers": job_report.numbers(runs),
+        "numbers": numbers,
+        "registered": records.registered_models(store, team, numbers["models"]),
         "percentile": job_report.percentile(found["benchmark"], runs),
         "distribution": job_report.distribution(runs),
         "tasks": shown,
