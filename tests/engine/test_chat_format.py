@@ -8,8 +8,10 @@ from transformers import AutoTokenizer
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
+from hud.engine.policy import PolicyChatModel
+from hud.engine.sample.request import SampledTurn
 from hud.errors import UsageError
-from hud.trace import Continuation
+from hud.trace import Continuation, SamplingParams
 
 CALL = {"id": "1", "type": "function", "function": {"name": "look", "arguments": '{"at": 3}'}}
 TALK = [
@@ -96,3 +98,37 @@ def test_a_folder_without_a_template_is_told(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|end|>"}))
     with pytest.raises(UsageError, match="no chat template"):
         ChatFormat(tmp_path, DecoderConfig.from_folder(tiny_folder()))
+
+
+class Writing:
+    """A policy that samples a given text, and keeps its prompts."""
+
+    def __init__(self, chat, text):
+        self.chat, self.prompts = chat, []
+        self._ids = chat.encode(text)
+
+    async def sample(self, prompt, params, *, stopped=None):
+        self.prompts.append(prompt)
+        return SampledTurn(self._ids, [-1.0] * len(self._ids), "stop", 0, None)
+
+
+async def test_a_policy_continues_the_beginning_of_its_turn(chat):
+    policy = Writing(chat, " three apples")
+    talk = [{"role": "user", "content": "Which item?"}]
+    begun = [*talk, {"role": "assistant", "content": "the answer is"}]
+    model = PolicyChatModel("p", policy)
+    completion = await model.complete(begun, TOOLS, SamplingParams())
+    expected = chat.render_text(talk, TOOLS) + "the answer is"
+    assert chat.decode(policy.prompts[-1]) == expected
+    assert completion.content == " three apples"
+    # The ids of an earlier turn do not end with the beginning of this one.
+    earlier = Continuation([5, 6, 7, chat.end_id], 1)
+    again = await model.complete(begun, TOOLS, SamplingParams(), continuation=earlier)
+    assert chat.decode(policy.prompts[-1]) == expected
+    assert not again.extended
+
+
+async def test_a_policy_continues_no_tool_calls(chat):
+    model = PolicyChatModel("p", Writing(chat, "3"))
+    with pytest.raises(UsageError, match="add their results"):
+        await model.complete(TALK[:3], TOOLS, SamplingParams())

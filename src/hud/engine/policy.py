@@ -24,6 +24,7 @@ from hud.trace import (
     SamplingParams,
     ToolSpec,
     Usage,
+    begins_turn,
 )
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ class PolicyChatModel:
                 return any(stop in text for stop in params.stop)
 
         drawn = await self.policy.sample(prompt, params, stopped=stopped)
-        completion = completion_of(chat, prompt, drawn, tools)
+        completion = completion_of(chat, prompt, drawn, tools, begun=begins_turn(messages))
         completion.content = _before(completion.content, params.stop)
         completion.model, completion.extended = self.name, extended
         if not params.truncates:
@@ -233,8 +234,13 @@ def next_prompt(
     continuation: Continuation | None,
     effort: str | None = None,
 ) -> tuple[list[int], bool]:
-    """Return the tokens of a turn's prompt, and True where they extend those of the turn before, or none came before."""
+    """Return the tokens of a turn's prompt, and True where they extend those of the turn before, or none came before.
+
+    A last message of the assistant is the beginning of the turn. Raises `UsageError` where the model cannot continue it.
+    """
     chat.refuse_dropped(tools)
+    if begins_turn(messages):
+        return chat.render_beginning(messages, tools, effort=effort), continuation is None
     prompt = None
     if continuation is not None:
         prompt = chat.extend(continuation, messages, tools, effort=effort)
@@ -244,12 +250,24 @@ def next_prompt(
 
 
 def completion_of(
-    chat: ChatFormat, prompt: list[int], drawn: SampledTurn, tools: list[ToolSpec]
+    chat: ChatFormat,
+    prompt: list[int],
+    drawn: SampledTurn,
+    tools: list[ToolSpec],
+    *,
+    begun: bool = False,
 ) -> Completion:
-    """Return the completion that a turn's tokens are, without its sample."""
-    parsed = chat.parse(drawn.token_ids, tools, opened=chat.opens_reasoning(prompt))
+    """Return the completion that a turn's tokens are, without its sample.
+
+    With `begun` the prompt ends with the beginning of the turn, and the content keeps the whitespace that follows it.
+    """
+    parsed = chat.parse(drawn.token_ids, tools, opened=not begun and chat.opens_reasoning(prompt))
+    content = parsed.content
+    if begun and content:
+        text = chat.decode(drawn.token_ids)
+        content = text[: len(text) - len(text.lstrip())] + content.lstrip()
     return Completion(
-        content=parsed.content,
+        content=content,
         reasoning=parsed.reasoning,
         tool_calls=parsed.tool_calls,
         finish_reason=_finish_reason(drawn, parsed),

@@ -7,6 +7,7 @@ from hud.trace.chat_model import (
     Continuation,
     ReasoningEffort,
     SamplingParams,
+    begins_turn,
     wire_messages,
 )
 from hud.trace.content import (
@@ -66,6 +67,7 @@ __all__ = [
     "Trace",
     "TraceStatus",
     "Usage",
+    "begins_turn",
     "call_message",
     "dashed",
     "derived_id",

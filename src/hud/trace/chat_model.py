@@ -116,6 +116,11 @@ class Completion:
     trajectory splits here."""
 
 
+def begins_turn(messages: list[ChatMessage]) -> bool:
+    """Return True if the last message is the beginning of the assistant's turn, which the model continues."""
+    return bool(messages) and messages[-1]["role"] == "assistant"
+
+
 def wire_messages(messages: list[ChatMessage]) -> list[ChatMessage]:
     """Return messages in chat-completions format, without OpenHUD's own keys."""
     return [

@@ -24,6 +24,7 @@ from hud.trace import (
     Continuation,
     SamplingParams,
     ToolSpec,
+    begins_turn,
 )
 
 
@@ -74,7 +75,7 @@ class TokenModel:
         ids = sampled.token_ids
         ended = bool(ids) and ids[-1] in self.chat.stop_ids
         drawn = SampledTurn(ids, sampled.logprobs, "stop" if ended else "length", 0, None)
-        completion = completion_of(self.chat, prompt, drawn, tools)
+        completion = completion_of(self.chat, prompt, drawn, tools, begun=begins_turn(messages))
         completion.model, completion.extended = self.name, extended
         completion.sample = sample_of(prompt, drawn, self.temperature)
         return completion

@@ -22,6 +22,7 @@ from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.turn_reader import Prompt, TurnReader
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.token_engine import TokenDelta, TokenRequest
+from hud.trace import begins_turn
 
 if TYPE_CHECKING:
     from hud.platform.serving.token_engine import TokenEngine
@@ -140,9 +141,9 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
     if effort is None and request.budgeted_effort is not None:
         reasoning = chat.template(tools=bool(request.offered)).reasoning
         effort = request.budgeted_effort if reasoning.takes(request.budgeted_effort) else None
-    begun = request.messages[-1]["role"] == "assistant"
+    begun = begins_turn(request.messages)
     ids = None
-    if request.continuation is not None:
+    if request.continuation is not None and not begun:
         _known(request.continuation.token_ids, vocabulary)
         ids = chat.extend(request.continuation, request.messages, request.offered, effort=effort)
     if ids is None:

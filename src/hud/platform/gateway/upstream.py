@@ -39,6 +39,7 @@ from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.redaction import redacted
 from hud.platform.gateway.refusals import UpstreamError
 from hud.platform.gateway.usage_reader import check_usage
+from hud.trace import begins_turn
 
 _TEXTS = ("text", "id", "name")
 """Fields of events that are text."""
@@ -73,8 +74,7 @@ class UpstreamTurns:
             raise UsageError(
                 f"text/x.enum is not supported for {model.name!r}: its provider has no such form. Use application/json."
             )
-        begun = bool(request.messages) and request.messages[-1]["role"] == "assistant"
-        if begun and model.family != "anthropic":
+        if begins_turn(request.messages) and model.family != "anthropic":
             raise UsageError(
                 f"The conversation ends with an assistant message, which the provider of {model.name!r} does not continue: end "
                 "it with a user message or the results of tools."
