@@ -26,3 +26,12 @@ def logprob_tolerance(
     sums = in_layer * config.num_hidden_layers + [config.hidden_size, config.vocab_size]
     unit = torch.finfo(dtype).eps / 2
     return 4 * unit * sum(length**0.5 for length in sums)
+
+
+def sum_tolerance(values: torch.Tensor, *, terms: int, dtype: torch.dtype = torch.float32) -> float:
+    """Return a bound on the difference of `values` and of the same sums of `terms` numbers in another order.
+
+    In proportion to the largest of `values`: where terms cancel, a small sum has the error of its terms.
+    """
+    unit = torch.finfo(dtype).eps / 2
+    return 4 * unit * terms**0.5 * float(values.abs().max())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.engine.learn.small_decoder import SmallDecoder
+from tests.engine.rounding import sum_tolerance
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
@@ -83,8 +84,9 @@ def test_a_shared_prompt_is_computed_once_and_changes_nothing(kind, budget):
     assert fewer["action_tokens:sum"] == more["action_tokens:sum"]
     expected = gradients(alone)
     for name, tensor in gradients(shared).items():
-        # Norms are computed in fp32 even here.
-        assert torch.allclose(tensor, expected[name], rtol=1e-5, atol=1e-6), name
+        # Norms are computed in fp32 even here, two of each layer and the last.
+        near = sum_tolerance(expected[name], terms=5)
+        assert torch.allclose(tensor, expected[name], rtol=0, atol=near), name
     for mine, theirs in zip(shared.forward(datums), alone.forward(datums), strict=True):
         assert np.allclose(mine, theirs, atol=1e-6)
 

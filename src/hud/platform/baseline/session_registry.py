@@ -153,7 +153,7 @@ class SessionRegistry:
             await asyncio.wait({saving})
             try:
                 await run.recorder.flush()
-                # Before the session is over: whoever sees its score sees a completed job.
+                # Before the session is over: a score on the page belongs to a completed job.
                 others = {one.run.job_id for one in self._open.values() if one is not session}
                 if run.job_id is not None and run.job_id not in others:
                     await asyncio.to_thread(close_job, self.store, run.job_id)
