@@ -175,7 +175,7 @@ def _answer(wire: WireRequest, response: httpx.Response) -> dict[str, Any]:
             raise answered_error(error)
         return answer
     if "event-stream" in response.headers.get("content-type", "") or is_stream(response.content):
-        return wire.joined(events_in(response.content))
+        return wire.joined(events_in(response.content, wire.done))
     shown = " ".join(response.text[:200].split()) or "(nothing)"
     raise BrokenAnswer(f"answered with something that {wire.lacks}: {shown}")
 

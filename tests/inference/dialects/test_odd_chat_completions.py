@@ -12,6 +12,7 @@ from hud.inference import retries as asking
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.events import turns_of
 from hud.inference.dialects.request import GenerationRequest
+from hud.inference.dialects.server_sent_events import events_in
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.inference.served_model import OpenAIChatModel
 from hud.trace import SamplingParams, ToolSpec
@@ -108,6 +109,22 @@ STREAMS = {
         part(None, ": 1}", index=0, id="x2"),
         part("read", B, index=1, id="y1"),
         part(None, "", index=1, id="y2"),
+    ),
+    "a new id and the name in each piece": calls(
+        part("look", '{"a"', index=0, id="x1"),
+        part("look", ": 1", index=0, id="x2"),
+        part("look", "}", index=0, id="x3"),
+        part("read", B, index=1, id="y1"),
+    ),
+    "a new id and the name in each piece, the first one empty": calls(
+        part("look", "", index=0, id="x1"),
+        part("look", '{"a"', index=0, id="x2"),
+        part("look", ": 1}", index=0, id="x3"),
+        part("read", "", index=1, id="y1"),
+        part("read", '{"b": ', index=1, id="y2"),
+        part("read", "", index=1, id="y3"),
+        part("read", '"q"', index=1, id="y4"),
+        part("read", "}", index=1, id="y5"),
     ),
     "names in pieces": calls(
         part("lo", None, index=0, id="x"),
@@ -308,6 +325,43 @@ def test_a_full_context_is_told_as_one(theirs):
     assert read(stream)[0].finished.reason == "length"
 
 
+def done(events):
+    """The body of a stream that ends with `[DONE]`."""
+    return b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in events) + (
+        b"data: [DONE]\n\n"
+    )
+
+
+ONLY_DONE = {
+    "text": ([choice({"content": "hello"})], "hello", 0),
+    "a call": (calls(part("look", A, index=0, id="x"))[:-1], None, 1),
+    "a text and a call": (
+        [choice({"content": "hello"}), *calls(part("look", A, index=0, id="x"))[:-1]],
+        "hello",
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("stream", ONLY_DONE)
+def test_done_after_an_answer_ends_it(stream):
+    """Proxies of other dialects send no finish reason, as of Gemini."""
+    events, text, count = ONLY_DONE[stream]
+    completion = joined(events_in(done(events), wire().done))
+    (turn,) = read([*events, wire().done])
+    for content, made, reason in (
+        (completion.content, completion.tool_calls, completion.finish_reason),
+        (turn.text or None, turn.calls, turn.finished.reason),
+    ):
+        assert (content, len(made)) == (text, count)
+        assert reason == ("tool_calls" if count else "stop")
+
+
+def test_a_stated_reason_counts_before_done():
+    events = [choice({"content": "hel"}), choice({}, "length"), wire().done]
+    assert joined(events).finish_reason == read(events)[0].finished.reason == "length"
+
+
 FAILURES = {
     "error": [choice({"content": "half"}), choice({}, "error")],
     "abort": [choice({"content": "half"}), choice({}, "abort")],
@@ -317,6 +371,15 @@ FAILURES = {
     "a null end": [choice({"content": "half"}, None)],
     "only counts": [{"choices": [], "usage": {"prompt_tokens": 1}}],
     "nothing": [],
+    "nothing, done": [wire().done],
+    "a foreign word for it": [choice({"content": "half"}), {"done": True}],
+    "reasoning alone, done": [choice({"reasoning_content": "half"}), wire().done],
+    "half a call, done": [*calls(part("look", '{"a"', index=0, id="x"))[:-1], wire().done],
+    "a text and half a call, done": [
+        choice({"content": "hello"}),
+        *calls(part("look", "", index=0, id="x"))[:-1],
+        wire().done,
+    ],
     "an error beside the choice": [choice({}, "stop", error={"code": 502, "message": "down"})],
 }
 

@@ -123,7 +123,10 @@ FAILURES = {
         "empty": (b"", EVENTS),
         "cut": (sse(chunk({"content": "half"})), EVENTS),
         "only done": (b"data: [DONE]\n\n", EVENTS),
-        "without a reason": (sse(chunk({"content": "half"})) + b"data: [DONE]\n\n", EVENTS),
+        "half a call, done": (
+            sse(chunk(part("look", '{"at"', index=0, id="x"))) + b"data: [DONE]\n\n",
+            EVENTS,
+        ),
         "failed": (sse(chunk({"content": "half"}), chunk({}, "error")), EVENTS),
         "aborted": (sse(chunk({"content": "half"}), chunk({}, "abort")), EVENTS),
         "an error": (sse(chunk({"content": "half"}), {"error": {"message": "down"}}), EVENTS),
@@ -173,6 +176,18 @@ def test_a_providers_failure_is_no_end_of_a_turn(url, provider, server, client, 
         status, text = ask(url, server, client, stream)
         assert status >= 500 or (stream and '"error"' in text), (failure, status, text)
         assert not any(end in text for end in ENDS), (failure, text)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("client", OTHERS["openai"])
+def test_done_without_a_reason_ends_a_turn(url, provider, client, stream):
+    provider.kind = EVENTS
+    provider.body = sse(chunk({"content": "whole"})) + b"data: [DONE]\n\n"
+    status, text = ask(url, "openai", client, stream)
+    assert status == 200
+    assert "whole" in text
+    assert '"error"' not in text
+    assert any(end in text for end in ("end_turn", "STOP"))
 
 
 CALLS = {

@@ -120,6 +120,8 @@ class WireRequest:
     lacks: str
     """Predicate for an error sentence about an answer that is not a JSON object."""
     headers: dict[str, str] = field(default_factory=dict)
+    done: dict[str, Any] | None = None
+    """Item that stands for `[DONE]`; None: the dialect has no such event."""
 
 
 @dataclass

@@ -9,6 +9,8 @@ from hud import exact_json
 from hud.inference.retries import BrokenAnswer, answered_error, error_in
 
 MOST_EVENT_BYTES = 16 << 20
+DONE = b"[DONE]"
+"""Data of the last event of a stream of chat completions."""
 
 
 class EventTooLargeError(ValueError):
@@ -44,8 +46,8 @@ def is_stream(body: bytes) -> bool:
     return body.lstrip().startswith((b"data:", b"event:", b":"))
 
 
-def events_in(body: bytes) -> list[dict[str, Any]]:
-    """Return the JSON objects in the events of a whole body.
+def events_in(body: bytes, done: dict[str, Any] | None = None) -> list[dict[str, Any]]:
+    """Return the JSON objects in the events of a whole body, with `done` in place of the event `[DONE]`.
 
     Raises `BrokenAnswer` for a truncated event, and `AnsweredError` for an error event.
     """
@@ -54,7 +56,9 @@ def events_in(body: bytes) -> list[dict[str, Any]]:
         data = b"\n".join(
             line[5:].removeprefix(b" ") for line in block.split(b"\n") if line.startswith(b"data:")
         )
-        if not data or data.strip() == b"[DONE]":
+        if data.strip() == DONE and done is not None:
+            found.append(done)
+        if not data or data.strip() == DONE:
             continue
         try:
             event = exact_json.loads(data)

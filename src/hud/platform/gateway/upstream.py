@@ -16,7 +16,7 @@ from hud.inference.dialects.codec import Family, StreamingCodec, StreamReader
 from hud.inference.dialects.events import Event
 from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.server_sent_events import EventTooLargeError, data_of, is_stream
+from hud.inference.dialects.server_sent_events import DONE, EventTooLargeError, data_of, is_stream
 from hud.inference.retries import (
     AnsweredError,
     BrokenAnswer,
@@ -102,7 +102,9 @@ class UpstreamTurns:
                 if response.status >= 300:
                     raise await _refused(model, response)
                 async for data in _data(model, response):
-                    if data.strip() == b"[DONE]":
+                    if data.strip() == DONE:
+                        if wire.done is not None:
+                            reader.read(wire.done)
                         break
                     events = _events(model, reader, data, request.choices)
                     meter.count(reader.usage)

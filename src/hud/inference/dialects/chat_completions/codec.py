@@ -20,7 +20,7 @@ from hud.inference.dialects.chat_completions.answer import (
     write_usage,
 )
 from hud.inference.dialects.chat_completions.conversation import documented_messages, read_message
-from hud.inference.dialects.chat_completions.stream import ChatReader, joined_answer
+from hud.inference.dialects.chat_completions.stream import DONE, ChatReader, joined_answer
 from hud.inference.dialects.chat_completions.stream_writer import ChatWriter
 from hud.inference.dialects.chat_completions.tools import (
     LONGEST_NAME,
@@ -189,6 +189,7 @@ class ChatCodec:
             completion=completion,
             reader=lambda: ChatReader(request.choices, named),
             lacks="has no choices",
+            done=DONE,
         )
 
 

@@ -25,6 +25,8 @@ from hud.inference.dialects.tool_calls import CUT_OFF, MALFORMED, final_reason
 from hud.inference.retries import BrokenAnswer, answered_error
 from hud.trace import Usage
 
+DONE: dict[str, Any] = {"done": True}
+"""Item for the event `[DONE]`; compared by identity."""
 BROKE_OFF = "broke its stream off before the answer was complete"
 
 
@@ -37,7 +39,9 @@ def joined_answer(events: list[dict[str, Any]], declared: Collection[str] = ()) 
     message: dict[str, Any] = {}
     calls = StreamedCalls(declared)
     choice: dict[str, Any] = {"message": message, "finish_reason": None}
+    done = False
     for event in events:
+        done = done or event is DONE
         for name in ("model", "usage"):
             if event.get(name):
                 answer[name] = event[name]
@@ -51,6 +55,8 @@ def joined_answer(events: list[dict[str, Any]], declared: Collection[str] = ()) 
             for name in ("finish_reason", "stop_reason", "error"):
                 if part.get(name):
                     choice[name] = part[name]
+    if choice["finish_reason"] is None and done:
+        choice["finish_reason"] = _unsaid_reason(message.get("content"), calls)
     if choice["finish_reason"] is None:
         raise BrokenAnswer(BROKE_OFF)
     if calls.calls:
@@ -63,7 +69,7 @@ class ChatReader:
 
     def __init__(self, choices: int, named: Mapping[str, str]) -> None:
         self.usage = Usage()
-        self._begun = False
+        self._begun = self._done = False
         self._choices = [
             _Choice(place, StreamedCalls(named), CallEvents(place, named))
             for place in range(choices)
@@ -71,6 +77,9 @@ class ChatReader:
 
     def read(self, value: dict[str, Any]) -> list[Event]:
         events: list[Event] = []
+        if value is DONE:
+            self._done = True
+            return events
         if not self._begun:
             self._begun = True
             events.append(Begun())
@@ -86,7 +95,7 @@ class ChatReader:
         for choice in self._choices:
             # The provider counts all choices together.
             share = self.usage if choice.place == 0 else self.usage.model_copy(update=_NO_OUTPUT)
-            events += choice.end(share)
+            events += choice.end(share, done=self._done)
         return events
 
 
@@ -102,6 +111,8 @@ class _Choice:
     calls: StreamedCalls
     written: CallEvents
     reason: str | None = None
+    spoke: bool = False
+    """True after a text."""
     refusal: str | None = None
     later: list[Event] = field(default_factory=list)
     """Text and reasoning after the first call."""
@@ -121,6 +132,7 @@ class _Choice:
             spoken.append(ReasoningDelta(self.place, reasoning))
         if texts.get("content"):
             spoken.append(TextDelta(self.place, texts["content"]))
+            self.spoke = True
         if texts.get("refusal"):
             self.refusal = (self.refusal or "") + texts["refusal"]
         (self.later if self.calls.calls else events).extend(spoken)
@@ -128,8 +140,13 @@ class _Choice:
         self.reason = read_reason(part.get("finish_reason")) or self.reason
         return events + self._calls()
 
-    def end(self, usage: Usage) -> list[Event]:
-        """Return the last events. Raises `BrokenAnswer` for a choice that ended early, and for unreadable calls."""
+    def end(self, usage: Usage, *, done: bool) -> list[Event]:
+        """Return the last events; `done`: the stream ended with `[DONE]`.
+
+        Raises `BrokenAnswer` for a choice that ended early, and for unreadable calls.
+        """
+        if self.reason is None and done:
+            self.reason = _unsaid_reason(self.spoke, self.calls)
         if self.reason is None:
             raise BrokenAnswer(BROKE_OFF)
         events: list[Event] = []
@@ -156,6 +173,17 @@ class _Choice:
 
 
 _NO_OUTPUT = {"completion_tokens": 0}
+
+
+def _unsaid_reason(text: Any, calls: StreamedCalls) -> str | None:
+    """Return the finish reason of a turn that ended with `[DONE]` alone; None for one that is not whole.
+
+    The server has said that it is done: text and whole calls are the answer, part of a call is none.
+    """
+    made = [call for call in calls.calls if call.name or call.text]
+    if not all(call.complete for call in made):
+        return None
+    return "stop" if made or text else None
 
 
 def _index(part: dict[str, Any]) -> int:

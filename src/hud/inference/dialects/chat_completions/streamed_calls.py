@@ -2,7 +2,8 @@
 
 By the dialect's documentation a call's first piece has `index`, `id` and `name`, later pieces `index` and text of the
 arguments. Servers differ: all calls have index 0, none or null; the name, or a new id, comes with each piece; ids are
-repeated or missing; pieces of several calls alternate; arguments are an object.
+repeated or missing; pieces of several calls alternate; arguments are an object. Pieces of one call with new ids and the
+whole name are joined where their text cannot begin another call's arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class StreamedCalls:
         taken: list[ReceivedCall] = []
         for piece in pieces:
             call = self._continued(piece)
-            if call is None or self._begins(call, piece, taken):
+            if call is not None and _renews_id(call, piece):
+                self._join_empty(call)
+            elif call is None or self._begins(call, piece, taken):
                 call = ReceivedCall(_index(piece))
                 self.calls.append(call)
             function = _function(piece)
@@ -53,6 +56,16 @@ class StreamedCalls:
         # A piece without a name continues the call of its id.
         return same_id[-1] if same_id and not _function(piece).get("name") else None
 
+    def _join_empty(self, call: ReceivedCall) -> None:
+        """Drop the call before `call` where it was its first piece, without arguments, under another id."""
+        place = next(n for n, other in enumerate(self.calls) if other is call)
+        before = self.calls[place - 1] if place else None
+        if before is None or before.text.strip():
+            return
+        if (before.name, before.index) == (call.name, call.index):
+            call.id = before.id or call.id
+            del self.calls[place - 1]
+
     def _begins(self, call: ReceivedCall, piece: dict[str, Any], taken: list[ReceivedCall]) -> bool:
         """Return True if a piece begins another call than `call`, the last one with its index or id."""
         function, identity = _function(piece), _id(piece)
@@ -69,6 +82,17 @@ class StreamedCalls:
             repeated = bool(identity) and json_text(arguments).strip() == call.text.strip()
             return name != call.name or bool(json_text(arguments).strip() and not repeated)
         return name != call.name and {name, call.name} <= set(self._declared)
+
+
+def _renews_id(call: ReceivedCall, piece: dict[str, Any]) -> bool:
+    """Return True if a piece with a new id and the whole name continues `call`: its text can begin no arguments."""
+    name, identity = _function(piece).get("name"), _id(piece)
+    arguments = _function(piece).get("arguments")
+    if not identity or identity == call.id or name != call.name or _index(piece) is None:
+        return False
+    unfinished = call.text.lstrip().startswith("{") and not call.complete
+    begins = not isinstance(arguments, str) or arguments.lstrip().startswith("{")
+    return unfinished and not begins
 
 
 def _function(piece: dict[str, Any]) -> dict[str, Any]:
