@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import httpx
 import pytest
@@ -488,3 +489,37 @@ async def test_a_whole_answer_to_a_stream_and_a_stream_to_a_whole_one_are_read()
         for body in (whole, stream):
             for wanted in (False, True):
                 assert (await complete(body, wanted, kind)).content == "hello"
+
+
+def conversation(*ids):
+    talk = list(HELLO)
+    for identifier in ids:
+        call = {"id": identifier, "type": "function"}
+        call["function"] = {"name": "look", "arguments": "{}"}
+        talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        talk.append({"role": "tool", "content": "done", "tool_call_id": identifier})
+    return talk
+
+
+def sent_ids(model, *ids):
+    request = GenerationRequest(model=model, messages=conversation(*ids), tools=TOOLS)
+    messages = ChatCodec().request(model, request).body["messages"]
+    calls = [call["id"] for message in messages for call in message.get("tool_calls") or []]
+    results = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    assert calls == results
+    return calls
+
+
+@pytest.mark.parametrize("model", ["mistral-large-latest", "mistralai/Devstral-Small", "Pixtral"])
+def test_mistrals_models_get_ids_of_nine_letters_or_digits(model):
+    ids = ["aB3xK9mP2", "call_1234567", "toolu_01.x", "call_1234567", "ü23456789", "123456_89"]
+    sent = sent_ids(model, *ids)
+    assert all(re.fullmatch("[a-zA-Z0-9]{9}", identifier) for identifier in sent)
+    assert sent[0] == ids[0]
+    assert len(set(sent)) == len(sent)
+    # The same ones in a longer conversation: the provider's prompt cache keeps it.
+    assert sent_ids(model, *ids[:3]) == sent[:3]
+
+
+def test_other_models_get_ids_unchanged():
+    assert sent_ids("gpt-6", "call_1234567") == ["call_1234567"]

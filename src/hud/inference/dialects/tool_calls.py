@@ -65,13 +65,25 @@ def new_call_id() -> str:
 
 
 def with_call_ids(
-    messages: list[ChatMessage], dialect: str, longest: int | None = None, *, plain: bool = False
+    messages: list[ChatMessage],
+    dialect: str,
+    longest: int | None = None,
+    *,
+    plain: bool = False,
+    length: int | None = None,
 ) -> list[ChatMessage]:
     """Return a conversation whose call ids `dialect` accepts, each for one call only.
 
     Ids of another server may be too long, repeated, or, with `plain`, hold other characters than letters, digits, `_` and
-    `-`. The provider's own turns stay unchanged. Results of calls with equal ids are assigned in order.
+    `-`. With `length` ids have exactly so many letters and digits. The provider's own turns stay unchanged. Results of
+    calls with equal ids are assigned in order.
     """
+
+    def wire_id(identifier: str) -> str:
+        if length is not None:
+            return _fixed_id(identifier, used, length)
+        return _wire_id(identifier, used, longest, plain=plain)
+
     used: set[str] = set()
     open_calls: dict[str, list[str]] = {}
     written: list[ChatMessage] = []
@@ -81,7 +93,7 @@ def with_call_ids(
             calls = []
             own = own_turn(message, dialect) is not None
             for call in message.get("tool_calls") or []:
-                wire = call["id"] if own else _wire_id(call["id"], used, longest, plain=plain)
+                wire = call["id"] if own else wire_id(call["id"])
                 used.add(wire)
                 open_calls.setdefault(call["id"], []).append(wire)
                 calls.append({**call, "id": wire})
@@ -105,6 +117,19 @@ def _wire_id(identifier: str, used: set[str], longest: int | None, *, plain: boo
     while unique in used:
         unique, number = f"{wire[: (longest or len(wire) + 6) - 6]}_{number}", number + 1
     return unique
+
+
+def _fixed_id(identifier: str, used: set[str], length: int) -> str:
+    """Return the id of `length` letters and digits in a request: a valid one unchanged, else a digest, as in `_wire_id`."""
+    valid = identifier.isascii() and identifier.isalnum() and len(identifier) == length
+    wire, number = identifier if valid else _digest(identifier, length), 2
+    while wire in used:
+        wire, number = _digest(f"{identifier} {number}", length), number + 1
+    return wire
+
+
+def _digest(text: str, length: int) -> str:
+    return sha256(text.encode("utf-8", "replace")).hexdigest()[:length]
 
 
 def arguments_object(value: Any) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class ChatCodec:
         else:
             refuse_tokens(model, request)
             names = wire_names([tool.name for tool in request.tools], LONGEST_NAME)
-            messages = documented_messages(request.messages, names)
+            messages = documented_messages(request.messages, names, model)
         sampling = request.sampling
         wishes = {
             self.limit: sampling.max_tokens,

@@ -6,6 +6,7 @@ text only, so that images follow in a user message, and function names have a li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ from hud.trace import ChatMessage, call_message, wire_messages
 DIALECT = "chat_completions"
 LONGEST_ID = 40
 """Most characters of a call's id in OpenAI's API."""
+MISTRAL_ID = 9
+"""Length of a call's id for Mistral's models: their servers refuse others, and so do vLLM and templates of theirs."""
+_MISTRAL = re.compile(r"mistral|mixtral|ministral|magistral|codestral|devstral|pixtral|voxtral")
 SEEN = "The pictures that {} answered with:"
 _ROLES = {
     "system": "system",
@@ -28,12 +32,15 @@ _ROLES = {
 }
 
 
-def documented_messages(messages: list[ChatMessage], names: Mapping[str, str]) -> list[ChatMessage]:
-    """Return the messages to send; `names` maps function names to those of the request."""
+def documented_messages(
+    messages: list[ChatMessage], names: Mapping[str, str], model: str = ""
+) -> list[ChatMessage]:
+    """Return the messages to send to `model`; `names` maps function names to those of the request."""
+    length = MISTRAL_ID if _MISTRAL.search(model.lower()) else None
     written: list[ChatMessage] = []
     pictures: list[dict[str, Any]] = []
     called: dict[str, str] = {}
-    for message in with_call_ids(wire_messages(messages), DIALECT, LONGEST_ID):
+    for message in with_call_ids(wire_messages(messages), DIALECT, LONGEST_ID, length=length):
         if message["role"] != "tool" and pictures:
             # After the last result: no message may be between the results of a turn's calls.
             written.append({"role": "user", "content": pictures})
