@@ -1,8 +1,10 @@
 """A folder's own tokenizer and template, and prompts that extend their own ids."""
 
 import json
+import shutil
 
 import pytest
+import torch
 from tests.engine.tiny_policy import TOOLS, tiny_folder
 from transformers import AutoTokenizer
 
@@ -10,6 +12,7 @@ from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import PolicyChatModel
 from hud.engine.sample.request import SampledTurn
+from hud.engine.tiny_model import create_tiny
 from hud.errors import UsageError
 from hud.trace import Continuation, SamplingParams
 
@@ -132,3 +135,33 @@ async def test_a_policy_continues_no_tool_calls(chat):
     model = PolicyChatModel("p", Writing(chat, "3"))
     with pytest.raises(UsageError, match="add their results"):
         await model.complete(TALK[:3], TOOLS, SamplingParams())
+
+
+def first_tokens(chat, text):
+    """Return the texts of the tokens with which an answer that is exactly `text` may begin."""
+    logits = torch.zeros(chat.tokenizer.get_vocab_size())
+    chat.grammars.compile(f'start: "{text}"').allow(logits)
+    allowed = torch.nonzero(logits == 0).flatten().tolist()
+    return {chat.tokenizer.decode([token]) for token in allowed}
+
+
+def test_a_replaced_folder_has_the_grammar_of_its_tokenizer(tmp_path):
+    folder = tmp_path / "model"
+    for number, letters in enumerate(("apple", "quartz")):
+        create_tiny(
+            folder if number == 0 else tmp_path / "other",
+            [letters] * 50,
+            vocab_size=300,
+            hidden=32,
+            layers=1,
+            max_context=64,
+        )
+    config = DecoderConfig.from_folder(folder)
+    before = ChatFormat(folder, config)
+    assert "apple" in first_tokens(before, "apple")
+    again = ChatFormat(folder, config)
+    assert again.grammars is before.grammars
+    shutil.copyfile(tmp_path / "other" / "tokenizer.json", folder / "tokenizer.json")
+    after = ChatFormat(folder, config)
+    assert "quartz" in first_tokens(after, "quartz")
+    assert "quartz" not in first_tokens(before, "quartz")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from hud.engine.chat.chat_format import ChatFormat
-from hud.engine.chat.grammars import Constraint, grammars_of
+from hud.engine.chat.grammars import Constraint
 from hud.engine.chat.tool_calls.format import Parsed
 from hud.engine.cpu.precision import computing_type
 from hud.engine.pretrained import load_decoder
@@ -165,7 +165,7 @@ class Policy:
 
     def constraint(self, grammar: str) -> Constraint:
         """Return the grammar state of a sequence. Raises `UsageError` for an invalid grammar."""
-        return grammars_of(self.chat.folder, self.chat.end_id).compile(grammar)
+        return self.chat.grammars.compile(grammar)
 
     def chat_model(self, name: str) -> PolicyChatModel:
         """Return the policy as a `ChatModel` for agents."""

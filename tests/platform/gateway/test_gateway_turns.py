@@ -12,7 +12,6 @@ from tests.engine.template_folders import PUBLISHED, template_chat, template_fol
 from tests.engine.tiny_policy import tiny_folder
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from hud.engine.chat.grammars import grammars_of
 from hud.inference.dialects.events import CallArguments, CallBegun, Finished, TextDelta
 from hud.inference.dialects.request import GenerationRequest, OutputFormat, ToolChoice
 from hud.platform.gateway.chat_formats import format_of
@@ -79,7 +78,7 @@ def test_a_name_overrides_the_format_of_the_template():
 def follow(name, grammar, text):
     """Return how much of the text the grammar lets a model write, and whether the turn may end there."""
     chat = template_chat(name)
-    constraint = grammars_of(chat.folder, chat.end_id).compile(grammar)
+    constraint = chat.grammars.compile(grammar)
     ids = chat.encode(text)
     for place, token in enumerate([*ids, chat.end_id]):
         logits = torch.zeros(chat.tokenizer.get_vocab_size())

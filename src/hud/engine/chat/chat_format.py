@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hud.engine.chat.chat_template import ChatTemplate
 from hud.engine.chat.prompt_tokens import PromptTokenizer
@@ -31,6 +31,9 @@ from hud.engine.chat.tool_calls.formats import format_named, format_of_template
 from hud.engine.config import DecoderConfig, token_ids
 from hud.errors import UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
+
+if TYPE_CHECKING:
+    from hud.engine.chat.grammars import Grammars
 
 _ROLES = {
     role: TemplateText.literal(role)
@@ -90,6 +93,13 @@ class ChatFormat:
         """Return the conversation rendered by the template; `effort` as for `ReasoningSwitch`."""
         shown = self._shown(messages)
         return self._render(shown, _schemas(tools), effort, generation=generation)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """Grammars over the loaded tokenizer. Raises `UsageError` without llguidance."""
+        from hud.engine.chat.grammars import grammars_of  # Imports torch, which few callers need.
+
+        return grammars_of(self.tokenizer, self.end_id)
 
     @cached_property
     def shows_tools(self) -> bool:

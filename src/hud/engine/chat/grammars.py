@@ -5,8 +5,9 @@ A grammar is in llguidance's Lark form, for one tokenizer.
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +18,7 @@ from hud.errors import UsageError
 
 if TYPE_CHECKING:
     import llguidance
+    import tokenizers
 
 
 class Constraint:
@@ -51,18 +53,18 @@ class Constraint:
 
 
 class Grammars:
-    """Grammars over the tokenizer of one model folder."""
+    """Grammars over one tokenizer."""
 
-    def __init__(self, folder: Path, end_id: int) -> None:
+    def __init__(self, tokenizer_json: str, end_id: int) -> None:
+        """`tokenizer_json` is the text of a `tokenizer.json`."""
         try:
             import llguidance
         except ImportError:
             raise UsageError(
                 "Answers in a fixed form need llguidance: pip install 'openhud[train]'."
             ) from None
-        text = (folder / "tokenizer.json").read_text(encoding="utf-8")
         self._end_id = end_id
-        self._tokenizer = llguidance.LLTokenizer(text, eos_token=end_id)
+        self._tokenizer = llguidance.LLTokenizer(tokenizer_json, eos_token=end_id)
 
     def compile(self, grammar: str) -> Constraint:
         """Return the initial state. Raises `UsageError` for an invalid grammar, or an invalid schema in it."""
@@ -78,5 +80,23 @@ class Grammars:
         return Constraint(matcher, self._tokenizer.vocab_size, self._end_id)
 
 
-grammars_of = lru_cache(maxsize=64)(Grammars)
-"""Return the grammars of a folder and its end-of-turn token; cached, as tokenizers load slowly."""
+@dataclass(frozen=True)
+class _Content:
+    """A tokenizer's content as a key: checkpoints of one model, whose tokenizers are equal, share their grammars."""
+
+    digest: str
+    tokenizer: tokenizers.Tokenizer = field(compare=False)
+
+
+def grammars_of(tokenizer: tokenizers.Tokenizer, end_id: int) -> Grammars:
+    """Return the grammars of a loaded tokenizer and its end-of-turn token; cached by content, as they load slowly.
+
+    A folder's path is no key: its files may be replaced.
+    """
+    digest = hashlib.sha256(tokenizer.to_str().encode()).hexdigest()
+    return _load(_Content(digest, tokenizer), end_id)
+
+
+@lru_cache(maxsize=64)
+def _load(content: _Content, end_id: int) -> Grammars:
+    return Grammars(content.tokenizer.to_str(), end_id)
