@@ -50,7 +50,7 @@ def test_the_list_shows_new_jobs_and_keeps_what_was_ticked(tab, server):
     expect(tab.get_by_role("link", name="appears")).to_be_visible()
     expect(box).to_be_checked()
     first.end("a", 0, 0.5)
-    expect(tab.locator(f"#job-{first.id}")).to_contain_text("1/2")
+    expect(tab.locator(f"#job-{first.id}")).to_contain_text("1 of 2")
     expect(box).to_be_checked()
 
 

@@ -12,9 +12,14 @@ SLUG = default_slug("power", POWER["args"])
 LABEL = "power(base=2, exponent=3)"
 
 
+def text_of(answer):
+    """Return a page without the places where a table's names may break."""
+    return answer.text.replace("<wbr>", "")
+
+
 async def test_a_job_names_its_tasks_by_their_arguments(platform, web):
     job = record(platform, "arithmetic", {SLUG: [0.0, 1.0]}, task=POWER)
-    page = (await web.get(f"/jobs/{job}", params={"task": SLUG})).text
+    page = text_of(await web.get(f"/jobs/{job}", params={"task": SLUG}))
     assert page.count(f">{LABEL}</") == 2  # In the table, and over its runs.
     assert f">{SLUG}</" not in page
     assert (await web.get(f"/jobs/{job}.json")).json()["tasks"][0]["label"] == LABEL
@@ -22,7 +27,7 @@ async def test_a_job_names_its_tasks_by_their_arguments(platform, web):
 
 async def test_comparisons_name_tasks_by_their_arguments(platform, web):
     jobs = [record(platform, name, {SLUG: [0.0, 1.0]}, task=POWER) for name in ("a", "b")]
-    page = (await web.get(f"/jobs/compare?job={jobs[0]}&job={jobs[1]}")).text
+    page = text_of(await web.get(f"/jobs/compare?job={jobs[0]}&job={jobs[1]}"))
     assert f">{LABEL}</td>" in page
 
 
@@ -30,7 +35,7 @@ async def test_a_run_is_named_by_its_task_s_arguments(platform, web):
     one, other = (put_run(platform.store, conversation(), slug=SLUG, task=POWER) for _ in range(2))
     assert f"<h1>{LABEL}</h1>" in (await web.get(f"/trace/{one}")).text
     assert LABEL in (await web.get(f"/trace/{one}/compare/{other}")).text
-    assert LABEL in (await web.get("/search?text=file")).text
+    assert LABEL in text_of(await web.get("/search?text=file"))
 
 
 @pytest.mark.parametrize("known", [{"slug": "cube"}, {"slug": "cube", "task": None}])
