@@ -19,6 +19,7 @@ from hud.trace.content import (
     ToolResult,
     ToolSpec,
     call_message,
+    parsed_arguments,
     text_of,
 )
 from hud.trace.ids import dashed, derived_id, is_id, new_id, plain, trace_id_of
@@ -76,6 +77,7 @@ __all__ = [
     "now",
     "parse_step",
     "parse_trace",
+    "parsed_arguments",
     "plain",
     "text_of",
     "trace_id_of",

@@ -91,17 +91,22 @@ class ToolCall(BaseModel):
         return call_message(self.id, self.name, self.arguments_text)
 
 
-def read_arguments(text: str) -> dict[str, Any] | None:
-    """Return a call's arguments from their JSON text, None if it is no JSON object.
+def parsed_arguments(value: Any) -> dict[str, Any] | str:
+    """Return a call's arguments as an object, or as text if they are no JSON object.
 
-    Blank text and `null`, which servers send for calls without arguments, are no arguments.
+    Servers send JSON text, JSON text encoded a second time, an object, and for no arguments an empty text or null.
     """
+    if value is None or isinstance(value, dict):
+        return value or {}
+    if not isinstance(value, str):
+        return exact_json.dumps(value).decode()
     try:
-        values = exact_json.loads(text) if text.strip() else {}
+        parsed = exact_json.loads(value) if value.strip() else None
     except exact_json.JSONDecodeError:
-        return None
-    values = {} if values is None else values
-    return values if isinstance(values, dict) else None
+        return value
+    if isinstance(parsed, str):
+        parsed = parsed_arguments(parsed)
+    return value if parsed is not None and not isinstance(parsed, dict) else parsed or {}
 
 
 def call_message(identifier: str, name: str, arguments: str) -> dict[str, Any]:

@@ -13,8 +13,7 @@ from hud.environment.tools.arguments import Arguments, annotated, unwrapped
 from hud.environment.tools.results import text_block, tool_result
 from hud.errors import UsageError
 from hud.foreign_code import is_failure
-from hud.trace import ToolResult, ToolSpec
-from hud.trace.content import read_arguments
+from hud.trace import ToolResult, ToolSpec, parsed_arguments
 
 MAX_ITEMS = 10_000
 """Maximum number of items of a generator that is a tool's result."""
@@ -98,10 +97,8 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def parse_arguments(arguments: dict[str, Any] | str, name: str) -> dict[str, Any]:
-    """Return the arguments as an object; a model may have sent a JSON string. Raises `UsageError` for anything else."""
-    if isinstance(arguments, dict):
-        return arguments
-    values = read_arguments(arguments)
-    if values is None:
-        raise UsageError(f"{name}: the arguments must be a JSON object, not {arguments[:80]!r}.")
+    """Return the arguments as an object; a model may have sent JSON text, also twice encoded. Raises `UsageError` for anything else."""
+    values = parsed_arguments(arguments)
+    if isinstance(values, str):
+        raise UsageError(f"{name}: the arguments must be a JSON object, not {values[:80]!r}.")
     return values

@@ -12,8 +12,9 @@ from typing import Any
 
 from hud import exact_json
 from hud.inference.dialects.events import CallArguments, CallBegun, CallEnded, Event
-from hud.inference.dialects.tool_calls import are_whole, new_call_id, parsed_arguments
+from hud.inference.dialects.tool_calls import are_whole, new_call_id
 from hud.inference.retries import BrokenAnswer
+from hud.trace import parsed_arguments
 
 
 @dataclass

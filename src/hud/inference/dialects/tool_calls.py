@@ -6,9 +6,8 @@ import re
 from hashlib import sha256
 from typing import Any
 
-from hud import exact_json
 from hud.inference.dialects.conversation_parts import own_turn
-from hud.trace import ChatMessage, ToolCall, new_id
+from hud.trace import ChatMessage, ToolCall, new_id, parsed_arguments
 
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 
@@ -22,24 +21,6 @@ def final_reason(reason: str, *, calls: bool) -> str:
     if reason == "stop" and calls:
         return "tool_calls"
     return MALFORMED if reason == "tool_calls" and not calls else reason
-
-
-def parsed_arguments(value: Any) -> dict[str, Any] | str:
-    """Return a call's arguments as an object, or as text if they are no JSON object.
-
-    Servers send JSON text, JSON text encoded a second time, an object, and for no arguments an empty text or null.
-    """
-    if value is None or isinstance(value, dict):
-        return value or {}
-    if not isinstance(value, str):
-        return exact_json.dumps(value).decode()
-    try:
-        parsed = exact_json.loads(value) if value.strip() else None
-    except exact_json.JSONDecodeError:
-        return value
-    if isinstance(parsed, str):
-        parsed = parsed_arguments(parsed)
-    return value if parsed is not None and not isinstance(parsed, dict) else parsed or {}
 
 
 def are_whole(arguments: Any) -> bool:

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hud import exact_json
-from hud.trace import ToolCall, ToolSpec, new_id
-from hud.trace.content import read_arguments
+from hud.trace import ToolCall, ToolSpec, new_id, parsed_arguments
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 """Compact JSON, as in prompts: given free white space, a weak model may generate it endlessly."""
@@ -35,7 +34,7 @@ def call_of(value: Any) -> ToolCall | None:
     name = value.get("name")
     arguments = value.get("arguments", value.get("parameters"))
     if arguments is None or isinstance(arguments, str):
-        arguments = read_arguments(arguments or "")
+        arguments = parsed_arguments(arguments)
     if not isinstance(name, str) or not name or not isinstance(arguments, dict):
         return None
     return call(name, arguments)

@@ -26,9 +26,9 @@ from hud.inference.dialects.events import (
     reason_of,
 )
 from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
-from hud.inference.dialects.tool_calls import CUT_OFF, MALFORMED, final_reason, parsed_arguments
+from hud.inference.dialects.tool_calls import CUT_OFF, MALFORMED, final_reason
 from hud.inference.retries import BrokenAnswer
-from hud.trace import Usage
+from hud.trace import Usage, parsed_arguments
 
 BROKE_OFF = "broke its stream off before the message was complete"
 

@@ -16,9 +16,9 @@ from hud.inference.dialects.anthropic.screenshots import Size, on_screen, seen_s
 from hud.inference.dialects.conversation_parts import checked_choice, tool_spec
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
-from hud.inference.dialects.tool_calls import parsed_arguments, repeated_calls
+from hud.inference.dialects.tool_calls import repeated_calls
 from hud.inference.tool_names import DeclaredTools
-from hud.trace import ToolCall, ToolSpec
+from hud.trace import ToolCall, ToolSpec, parsed_arguments
 
 ComputerVersion = Literal["computer_toolset_20260801", "computer_20251124", "computer_20250124"]
 

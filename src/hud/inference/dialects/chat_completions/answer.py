@@ -16,11 +16,18 @@ from hud.inference.dialects.tool_calls import (
     are_whole,
     distinct_ids,
     final_reason,
-    parsed_arguments,
 )
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer, answered_error
-from hud.trace import Completion, Continuation, Sample, ToolCall, Usage, call_message
+from hud.trace import (
+    Completion,
+    Continuation,
+    Sample,
+    ToolCall,
+    Usage,
+    call_message,
+    parsed_arguments,
+)
 
 FILTERED = "The server's content filter stopped the turn."
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}

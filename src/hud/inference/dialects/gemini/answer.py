@@ -11,10 +11,10 @@ from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import Call, Finished, TokenInfo, Turn
 from hud.inference.dialects.gemini.conversation import DIALECT
 from hud.inference.dialects.gemini.tools import Declared
-from hud.inference.dialects.tool_calls import distinct_ids, final_reason, parsed_arguments
+from hud.inference.dialects.tool_calls import distinct_ids, final_reason
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
-from hud.trace import Citation, Completion, ToolCall, Usage
+from hud.trace import Citation, Completion, ToolCall, Usage, parsed_arguments
 
 FINISH_REASONS = {
     "STOP": "stop",

@@ -10,10 +10,10 @@ from hud.inference.dialects.events import Finished, TokenInfo, Turn
 from hud.inference.dialects.responses.computer import actions_of
 from hud.inference.dialects.responses.conversation import DIALECT
 from hud.inference.dialects.responses.tools import Declared
-from hud.inference.dialects.tool_calls import are_whole, new_call_id, parsed_arguments
+from hud.inference.dialects.tool_calls import are_whole, new_call_id
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import AnsweredError, BrokenAnswer
-from hud.trace import Citation, Completion, ToolCall, new_id
+from hud.trace import Citation, Completion, ToolCall, new_id, parsed_arguments
 
 _CALLS = ("function_call", "computer_call")
 
