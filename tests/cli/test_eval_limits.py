@@ -209,3 +209,14 @@ def test_the_summary_counts_failed_calls_by_kind(hud):
     assert "No call succeeded in 2 runs, whose mean reward is 1.000." in told
     assert "2×  error: spell: ValueError: no dictionary" in told
     assert "2×  time-out: nap: no answer within 0.2 s." in told
+
+
+def test_recorded_runs_keep_the_counts_of_their_calls(hud):
+    job = json.loads(hud("eval env.py agents.py:spelling --all --tool-timeout 0.2 --json"))
+    again = hud(f"jobs {job['job_id'][:12]}")
+    assert "Tool calls failed: 4 of 4 (2 errors, 2 time-outs)." in again
+    assert "No call succeeded in 2 runs, whose mean reward is 1.000." in again
+    line = f"eval env.py agents.py:spelling --all --tool-timeout 0.2 --resume {job['job_id']}"
+    resumed = hud(f"{line} --group 2")
+    assert "Tool calls failed: 8 of 8 (4 errors, 4 time-outs)." in resumed
+    assert "No call succeeded in 4 runs, whose mean reward is 1.000." in resumed

@@ -22,7 +22,7 @@ from hud.client.client import Client
 from hud.client.presence import process_started
 from hud.client.shipping import Shipper
 from hud.errors import StoreError
-from hud.trace import AgentStep, Sample, Step
+from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
 from hud.trace.recording.journal import encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.token_columns import added_prompt
@@ -90,7 +90,7 @@ class EventRecorder(ABC):
             "stop_reason": _text(trace.stop_reason),
             "content": _text(trace.content),
             "grade": grade.raw or None,
-            "extra": trace.extra or None,
+            "extra": _extra(trace) or None,
             "step_count": len(trace.steps),
             "turns": usage.llm_call_count,
             "prompt_tokens": _count(usage.prompt_tokens),
@@ -120,6 +120,12 @@ class EventRecorder(ABC):
             "temperature": sample.temperature,
         }
         return encode_event(b"T", trace_id, step_id, encode_json(payload))
+
+
+def _extra(trace: Trace) -> dict[str, Any]:
+    """Return the trace's further data with the counts of its tool calls."""
+    counts = tool_counts(trace.steps)
+    return trace.extra if counts is None else {**trace.extra, TOOL_CALLS: counts}
 
 
 class MemoryRecorder(EventRecorder):

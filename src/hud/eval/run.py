@@ -31,6 +31,7 @@ from hud.trace import (
     ToolStep,
     Trace,
     now,
+    tool_counts,
 )
 from hud.trace.json_values import copied
 from hud.trace.limits import check_answer, check_arguments
@@ -370,6 +371,7 @@ class Run(RunRecord):
             completion_tokens=usage.completion_tokens,
             cached_tokens=usage.cached_tokens,
             cost_usd=self.cost_usd,
+            tool_calls=tool_counts(self.trace.steps),
         )
 
     async def play(self, agent: Player) -> None:

@@ -41,9 +41,12 @@ from hud.trace.steps import (
     parse_trace,
     without_samples,
 )
+from hud.trace.tool_counts import CALLS, TOOL_CALLS, failed_kind, tool_counts, tool_results
 
 __all__ = [
+    "CALLS",
     "STEP_SCHEMA",
+    "TOOL_CALLS",
     "AgentStep",
     "ChatMessage",
     "ChatModel",
@@ -72,6 +75,7 @@ __all__ = [
     "call_message",
     "dashed",
     "derived_id",
+    "failed_kind",
     "is_id",
     "new_id",
     "now",
@@ -80,6 +84,8 @@ __all__ = [
     "parsed_arguments",
     "plain",
     "text_of",
+    "tool_counts",
+    "tool_results",
     "trace_id_of",
     "wire_messages",
     "without_samples",

@@ -59,6 +59,7 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
     from hud.cli.platform_requests import pages, recorded_job
     from hud.eval.results.failures import FailedRun
     from hud.eval.results.intervals import with_interval
+    from hud.eval.results.tool_failures import tool_failures
 
     job = await recorded_job(reference)
     runs = [run async for run in pages(f"/v2/jobs/{job['id']}/traces", limit)]
@@ -86,6 +87,9 @@ async def _show(reference: str, limit: int, as_json: bool) -> None:
         out.print(f"Failed: {len(failed):,} of {count(len(runs), 'run')}.")
     for line in failure_lines(failed):
         out.print(line, markup=False)
+    calls = tool_failures([summary(run) for run in runs]).sentence()
+    if calls is not None:
+        out.print(calls, markup=False)
     if job["runs"] > len(runs):
         out.print(f"The first {len(runs):,} of {job['runs']:,} runs; --limit shows more.")
     if runs:

@@ -13,7 +13,7 @@ from hud.cli.output import console, count, number, seconds, some, wrapped
 from hud.eval import Job, JobStatistics, RunSummary, job_statistics
 from hud.eval.results.failures import FailedRun, causes
 from hud.eval.results.intervals import with_interval
-from hud.eval.results.tool_failures import cut_turns, tool_failures
+from hud.eval.results.tool_failures import cut_turns, failed_calls, tool_failures
 
 
 def statistics(job: Job, finished: Sequence[RunSummary]) -> JobStatistics:
@@ -52,7 +52,7 @@ def job_json(job: Job, finished: Sequence[RunSummary] = ()) -> dict[str, Any]:
     ]
     numbers = statistics(job, finished)
     scored = baseline_score(job.benchmark, _summaries(job, finished))
-    calls = tool_failures(job.runs)
+    calls = tool_failures(_summaries(job, finished))
     return {
         "job_id": job.id,
         "name": job.name,
@@ -79,7 +79,7 @@ def print_job(job: Job, finished: Sequence[RunSummary], again: EvalCommand) -> N
         rows.insert(1, percentile(scored))
     for name, value in rows:
         out.print(f"{name:<12} {value}", markup=False)
-    for note in notes(job, numbers):
+    for note in notes(job, numbers, finished):
         out.print(note, markup=False)
     place = settings.load()
     out.print(f"\nJob {job.id}, recorded in {place.api_url or place.home}", markup=False)
@@ -120,7 +120,7 @@ def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
     return rows
 
 
-def notes(job: Job, numbers: JobStatistics) -> list[str]:
+def notes(job: Job, numbers: JobStatistics, finished: Sequence[RunSummary] = ()) -> list[str]:
     """Return notes on the numbers: failures, tasks without signal, an early stop."""
     said: list[str] = []
     failed = [
@@ -134,9 +134,8 @@ def notes(job: Job, numbers: JobStatistics) -> list[str]:
         many = sum(numbers.failures.values())
         said.append(f"Failed: {many:,} of {count(numbers.runs, 'run')}{left_out}.")
         said += failure_lines(failed)
-    calls = tool_failures(job.runs)
-    if (counts := calls.sentence()) is not None:
-        said += [counts, *failure_lines(calls.failed)]
+    if (counts := tool_failures(_summaries(job, finished)).sentence()) is not None:
+        said += [counts, *failure_lines(failed_calls(job.runs))]
     if cut := cut_turns(job.runs):
         said.append(
             f"{count(cut, 'turn')} ended at the limit of tokens (stop reason length); --max-tokens sets it."

@@ -11,6 +11,7 @@ from hud.errors import UsageError
 from hud.eval import Job, RunSummary, Taskset
 from hud.eval.results.run_summary import elapsed
 from hud.eval.scheduler import plan_missing
+from hud.trace import TOOL_CALLS
 
 
 async def open_job(
@@ -58,5 +59,7 @@ async def open_job(
 
 def summary(row: dict[str, Any]) -> RunSummary:
     """Return a recorded run's summary, for statistics and resuming."""
-    own = {field.name: row[field.name] for field in fields(RunSummary) if field.name != "seconds"}
-    return RunSummary(**own, seconds=elapsed(row["started_at"], row["ended_at"]))
+    own = {field.name: row[field.name] for field in fields(RunSummary) if field.name in row}
+    calls = (row.get("extra") or {}).get(TOOL_CALLS)  # Runs of earlier versions have none.
+    own["seconds"] = elapsed(row["started_at"], row["ended_at"])
+    return RunSummary(**own | {"tool_calls": calls if isinstance(calls, dict) else None})

@@ -26,7 +26,7 @@ def data_frame(runs: Sequence[Run]) -> Any:
 
 
 def _row(run: Run) -> dict[str, Any]:
-    calls = tool_failures([run])
+    calls = tool_failures([run.summary()])
     return {
         "trace_id": run.trace_id,
         **asdict(run.summary()),
@@ -34,7 +34,7 @@ def _row(run: Run) -> dict[str, Any]:
         "answer": run.content,
         "error": run.error,
         "tool_calls": calls.calls,
-        "failed_tool_calls": len(calls.failed),
+        "failed_tool_calls": calls.failed,
         "started_at": run.started_at,
         **{f"args.{name}": value for name, value in run.task.args.items()},
     }

@@ -29,9 +29,9 @@ def job_text(job: Job) -> str:
         first = causes(map(_failed, failed))[0]
         error = " ".join(first.error.split())
         outcome += f", {len(failed)} failed: {len(first.runs)}× {first.kind}: {error[:120]}"
-    calls = tool_failures(job.runs)
+    calls = tool_failures([run.summary() for run in job.runs])
     if calls.failed:
-        outcome += f", {len(calls.failed)} of {_count(calls.calls, 'tool call')} failed"
+        outcome += f", {calls.failed} of {_count(calls.calls, 'tool call')} failed"
     return f"Job {job.name!r}: {counts}\n{outcome}\nhud jobs {job.id[:12]}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,6 +26,8 @@ class RunSummary:
     completion_tokens: int = 0
     cached_tokens: int = 0
     cost_usd: float | None = None
+    tool_calls: Mapping[str, int] | None = None
+    """Number of `calls`, and of failed ones by kind; None without a call."""
 
 
 def elapsed(started: str | None, ended: str | None) -> float | None:

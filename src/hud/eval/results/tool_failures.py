@@ -9,7 +9,8 @@ from statistics import fmean
 
 from hud.eval.results.failures import FailedRun
 from hud.eval.results.run_record import RunRecord
-from hud.trace import AgentStep, ToolStep
+from hud.eval.results.run_summary import RunSummary
+from hud.trace import CALLS, AgentStep, failed_kind, tool_results
 
 
 @dataclass(frozen=True)
@@ -17,15 +18,15 @@ class ToolFailures:
     """Tool calls of runs, and those that failed."""
 
     calls: int
-    failed: tuple[FailedRun, ...]
-    """One entry for each failed call, of kind `error` or `time-out`."""
+    by_kind: dict[str, int]
+    """Number of failed calls by kind: `error` or `time-out`."""
     hopeless: tuple[float | None, ...]
     """Rewards of the runs whose calls all failed."""
 
     @property
-    def by_kind(self) -> dict[str, int]:
-        """Number of failed calls by kind."""
-        return dict(Counter(call.kind for call in self.failed))
+    def failed(self) -> int:
+        """Number of failed calls."""
+        return sum(self.by_kind.values())
 
     def sentence(self) -> str | None:
         """Return the counts as a sentence; None without a failed call."""
@@ -34,7 +35,7 @@ class ToolFailures:
         kinds = ", ".join(
             f"{count:,} {kind}{'s' * (count > 1)}" for kind, count in self.by_kind.items()
         )
-        text = f"Tool calls failed: {len(self.failed):,} of {self.calls:,} ({kinds})."
+        text = f"Tool calls failed: {self.failed:,} of {self.calls:,} ({kinds})."
         rewards = [reward for reward in self.hopeless if reward is not None]
         if rewards:
             text += (
@@ -44,26 +45,27 @@ class ToolFailures:
         return text
 
 
-def tool_failures(runs: Sequence[RunRecord]) -> ToolFailures:
-    """Return the failed tool calls of `runs`, without those of subagents' runs."""
-    calls, failed, hopeless = 0, [], []
+def tool_failures(runs: Sequence[RunSummary]) -> ToolFailures:
+    """Return the counts of failed tool calls of `runs`, without those of subagents' runs."""
+    calls, by_kind, hopeless = 0, Counter[str](), []
     for run in runs:
-        results = [
-            step.result
-            for step in run.trace.steps
-            if isinstance(step, ToolStep) and step.result is not None
-        ]
-        errors = [result for result in results if result.is_error]
-        calls += len(results)
-        failed += [
-            FailedRun(
-                "time-out" if result.timed_out else "error", result.text, run.slug, run.trace_id
-            )
-            for result in errors
-        ]
-        if errors and len(errors) == len(results):
+        counts = dict(run.tool_calls or {})
+        total = counts.pop(CALLS, 0)
+        calls += total
+        by_kind.update(counts)
+        if total and sum(counts.values()) == total:
             hopeless.append(run.reward)
-    return ToolFailures(calls, tuple(failed), tuple(hopeless))
+    return ToolFailures(calls, dict(by_kind), tuple(hopeless))
+
+
+def failed_calls(runs: Sequence[RunRecord]) -> list[FailedRun]:
+    """Return an entry for each failed tool call of `runs`, with its text."""
+    return [
+        FailedRun(failed_kind(result), result.text, run.slug, run.trace_id)
+        for run in runs
+        for result in tool_results(run.trace.steps)
+        if result.is_error
+    ]
 
 
 def cut_turns(runs: Sequence[RunRecord]) -> int:
