@@ -63,6 +63,7 @@ check: $(STAMP)  ## Lint, format, types and import contracts
 
 docs: $(STAMP)  ## Build the documentation's site into site/; a broken link fails
 	@$(BIN)/python scripts/site/commands.py
+	@$(BIN)/python scripts/site/loop.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "==> site/index.html; hud up serves it at /docs"
 

@@ -52,6 +52,21 @@ def server(installed, tmp_path_factory):
     assert made.stop() == 0
 
 
+def test_the_page_of_the_loop_is_that_of_its_files():
+    program = "import loop, json; print(json.dumps([loop.page(), loop.STAGES]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT / "scripts" / "site",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page, stages = json.loads(done.stdout)
+    assert (ROOT / "docs" / "loop.md").read_text() == page, "python scripts/site/loop.py"
+    files = [name for _, _, names in stages for name in names]
+    assert len(files) == len(set(files))
+
+
 def test_the_pages_of_commands_are_those_of_the_commands():
     # In a process of its own: click keeps a command's options as whoever asked first saw them.
     program = "import commands, json; print(json.dumps(commands.pages()))"
