@@ -18,6 +18,7 @@ from hud.platform.store.job_status import INTERRUPTED, outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
 from hud.platform.store.job_titles import titles_of
 from hud.platform.store.queries import Query, as_dict, in_parts
+from hud.trace import TOOL_CALLS
 from hud.trace.ids import plain, trace_id_of
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
@@ -140,7 +141,8 @@ def whole_trace(store: Store, run: dict[str, Any]) -> dict[str, Any]:
         "status": run["status"] if run["status"] != "running" else "cancelled",
         "stop_reason": run["stop_reason"],
         "content": run["content"],
-        "extra": run["extra"] or {},
+        # Counts of tool calls are the recorder's addition.
+        "extra": {key: value for key, value in (run["extra"] or {}).items() if key != TOOL_CALLS},
     }
 
 
