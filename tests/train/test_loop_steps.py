@@ -5,6 +5,7 @@ import io
 import itertools
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,7 @@ from hud.cli.models.tree import draw_tree
 from hud.cli.training.panel import Lines
 from hud.cli.training.plan_simulation import recorded
 from hud.client import connect, disconnect
+from hud.engine.tiny_model import create_tiny
 from hud.errors import UsageError
 from hud.eval import StopSignal, Taskset
 from hud.platform.dashboard.pages.models import node_shown
@@ -22,6 +24,7 @@ from hud.train.loop import train, warm_up
 from hud.train.monitoring.progress import Reporter
 from hud.train.planning.simulation import simulate
 from hud.train.rollouts.seeds import draw_tasks, seed_of
+from hud.train.supervised.demonstrations import default_rate
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -204,6 +207,44 @@ async def test_curves_that_cannot_be_written_are_noted_and_fail_no_finished_run(
     report = await train(config, tasks=tasks_of(say), reporter=heard)
     assert (report.finished, report.plot) == (True, None)
     assert heard.notes[-1] == f"The curves cannot be written to {place}: Is a directory."
+
+
+def lines_of(path):
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+RATES = {
+    "created here": ("m", 1e-4, 1e-3),
+    "a fork of it": ("fork", 1e-4, 1e-3),
+    "full fine-tuning": ("full", 1e-5, 1e-5),
+    "an adapter": ("adapter", 1e-4, 1e-4),
+}
+
+
+@pytest.mark.parametrize("trained", RATES)
+async def test_the_default_rate_depends_on_what_is_trained(home, tmp_path, trained):
+    """A rate that teaches a tiny model ruins a pretrained one."""
+    model, by_reward, supervised = RATES[trained]
+    client, heard = connect(), Listener()
+    if model == "fork":
+        parent = await client.get("/v2/models/resolve", params={"model": "m"})
+        body = {"source_model_id": parent["id"], "name": "fork"}
+        await client.post("/v2/models/fork", body)
+    elif model != "m":
+        create_tiny(tmp_path / "pretrained", TEXTS, **{**SIZES, "heads": 2})
+        config = {"training": "lora" if model == "adapter" else "full"}
+        body = {"source": str(tmp_path / "pretrained"), "name": model, "config": config}
+        await client.post("/v2/models/add", body)
+    assert await default_rate(client, model) == supervised
+    settings = {name: value for name, value in SMALL.items() if name != "lr"} | {"steps": 1}
+    config = TrainConfig(model=model, **settings)
+    report = await train(config, tasks=tasks_of(say), reporter=heard)
+    (metrics,) = await asyncio.to_thread(lines_of, report.metrics_file)
+    assert metrics["learning_rate"] == by_reward
+    assert heard.notes[0].startswith(f"Learning rate {by_reward:g}, the default for ")
+    set_by_hand = TrainConfig(model=model, **settings, lr=3e-4)
+    await train(set_by_hand, tasks=tasks_of(say), reporter=(quiet := Listener()))
+    assert not any(note.startswith("Learning rate") for note in quiet.notes)
 
 
 @pytest.mark.slow

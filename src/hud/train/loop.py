@@ -26,6 +26,7 @@ from hud.eval.runtimes.hosted import HostedRuntime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
+from hud.train.default_rates import original, reward_rate, trained_part
 from hud.train.learner import Learner
 from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.convergence import Convergence
@@ -126,6 +127,12 @@ async def train(
     row = await connect().get("/v2/models/resolve", params={"model": config.model})
     if row.get("shows_tools") is False:
         refuse_hidden_tools(config.model, [*chosen, *scored.tasks])
+    if "lr" not in config.model_fields_set:
+        row = await original(connect(), row)
+        config = config.model_copy(update={"lr": reward_rate(row)})
+        reporter.note(
+            f"Learning rate {config.lr:g}, the default for {trained_part(row)}; --lr sets another."
+        )
     promotions = None
     if config.promote == "gate":
         if known:

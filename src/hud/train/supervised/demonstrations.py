@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import NotFoundError
+from hud.train.default_rates import CREATED_HERE, original, supervised_rate
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 LATEST = "latest"
 """Alias of the newest job with demonstrations."""
-_CREATED_HERE = "preset "
-"""Start of the source of a model that was created with random weights."""
 _JOBS = 50
 _RUNS = 500
 _STEPS_OF_A_RANDOM_MODEL = 100
@@ -104,15 +103,12 @@ async def advice_for(client: Client, config: TrainConfig, tasks: Iterable[Task])
 
 
 async def default_rate(client: Client, model: str) -> float:
-    """Return the learning rate of supervised training: 1e-3 for a model that was created here, which is tiny; of others 1e-4
-    for an adapter and 1e-5 for full fine-tuning, since a higher one ruins what they know."""
-    config = (await client.get("/v2/models/resolve", params={"model": model}))["config"]
-    if str(config["source"] or "").startswith(_CREATED_HERE):
-        return 1e-3
-    return 1e-4 if config["training"] == "lora" else 1e-5
+    """Return the learning rate of supervised training; see `default_rates`."""
+    row = await client.get("/v2/models/resolve", params={"model": model})
+    return supervised_rate(await original(client, row))
 
 
 def is_random(model: dict[str, Any]) -> bool:
     """Return True for an untrained model that was created here."""
     source = str(model["config"]["source"] or "")
-    return source.startswith(_CREATED_HERE) and model["head_checkpoint_id"] is None
+    return source.startswith(CREATED_HERE) and model["head_checkpoint_id"] is None
