@@ -1,5 +1,6 @@
 """Jobs, runs and tasksets at a prompt and in a notebook."""
 
+import math
 import sys
 from html.parser import HTMLParser
 from types import ModuleType
@@ -10,6 +11,7 @@ from hud import Environment
 from hud.agents import ScriptedAgent
 from hud.errors import UsageError
 from hud.eval import Taskset
+from hud.eval.results.data_frame import data_frame
 from hud.learning.wire_types import StepResult
 from hud.trace import AgentStep, ToolCall, ToolResult, ToolStep, Trace
 
@@ -154,6 +156,17 @@ async def test_a_job_becomes_a_data_frame(monkeypatch):
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame["args.item"]) == ["tea", "tea", "milk", "milk"]
     assert frame["reward"].mean() == job.reward
+
+
+async def test_columns_of_numbers_are_numeric_also_without_a_value():
+    pytest.importorskip("pandas")
+    frame = (await played("glass")).to_pandas()
+    assert frame["reward"].isna().all()
+    assert frame["cost_usd"].sum() == 0
+    assert math.isnan(frame["reward"].mean())
+    empty = data_frame([])
+    assert list(empty.columns) == [one for one in frame.columns if not one.startswith("args.")]
+    assert math.isnan(empty["reward"].mean())
 
 
 async def test_without_pandas_one_sentence_says_what_is_missing(monkeypatch):

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from hud.errors import UsageError
+from hud.eval.results.run_summary import RunSummary
 from hud.eval.results.tool_failures import tool_failures
 from hud.eval.run import Run
+
+_NUMBERS = ("reward", "seconds", "cost_usd")
+_COLUMNS = [
+    "trace_id",
+    *(field.name for field in fields(RunSummary)),
+    "status",
+    "answer",
+    "error",
+    "failed_tool_calls",
+    "started_at",
+]
 
 
 def data_frame(runs: Sequence[Run]) -> Any:
     """Return a row for each run: its summary, its task's arguments (`args.NAME`), its answer and its error.
 
+    Missing rewards, durations and costs are NaN, which means leave out. A job without runs has all columns but arguments.
     Raises `UsageError` without pandas.
     """
     try:
@@ -22,7 +35,9 @@ def data_frame(runs: Sequence[Run]) -> Any:
         raise UsageError(
             "job.to_pandas() needs pandas, which is not installed: pip install pandas."
         ) from None
-    return pandas.DataFrame([_row(run) for run in runs])
+    frame = pandas.DataFrame([_row(run) for run in runs], columns=None if runs else _COLUMNS)
+    # A column of None alone has no numeric type, and its mean is an error.
+    return frame.astype(dict.fromkeys(_NUMBERS, float))
 
 
 def _row(run: Run) -> dict[str, Any]:
