@@ -13,6 +13,7 @@ from hud.environment import load_environment
 from hud.errors import UsageError
 from hud.eval import LocalRuntime, Taskset
 from hud.foreign_code import is_failure
+from hud.foreign_tasks import exits_contained
 from hud.graders import EvaluationResult, SubScore, combine
 from hud.trace import ToolCall, ToolSpec
 
@@ -60,6 +61,20 @@ KINDS = {
     "initialize": "environment",
     "observe": "environment",
 }
+
+
+BACKGROUND = set()
+
+
+async def starts_a_task_that_exits():
+    task = asyncio.create_task(exits())
+    BACKGROUND.add(task)  # Else the loop may collect it.
+    await asyncio.sleep(0.02)
+    task.exception()
+
+
+async def awaits_a_task_that_exits():
+    await asyncio.create_task(exits())
 
 
 class OwnTool:
@@ -147,6 +162,44 @@ async def test_only_its_own_run_fails(place, raised):
     else:
         assert bad.failure_kind == KINDS[place]
         assert bad.trace.status == "error"
+
+
+@pytest.mark.parametrize("place", ["prompt", "grader", "agent", "tool", "initialize"])
+async def test_an_exit_in_a_task_of_foreign_code_ends_nothing_else(place):
+    """asyncio ends its loop at a `SystemExit` in any task."""
+    tasks, agent = world(place, starts_a_task_that_exits)
+    job = await tasks.run(agent, max_concurrent=2, runtime=LocalRuntime())
+    assert [(run.reward, run.failure_kind) for run in job.runs] == [(1.0, None)] * 2
+    tasks, agent = world(place, awaits_a_task_that_exits)
+    job = await tasks.run(agent, max_concurrent=1, runtime=LocalRuntime())
+    bad, good = job.runs
+    assert (good.reward, good.failure_kind) == (1.0, None)
+    if place == "tool":
+        assert bad.reward == 1.0
+    else:
+        assert bad.failure_kind == KINDS[place]
+        assert "SystemExit in a background task: 3" in bad.error
+
+
+async def test_tasks_outside_of_a_run_stay_as_they_are():
+    tasks, agent = world("none", exits)
+    await tasks.run(agent)
+
+    async def own():
+        return 1
+
+    coroutine = own()
+    task = asyncio.create_task(coroutine)
+    assert task.get_coro() is coroutine
+    assert await task == 1
+
+
+async def test_a_task_that_is_cancelled_before_its_first_step_is_closed():
+    with exits_contained():
+        task = asyncio.create_task(asyncio.sleep(1))
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
 
 
 async def test_a_cancelled_rollout_is_cancelled():

@@ -24,6 +24,7 @@ from hud.eval.job import default_recorder
 from hud.eval.run import Phase, Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.foreign_code import is_failure
+from hud.foreign_tasks import exits_contained
 from hud.processes.backoff import Backoff
 from hud.trace import Step, Trace, new_id, now
 from hud.trace.recording.instrument import instrumented
@@ -144,10 +145,11 @@ async def _attempt(
     try:
         try:
             async with limit:
-                await bring_up(run, provider)
-                with instrumented(run.record):
-                    await agent(run)
-                    await run.evaluate()
+                with exits_contained():
+                    await bring_up(run, provider)
+                    with instrumented(run.record):
+                        await agent(run)
+                        await run.evaluate()
         except BaseException as error:
             settle(run, error, timed_out=limit.expired())
             repeatable = repeatable and not isinstance(error, RefusedError)
@@ -241,7 +243,7 @@ async def play(run: Run, agent: Agent | None) -> None:
     limit = asyncio.timeout_at(run.live.deadline)
     try:
         async with limit:
-            with instrumented(run.record):
+            with exits_contained(), instrumented(run.record):
                 if agent is not None:
                     await agent(run)
                 await run.evaluate()

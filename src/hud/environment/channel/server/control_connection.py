@@ -29,6 +29,7 @@ from hud.environment.channel.framing import (
 from hud.environment.channel.server.announcements import Offers
 from hud.environment.channel.server.sessions import Session
 from hud.foreign_code import is_failure
+from hud.foreign_tasks import exits_contained
 from hud.trace import Message, ToolResult, parse_trace
 
 _ROOM = 256
@@ -126,7 +127,8 @@ class ControlConnection:
             params = frame.get("params")
             if params is not None and not isinstance(params, dict):
                 raise ChannelError(BAD_PARAMS, f"{method}: params must be an object")
-            result = await handler(params or {})
+            with exits_contained():
+                result = await handler(params or {})
             reply = result_frame(identifier, result)
             if len(reply) > self.max_frame:
                 raise ChannelError(
