@@ -217,6 +217,8 @@ WRONG = [
     ([whole_run], "not a list"),
     (no_arguments, r"takes \(run\), or \(messages, tools, trace\)"),
     (two_arguments, r"takes \(run\), or \(messages, tools, trace\)"),
+    (lambda messages: messages[-1]["content"], r"takes \(messages\) alone"),
+    (lambda trace, limit=3: "an answer", r"takes \(trace\) alone"),
     (with_a_keyword, "retries"),
     (a_generator, "generator"),
     (Plain, "Plain is a class"),
@@ -245,6 +247,13 @@ async def test_an_open_job_gets_no_run_of_a_wrong_agent(tasks):
     with pytest.raises(UsageError):
         await tasks.run(two_arguments, job=job)
     assert (job.runs, recorded.runs) == ([], [])
+
+
+def test_a_misspelt_agent_is_suggested(home, capsys):
+    assert hud_command(["eval", "env.py", "cluade"]) == 2
+    assert "Did you mean the agent 'claude'?" in capsys.readouterr().err
+    assert hud_command(["eval", "env.py", "another-model"]) == 2
+    assert "Did you mean" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["no_arguments", "a_generator", "Plain", "Demanding", "WRONG"])

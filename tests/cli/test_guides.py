@@ -91,7 +91,7 @@ def test_init_writes_nothing_over_and_nothing_for_show(hud, tmp_path):
     hud("hud init && hud init my-env --dir envs -t blank")
     assert (tmp_path / "my-environment" / "tasks.py").exists()
     assert (tmp_path / "envs" / "my-env" / "tasks.py").exists()
-    assert "exists already" in hud("hud init my-env --dir envs", code=2)
+    assert "exist already; --force replaces them" in hud("hud init my-env --dir envs", code=2)
     hud("hud init my-env --dir envs --force")
     assert "'blank', 'tools'" in hud("hud init other --preset robot", code=2)
 

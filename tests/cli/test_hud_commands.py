@@ -24,6 +24,16 @@ def test_a_command_without_a_meaning_here_is_refused_by_name(capsys, name, rest)
     assert name not in COMMANDS
 
 
+@pytest.mark.parametrize(
+    ("name", "command"), [("evla", "eval"), ("trian", "train"), ("job", "jobs")]
+)
+def test_a_misspelt_command_is_suggested(capsys, name, command):
+    assert run([name]) == 2
+    error = capsys.readouterr().err
+    assert f"No such command '{name}'; did you mean" in error
+    assert f"'{command}'" in error
+
+
 @pytest.mark.parametrize("words", sorted(SPELLINGS))
 def test_another_spelling_has_the_help_of_our_command(words):
     told = CliRunner().invoke(cli, [*words, "--help"]).output

@@ -7,6 +7,7 @@ is the engine in this process, a provider's model is called in its dialect.
 from __future__ import annotations
 
 import asyncio
+from difflib import get_close_matches
 from typing import Any
 
 from hud import settings
@@ -122,10 +123,13 @@ class CatalogueAgent(ToolLoopAgent):
             row: dict[str, Any] = await client.get(
                 "/v2/models/resolve", params={"model": self.slug}
             )
-        except NotFoundError:
-            if needed:
+        except NotFoundError as error:
+            if not needed:
+                return None
+            near = get_close_matches(self.slug, KINDS, n=1, cutoff=0.7)
+            if not near:
                 raise
-            return None
+            raise NotFoundError(f"{error} Did you mean the agent {near[0]!r}?") from error
         return row
 
 

@@ -172,10 +172,21 @@ def _is_policy(script: Callable[..., Any]) -> bool:
     )
     for count, is_policy in ((1, False), (3, True)):
         if required <= count and required > count - 2 and _takes(signature, count):
+            if not is_policy:
+                _check_takes_run(name, signature)
             return is_policy
     raise UsageError(
         f"An agent's function takes (run), or (messages, tools, trace); {name!r} takes {required} arguments."
     )
+
+
+def _check_takes_run(name: str, signature: inspect.Signature) -> None:
+    """Raise `UsageError` for a function whose only argument has the name of another: it would receive the run."""
+    first = next(iter(signature.parameters))
+    if first in ("messages", "tools", "trace"):
+        raise UsageError(
+            f"An agent's function takes (run), or (messages, tools, trace); {name!r} takes ({first}) alone."
+        )
 
 
 def _takes(signature: inspect.Signature, count: int) -> bool:

@@ -23,6 +23,7 @@ from hud import __version__
 from hud.cli.hud_commands import refused, respelled
 from hud.cli.repeated_options import refuse_repeats
 from hud.errors import HudError, StoreError, UsageError
+from hud.eval.tasksets.suggestions import did_you_mean
 
 COMMANDS = {
     "init": ("environments.init", "Write a working starter environment."),
@@ -89,7 +90,11 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, respelled(args))
+        words = respelled(args)
+        # click suggests from `commands`, which is empty where commands are imported when called.
+        if not words[0].startswith("-") and self.get_command(ctx, words[0]) is None:
+            ctx.fail(f"No such command {words[0]!r}{did_you_mean(words[0], COMMANDS)}")
+        return super().resolve_command(ctx, words)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

@@ -59,7 +59,8 @@ def command(name: str, preset: str, parent: Path, force: bool, dry_run: bool) ->
     files = starter(preset, name, folder)
     taken = [str(path) for path in files if path.exists()]
     if taken and not force:
-        raise ConflictError(f"{', '.join(taken)} exists already; --force replaces it.")
+        verb, them = ("exists", "it") if len(taken) == 1 else ("exist", "them")
+        raise ConflictError(f"{', '.join(taken)} {verb} already; --force replaces {them}.")
     for path, text in files.items():
         if not dry_run:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ import click
 
 from hud.cli.command_line import command_line, pairs
 from hud.cli.main import INTERRUPTED
-from hud.cli.output import console, number, print_json, seconds, training_usage
+from hud.cli.output import console, count, number, print_json, seconds, training_usage
 from hud.eval.results.intervals import with_interval
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
     done = report.next_step - report.first_step
     verb = "Paused" if report.paused else "Stopped" if stopped else "Finished"
     out.print(
-        f"\n{verb} at step {report.next_step} of {config.steps}: {done} steps in {seconds(report.seconds)}."
+        f"\n{verb} at step {report.next_step} of {config.steps}: {count(done, 'step')} in {seconds(report.seconds)}."
     )
     if report.before is not None and report.after is not None:
         measured = [("before", report.before), ("after", report.after)]
@@ -255,10 +255,9 @@ def _tell(report: TrainReport, config: TrainConfig, stopped: bool) -> None:
                 markup=False,
             )
     if report.groups_without_spread:
-        out.print(
-            f"  {report.groups_without_spread} groups had no signal and were skipped; {report.groups_replaced} new tasks "
-            "were drawn in their place"
-        )
+        skipped = f"  skipped  {count(report.groups_without_spread, 'group')} without signal"
+        replaced = count(report.groups_replaced, "other task")
+        out.print(f"{skipped}; {replaced} played instead" if report.groups_replaced else skipped)
     out.print(f"  metrics  {report.metrics_file}", markup=False)
     if report.plot is not None:
         out.print(f"  curves   {report.plot}", markup=False)
