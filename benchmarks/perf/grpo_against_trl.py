@@ -24,6 +24,7 @@ from hud.agents.types import AgentConfig
 from hud.environment import Environment
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import SamplingParams
+from hud.trace.chat_model import ChatModel
 
 NEW, BAR = 32, 2.0
 QUESTIONS = shapes.incidents()[: trl_peer.PROMPTS]
@@ -38,7 +39,7 @@ async def question(number: int = 0):
     yield trl_peer.reward_of(answer or "")
 
 
-class OneTurn:
+class OneTurn(ChatModel):
     """The policy, asked for exactly so many tokens."""
 
     def __init__(self, policy) -> None:

@@ -36,6 +36,7 @@ from hud.engine.chat.tool_calls.format import Parsed
 from hud.environment import Environment
 from hud.eval import LocalRuntime, Taskset
 from hud.trace import SamplingParams, ToolCall
+from hud.trace.chat_model import ChatModel
 
 TURNS, SHORTEST, LONGEST = 3, 8, 128
 BAR = 4.0
@@ -67,7 +68,7 @@ def lengths(number: int) -> list[list[int]]:
     return [[chosen.randint(SHORTEST, LONGEST) for _ in range(TURNS)] for _ in range(rollouts)]
 
 
-class OfLength:
+class OfLength(ChatModel):
     """The policy, asked for as many tokens as the list says; a rollout is known by its trace."""
 
     def __init__(self, policy, number: int) -> None:

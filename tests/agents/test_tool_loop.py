@@ -24,10 +24,11 @@ from hud.trace import (
     ToolStep,
     Usage,
 )
+from hud.trace.chat_model import ChatModel
 from hud.trace.recording.recorder import NullRecorder
 
 
-class Model:
+class Model(ChatModel):
     """Plays completions from a list, and remembers what it was asked."""
 
     name = "listed"

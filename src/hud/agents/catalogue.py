@@ -133,7 +133,7 @@ class CatalogueAgent(ToolLoopAgent):
         return row
 
 
-class _LookedUpModel:
+class _LookedUpModel(ChatModel):
     """A `ChatModel` that is resolved at its first call."""
 
     def __init__(self, slug: str, checkpoint: str | None) -> None:
@@ -157,8 +157,12 @@ class _LookedUpModel:
         model = self.found if self.found is not None else await self.resolve()
         return await model.complete(*asked, **options)
 
+    async def aclose(self) -> None:
+        if self.found is not None:
+            await self.found.aclose()
 
-class _PricedModel:
+
+class _PricedModel(ChatModel):
     """A model whose price is in the catalogue only."""
 
     def __init__(self, model: ChatModel, price: Rates) -> None:
@@ -175,9 +179,7 @@ class _PricedModel:
         return completion
 
     async def aclose(self) -> None:
-        close = getattr(self.model, "aclose", None)
-        if close is not None:
-            await close()
+        await self.model.aclose()
 
 
 def _price_in(row: dict[str, Any] | None) -> Rates | None:

@@ -18,6 +18,7 @@ from hud.agents.types import AgentConfig
 from hud.errors import RefusedError, UsageError
 from hud.trace import (
     ChatMessage,
+    ChatModel,
     Completion,
     Continuation,
     SamplingParams,
@@ -74,7 +75,7 @@ class ScriptedAgent(Agent):
             run.trace.stop_reason = "done"
 
 
-class _PolicyModel:
+class _PolicyModel(ChatModel):
     """A `ChatModel` over a scripted policy, for one run."""
 
     def __init__(self, name: str, policy: Any, trace: Trace) -> None:

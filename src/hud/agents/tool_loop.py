@@ -75,9 +75,7 @@ class ToolLoopAgent(Agent):
 
     async def aclose(self) -> None:
         """Close the connections to the model's server, if any."""
-        close = getattr(self.model, "aclose", None)
-        if close is not None:
-            await close()
+        await self.model.aclose()
 
 
 def split_completion_kwargs(

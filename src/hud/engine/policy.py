@@ -226,6 +226,9 @@ class PolicyChatModel:
             completion.sample = sample_of(prompt, drawn, params.effective_temperature)
         return completion
 
+    async def aclose(self) -> None:
+        """Close nothing: the policy is its owner's."""
+
 
 def next_prompt(
     chat: ChatFormat,

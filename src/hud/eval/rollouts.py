@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -22,13 +22,13 @@ from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, Usag
 from hud.eval.grade import Grade
 from hud.eval.job import default_recorder
 from hud.eval.run import Phase, Run
-from hud.eval.runtimes.local import LocalRuntime
+from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.foreign_code import is_failure
 from hud.foreign_tasks import exits_contained
 from hud.processes.backoff import Backoff
 from hud.trace import Step, Trace, new_id, now
 from hud.trace.recording.instrument import instrumented
-from hud.trace.recording.recorder import NullRecorder, Recorder
+from hud.trace.recording.recorder import Recorder
 
 if TYPE_CHECKING:
     from hud.agents.agent import Agent
@@ -86,13 +86,20 @@ async def rollout(
             group_id=group_id,
             recorder=recorder,
         )
-        provider = runtime if runtime is not None else LocalRuntime()
-        run = await carry_out(run, player, provider, rollout_timeout)
+        run = await carry_out(run, player, runtime, rollout_timeout)
         await recorder.flush()
     return run
 
 
 async def carry_out(
+    run: Run, agent: Agent, provider: Provider | None, rollout_timeout: float | None = None
+) -> Run:
+    """Carry `run` out in a runtime; returns its last attempt."""
+    run.training_progress = getattr(agent, "training_progress", run.training_progress)
+    return await as_runtime(provider).play(run, agent, rollout_timeout)
+
+
+async def play_here(
     run: Run,
     agent: Agent,
     provider: Provider,
@@ -100,12 +107,7 @@ async def carry_out(
     *,
     retries: int = RETRIES,
 ) -> Run:
-    """Carry `run` out, and repeat it under a new id while infrastructure breaks it; returns the last one."""
-    run.training_progress = getattr(agent, "training_progress", run.training_progress)
-    elsewhere = getattr(provider, "play", None)
-    if elsewhere is not None:
-        await _play_elsewhere(run, agent, elsewhere, rollout_timeout)
-        return run
+    """Play `run` in this process, and repeat it under a new id while infrastructure breaks it; returns the last attempt."""
     for repeats in itertools.count(1):
         await _attempt(run, agent, provider, rollout_timeout, last=repeats > retries)
         if "retried_as" not in run.trace.extra:
@@ -113,25 +115,6 @@ async def carry_out(
         await asyncio.sleep(RETRY_PAUSES.seconds(repeats))
         run = run.successor()
     return run
-
-
-async def _play_elsewhere(
-    run: Run,
-    agent: Agent,
-    elsewhere: Callable[[Run, Agent], Awaitable[None]],
-    rollout_timeout: float | None,
-) -> None:
-    """Let a runtime play a whole run, agent included, elsewhere."""
-    run.model = agent.model_name
-    run.recorder = NullRecorder()  # The process that plays it records it.
-    # The playing process enforces the limit: here it would include queueing time.
-    run.live.limit_seconds = math.inf if rollout_timeout is None else rollout_timeout
-    try:
-        await elsewhere(run, agent)
-    except BaseException as error:
-        settle(run, error)
-    finally:
-        run.ended_at = now()
 
 
 async def _attempt(
@@ -169,9 +152,7 @@ async def prepare(
     Its `UsageError`s, those of the runtime, and one for tools that its model would never see, are raised.
     """
     player = as_agent(agent)
-    check = getattr(provider, "check_agent", None)
-    if check is not None:
-        check(player)
+    as_runtime(provider).check_agent(player)
     for form in player.subagents.values():
         if not isinstance(form, str):
             as_agent(form)  # A wrong one is refused before the first run.

@@ -141,7 +141,7 @@ async def run_planned(
     planned: Sequence[PlannedRun],
     agent: Agent,
     job: Job,
-    provider: Provider,
+    provider: Provider | None,
     *,
     max_concurrent: int | None = None,
     rollout_timeout: float | None = None,

@@ -17,13 +17,12 @@ from functools import partial
 from typing import Any
 
 from hud import __version__
-from hud.agents import Agent
 from hud.client import Client
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.environment.templates.runtime_config import met_by_node
 from hud.errors import FailureKind, HudError, InfrastructureFault, NotFoundError, PlatformError
-from hud.eval.rollouts import carry_out, describe
+from hud.eval.rollouts import describe, play_here
 from hud.eval.run import Run
 from hud.eval.scheduler import patient_collector
 from hud.eval.subagents import close_made
@@ -217,11 +216,11 @@ class Worker:
             provider = self.environments.provider(given)
             player = player_of(given, self.gateway_url)
             try:
-                await carry_out(run, player, provider, _limit(given), retries=0)
+                await play_here(run, player, provider, _limit(given), retries=0)
             finally:
                 with contextlib.suppress(HudError):
                     await close_made(player)
-                    await _closed(player)
+                    await player.aclose()
         except asyncio.CancelledError:
             if self._handing_back:
                 raise  # It goes back into the queue.
@@ -349,13 +348,6 @@ def _run_of(given: dict[str, Any], recorder: MemoryRecorder) -> Run:
         training_progress=spec.get("training_progress"),
         recorder=recorder,
     )
-
-
-async def _closed(player: Agent) -> None:
-    """Close an agent's connections to its model's server."""
-    for one in (player, getattr(player, "model", None)):
-        if (close := getattr(one, "aclose", None)) is not None:
-            await close()
 
 
 def _limit(given: dict[str, Any]) -> float | None:

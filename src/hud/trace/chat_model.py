@@ -150,3 +150,8 @@ class ChatModel(Protocol):
         Raises `UsageError` for a permanently invalid request (too long, images without vision) and `InfrastructureFault`
         for a transient failure.
         """
+        ...
+
+    async def aclose(self) -> None:
+        """Close the connections of the model, if any. A later call opens them again."""
+        return

@@ -22,7 +22,7 @@ from hud.client.tinker_models import model_on_tinker
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.rollouts import refuse_hidden_tools
-from hud.eval.runtimes.hosted import HostedRuntime
+from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
@@ -161,8 +161,7 @@ async def train(
     )
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
-        if (aclose := getattr(runtime, "aclose", None)) is not None:
-            stack.push_async_callback(aclose)
+        stack.push_async_callback(as_runtime(runtime).aclose)
         policy = await Learner.open(config, connect(), fresh=fresh, override_guard=override_guard)
         stack.push_async_callback(policy.close)
         if policy.run.over:
@@ -233,9 +232,8 @@ class _Loop:
         self.reporter.started(run.id, first, config.steps)
         earlier = [score for score in run.scores if score.step >= self.guard.since]
         await self.held_out.recall(self.policy.client, earlier)
-        if isinstance(self.rollouts.runtime, HostedRuntime):
-            # A killed process leaves rollouts behind that nobody waits for.
-            await self.rollouts.runtime.abandon([*run.jobs, *run.evaluations])
+        # A killed process leaves rollouts behind whose results nothing reads.
+        await as_runtime(self.rollouts.runtime).abandon([*run.jobs, *run.evaluations])
         job = await Job.start(f"{config.model} training", group=config.group)
         for learner in self.learners:
             await learner.run.add_job(job.id)

@@ -438,7 +438,10 @@ async def test_of_several_runs_at_work_those_that_kill_again_have_failed(
     path.write_text(f"import asyncio, subprocess\n{SOURCE}{KILLS}")
     runtime = forks(at=path)
 
+    together = asyncio.Barrier(4)  # All are at work when the server dies, at each attempt.
+
     async def kill(run):
+        await together.wait()
         await run.call_tool(ToolCall(id="1", name="kill_from_outside", arguments={}))
 
     async def play():

@@ -50,9 +50,8 @@ class Customer:
 
     async def aclose(self) -> None:
         """Close the connections of the model."""
-        close = getattr(self._model, "aclose", None)
-        if close is not None:
-            await close()
+        if self._model is not None:
+            await self._model.aclose()
 
 
 async def customer_model() -> ChatModel:

@@ -116,6 +116,7 @@ async def _play(audit: Audit, solver: Any, limit: int, as_json: bool) -> int:
     from hud.cli.evaluation.audit_report import PhaseRows, print_report
     from hud.cli.output import print_json
     from hud.eval.rollouts import prepare
+    from hud.eval.runtimes.rollout_runtime import as_runtime
 
     if solver is not None:
         await prepare(solver)
@@ -125,10 +126,9 @@ async def _play(audit: Audit, solver: Any, limit: int, as_json: bool) -> int:
         with audit.stop.on_interrupt():
             await audit.play(solver)
     finally:
-        for used in (audit.runtime, solver):
-            close = getattr(used, "aclose", None)
-            if close is not None:
-                await close()
+        await as_runtime(audit.runtime).aclose()
+        if solver is not None:
+            await solver.aclose()
     report = audit.report()
     if as_json:
         print_json(report.as_dict())

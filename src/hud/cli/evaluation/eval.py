@@ -270,6 +270,7 @@ async def _play(
     from hud.cli.output import console, print_json
     from hud.eval import HostedRuntime
     from hud.eval.rollouts import prepare
+    from hud.eval.runtimes.rollout_runtime import as_runtime
 
     await prepare(who, where, tasks)  # A failed preparation must not leave an empty job.
     job, finished = await open_job(resume, tasks, group, who.model_name)
@@ -301,10 +302,8 @@ async def _play(
     finally:
         if not stop.left:
             await job.finish()
-        for used in (where, who):
-            close = getattr(used, "aclose", None)
-            if close is not None:
-                await close()
+        await as_runtime(where).aclose()
+        await who.aclose()
     if stop.left:
         mine = job.id[:12]
         console().print(f"Follow it: hud jobs {mine} · Stop it: hud cancel {mine}")

@@ -22,6 +22,7 @@ from hud.errors import UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.interpreter import Interpreter
 from hud.eval.runtimes.remote import path_of
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime
 from hud.eval.runtimes.warm import WarmServer
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 STARTUP_SECONDS = 120.0
 
 
-class ForkRuntime:
+class ForkRuntime(RolloutRuntime):
     """Rollouts of the environment at `source` (a path, or an environment created in a file).
 
     Limits of each rollout: `memory_mb`, memory of each of its processes beyond the inherited; `cpu_seconds`, CPU time of

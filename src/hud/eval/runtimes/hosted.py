@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from hud.errors import HudError, UsageError
 from hud.eval.grade import Grade
-from hud.trace import dashed, parse_trace
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime
+from hud.trace import dashed, now, parse_trace
+from hud.trace.recording.recorder import NullRecorder
 
 if TYPE_CHECKING:
     from hud.agents.agent import Agent
@@ -28,7 +30,7 @@ _PAGE = 1000
 _OVER = ("completed", "error", "cancelled")
 
 
-class HostedRuntime:
+class HostedRuntime(RolloutRuntime):
     """Runtime that submits rollouts to the platform and waits for their results.
 
     The client may go away: what was submitted is played to its end, unless it is cancelled. `poll_interval` is in
@@ -45,12 +47,6 @@ class HostedRuntime:
         self.run_timeout = run_timeout
         self._detached = False
         self._waits: dict[str | None, _Waits] = {}
-
-    def __call__(self, task: Any) -> Any:
-        raise UsageError(
-            f"Task {task.slug!r}: HostedRuntime plays whole rollouts on the platform; there is no environment here "
-            "to connect to."
-        )
 
     def detach(self) -> None:
         """Leave what was submitted to the platform: from now on, cancelling here cancels nothing there."""
@@ -77,8 +73,23 @@ class HostedRuntime:
         """Raise `UsageError` for an agent that the platform cannot create."""
         _agent_settings(agent)
 
-    async def play(self, run: Run, agent: Agent) -> None:
-        """Let the platform play `run`, and copy the result into it."""
+    async def play(self, run: Run, agent: Agent, rollout_timeout: float | None) -> Run:
+        """Have the platform play `run`, and copy the result into it. The platform records it, and repeats it."""
+        from hud.eval.rollouts import settle  # It imports runtimes.
+
+        run.model = agent.model_name
+        run.recorder = NullRecorder()
+        # The platform enforces the limit: here it would include the time in its queue.
+        run.live.limit_seconds = math.inf if rollout_timeout is None else rollout_timeout
+        try:
+            await self._submit_and_wait(run, agent)
+        except BaseException as error:
+            settle(run, error)
+        finally:
+            run.ended_at = now()
+        return run
+
+    async def _submit_and_wait(self, run: Run, agent: Agent) -> None:
         from hud.client import connect  # Imports an HTTP client, for this runtime only.
 
         client = connect()

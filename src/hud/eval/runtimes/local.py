@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hud.environment import Environment, load_environment
 from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.errors import UsageError
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Source = Environment | str | Path | Callable[["Task"], Environment]
 
 
-class LocalRuntime:
+class LocalRuntime(RolloutRuntime):
     """Runtime of rollouts in this process; `env.state` is separate for each run.
 
     `source` is an environment, a path to one (loaded once), or a function of the task that returns one. By default each

@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime, as_runtime
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -14,13 +15,13 @@ if TYPE_CHECKING:
     from hud.environment.templates.task import Provider
 
 
-class PerSource:
+class PerSource(RolloutRuntime):
     """Runtime for tasks of several environments, with a separate runtime for each, created at first use."""
 
     def __init__(self, make: Callable[[str], Provider]) -> None:
         """`make` takes the path of an environment's file."""
         self._make = make
-        self._made: dict[str, Provider] = {}
+        self._made: dict[str, RolloutRuntime] = {}
 
     def __call__(self, task: Task) -> AbstractAsyncContextManager[Connection]:
         """Return a new run of the task's environment; raises `UsageError` for an environment without a file."""
@@ -28,13 +29,11 @@ class PerSource:
         if source is None:
             raise UsageError(f"The environment of task {task.slug!r} was made in no file.")
         if source not in self._made:
-            self._made[source] = self._make(source)
+            self._made[source] = as_runtime(self._make(source))
         return self._made[source](task)
 
     async def aclose(self) -> None:
         """Close the runtimes."""
         for runtime in self._made.values():
-            close = getattr(runtime, "aclose", None)
-            if close is not None:
-                await close()
+            await runtime.aclose()
         self._made.clear()

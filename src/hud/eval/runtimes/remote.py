@@ -14,6 +14,7 @@ from hud.environment import Environment
 from hud.environment.channel import RemoteConnection
 from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.errors import UsageError
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime
 from hud.eval.runtimes.served import ServedProcess
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 READY_SECONDS = 120.0
 
 
-class Runtime:
+class Runtime(RolloutRuntime):
     """An environment at `tcp://host:port` (`hud serve`); every rollout has its own connection."""
 
     def __init__(self, url: str, params: dict[str, Any] | None = None) -> None:
@@ -48,7 +49,7 @@ class Runtime:
             await connection.close()
 
 
-class SubprocessRuntime:
+class SubprocessRuntime(RolloutRuntime):
     """A new interpreter for each rollout: slow (it imports the environment each time), for code that cannot fork."""
 
     def __init__(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.environment.channel import RemoteConnection
 from hud.errors import UsageError
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime, as_runtime
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -32,7 +33,7 @@ class _Place:
     endpoint: tuple[str, int] | None = None
 
 
-class Shared:
+class Shared(RolloutRuntime):
     """At most `width` concurrent rollouts in an environment opened by `inner`; others wait.
 
     Each has its own session, and therefore its own state. There is one environment for each name and runtime_config. It is
@@ -42,7 +43,7 @@ class Shared:
     def __init__(self, inner: Provider, *, width: int) -> None:
         if width < 1:
             raise UsageError(f"Shared needs a width of at least 1, not {width}.")
-        self.inner = inner
+        self.inner = as_runtime(inner)
         self.width = width
         self._places: dict[str, _Place] = {}
         self._held = 0
@@ -61,9 +62,7 @@ class Shared:
         """Close all idle environments, and the inner runtime."""
         for key in list(self._places):
             await self._leave(key)
-        close = getattr(self.inner, "aclose", None)
-        if close is not None:
-            await close()
+        await self.inner.aclose()
 
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[Connection]:

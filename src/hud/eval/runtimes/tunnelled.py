@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hud import settings
 from hud.environment.channel import RemoteConnection
 from hud.errors import HudError, InfrastructureFault, UsageError
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime
 
 if TYPE_CHECKING:
     from websockets.asyncio.client import ClientConnection
@@ -26,7 +27,7 @@ NORMAL = 1000
 _CHUNK = 1 << 18
 
 
-class HUDRuntime:
+class HUDRuntime(RolloutRuntime):
     """Runtime with a separate environment for each rollout, on the platform at `runtime_url` (default: `HUD_RUNTIME_URL`)."""
 
     def __init__(self, *, runtime_url: str | None = None, run_timeout: float | None = None) -> None:

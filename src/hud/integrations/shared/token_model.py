@@ -26,6 +26,7 @@ from hud.trace import (
     ToolSpec,
     begins_turn,
 )
+from hud.trace.chat_model import ChatModel
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ Generate = Callable[[list[int], int, str], Awaitable[Sampled]]
 
 
 @dataclass
-class TokenModel:
+class TokenModel(ChatModel):
     """A `ChatModel` over a sampler of token ids."""
 
     name: str

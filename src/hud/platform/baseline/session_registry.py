@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
 from hud.errors import HudError, NotFoundError, StoreError, UsageError
-from hud.eval.rollouts import carry_out, describe
+from hud.eval.rollouts import describe, play_here
 from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments
 from hud.platform.baseline.jobs import close_job, group_of, next_attempt, open_job
@@ -137,7 +137,7 @@ class SessionRegistry:
         saving = asyncio.create_task(_save(run))
         try:
             player = BrowserPlayer(session)
-            await carry_out(run, player, warm.provider(given), LONGEST_SECONDS, retries=0)
+            await play_here(run, player, warm.provider(given), LONGEST_SECONDS, retries=0)
         except asyncio.CancelledError:
             pass  # The session was left; the run is recorded as cancelled.
         except Exception as error:

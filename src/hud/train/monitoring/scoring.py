@@ -13,6 +13,7 @@ from hud.eval.results.intervals import clustered_interval
 from hud.eval.results.pairing import Difference, Pairing, Rewards, pair, rewards_by_attempt
 from hud.eval.results.promotion import Subsets, difference_shown, evidence, subsets_of
 from hud.eval.results.task_families import few_families
+from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.inference.models import chat_model
 from hud.trace.ids import is_id
 from hud.train.config import TrainConfig
@@ -97,9 +98,7 @@ async def score(
         policy = await chat_model(config.model, client=connect())
         return await rollouts.score(await rollouts.models(policy), sets, config.steps)
     finally:
-        aclose = getattr(runtime, "aclose", None)
-        if aclose is not None:
-            await aclose()
+        await as_runtime(runtime).aclose()
 
 
 async def compare(

@@ -16,7 +16,6 @@ from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.run import Run
-from hud.eval.runtimes.local import LocalRuntime
 from hud.eval.scheduler import StopSignal, check_limits, plan, run_planned
 from hud.eval.tasksets.taskset import Taskset
 from hud.inference.models import chat_model
@@ -167,7 +166,7 @@ class Rollouts:
             plan([task], config.group),
             agent,
             job,
-            self.runtime if self.runtime is not None else LocalRuntime(),
+            self.runtime,
             max_concurrent=config.group,
             rollout_timeout=config.rollout_timeout,
             stop=self.stop,

@@ -117,7 +117,7 @@ def _place_of(run: Any) -> tuple[object, ...]:
     return (run.slug, run.attempt) if caller is None else (*_place_of(caller), *run.called_as)
 
 
-class _SeededModel:
+class _SeededModel(ChatModel):
     """A `ChatModel` for a run that counts turns."""
 
     def __init__(self, model: ChatModel, place: tuple[object, ...]) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import UsageError
-from hud.eval.runtimes.local import LocalRuntime
+from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.trace import ChatMessage, ToolSpec, text_of
 from hud.train.supervised.recorded_runs import conversation_of, recorded_examples
 
@@ -34,7 +34,7 @@ async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[s
     Raises `UsageError` without text.
     """
     texts: list[str] = []
-    provider = runtime if runtime is not None else LocalRuntime()
+    provider = as_runtime(runtime)
     hanging: set[str] = set()
     for task in list(tasks)[:MOST_TASKS]:
         async with provider(task) as world:

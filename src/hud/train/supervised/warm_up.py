@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import connect
 from hud.errors import UsageError
+from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.learning.schedules import ScheduleName
 from hud.learning.wire_types import TrajectoryPayload
@@ -142,8 +143,7 @@ async def learn_from(
         runtime = runtime_named(config.runtime, scored.tasks)
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
-        if (aclose := getattr(runtime, "aclose", None)) is not None:
-            stack.push_async_callback(aclose)
+        stack.push_async_callback(as_runtime(runtime).aclose)
         rollouts = await Rollouts.open(
             config.playing, scored.tasks, runtime=runtime, reporter=reporter, stop=stop
         )
