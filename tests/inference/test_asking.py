@@ -167,7 +167,7 @@ async def test_waits_grow_and_are_no_longer_than_the_longest(waits):
         await ask(attempt, WHERE, policy)
     assert len(waits) == 8
     for number, wait in enumerate(waits):
-        assert min(0.5 * 2**number, 20) <= wait <= min(1.5 * 2**number, 20)
+        assert 0.5 * min(2**number, 20) <= wait <= min(1.5 * 2**number, 20)
 
 
 def test_servers_say_when_to_come_back_in_several_ways():
