@@ -74,16 +74,16 @@ def compute_advantages(
     counted: list[int] = []
     dropped_groups = spread = 0
     for positions in members.values():
-        kept = [position for position in positions if enters[position]]
-        if not kept:
+        entering = [position for position in positions if enters[position]]
+        if not entering:
             dropped_groups += 1
             continue
-        counted.extend(kept)
-        advantages = _of_group([scores[p] for p in kept], options, function)
+        counted.extend(entering)
+        advantages = _of_group([scores[p] for p in entering], options, function)
         if not any(advantages):
             continue
         spread += 1
-        for position, advantage in zip(kept, advantages, strict=True):
+        for position, advantage in zip(entering, advantages, strict=True):
             values[position] = reward_scale * advantage
             trained[position] = True
 
@@ -165,15 +165,15 @@ def _of_group(
 
 
 def _warnings(groups: int, spread: int, dropped: int) -> list[str]:
-    found = []
+    warnings = []
     if dropped:
-        found.append(
+        warnings.append(
             f'{dropped} of {groups} groups were dropped because runs in them failed; failed_runs="drop_run" would '
             "keep the rest of each."
         )
     if not spread and groups > dropped:
-        found.append(
+        warnings.append(
             "No group has any spread of rewards, so there is nothing to learn from this batch. Use tasks that the "
             "policy solves sometimes, or more runs for each."
         )
-    return found
+    return warnings

@@ -130,10 +130,12 @@ def payload_of(
     if not samples and failure is None:
         return None
     # Columns have no prompt chunks.
-    by_id = on_record and samples and all(one.prompt_chunks is None for one in samples)
+    by_id = on_record and samples and all(sample.prompt_chunks is None for sample in samples)
     return TrajectoryPayload(
         # Built, not validated: samples are, and their lists are long.
-        samples=[] if by_id else [TrajectorySample.model_construct(**vars(one)) for one in samples],
+        samples=[]
+        if by_id
+        else [TrajectorySample.model_construct(**vars(sample)) for sample in samples],
         recorded=samples_checksum(samples) if by_id else None,
         reward=0.0 if failure is not None or reward is None else reward,
         trace_id=trace.trace_id,
@@ -166,11 +168,11 @@ def make_batch(
     counts = DatumCounts()
     if supervised:
         every = [True] * len(payloads)
-        found = Advantages([0.0] * len(payloads), every, every, [None] * len(payloads))
-        found.metrics.update(reward_metrics(rewards))
+        advantages = Advantages([0.0] * len(payloads), every, every, [None] * len(payloads))
+        advantages.metrics.update(reward_metrics(rewards))
     else:
         own = [payload.group_id for payload in payloads]
-        found = compute_advantages(
+        advantages = compute_advantages(
             rewards,
             group_ids=group_labels(own, group_ids=group_ids, group_size=group_size),
             failures=[payload.failure for payload in payloads],
@@ -182,20 +184,20 @@ def make_batch(
     for position, payload in enumerate(payloads):
         made = datums_of(
             payload,
-            advantage=found.values[position],
+            advantage=advantages.values[position],
             traj_idx=position,
-            group_idx=found.group_idx[position],
+            group_idx=advantages.group_idx[position],
             vocab_size=vocab_size,
             supervised=supervised,
             lag=lag,
             counts=counts,
         )
-        if found.trained[position] or (keep_all and found.counted[position]):
+        if advantages.trained[position] or (keep_all and advantages.counted[position]):
             datums.extend(made)
     return Batch(
         datums=datums,
-        metrics={**found.metrics, **counts.metrics()},
-        warnings=found.warnings,
+        metrics={**advantages.metrics, **counts.metrics()},
+        warnings=advantages.warnings,
         num_traces=len({datum.traj_idx for datum in datums}),
     )
 
@@ -268,8 +270,8 @@ def weighted_datums(
     if len(weights) != len(datums):
         raise UsageError(f"{len(weights)} lists of weights were sent for {len(datums)} datums.")
     weighted, ignored = [], 0
-    for number, (datum, given) in enumerate(zip(datums, weights, strict=True)):
-        row = np.asarray(given, np.float32)
+    for number, (datum, token_weights) in enumerate(zip(datums, weights, strict=True)):
+        row = np.asarray(token_weights, np.float32)
         if row.shape != datum.mask.shape:
             raise UsageError(
                 f"Datum {number} has {datum.length} tokens and {len(row)} weights; send one for each token."
@@ -291,11 +293,11 @@ def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts
     temperatures = np.ones(length, np.float32)
     for start, _, sample in part.outputs:
         span = slice(start, start + len(sample.output_token_ids))
-        given = np.full(len(sample.output_token_ids), np.nan, np.float32)
+        sampled_logprobs = np.full(len(sample.output_token_ids), np.nan, np.float32)
         if sample.output_logprobs:
-            given[:] = sample.output_logprobs
-        finite = np.isfinite(given)
-        logprobs[span] = np.where(finite, given, 0.0)
+            sampled_logprobs[:] = sample.output_logprobs
+        finite = np.isfinite(sampled_logprobs)
+        logprobs[span] = np.where(finite, sampled_logprobs, 0.0)
         if supervised:
             mask[span] = 1.0
         else:
@@ -318,15 +320,15 @@ def _mean_lag(part: _Open, lag: Callable[[str | None], float | None] | None) -> 
     """Return the mean policy lag over its sampled tokens."""
     if lag is None:
         return None
-    total, known = 0.0, 0
+    total, counted_tokens = 0.0, 0
     for _, _, sample in part.outputs:
         began = [(0, sample.checkpoint), *sample.swaps]
         ends = [place for place, _ in began[1:]] + [len(sample.output_token_ids)]
         for (place, checkpoint), end in zip(began, ends, strict=True):
             if (age := lag(checkpoint)) is not None:
                 total += age * (end - place)
-                known += end - place
-    return total / known if known else None
+                counted_tokens += end - place
+    return total / counted_tokens if counted_tokens else None
 
 
 def _check_sample(sample: TrajectorySample, where: str, supervised: bool) -> None:

@@ -28,15 +28,15 @@ def group_labels(
         raise UsageError(
             f"{len(group_ids)} group_ids were given for {len(own)} trajectories; give one for each."
         )
-    known = [label for label in (own if group_ids is None else group_ids) if label is not None]
-    if len(known) == len(own):
-        _check_sizes(known, group_size, "group_ids" if group_ids is not None else "runs")
-        return known
+    labels = [label for label in (own if group_ids is None else group_ids) if label is not None]
+    if len(labels) == len(own):
+        _check_sizes(labels, group_size, "group_ids" if group_ids is not None else "runs")
+        return labels
     if group_size is not None:
         return _slices(own, group_size)
-    if len(set(known)) > 1:
+    if len(set(labels)) > 1:
         raise UsageError(
-            f"The batch mixes runs of {len(set(known))} groups with {len(own) - len(known)} trajectories of none. "
+            f"The batch mixes runs of {len(set(labels))} groups with {len(own) - len(labels)} trajectories of none. "
             "Give group_ids, one for each trajectory."
         )
     return None

@@ -19,9 +19,11 @@ _REDUCTIONS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max
 def merge(passes: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return the combined metrics of several passes. Means are weighted by action tokens, rewards by runs, if known."""
     merged: dict[str, float] = {}
-    for name in dict.fromkeys(name for one in passes for name in one):
+    for name in dict.fromkeys(name for metrics in passes for name in metrics):
         weight_name = RUNS if name == "reward:mean" else TOKENS
-        values = [(one[name], one.get(weight_name, 1.0)) for one in passes if name in one]
+        values = [
+            (metrics[name], metrics.get(weight_name, 1.0)) for metrics in passes if name in metrics
+        ]
         numbers = [value for value, _ in values]
         reduction = name.rpartition(":")[2]
         if reduction in _REDUCTIONS:

@@ -22,7 +22,7 @@ class Cost:
     family: Hashable = None
 
     @property
-    def whole(self) -> int:
+    def total(self) -> int:
         """Tokens of the sequence alone."""
         return self.own + self.shared
 
@@ -66,10 +66,10 @@ def deal(
     Concurrent micro-batches are neighbours, so of similar cost; a rank computes `at_once` of its own at the same time, and
     none alone at the end while there are sequences for another. A rank without work gets an empty one.
     """
-    each = ranks * at_once
-    made = packs(max(at_least, each))
-    while len(made) % each:
-        more = packs(len(made) + each - len(made) % each)
+    multiple = ranks * at_once
+    made = packs(max(at_least, multiple))
+    while len(made) % multiple:
+        more = packs(len(made) + multiple - len(made) % multiple)
         if len(more) <= len(made):  # No more sequences for another pack.
             break
         made = more
@@ -82,15 +82,15 @@ def _order(costs: Sequence[Cost]) -> list[int]:
     """Return positions by descending length, with each family contiguous at its longest member's position."""
     longest: dict[Hashable, int] = {}
     for cost in costs:
-        longest[cost.family] = max(longest.get(cost.family, 0), cost.whole)
+        longest[cost.family] = max(longest.get(cost.family, 0), cost.total)
     first: dict[Hashable, int] = {}
 
     def key(position: int) -> tuple[int, int, int, int]:
         cost = costs[position]
         if cost.family is None:
-            return (-cost.whole, position, 0, 0)
+            return (-cost.total, position, 0, 0)
         opened = first.setdefault(cost.family, position)
-        return (-longest[cost.family], opened, -cost.whole, position)
+        return (-longest[cost.family], opened, -cost.total, position)
 
     return sorted(range(len(costs)), key=key)
 
@@ -109,10 +109,10 @@ def _filled(order: Sequence[int], costs: Sequence[Cost], most: int) -> list[list
     load, seen = 0, set[Hashable]()
     for place in order:
         cost = costs[place]
-        more = cost.own if cost.family is not None and cost.family in seen else cost.whole
+        more = cost.own if cost.family is not None and cost.family in seen else cost.total
         if not packs or load + more > most:
             packs.append([])
-            load, seen, more = 0, set(), cost.whole
+            load, seen, more = 0, set(), cost.total
         packs[-1].append(place)
         load += more
         seen.add(cost.family)

@@ -288,17 +288,17 @@ class StepResult(OptimStepResult):
         return round(self.metrics.get("failed_runs:sum", 0.0))
 
     def __str__(self) -> str:
-        told = []
+        parts = []
         if self.reward is not None:
-            told.append(f"reward {self.reward:.3f}")
+            parts.append(f"reward {self.reward:.3f}")
         if self.groups:
             many = "group" if self.groups == 1 else "groups"
-            told.append(f"{self.groups_with_signal} of {self.groups} {many} had signal")
+            parts.append(f"{self.groups_with_signal} of {self.groups} {many} had signal")
         if self.failed_runs:
-            told.append(f"{self.failed_runs} failed {'run' if self.failed_runs == 1 else 'runs'}")
+            parts.append(f"{self.failed_runs} failed {'run' if self.failed_runs == 1 else 'runs'}")
         if not self.applied:
-            told.append("nothing applied")
-        return f"step {self.step}: {', '.join(told) or 'applied'}"
+            parts.append("nothing applied")
+        return f"step {self.step}: {', '.join(parts) or 'applied'}"
 
     def _repr_html_(self) -> str:
         from hud.trace.html_table import table, titled

@@ -107,21 +107,21 @@ def parse_loss(loss_fn: str, config: Mapping[str, float] | None = None) -> LossC
     """Return a loss with its configuration; raises `UsageError` for an unknown name or key and for a wrong value."""
     if loss_fn not in DEFAULTS:
         raise UsageError(f"There is no loss {loss_fn!r}; there are: {', '.join(DEFAULTS)}.")
-    given = dict(config or {})
+    overrides = dict(config or {})
     own = DEFAULTS[loss_fn]
-    _check_keys(loss_fn, given)
+    _check_keys(loss_fn, overrides)
     values = {**own, **_SHARED}
     if loss_fn != "cross_entropy":
         values |= _POLICY_ONLY
-    if "epsilon" in given:
-        epsilon = given.pop("epsilon")
-        if given.keys() & own.keys():
+    if "epsilon" in overrides:
+        epsilon = overrides.pop("epsilon")
+        if overrides.keys() & own.keys():
             raise UsageError("Give epsilon or the clip thresholds to 'ppo', not both.")
-        given |= {"clip_low_threshold": 1 - epsilon, "clip_high_threshold": 1 + epsilon}
+        overrides |= {"clip_low_threshold": 1 - epsilon, "clip_high_threshold": 1 + epsilon}
     for pair, (low, high) in _PAIRS.items():
-        if f"{pair}_low" in given or f"{pair}_high" in given:
+        if f"{pair}_low" in overrides or f"{pair}_high" in overrides:
             values |= {f"{pair}_low": low, f"{pair}_high": high}
-    values |= {key: float(value) for key, value in given.items()}
+    values |= {key: float(value) for key, value in overrides.items()}
     _check_values(values)
     return LossConfig(loss_fn=loss_fn, values=values, normalization=_normalization(values))
 
@@ -137,12 +137,12 @@ def keys_of(loss_fn: str) -> list[str]:
     return keys
 
 
-def _check_keys(loss_fn: str, given: Mapping[str, float]) -> None:
-    known = keys_of(loss_fn)
-    for key, value in given.items():
-        if key not in known:
+def _check_keys(loss_fn: str, overrides: Mapping[str, float]) -> None:
+    keys = keys_of(loss_fn)
+    for key, value in overrides.items():
+        if key not in keys:
             raise UsageError(
-                f"The loss {loss_fn!r} takes no key {key!r}; it takes: {', '.join(known)}."
+                f"The loss {loss_fn!r} takes no key {key!r}; it takes: {', '.join(keys)}."
             )
         if not math.isfinite(value):
             raise UsageError(f"{key} of the loss {loss_fn!r} is {value}; it must be finite.")

@@ -39,12 +39,12 @@ def correction_weights(
         weights, touched["icepop_dropped"] = _keep(weights, _inside(ratio, config, "icepop"))
     if "sequence_mask_low" in config:
         mean = tokens.mean_of(gap).exp()
-        kept = _inside(mean, config, "sequence_mask")[tokens.sequence]
-        weights, touched["sequence_mask_dropped"] = _keep(weights, kept)
+        mask = _inside(mean, config, "sequence_mask")[tokens.sequence]
+        weights, touched["sequence_mask_dropped"] = _keep(weights, mask)
     if "outlier_mask_low" in config:
         outside = ~_inside(ratio, config, "outlier_mask")
-        kept = (tokens.sum_of(outside.to(ratio.dtype)) == 0)[tokens.sequence]
-        weights, touched["outlier_mask_dropped"] = _keep(weights, kept)
+        mask = (tokens.sum_of(outside.to(ratio.dtype)) == 0)[tokens.sequence]
+        weights, touched["outlier_mask_dropped"] = _keep(weights, mask)
     return weights, touched
 
 
@@ -52,5 +52,5 @@ def _inside(values: Tensor, config: LossConfig, name: str) -> Tensor:
     return (values >= config[f"{name}_low"]) & (values <= config[f"{name}_high"])
 
 
-def _keep(weights: Tensor, kept: Tensor) -> tuple[Tensor, Tensor]:
-    return weights * kept, (~kept).sum()
+def _keep(weights: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    return weights * mask, (~mask).sum()
