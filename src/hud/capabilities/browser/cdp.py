@@ -201,12 +201,12 @@ async def _socket_url(capability: Capability) -> str:
     version = f"http://{parts.netloc}/json/version"
     try:
         async with httpx.AsyncClient(timeout=_CONNECT_SECONDS, trust_env=False) as http:
-            said = (await http.get(version)).json()["webSocketDebuggerUrl"]
+            debugger_url = (await http.get(version)).json()["webSocketDebuggerUrl"]
     except httpx.HTTPError as error:
         raise InfrastructureFault(f"No browser answers at {version} ({error}).") from error
     except (ValueError, KeyError, TypeError) as error:
         raise EnvironmentFault(f"{version} names no DevTools socket.") from error
-    return f"ws://{parts.netloc}{urlsplit(said).path}"
+    return f"ws://{parts.netloc}{urlsplit(debugger_url).path}"
 
 
 def _plain(url: str) -> str:

@@ -74,8 +74,8 @@ class DevTools:
         message = await self.exchange(method, params or {}, session, timeout)
         problem = message.get("error")
         if problem is not None:
-            told = f"{problem.get('message')} {problem.get('data') or ''}".strip()
-            raise RefusedError(f"The browser refused {method}: {told.rstrip('.')}.")
+            detail = f"{problem.get('message')} {problem.get('data') or ''}".strip()
+            raise RefusedError(f"The browser refused {method}: {detail.rstrip('.')}.")
         result: dict[str, Any] = message.get("result") or {}
         return result
 

@@ -170,9 +170,9 @@ class Page:
         Raises `EnvironmentFault` if it cannot be loaded.
         """
         self._stopped.clear()
-        said = await self.call("Page.navigate", {"url": url}, timeout=timeout)
-        problem = said.get("errorText")
-        if problem or "loaderId" not in said:
+        navigation = await self.call("Page.navigate", {"url": url}, timeout=timeout)
+        problem = navigation.get("errorText")
+        if problem or "loaderId" not in navigation:
             self._stopped.set()
         if problem:
             raise EnvironmentFault(f"The browser cannot load {url}: {problem}.")
@@ -212,7 +212,7 @@ class Page:
             return await self._evaluated(expression, timeout)
 
     async def _evaluated(self, expression: str, timeout: float) -> Any:
-        said = await self.call(
+        evaluation = await self.call(
             "Runtime.evaluate",
             {
                 "expression": expression,
@@ -222,11 +222,11 @@ class Page:
             },
             timeout=timeout,
         )
-        problem = said.get("exceptionDetails")
+        problem = evaluation.get("exceptionDetails")
         if problem is not None:
-            told = (problem.get("exception") or {}).get("description") or problem.get("text")
-            raise EnvironmentFault(f"JavaScript {expression[:80]!r} threw {told}.")
-        return said["result"].get("value")
+            description = (problem.get("exception") or {}).get("description") or problem.get("text")
+            raise EnvironmentFault(f"JavaScript {expression[:80]!r} threw {description}.")
+        return evaluation["result"].get("value")
 
     # -- mouse ------------------------------------------------------------------------------------
 

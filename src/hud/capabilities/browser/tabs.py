@@ -75,11 +75,11 @@ class Tabs:
 
     def dialogs(self) -> list[str]:
         """Return the texts of dialogs since the last call, of all tabs."""
-        said: list[str] = []
+        texts: list[str] = []
         for page in self._pages.values():
-            said += page.dialogs
+            texts += page.dialogs
             page.dialogs = []
-        return said
+        return texts
 
     async def close(self) -> None:
         for task in self._tasks:

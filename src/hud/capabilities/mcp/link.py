@@ -32,7 +32,7 @@ class Answered:
     """A tool's result, and its blocks that cannot be shown to agents, in the server's format."""
 
     result: ToolResult
-    kept: list[dict[str, Any]] = field(default_factory=list)
+    unshown: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Link:
@@ -82,8 +82,8 @@ class Link:
     async def call(self, name: str, arguments: dict[str, Any], seconds: float) -> Answered:
         """Call a tool; failures are error results."""
         try:
-            said = await self._asked(lambda session: session.call(name, arguments, seconds))
-            return Answered(*result_of(said))
+            result = await self._asked(lambda session: session.call(name, arguments, seconds))
+            return Answered(*result_of(result))
         except ServerLost as lost:
             problem = self.broken or (
                 f"The connection to the MCP server {self.name!r} broke during the call ({lost}); "
@@ -100,12 +100,12 @@ class Link:
     async def read(self, uri: str) -> list[ContentBlock]:
         """Return the contents of a resource. Raises `EnvironmentFault`."""
         try:
-            said = await self._asked(lambda session: session.read(uri))
+            resource = await self._asked(lambda session: session.read(uri))
         except (ServerLost, MCPError) as error:
             raise EnvironmentFault(
                 f"The MCP server {self.name!r} did not give the resource {uri}: {error}."
             ) from None
-        return [resource_block(each) for each in said.contents]
+        return [resource_block(contents) for contents in resource.contents]
 
     async def _asked(self, ask: Callable[[Session], Awaitable[_Said]]) -> _Said:
         for attempt in range(self._reconnects + 1):

@@ -27,22 +27,24 @@ def spec_of(tool: types.Tool, name: str | None = None) -> ToolSpec:
     )
 
 
-def result_of(said: types.CallToolResult) -> tuple[ToolResult, list[dict[str, Any]]]:
+def result_of(call_result: types.CallToolResult) -> tuple[ToolResult, list[dict[str, Any]]]:
     """Return the result as agents receive it, and the unchanged blocks that cannot be shown to them."""
     shown: list[ContentBlock] = []
-    kept: list[dict[str, Any]] = []
-    for block in said.content:
+    unshown: list[dict[str, Any]] = []
+    for block in call_result.content:
         shown.append(_shown(block))
         if not isinstance(block, types.TextContent | types.ImageContent):
-            kept.append(block.model_dump(mode="json", by_alias=True, exclude_none=True))
-    structured: Any = said.structured_content
+            unshown.append(block.model_dump(mode="json", by_alias=True, exclude_none=True))
+    structured: Any = call_result.structured_content
     if structured is not None and not shown:
         # Structured content without its text form, which servers should add.
         shown.append(TextContent(text=exact_json.dumps(structured, default=str).decode()))
     if structured is not None and not isinstance(structured, dict):
         structured = {"result": structured}
-    result = ToolResult(content=shown, is_error=bool(said.is_error), structured_content=structured)
-    return result, kept
+    result = ToolResult(
+        content=shown, is_error=bool(call_result.is_error), structured_content=structured
+    )
+    return result, unshown
 
 
 def block_of(value: Any) -> ContentBlock | None:
@@ -66,8 +68,8 @@ def _shown(block: types.ContentBlock) -> ContentBlock:
         case types.EmbeddedResource():
             return resource_block(block.resource)
         case types.ResourceLink():
-            told = f": {block.description}" if block.description else ""
-            return TextContent(text=f"[resource {block.name} at {block.uri}{told}]")
+            suffix = f": {block.description}" if block.description else ""
+            return TextContent(text=f"[resource {block.name} at {block.uri}{suffix}]")
         case types.AudioContent():
             size = _bytes(block.data)
             return TextContent(text=f"[audio, {block.mime_type}, {size:,} bytes]")

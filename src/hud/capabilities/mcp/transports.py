@@ -121,9 +121,9 @@ async def _websocket(url: str, headers: dict[str, str]) -> AsyncIterator[Any]:
 
         async def send() -> None:
             async with outward:
-                async for each in outward:
+                async for session_message in outward:
                     await socket.send(
-                        each.message.model_dump_json(by_alias=True, exclude_unset=True)
+                        session_message.message.model_dump_json(by_alias=True, exclude_unset=True)
                     )
 
         group.start_soon(receive)

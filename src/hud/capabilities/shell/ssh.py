@@ -92,13 +92,15 @@ class SSHClient(CapabilityClient):
         folder = cwd or self.cwd
         if folder is not None:
             command = f"cd -- {shlex.quote(folder)} && {{ {command}\n}}"
-        process = await self._repeated(lambda one: one.create_process(command, encoding=None))
-        given = input.encode() if isinstance(input, str) else input
+        process = await self._repeated(
+            lambda connection: connection.create_process(command, encoding=None)
+        )
+        stdin = input.encode() if isinstance(input, str) else input
         out, err = bytearray(), bytearray()
         try:
             async with asyncio.timeout(timeout):
                 await asyncio.gather(
-                    _give(process, given), _take(process.stdout, out), _take(process.stderr, err)
+                    _give(process, stdin), _take(process.stdout, out), _take(process.stderr, err)
                 )
                 await process.wait_closed()
         except TimeoutError:
@@ -117,7 +119,7 @@ class SSHClient(CapabilityClient):
     async def shell(self) -> Shell:
         """Start a shell that keeps its working directory and variables between commands."""
         process = await self._repeated(
-            lambda one: one.create_process(
+            lambda connection: connection.create_process(
                 "bash --noprofile --norc", encoding=None, stderr=asyncssh.STDOUT
             )
         )
@@ -148,8 +150,8 @@ class SSHClient(CapabilityClient):
 
     async def is_folder(self, path: str) -> bool:
         """Return True for a folder; raises `FileNotFoundError` if the path does not exist."""
-        found = await self._with_files(path, lambda files: files.stat(self._path(path)))
-        return stat.S_ISDIR(found.permissions or 0)
+        attributes = await self._with_files(path, lambda files: files.stat(self._path(path)))
+        return stat.S_ISDIR(attributes.permissions or 0)
 
     async def exists(self, path: str) -> bool:
         try:
@@ -160,13 +162,14 @@ class SSHClient(CapabilityClient):
 
     async def entries(self, path: str) -> list[FileEntry]:
         """Return the entries of a folder, by name; a link to a folder does not count as a folder."""
-        found = await self._with_files(path, lambda files: files.readdir(self._path(path)))
+        listing = await self._with_files(path, lambda files: files.readdir(self._path(path)))
         listed = [
             FileEntry(_name(entry.filename), stat.S_ISDIR(entry.attrs.permissions or 0))
-            for entry in found
+            for entry in listing
         ]
         return sorted(
-            (entry for entry in listed if entry.name not in (".", "..")), key=lambda one: one.name
+            (entry for entry in listed if entry.name not in (".", "..")),
+            key=lambda entry: entry.name,
         )
 
     def _path(self, path: str) -> str:
@@ -305,12 +308,12 @@ async def _give(process: asyncssh.SSHClientProcess[bytes], data: bytes | None) -
         process.stdin.write_eof()
 
 
-async def _take(stream: asyncssh.SSHReader[bytes], kept: bytearray) -> None:
+async def _take(stream: asyncssh.SSHReader[bytes], output: bytearray) -> None:
     """Keep the beginning and the end of the output."""
     while data := await stream.read(_FIRST_BYTES):
-        kept += data
-        if len(kept) > _KEPT_BYTES:
-            del kept[_FIRST_BYTES : len(kept) - _KEPT_BYTES + _FIRST_BYTES]
+        output += data
+        if len(output) > _KEPT_BYTES:
+            del output[_FIRST_BYTES : len(output) - _KEPT_BYTES + _FIRST_BYTES]
 
 
 def _text(data: bytearray) -> str:

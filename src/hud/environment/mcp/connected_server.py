@@ -294,7 +294,7 @@ class ServerTool:
         own = opened.declared.timeout
         seconds = own if timeout is None else min(own, timeout)
         answered = await opened.server.link.call(self._name, values, seconds)
-        opened.kept.extend(answered.kept)
+        opened.kept.extend(answered.unshown)
         return tool_result(answered.result)
 
 
