@@ -195,7 +195,7 @@ def test_servers_say_when_to_come_back_in_several_ways():
 )
 def test_whatever_a_server_writes_is_one_sentence(status, body, headers):
     trouble = http_trouble(status, body, headers)
-    assert trouble.told.startswith(f"answered {status}: ")
-    assert "\n" not in trouble.told
-    assert len(trouble.told) < 600
+    assert trouble.description.startswith(f"answered {status}: ")
+    assert "\n" not in trouble.description
+    assert len(trouble.description) < 600
     assert trouble.retry_after is None or trouble.retry_after >= 0

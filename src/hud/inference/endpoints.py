@@ -59,22 +59,22 @@ def endpoint(
 
     With `gateway` the provider's key and address are ignored.
     """
-    known = settings.load()
+    loaded = settings.load()
     if gateway:
-        return _of_gateway(base_url or gateway_url(), api_key or known.api_key)
+        return _of_gateway(base_url or gateway_url(), api_key or loaded.api_key)
     for variable in home.key_variables:
-        own = known.environment.get(variable)
+        own = loaded.environment.get(variable)
         if own or api_key:
-            url = base_url or known.environment.get(home.url_variable) or home.url
+            url = base_url or loaded.environment.get(home.url_variable) or home.url
             url = url.rstrip("/")
             return Endpoint(url, api_key or own or "", Provider(url, None if api_key else variable))
-    elsewhere = base_url or known.gateway_url
+    elsewhere = base_url or loaded.gateway_url
     if elsewhere is None:
         raise UsageError(
             f"No key is known for {model!r}: set {home.key_variables[0]}, or HUD_API_URL and HUD_API_KEY "
             "of a platform whose gateway has one."
         )
-    return _of_gateway(elsewhere, known.api_key)
+    return _of_gateway(elsewhere, loaded.api_key)
 
 
 def url_of(family: Family, base: str, model: str, action: str) -> str:

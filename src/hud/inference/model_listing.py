@@ -35,9 +35,9 @@ def served_models(base_url: str, api_key: str | None = None) -> list[str]:
 
 def only_model(base_url: str, api_key: str | None = None) -> str:
     """Return the only model of a server; raises `UsageError`, with the names, for none or several."""
-    found = served_models(base_url, api_key)
-    if len(found) == 1:
-        return found[0]
-    more = f" and {len(found) - MOST_SHOWN} more" if len(found) > MOST_SHOWN else ""
-    named = f"{', '.join(found[:MOST_SHOWN])}{more}" if found else "none"
+    models = served_models(base_url, api_key)
+    if len(models) == 1:
+        return models[0]
+    more = f" and {len(models) - MOST_SHOWN} more" if len(models) > MOST_SHOWN else ""
+    named = f"{', '.join(models[:MOST_SHOWN])}{more}" if models else "none"
     raise UsageError(f"{base_url} serves {named}; name one: -c model=NAME")

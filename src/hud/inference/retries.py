@@ -112,7 +112,7 @@ class ErrorStatus(Exception):
 class Trouble:
     """Result of an attempt."""
 
-    told: str
+    description: str
     status: int | None = None
     curable: bool = False
     retry_after: float | None = None
@@ -142,8 +142,8 @@ async def ask(
             if number == policy.attempts:
                 tries = f"after {number} attempts" if number > 1 else "after one attempt"
                 raise InfrastructureFault(f"{_sentence(trouble, provider)} ({tries}).") from error
-        asked = trouble.retry_after
-        pause = policy.backoff.seconds(number) if asked is None else asked
+        requested = trouble.retry_after
+        pause = policy.backoff.seconds(number) if requested is None else requested
         await sleep(min(pause, policy.longest_wait_seconds))
     raise AssertionError("unreachable")
 
@@ -156,20 +156,20 @@ def trouble_of(error: BaseException) -> Trouble | None:
         shown = " ".join(error.doc[:200].split())
         return Trouble(f"answered with something that is no JSON: {shown}", curable=True)
     body = getattr(error, "body", None)
-    said = str(error) if body is None else body
+    answer = str(error) if body is None else body
     codes = [getattr(error, name, None) for name in ("status_code", "code")]
     status = next((code for code in codes if isinstance(code, int)), None)
     if status is not None and status >= 300:
         headers = getattr(getattr(error, "response", error), "headers", None)
-        return http_trouble(status, said, headers or {})
+        return http_trouble(status, answer, headers or {})
     kind = code_of(body)
     if kind is not None:
         # Sent within a response of status 200.
-        told = f"broke off with {kind}: {message_of(said)}"
-        too_long = is_overflow(kind, message_of(said))
+        description = f"broke off with {kind}: {message_of(answer)}"
+        too_long = is_overflow(kind, message_of(answer))
         plain = kind.lower().replace("_", "")
         curable = not too_long and any(part in plain for part in _PASSING)
-        return Trouble(told, curable=curable, too_long=too_long)
+        return Trouble(description, curable=curable, too_long=too_long)
     if isinstance(error, OSError) or _is_transport(error):
         text = str(error).rstrip(".") or "no answer"
         return Trouble(f"did not answer: {type(error).__name__}: {text}", curable=True)
@@ -220,7 +220,7 @@ def _refusal(trouble: Trouble, provider: Provider) -> RefusedError:
 
 def _sentence(trouble: Trouble, provider: Provider) -> str:
     # Some servers repeat the key in the message; it must not be recorded in a trace.
-    return f"{provider.url} {_KEY_PATTERN.sub('(key)', trouble.told).rstrip('. ')}"
+    return f"{provider.url} {_KEY_PATTERN.sub('(key)', trouble.description).rstrip('. ')}"
 
 
 def code_of(body: Any) -> str | None:
@@ -229,9 +229,9 @@ def code_of(body: Any) -> str | None:
     if not isinstance(body, dict):
         return None
     inner = body.get("error")
-    found = inner if isinstance(inner, dict) else body
+    fields = inner if isinstance(inner, dict) else body
     for name in ("code", "type", "status"):
-        value = found.get(name)
+        value = fields.get(name)
         if isinstance(value, str) and value:
             return value
     return None
@@ -239,11 +239,11 @@ def code_of(body: Any) -> str | None:
 
 def message_of(body: Any) -> str:
     """Return the sentence in an error body of any provider: at most 500 characters of one line."""
-    found = _single(body)
+    value = _single(body)
     for name in ("detail", "error", "message"):
-        if isinstance(found, dict) and found.get(name):
-            found = found[name]
-    text = found if isinstance(found, str) else str(found)
+        if isinstance(value, dict) and value.get(name):
+            value = value[name]
+    text = value if isinstance(value, str) else str(value)
     return " ".join(text.split())[:500] or "(nothing)"
 
 

@@ -59,7 +59,7 @@ def wire_names(names: Iterable[str], longest: int, taken: Iterable[str] = ()) ->
     """
     names = list(names)
     used = set(taken)
-    found: dict[str, str] = {}
+    assigned: dict[str, str] = {}
     # Valid names are assigned first, so that no changed name takes them.
     for name in sorted(names, key=lambda name: _plain(name, longest) != name):
         plain = _plain(name, longest)
@@ -68,8 +68,8 @@ def wire_names(names: Iterable[str], longest: int, taken: Iterable[str] = ()) ->
             ending = f"_{number}"
             wire, number = plain[: longest - len(ending)] + ending, number + 1
         used.add(wire)
-        found[name] = wire
-    return found
+        assigned[name] = wire
+    return assigned
 
 
 def _plain(name: str, longest: int) -> str:

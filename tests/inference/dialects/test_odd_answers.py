@@ -191,7 +191,7 @@ def test_a_streamed_call_that_was_cut_off_is_not_made(pieces):
     events = [START, *use(*pieces), *ends("max_tokens")]
     assert joined(events).tool_calls == []
     turn = streamed(events)
-    assert [call.whole for call in turn.calls] == [False]
+    assert [call.complete for call in turn.calls] == [False]
     assert turn.finished.reason == "length"
 
 

@@ -226,7 +226,7 @@ def test_a_call_that_the_turns_end_cut_off_is_not_made(reason, arguments):
     assert [call.name for call in completion.tool_calls] == ["read"]
     assert completion.finish_reason == reason
     (turn,) = read(stream)
-    assert [(call.name, call.whole) for call in turn.calls] == [("read", True), ("look", False)]
+    assert [(call.name, call.complete) for call in turn.calls] == [("read", True), ("look", False)]
     assert turn.finished.reason == reason
 
 

@@ -1,6 +1,6 @@
 """A codec translates one provider dialect, in both directions, to and from plain data; it does no I/O.
 
-    as a server   read    request body  -> GenerationRequest     whole, writer   events -> answer, stream
+    as a server   read    request body  -> GenerationRequest     unstreamed, writer events -> answer, stream
     as a client   request GenerationRequest -> WireRequest       completion, reader   answer, stream -> events
 
 The common representation is `hud.trace`'s: chat messages, `ToolSpec`, `SamplingParams`, `Completion`; `request` and
@@ -78,7 +78,7 @@ class ServerCodec(Protocol):
     def read(self, body: Fields) -> GenerationRequest:
         """Return the request in a body. Raises `UsageError` for a wrong or unsupported field."""
 
-    def whole(
+    def unstreamed(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         """Return an unstreamed response."""

@@ -102,18 +102,18 @@ def alternating_turns(
             turns.append({"role": role, key: parts})
 
     def answered() -> list[Part]:
-        return results([(calls[known], answers[known]) for known in calls if known in answers])
+        return results([(calls[call], answers[call]) for call in calls if call in answers])
 
     for message in messages:
         if message["role"] == "tool":
-            given = message["tool_call_id"]
+            call_id = message["tool_call_id"]
             # One of a call's repetitions, or the call itself.
-            known = given if given in calls else given.rpartition(".")[0]
-            if known not in calls:
+            made_id = call_id if call_id in calls else call_id.rpartition(".")[0]
+            if made_id not in calls:
                 raise UsageError(
-                    f"No call of the turn before has the id {given!r} of a tool message."
+                    f"No call of the turn before has the id {call_id!r} of a tool message."
                 )
-            answers.setdefault(known, []).append(message)
+            answers.setdefault(made_id, []).append(message)
             continue
         add(roles[0], answered())
         calls, answers = {}, {}
@@ -136,9 +136,9 @@ def tool_spec(function: Fields, schema: dict[str, Any] | None) -> ToolSpec:
 
 def checked_choice(choice: ToolChoice, tools: list[ToolSpec]) -> ToolChoice:
     """Return a tool choice. Raises `UsageError` if it requires a tool that is missing in the request."""
-    known = {tool.name for tool in tools}
-    missing = [name for name in choice.names if name not in known]
-    if missing or not known:
+    names = {tool.name for tool in tools}
+    missing = [name for name in choice.names if name not in names]
+    if missing or not names:
         what = f"the tool {missing[0]!r}" if missing else "a tool call"
         raise UsageError(f"tool_choice requires {what}, but the request gives no such tool.")
     return choice
@@ -176,12 +176,12 @@ def effort_of_budget(tokens: int | None) -> ReasoningEffort | None:
 
 def refuse_tokens(model: str, request: GenerationRequest) -> None:
     """Raise `UsageError` for parameters of local models only."""
-    for given, name in (
+    for used, name in (
         (request.return_token_ids, "return_token_ids"),
         (request.continuation, "prompt_token_ids"),
         (request.prompts is not None, "prompt"),
     ):
-        if given:
+        if used:
             raise UsageError(
                 f"{name} is not supported for {model!r}: its provider shows no tokens."
             )

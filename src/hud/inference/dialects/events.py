@@ -131,7 +131,7 @@ class Call:
     id: str
     name: str
     arguments: str = ""
-    whole: bool = False
+    complete: bool = False
     """False for a call that the end of its turn cut off."""
 
 
@@ -163,7 +163,7 @@ def turns_of(events: Iterable[Event], choices: int) -> list[Turn]:
             case CallArguments():
                 turn.calls[event.position].arguments += event.text
             case CallEnded():
-                turn.calls[event.position].whole = True
+                turn.calls[event.position].complete = True
             case TokensDrawn():
                 turn.tokens.extend(event.tokens)
             case Finished():

@@ -56,8 +56,8 @@ class Fields:
         value = self.get(*names)
         if value is None:
             return None
-        whole = isinstance(value, int | float) and not isinstance(value, bool)
-        if whole and math.isfinite(value) and value == int(value):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and math.isfinite(value) and value == int(value):
             number = int(value)
             if number >= least and (most is None or number <= most):
                 return min(number, LARGEST_INTEGER)
@@ -101,9 +101,9 @@ class Fields:
         value = self.get(*names)
         if value is None:
             return ()
-        found = [value] if isinstance(value, str) else value
-        if isinstance(found, list) and all(isinstance(item, str) for item in found):
-            return tuple(found)
+        values = [value] if isinstance(value, str) else value
+        if isinstance(values, list) and all(isinstance(item, str) for item in values):
+            return tuple(values)
         raise self.wrong(names[0], "text, or a list of texts")
 
     def integers(self, *names: str, below: int) -> list[int] | None:
@@ -140,7 +140,7 @@ class CamelFields(Fields):
     """A JSON object of Gemini's, whose fields may be in snake case, too: `topP` or `top_p`."""
 
     def get(self, *names: str) -> Any:
-        return super().get(*(each for name in names for each in (name, _snake(name))))
+        return super().get(*(spelling for name in names for spelling in (name, _snake(name))))
 
 
 def _snake(name: str) -> str:

@@ -70,16 +70,16 @@ class CallEvents:
         if not call.name:
             raise BrokenAnswer(f"made a tool call without a name: {call.text[:100]}")
         arguments = parsed_arguments(call.text)
-        whole = isinstance(arguments, dict) and (call.complete or not cut)
-        if not whole and not cut:
+        complete = isinstance(arguments, dict) and (call.complete or not cut)
+        if not complete and not cut:
             raise BrokenAnswer(
                 f"made a call of {call.name!r} whose arguments are no JSON object: {call.text[:100]}"
             )
         text = call.text
-        if whole and not text.startswith("{"):
+        if complete and not text.startswith("{"):
             text = exact_json.dumps(arguments).decode()
         events = self._write(call, text)
-        if whole:
+        if complete:
             events.append(CallEnded(self._choice, self.ended))
         self.ended, self._written = self.ended + 1, None
         return events

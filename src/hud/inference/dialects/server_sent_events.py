@@ -26,8 +26,8 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         rest += piece
         if held + len(rest) > MOST_EVENT_BYTES:
             raise EventTooLargeError(f"An event is larger than {MOST_EVENT_BYTES >> 20} MiB.")
-        *whole, rest = rest.split(b"\n")
-        for line in whole:
+        *complete, rest = rest.split(b"\n")
+        for line in complete:
             line = line.rstrip(b"\r")
             if line.startswith(b"data:"):
                 lines.append(line[5:].removeprefix(b" "))
@@ -51,13 +51,13 @@ def events_in(body: bytes, done: dict[str, Any] | None = None) -> list[dict[str,
 
     Raises `BrokenAnswer` for a truncated event, and `AnsweredError` for an error event.
     """
-    found = []
+    events = []
     for block in body.replace(b"\r\n", b"\n").split(b"\n\n"):
         data = b"\n".join(
             line[5:].removeprefix(b" ") for line in block.split(b"\n") if line.startswith(b"data:")
         )
         if data.strip() == DONE and done is not None:
-            found.append(done)
+            events.append(done)
         if not data or data.strip() == DONE:
             continue
         try:
@@ -68,5 +68,5 @@ def events_in(body: bytes, done: dict[str, Any] | None = None) -> list[dict[str,
             error = error_in(event)
             if error is not None:
                 raise answered_error(error)
-            found.append(event)
-    return found
+            events.append(event)
+    return events

@@ -245,7 +245,7 @@ class Gateway:
             return
         async with aclosing(events) as batches:
             said = [event async for batch in batches for event in batch]
-        answer = dialect.whole(body, request, target.name, turns_of(said, request.choices))
+        answer = dialect.unstreamed(body, request, target.name, turns_of(said, request.choices))
         if isinstance(dialect, ResponsesCodec):
             await self._keep(answer, request, who, body)
         await exchange.answer(200, exact_json.dumps(answer))

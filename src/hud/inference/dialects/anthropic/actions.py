@@ -28,29 +28,35 @@ LOOKS = frozenset({"screenshot", "zoom"})
 """Actions with a screenshot as result."""
 
 
-def our_actions(action: str, given: dict[str, Any]) -> list[dict[str, Any]]:
+def our_actions(action: str, arguments: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the arguments of each call of `ComputerTool`."""
     if action in _CLICKS:
         button, count = _CLICKS[action]
         return [
-            {"action": "click", **_point(given), "button": button, "count": count, **_held(given)}
+            {
+                "action": "click",
+                **_point(arguments),
+                "button": button,
+                "count": count,
+                **_held(arguments),
+            }
         ]
     if action == "left_click_drag":
-        path = [given.get("start_coordinate"), given.get("coordinate")]
-        return [{"action": "drag", "path": path, **_held(given)}]
+        path = [arguments.get("start_coordinate"), arguments.get("coordinate")]
+        return [{"action": "drag", "path": path, **_held(arguments)}]
     if action == "key":
-        keys = {"action": "key", "keys": combination(str(given.get("text", "")))}
-        return [keys] * max(1, min(int(given.get("repeat") or 1), MOST_REPEATS))
+        keys = {"action": "key", "keys": combination(str(arguments.get("text", "")))}
+        return [keys] * max(1, min(int(arguments.get("repeat") or 1), MOST_REPEATS))
     if action == "hold_key":
-        keys = {"action": "hold_key", "keys": combination(str(given.get("text", "")))}
-        return [{**keys, "seconds": given.get("duration", 1)}]
+        keys = {"action": "hold_key", "keys": combination(str(arguments.get("text", "")))}
+        return [{**keys, "seconds": arguments.get("duration", 1)}]
     if action == "scroll":
-        return [_scroll(given)]
+        return [_scroll(arguments)]
     if action == "wait":
-        return [{"action": "wait", "seconds": given.get("duration", 1)}]
+        return [{"action": "wait", "seconds": arguments.get("duration", 1)}]
     if action in _SAME:
-        return [{"action": _SAME[action], **_point(given)}]
-    return [{"action": action, **given}]
+        return [{"action": _SAME[action], **_point(arguments)}]
+    return [{"action": action, **arguments}]
 
 
 def combination(text: str) -> list[str]:
@@ -61,27 +67,27 @@ def combination(text: str) -> list[str]:
     return [*keys, "+"] if text.endswith("++") else keys
 
 
-def _scroll(given: dict[str, Any]) -> dict[str, Any]:
-    right, down = _DIRECTIONS.get(str(given.get("scroll_direction")), (0, 1))
-    pixels = int(given.get("scroll_amount", 3)) * PIXELS_PER_CLICK
+def _scroll(arguments: dict[str, Any]) -> dict[str, Any]:
+    right, down = _DIRECTIONS.get(str(arguments.get("scroll_direction")), (0, 1))
+    pixels = int(arguments.get("scroll_amount", 3)) * PIXELS_PER_CLICK
     return {
         "action": "scroll",
-        **_point(given),
+        **_point(arguments),
         "scroll_x": right * pixels,
         "scroll_y": down * pixels,
-        **_held(given),
+        **_held(arguments),
     }
 
 
-def _point(given: dict[str, Any]) -> dict[str, Any]:
+def _point(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return `x` and `y`, or nothing if the mouse stays."""
-    point = given.get("coordinate")
+    point = arguments.get("coordinate")
     if not isinstance(point, list) or len(point) != 2:
         return {}
     return {"x": point[0], "y": point[1]}
 
 
-def _held(given: dict[str, Any]) -> dict[str, Any]:
+def _held(arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the keys to hold during the action."""
-    text = given.get("text")
+    text = arguments.get("text")
     return {"keys": combination(text)} if isinstance(text, str) and text else {}

@@ -161,11 +161,11 @@ def _refusal(answer: dict[str, Any]) -> str:
 
 def _citations(blocks: list[Block]) -> list[Citation]:
     """Return the citations, each with the span of the answer's text that it supports."""
-    found = []
+    citations = []
     for number, block in enumerate(blocks):
         notes = block.get("citations") or [] if block["type"] == "text" else []
         end = len(_text(blocks[: number + 1]) or "")
-        found += [
+        citations += [
             Citation(
                 type=note["type"],
                 text=note.get("cited_text") or "",
@@ -178,7 +178,7 @@ def _citations(blocks: list[Block]) -> list[Citation]:
             )
             for note in notes
         ]
-    return found
+    return citations
 
 
 def write_message(model: str, turn: Turn, *, think: bool) -> dict[str, Any]:
@@ -197,7 +197,7 @@ def write_message(model: str, turn: Turn, *, think: bool) -> dict[str, Any]:
         }
         for call in turn.calls
         # The dialect has no text for the arguments of a call that was cut off.
-        if call.whole
+        if call.complete
     )
     usage = write_usage(turn.finished.usage)
     return {

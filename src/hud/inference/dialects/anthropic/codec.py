@@ -103,7 +103,7 @@ class AnthropicCodec:
             budgeted_effort=None if thinking is None else _read_thinking(thinking),
         )
 
-    def whole(
+    def unstreamed(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         (turn,) = turns
@@ -198,9 +198,9 @@ def _read_thinking(thinking: Fields) -> ReasoningEffort | None:
     return effort_of_budget(thinking.integer("budget_tokens", least=1))
 
 
-def _read_format(given: Fields | None) -> OutputFormat | None:
-    if given is None:
+def _read_format(format_fields: Fields | None) -> OutputFormat | None:
+    if format_fields is None:
         return None
-    if given.text("type") != "json_schema":
-        raise given.wrong("type", "'json_schema'")
-    return OutputFormat(given.object("schema"))
+    if format_fields.text("type") != "json_schema":
+        raise format_fields.wrong("type", "'json_schema'")
+    return OutputFormat(format_fields.object("schema"))

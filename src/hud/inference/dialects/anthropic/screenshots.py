@@ -27,21 +27,23 @@ def seen_size(size: Size, *, sharp: bool) -> Size:
     return size
 
 
-def on_screen(given: dict[str, Any], seen: Size, size: Size) -> dict[str, Any]:
+def on_screen(arguments: dict[str, Any], seen: Size, size: Size) -> dict[str, Any]:
     """Return an action's arguments with points in screen pixels instead of image pixels."""
     if seen == size:
-        return given
+        return arguments
     return {
         name: _moved(value, seen, size) if name in _PLACES else value
-        for name, value in given.items()
+        for name, value in arguments.items()
     }
 
 
 def _moved(point: Any, seen: Size, size: Size) -> Any:
     """Return x and y in turn, scaled to the screen; any other value unchanged."""
-    if not isinstance(point, list) or not all(isinstance(one, int | float) for one in point):
+    if not isinstance(point, list) or not all(
+        isinstance(coordinate, int | float) for coordinate in point
+    ):
         return point
     return [
-        min(round(one * size[index % 2] / seen[index % 2]), size[index % 2])
-        for index, one in enumerate(point)
+        min(round(coordinate * size[index % 2] / seen[index % 2]), size[index % 2])
+        for index, coordinate in enumerate(point)
     ]

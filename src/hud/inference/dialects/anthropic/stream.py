@@ -49,8 +49,8 @@ def joined_message(events: list[dict[str, Any]]) -> dict[str, Any]:
                     _extend(blocks[event["index"]], event["delta"])
                 case "message_delta":
                     counts = event.get("usage") or {}
-                    known = {name: count for name, count in counts.items() if count is not None}
-                    message |= {**event["delta"], "usage": {**message.get("usage", {}), **known}}
+                    reported = {name: count for name, count in counts.items() if count is not None}
+                    message |= {**event["delta"], "usage": {**message.get("usage", {}), **reported}}
                 case "message_stop":
                     over = True
     except (KeyError, TypeError, AttributeError) as error:

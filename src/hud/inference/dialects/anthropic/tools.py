@@ -36,10 +36,10 @@ _SHARP = (4, 7)
 
 def model_version(model: str) -> tuple[str | None, tuple[int, int]]:
     """Return the family and version in a model's name; without them it counts as new."""
-    found = _VERSION.search(model.rpartition("/")[2])
-    if found is None:
+    match = _VERSION.search(model.rpartition("/")[2])
+    if match is None:
         return None, _UNKNOWN
-    return found[1], (int(found[2]), int(found[3] or 0))
+    return match[1], (int(match[2]), int(match[3] or 0))
 
 
 def computer_version(model: str) -> ComputerVersion:

@@ -146,9 +146,9 @@ def _sample(choice: dict[str, Any], answer: dict[str, Any], temperature: float) 
     )
 
 
-def _number(given: Any, otherwise: float) -> float:
-    is_number = isinstance(given, int | float) and not isinstance(given, bool)
-    return float(given) if is_number else otherwise
+def _number(value: Any, otherwise: float) -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number else otherwise
 
 
 def write_choice(place: int, turn: Turn, request: GenerationRequest) -> dict[str, Any]:

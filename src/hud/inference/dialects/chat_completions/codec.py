@@ -124,7 +124,7 @@ class ChatCodec:
             stream=bool(body.flag("stream")),
         )
 
-    def whole(
+    def unstreamed(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         return {

@@ -65,7 +65,7 @@ class CompletionsCodec:
             stream=bool(body.flag("stream")),
         )
 
-    def whole(
+    def unstreamed(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         return {
@@ -122,8 +122,8 @@ class CompletionsWriter:
     def _chunk(self, choice: int, text: str, ending: dict[str, Any]) -> bytes:
         tokens = self._tokens.pop(choice, None)
         logprobs = _logprobs(tokens) if tokens else None
-        told = {"index": choice, "text": text, "logprobs": logprobs, **ending}
-        return _event({**self._head, "choices": [told]})
+        piece = {"index": choice, "text": text, "logprobs": logprobs, **ending}
+        return _event({**self._head, "choices": [piece]})
 
 
 def _event(value: dict[str, Any]) -> bytes:
@@ -140,8 +140,8 @@ def _head(model: str) -> dict[str, Any]:
 
 
 def _prompts(body: Fields) -> list[str | list[int]]:
-    given = body.get("prompt")
-    prompts = given if isinstance(given, list) and not _is_ids(given) else [given]
+    value = body.get("prompt")
+    prompts = value if isinstance(value, list) and not _is_ids(value) else [value]
     if not prompts or not all(
         (isinstance(prompt, str) and prompt) or _is_ids(prompt) for prompt in prompts
     ):

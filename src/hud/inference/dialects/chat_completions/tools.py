@@ -67,8 +67,8 @@ def read_tool_choice(body: Fields, tools: list[ToolSpec]) -> ToolChoice:
     if choice == "required":
         return checked_choice(ToolChoice("required"), tools)
     if isinstance(choice, dict) and choice.get("type") == "function":
-        given = Fields(choice, body.place("tool_choice"))
-        name = (given.inner("function") or given).needed_text("name")
+        fields = Fields(choice, body.place("tool_choice"))
+        name = (fields.inner("function") or fields).needed_text("name")
         return checked_choice(ToolChoice("required", (name,)), tools)
     raise body.wrong(
         "tool_choice", "'none', 'auto', 'required', or the name of a function: other kinds are not"

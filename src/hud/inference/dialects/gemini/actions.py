@@ -59,54 +59,56 @@ EXCLUDED = ("key_down", "key_up")
 """Unsupported: `ComputerTool` presses keys together or holds them for a time, but has no action to leave a key down."""
 
 
-def our_actions(name: str, given: dict[str, Any], size: tuple[int, int]) -> list[dict[str, Any]]:
+def our_actions(
+    name: str, arguments: dict[str, Any], size: tuple[int, int]
+) -> list[dict[str, Any]]:
     """Return the arguments of each call of `ComputerTool`.
 
     `size` is the screen's width and height.
     """
-    point = _point(given, "x", "y", size)
+    point = _point(arguments, "x", "y", size)
     if name in _CLICKS:
         button, count = _CLICKS[name]
         return [{"action": "click", **point, "button": button, "count": count}]
     if name in _SAME:
         return [{"action": _SAME[name], **point}]
     if name == "type":
-        return _typed(given, enter=False)
+        return _typed(arguments, enter=False)
     if name == "type_text_at":
-        return _typed_at(point, given)
+        return _typed_at(point, arguments)
     if name in ("press_key", "hotkey", "key_combination"):
-        keys = given.get("keys", given.get("key", ""))
+        keys = arguments.get("keys", arguments.get("key", ""))
         return [{"action": "key", "keys": _keys(keys)}]
     if name in ("scroll", "scroll_at", "scroll_document"):
-        return [_scroll(name, point, given, size)]
+        return [_scroll(name, point, arguments, size)]
     if name == "drag_and_drop":
-        return [_drag(given, size)]
+        return [_drag(arguments, size)]
     if name in ("wait", "wait_5_seconds"):
-        seconds = 5 if name == "wait_5_seconds" else given.get("seconds", 1)
+        seconds = 5 if name == "wait_5_seconds" else arguments.get("seconds", 1)
         return [{"action": "wait", "seconds": seconds}]
-    return [{"action": name, **given}]
+    return [{"action": name, **arguments}]
 
 
-def _typed(given: dict[str, Any], *, enter: bool) -> list[dict[str, Any]]:
-    steps: list[dict[str, Any]] = [{"action": "type", "text": str(given.get("text", ""))}]
-    if given.get("press_enter", enter):
+def _typed(arguments: dict[str, Any], *, enter: bool) -> list[dict[str, Any]]:
+    steps: list[dict[str, Any]] = [{"action": "type", "text": str(arguments.get("text", ""))}]
+    if arguments.get("press_enter", enter):
         steps.append({"action": "key", "keys": ["Enter"]})
     return steps
 
 
-def _typed_at(point: dict[str, int], given: dict[str, Any]) -> list[dict[str, Any]]:
+def _typed_at(point: dict[str, int], arguments: dict[str, Any]) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = [{"action": "click", **point, "button": "left", "count": 1}]
-    if given.get("clear_before_typing", True):
+    if arguments.get("clear_before_typing", True):
         steps.append({"action": "key", "keys": ["ctrl", "a"]})
         steps.append({"action": "key", "keys": ["Backspace"]})
-    return steps + _typed(given, enter=True)
+    return steps + _typed(arguments, enter=True)
 
 
-def _keys(given: Any) -> list[str]:
+def _keys(value: Any) -> list[str]:
     """Return the keys of a list, or of a text such as `Control+Shift+T`."""
-    if isinstance(given, list):
-        return [str(key) for key in given]
-    text = str(given)
+    if isinstance(value, list):
+        return [str(key) for key in value]
+    text = str(value)
     if len(text) <= 1:
         return [text]
     keys = [key.strip() for key in text.split("+") if key.strip()]
@@ -114,34 +116,34 @@ def _keys(given: Any) -> list[str]:
 
 
 def _scroll(
-    name: str, point: dict[str, int], given: dict[str, Any], size: tuple[int, int]
+    name: str, point: dict[str, int], arguments: dict[str, Any], size: tuple[int, int]
 ) -> dict[str, Any]:
-    right, down = _DIRECTIONS.get(str(given.get("direction")), (0, 1))
+    right, down = _DIRECTIONS.get(str(arguments.get("direction")), (0, 1))
     if name == "scroll":
-        across = along = int(given.get("magnitude_in_pixels") or _SCROLL_PIXELS)
+        across = along = int(arguments.get("magnitude_in_pixels") or _SCROLL_PIXELS)
     else:
-        share = int(given.get("magnitude") or _SCROLL_GRID)
+        share = int(arguments.get("magnitude") or _SCROLL_GRID)
         across, along = share * size[0] // GRID, share * size[1] // GRID
     if name == "scroll_document":
         point = {"x": size[0] // 2, "y": size[1] // 2}
     return {"action": "scroll", **point, "scroll_x": right * across, "scroll_y": down * along}
 
 
-def _drag(given: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
-    if "start_x" in given:
+def _drag(arguments: dict[str, Any], size: tuple[int, int]) -> dict[str, Any]:
+    if "start_x" in arguments:
         start, end = (
-            _point(given, "start_x", "start_y", size),
-            _point(given, "end_x", "end_y", size),
+            _point(arguments, "start_x", "start_y", size),
+            _point(arguments, "end_x", "end_y", size),
         )
     else:
-        start = _point(given, "x", "y", size)
-        end = _point(given, "destination_x", "destination_y", size)
+        start = _point(arguments, "x", "y", size)
+        end = _point(arguments, "destination_x", "destination_y", size)
     return {"action": "drag", "path": [[point.get("x"), point.get("y")] for point in (start, end)]}
 
 
-def _point(given: dict[str, Any], x: str, y: str, size: tuple[int, int]) -> dict[str, int]:
+def _point(arguments: dict[str, Any], x: str, y: str, size: tuple[int, int]) -> dict[str, int]:
     """Return a point of the grid in pixels, or nothing without one."""
-    across, along = given.get(x), given.get(y)
+    across, along = arguments.get(x), arguments.get(y)
     if not isinstance(across, int | float) or not isinstance(along, int | float):
         return {}
     return {

@@ -56,10 +56,12 @@ def read_answer(
     parts: list[Part] = (candidate.get("content") or {}).get("parts") or []
     refusal = None
     if reason not in FINISH_REASONS:
-        told = candidate.get("finishMessage") or (answer.get("promptFeedback") or {}).get(
+        message = candidate.get("finishMessage") or (answer.get("promptFeedback") or {}).get(
             "blockReasonMessage"
         )
-        refusal = f"{told} ({reason})" if told else f"The provider stopped the answer: {reason}."
+        refusal = (
+            f"{message} ({reason})" if message else f"The provider stopped the answer: {reason}."
+        )
     checks = _safety_checks(parts)
     stopped = bool(checks) and safety == "stop"
     if stopped:
@@ -118,21 +120,21 @@ def _texts(parts: list[Part], *, thought: bool) -> Iterable[str]:
 
 def _safety_checks(parts: list[Part]) -> list[dict[str, Any]]:
     """Return the actions that require a person's confirmation by the provider's policy."""
-    found = []
+    checks = []
     for part in parts:
         function = part.get("functionCall") or {}
         arguments = parsed_arguments(function.get("args"))
         decision = arguments.get("safety_decision") if isinstance(arguments, dict) else None
         if isinstance(decision, dict) and decision.get("decision") != "regular":
-            found.append({"function": function["name"], **decision})
-    return found
+            checks.append({"function": function["name"], **decision})
+    return checks
 
 
 def _citations(candidate: dict[str, Any], parts: list[Part]) -> list[Citation]:
     grounding = candidate.get("groundingMetadata") or {}
     chunks = [_source(chunk) for chunk in grounding.get("groundingChunks") or []]
     spoken = "".join(_texts(parts, thought=False)).encode()
-    found = [
+    citations = [
         Citation(
             type="grounding",
             text=(support.get("segment") or {}).get("text") or "",
@@ -143,11 +145,11 @@ def _citations(candidate: dict[str, Any], parts: list[Part]) -> list[Citation]:
         for index in support.get("groundingChunkIndices") or []
         if index < len(chunks)
     ]
-    if not found:
-        found = [Citation(type="grounding", text="", **chunk) for chunk in chunks]
+    if not citations:
+        citations = [Citation(type="grounding", text="", **chunk) for chunk in chunks]
     for quoted in _quoted(candidate):
         text = spoken[quoted.get("startIndex") or 0 : quoted.get("endIndex")]
-        found.append(
+        citations.append(
             Citation(
                 type="citation",
                 text=text.decode(errors="ignore"),
@@ -156,21 +158,23 @@ def _citations(candidate: dict[str, Any], parts: list[Part]) -> list[Citation]:
                 **_span(spoken, quoted),
             )
         )
-    return found
+    return citations
 
 
 def _quoted(candidate: dict[str, Any]) -> list[dict[str, Any]]:
     metadata = candidate.get("citationMetadata") or {}
-    found: list[dict[str, Any]] = metadata.get("citationSources") or metadata.get("citations") or []
-    return found
+    sources: list[dict[str, Any]] = (
+        metadata.get("citationSources") or metadata.get("citations") or []
+    )
+    return sources
 
 
 def _source(chunk: dict[str, Any]) -> dict[str, Any]:
     for kind in ("web", "retrievedContext", "maps", "image"):
         if chunk.get(kind):
-            known = chunk[kind]
-            source = known.get("uri") or known.get("sourceUri") or known.get("title") or ""
-            return {"source": source, "title": known.get("title")}
+            details = chunk[kind]
+            source = details.get("uri") or details.get("sourceUri") or details.get("title") or ""
+            return {"source": source, "title": details.get("title")}
     return {"source": "", "title": None}
 
 
@@ -202,7 +206,7 @@ def write_turn(place: int, turn: Turn, *, think: bool | None, logprobs: bool) ->
     if turn.text:
         parts.append({"text": turn.text})
     # The dialect has no text for the arguments of a call that was cut off.
-    parts.extend(call_part(call) for call in turn.calls if call.whole)
+    parts.extend(call_part(call) for call in turn.calls if call.complete)
     candidate = write_candidate(place, parts, turn.finished)
     return {**candidate, **write_logprobs(turn.tokens)} if logprobs else candidate
 

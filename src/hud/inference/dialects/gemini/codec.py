@@ -109,7 +109,7 @@ class GeminiCodec:
             budgeted_effort=effort_of_budget(thinking.integer("thinkingBudget", least=-1)),
         )
 
-    def whole(
+    def unstreamed(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         logprobs = request.top_logprobs is not None

@@ -202,7 +202,7 @@ def _read_user(content: CamelFields, open_calls: list[tuple[str, str]]) -> list[
             continue
         name = response.needed_text("name")
         identifier = response.text("id") or next(
-            (call for known, call in open_calls if known == name), name
+            (call for called, call in open_calls if called == name), name
         )
         open_calls[:] = [call for call in open_calls if call[1] != identifier]
         results.append(

@@ -44,18 +44,18 @@ def joined_content(chunks: list[dict[str, Any]]) -> dict[str, Any]:
 
     Chunks of a text become one part; a part with a signature stays unchanged.
     """
-    whole: dict[str, Any] = {}
+    response: dict[str, Any] = {}
     candidate: dict[str, Any] = {}
     parts: list[Part] = []
     for chunk in chunks:
-        whole.update({name: value for name, value in chunk.items() if name != "candidates"})
+        response.update({name: value for name, value in chunk.items() if name != "candidates"})
         for piece in (chunk.get("candidates") or [])[:1]:
             for part in (piece.get("content") or {}).get("parts") or []:
                 _append(parts, part)
             candidate.update({name: value for name, value in piece.items() if name != "content"})
     if candidate or parts:
-        whole["candidates"] = [{**candidate, "content": {"role": "model", "parts": parts}}]
-    return whole
+        response["candidates"] = [{**candidate, "content": {"role": "model", "parts": parts}}]
+    return response
 
 
 def _append(parts: list[Part], part: Part) -> None:

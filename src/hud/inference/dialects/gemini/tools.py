@@ -31,8 +31,8 @@ _STREAMLINED = (3, 5)
 
 def model_version(model: str) -> tuple[int, int]:
     """Return the version in a model's name; without one it counts as new."""
-    found = _VERSION.search(model)
-    return (99, 0) if found is None else (int(found[1]), int(found[2] or 0))
+    match = _VERSION.search(model)
+    return (99, 0) if match is None else (int(match[1]), int(match[2] or 0))
 
 
 def knows_computers(model: str) -> bool:
@@ -59,13 +59,15 @@ class Declared(DeclaredTools):
         """Return True if a function is an action of the computer."""
         return self.computer is not None and name in ACTIONS and name not in self.named
 
-    def calls(self, call_id: str, name: str, given: dict[str, Any] | str) -> list[ToolCall]:
+    def calls(self, call_id: str, name: str, arguments: dict[str, Any] | str) -> list[ToolCall]:
         """Return the tool calls of a function call: several for typing."""
-        if self.computer is None or not self.is_action(name) or isinstance(given, str):
-            return [ToolCall(id=call_id, name=self.named.get(name, name), arguments=given)]
+        if self.computer is None or not self.is_action(name) or isinstance(arguments, str):
+            return [ToolCall(id=call_id, name=self.named.get(name, name), arguments=arguments)]
         options = self.computer.options
         plain = {
-            key: value for key, value in given.items() if key not in ("intent", "safety_decision")
+            key: value
+            for key, value in arguments.items()
+            if key not in ("intent", "safety_decision")
         }
         actions = our_actions(name, plain, (options["width"], options["height"]))
         return repeated_calls(call_id, self.computer.name, actions)
@@ -142,10 +144,10 @@ def read_tools(body: Fields) -> list[ToolSpec]:
     tools: list[ToolSpec] = []
     for tool in body.objects("tools"):
         unknown = tool.values.keys() - {"functionDeclarations", "function_declarations"}
-        given = [name for name in unknown if tool.values[name] is not None]
-        if given:
+        unsupported = [name for name in unknown if tool.values[name] is not None]
+        if unsupported:
             raise UsageError(
-                f"{tool.where}: {min(given)} is not supported here, only functionDeclarations."
+                f"{tool.where}: {min(unsupported)} is not supported here, only functionDeclarations."
             )
         functions = tool.objects("functionDeclarations")
         tools.extend(tool_spec(function, _schema_of(function)) for function in functions)

@@ -170,7 +170,7 @@ def _safety_checks(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _citations(items: list[dict[str, Any]]) -> list[Citation]:
-    found = []
+    citations = []
     for item in items:
         for part in item.get("content") or [] if item["type"] == "message" else []:
             for note in part.get("annotations") or []:
@@ -179,7 +179,7 @@ def _citations(items: list[dict[str, Any]]) -> list[Citation]:
                     continue
                 start, end = note.get("start_index"), note.get("end_index")
                 cited = part["text"][start:end] if start is not None and end is not None else ""
-                found.append(
+                citations.append(
                     Citation(
                         type=note["type"],
                         text=cited,
@@ -189,7 +189,7 @@ def _citations(items: list[dict[str, Any]]) -> list[Citation]:
                         end_index=end,
                     )
                 )
-    return found
+    return citations
 
 
 def token_counts(usage: dict[str, Any]) -> TokenCounts:
@@ -226,7 +226,7 @@ def write_output(turn: Turn) -> list[dict[str, Any]]:
             call.id,
             call.name,
             call.arguments,
-            "completed" if call.whole else "incomplete",
+            "completed" if call.complete else "incomplete",
         )
         for call in turn.calls
     )

@@ -85,7 +85,7 @@ class ResponsesCodec:
             stream=bool(body.flag("stream")),
         )
 
-    def whole(
+    def unstreamed(
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         (turn,) = turns

@@ -64,31 +64,31 @@ def declaration(spec: ToolSpec, kind: ComputerTool) -> dict[str, Any]:
 
 def actions_of(item: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the arguments of a `computer_call`'s actions, in order."""
-    given = item.get("actions") or [item.get("action") or {"type": "screenshot"}]
-    return [arguments_of(action) for action in given]
+    actions = item.get("actions") or [item.get("action") or {"type": "screenshot"}]
+    return [arguments_of(action) for action in actions]
 
 
 def arguments_of(action: dict[str, Any]) -> dict[str, Any]:
     """Return one of the provider's actions in the common vocabulary."""
     kind = action.get("type", "screenshot")
-    found: dict[str, Any] = {"action": kind}
+    arguments: dict[str, Any] = {"action": kind}
     for name in ("x", "y", "scroll_x", "scroll_y", "text"):
         if action.get(name) is not None:
-            found[name] = action[name]
+            arguments[name] = action[name]
     if action.get("keys"):
-        found["keys"] = [key_of(key) for key in action["keys"]]
+        arguments["keys"] = [key_of(key) for key in action["keys"]]
     if kind in ("click", "double_click"):
         button = action.get("button", "left")
-        found |= {"action": "click", "button": _BUTTONS.get(button, button)}
+        arguments |= {"action": "click", "button": _BUTTONS.get(button, button)}
         if kind == "double_click":
-            found["count"] = 2
+            arguments["count"] = 2
     elif kind == "drag":
-        found["path"] = [[point["x"], point["y"]] for point in action.get("path") or []]
+        arguments["path"] = [[point["x"], point["y"]] for point in action.get("path") or []]
     elif kind == "keypress":
-        found["action"] = "key"
+        arguments["action"] = "key"
     elif kind == "wait":
-        found["seconds"] = WAIT_SECONDS
-    return found
+        arguments["seconds"] = WAIT_SECONDS
+    return arguments
 
 
 def key_of(name: str) -> str:

@@ -74,7 +74,7 @@ class _Screens:
         self.shown: dict[str, str] = {}
         self.refused: list[str] = []
         self.words: list[str] = []
-        self.known: list[str] = []
+        self.shown_words: list[str] = []
 
     def expect(self, written: list[dict[str, Any]]) -> None:
         """Store the computer calls of a turn."""
@@ -114,11 +114,11 @@ class _Screens:
         # A screenshot has no text part: further information, such as the URL, follows when it changes.
         if self.refused:
             self._tell("The computer refused an action: " + "\n".join(self.refused))
-        news = [line for line in self.words if line not in self.known]
+        news = [line for line in self.words if line not in self.shown_words]
         if news:
             self._tell("Beside the screen: " + "\n".join(news))
         if self.calls:
-            self.known = self.words or self.known
+            self.shown_words = self.words or self.shown_words
         self.calls, self.shown, self.refused, self.words = {}, {}, [], []
 
     def _tell(self, text: str) -> None:

@@ -84,7 +84,7 @@ class ResponseWriter:
                 return self._more("call", text)
             case CallEnded():
                 if self._open is not None:
-                    self._open.whole = True
+                    self._open.complete = True
                 return self._close()
             case TokensDrawn(_, tokens):
                 self._tokens.extend(tokens)
@@ -120,10 +120,10 @@ class ResponseWriter:
         if kind == "call":
             return self._event("response.function_call_arguments.delta", **place, delta=text)
         if kind == "reasoning":
-            told = self._event(
+            event = self._event(
                 "response.reasoning_text.delta", **place, content_index=0, delta=text
             )
-            return begun + told
+            return begun + event
         tokens, self._tokens = self._tokens, []
         item.tokens.extend(tokens)
         return begun + self._event(
@@ -155,7 +155,7 @@ class ResponseWriter:
         place = {"item_id": item.id, "output_index": len(self._output)}
         done = item.done(self._finished.reason == "length")
         if item.kind == "call":
-            told = self._event(
+            events = self._event(
                 "response.function_call_arguments.done",
                 **place,
                 name=item.name,
@@ -167,17 +167,19 @@ class ResponseWriter:
             if item.kind == "message":
                 extra["logprobs"] = write_logprobs(item.tokens)
             name = "output_text" if item.kind == "message" else "reasoning_text"
-            told = self._event(f"response.{name}.done", **place, text=item.text, **extra)
+            events = self._event(f"response.{name}.done", **place, text=item.text, **extra)
             part = content_part(item.kind, item.text, item.tokens)
-            told += self._event("response.content_part.done", **place, part=part)
-        told += self._event("response.output_item.done", output_index=len(self._output), item=done)
+            events += self._event("response.content_part.done", **place, part=part)
+        events += self._event(
+            "response.output_item.done", output_index=len(self._output), item=done
+        )
         self._output.append(done)
-        return told
+        return events
 
     def _event(self, kind: str, **values: Any) -> bytes:
-        told = {"type": kind, "sequence_number": self._number, **values}
+        event = {"type": kind, "sequence_number": self._number, **values}
         self._number += 1
-        return b"event: %s\ndata: %s\n\n" % (kind.encode(), exact_json.dumps(told))
+        return b"event: %s\ndata: %s\n\n" % (kind.encode(), exact_json.dumps(event))
 
 
 class _OpenItem:
@@ -190,7 +192,7 @@ class _OpenItem:
         self.name = name
         self.text = ""
         self.tokens: list[TokenInfo] = []
-        self.whole = False
+        self.complete = False
         """False for a call that the end of its turn cut off."""
 
     def begun(self) -> dict[str, Any]:
@@ -202,7 +204,7 @@ class _OpenItem:
 
     def done(self, cut: bool) -> dict[str, Any]:
         if self.kind == "call":
-            status = "completed" if self.whole else "incomplete"
+            status = "completed" if self.complete else "incomplete"
             return call_item(self.id, self.call_id, self.name, self.text, status)
         if self.kind == "reasoning":
             return reasoning_item(self.id, self.text)
