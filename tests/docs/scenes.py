@@ -278,6 +278,7 @@ job = await Taskset.from_file("tasks.py").run(create_agent("my-policy"), group=2
         models=("my-policy",),
         stands={"tcp://127.0.0.1:8765": "tcp://127.0.0.1:$SERVE_PORT"},
     ),
+    "docs/reference/train.md": Scene(models=("my-policy",)),
     "docs/training.md": Scene(
         stands={
             "--preset tiny": "--preset tiny --hidden 32 --layers 1",
