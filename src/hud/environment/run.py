@@ -6,6 +6,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hud.capabilities import Capability
@@ -29,8 +30,9 @@ from hud.errors import (
     located,
 )
 from hud.foreign_code import is_failure
-from hud.trace import ToolResult, ToolSpec
+from hud.trace import ToolResult, ToolSpec, Trace
 from hud.trace.limits import check_answer
+from hud.trace.trace_copy import copied_trace
 
 if TYPE_CHECKING:
     from hud.environment.environment import Environment
@@ -240,7 +242,12 @@ class EnvironmentRun:
         return replace(frame, state=await self._state())
 
     async def grade(self, answer: str, trace: Played) -> dict[str, Any]:
-        """End the task; return its grade frame. Raises `UsageError` without a task in progress."""
+        """End the task; return its grade frame. Raises `UsageError` without a task in progress.
+
+        Foreign code gets a copy of `trace`, made when it is first read.
+        """
+        if isinstance(trace, Trace):
+            trace = partial(copied_trace, trace)
         if self._template is None or self._episode is None:
             raise UsageError("no task in progress")
         template, episode = self._template, self._episode

@@ -295,7 +295,8 @@ async def test_the_answer_is_text_that_carries_the_trace():
     assert answer == "42 "
     assert f"{answer}!" == "42 !"
     assert answer.content == answer.raw == "42 "
-    assert answer.trace is trace
+    assert answer.trace == trace
+    assert answer.trace is not trace
 
 
 async def test_without_a_trace_the_answer_has_an_empty_one():
