@@ -11,7 +11,7 @@ from hud.platform.dashboard.model_tree import rows_of
 from hud.platform.models.checkpoint_tree import node_name
 from hud.platform.models.records import CheckpointRecord
 from hud.platform.store import tables
-from hud.platform.store.checkpoint_rewards import rewards_of
+from hud.platform.store.checkpoint_rewards import ended_runs
 from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, now
 
@@ -167,6 +167,19 @@ async def test_the_gate_s_verdict_stands_beside_the_button(platform, web):
     assert "data-confirm" not in text.split("Promote to head")[0].rpartition("<form")[2]
 
 
+async def test_runs_on_trained_tasks_do_not_pass_the_gate_in_the_dashboard(platform, web):
+    model = make_model(platform)
+    first = made(platform, model, 1, head=False)
+    record_rewards(platform, model, None, tasks(0.2))
+    record_rewards(platform, model, first, tasks(0.8))
+    assert "Passes the gate" in (await web.get(f"/models/m?checkpoint={first}")).text
+    record_rewards(platform, model, None, tasks(0.2), name="training")
+    assert "Passes the gate" not in (await web.get(f"/models/m?checkpoint={first}")).text
+    await web.post("/models/m/head", data={"checkpoint": first})
+    nodes = {node["id"]: node for node in (await web.get("/v2/models/m/checkpoints")).json()}
+    assert not nodes[first]["promotion"]
+
+
 async def test_rolling_back_is_told_from_promoting(platform, web):
     model = make_model(platform)
     first = made(platform, model, 1)
@@ -230,9 +243,13 @@ async def test_training_s_own_rollouts_enter_no_comparison(platform):
     record_rewards(platform, model, first, tasks(0.9), name="training")
     record_rewards(platform, model, first, tasks(0.5, 2))
     record_rewards(platform, model, None, tasks(0.1, 2))
-    found = rewards_of(platform.store, model.team_id, "m", first, None)
-    assert found == {"t0": [0.5], "t1": [0.51]}
-    assert rewards_of(platform.store, model.team_id, "m", None, {"t0"}) == {"t0": [0.1]}
+
+    def rewards(checkpoint, slugs):
+        runs = ended_runs(platform.store, model.team_id, "m", checkpoint, slugs)
+        return sorted((slug, reward) for slug, _, reward in runs)
+
+    assert rewards(first, None) == [("t0", 0.5), ("t1", 0.51)]
+    assert rewards(None, {"t0"}) == [("t0", 0.1)]
 
 
 async def test_a_checkpoint_whose_failing_runs_have_no_reward_does_not_pass(platform, web):
@@ -298,7 +315,7 @@ async def test_an_evaluation_is_launched_where_none_is_recorded(platform, web, t
     assert (launch.status, launch.sentence) == ("finished", None)
     assert len(launch.jobs) == 1
     assert launch.jobs[0] in (await web.get(answer.headers["location"])).text
-    assert len(rewards_of(platform.store, model.team_id, "m", None, None)) == 2
+    assert len({run[0] for run in ended_runs(platform.store, model.team_id, "m", None, None)}) == 2
 
 
 @pytest.mark.parametrize(

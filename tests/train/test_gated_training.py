@@ -11,6 +11,7 @@ from hud.train.config import TrainConfig
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter
 from hud.train.monitoring.scoring import play
+from hud.train.supervised.warm_up import warm_up
 
 env = Environment("letters")
 
@@ -119,6 +120,16 @@ async def test_evidence_on_trained_tasks_is_refused(tasks):
     plain = TrainConfig(model="m", steps=1, lr=0.01, max_tokens=8, max_turns=1)
     made = (await train(plain, tasks=tasks)).head
     await TrainingClient("m").set_head("base")
+    jobs = [(await play(plain, one, tasks)).id for one in ("base", made)]
+    with pytest.raises(ConflictError, match="of the 16 tasks are trained on, such as 'say-"):
+        await connect().post("/v2/models/m/promote", {"checkpoint_id": made, "jobs": jobs})
+
+
+async def test_tasks_of_the_recorded_job_of_a_supervised_run_are_trained_on(tasks):
+    shown = (await play(TrainConfig(model="m", max_tokens=8, max_turns=1), "base", tasks)).id
+    made = (await warm_up("m", job=shown, tasks=tasks)).head
+    await TrainingClient("m").set_head("base")
+    plain = TrainConfig(model="m", max_tokens=8, max_turns=1)
     jobs = [(await play(plain, one, tasks)).id for one in ("base", made)]
     with pytest.raises(ConflictError, match="of the 16 tasks are trained on, such as 'say-"):
         await connect().post("/v2/models/m/promote", {"checkpoint_id": made, "jobs": jobs})

@@ -5,7 +5,7 @@ The candidate is a checkpoint of the model or of a fork of it; a fork's checkpoi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from hud.eval.results.pairing import Rewards, rewards_by_attempt
 from hud.eval.results.promotion import Decision, Gate, decide
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.store import records, tables
-from hud.platform.store.checkpoint_rewards import rewards_of
+from hud.platform.store.checkpoint_rewards import ended_runs
 from hud.platform.store.job_runs import job_runs, summary
 from hud.platform.store.job_status import has_ended
 from hud.platform.store.trained_tasks import trained_on, training_job
@@ -69,18 +69,33 @@ def judge_recorded(
     checkpoint: str | None,
     slugs: Collection[str] | None = None,
 ) -> Decision:
-    """Decide about a checkpoint of `model` (None: its base) from all recorded runs of it and of the head.
+    """Decide about a checkpoint of `model` (None: its base) from the recorded held-out runs of it and of the head.
 
-    `slugs`: only these tasks. Tasks that only one of them ever played are ignored.
+    `slugs`: only these tasks. Tasks that only one of them ever played, and trained tasks, are ignored.
     """
-    head, candidate = (
-        rewards_of(registry.store, model.team_id, model.slug, one, slugs)
-        for one in (model.head_checkpoint_id, checkpoint)
-    )
-    return decide(
-        {slug: rewards for slug, rewards in head.items() if slug in candidate},
-        {slug: rewards for slug, rewards in candidate.items() if slug in head},
-    )
+    sides = [
+        list(ended_runs(registry.store, model.team_id, model.slug, side, slugs))
+        for side in (model.head_checkpoint_id, checkpoint)
+    ]
+    played = [{slug: trace_id for slug, trace_id, _ in side} for side in sides]
+    # One run of each task and side shows its arguments: a slug may name another task there.
+    trained = set[str]()
+    for traces in played:
+        trained |= _trained(registry, model, model, traces.values())
+    held_out = (played[0].keys() & played[1].keys()) - trained
+    head, candidate = (_by_task(side, held_out) for side in sides)
+    return decide(head, candidate)
+
+
+def _by_task(
+    runs: Iterable[tuple[str, str, float | None]], slugs: Collection[str]
+) -> dict[str, list[float | None]]:
+    """Return the rewards of the runs of these tasks, by slug; None for unmeasured runs."""
+    rewards: dict[str, list[float | None]] = {}
+    for slug, _, reward in runs:
+        if slug in slugs:
+            rewards.setdefault(slug, []).append(reward)
+    return rewards
 
 
 def record_of(
@@ -184,19 +199,26 @@ def _refuse_trained(
     played = registry.store.values(
         sa.select(runs.c.trace_id).where(runs.c.team_id == team, runs.c.job_id.in_(jobs))
     )
-    known = {one.id: one for one in registry.models()}
-    lineage: dict[str, None] = {}
-    for one in (source, model):
-        ancestor: ModelRecord | None = one
-        while ancestor is not None and ancestor.slug not in lineage:
-            lineage[ancestor.slug] = None
-            ancestor = known.get(ancestor.base_model_id or "")
-    trained = sorted(trained_on(registry.store, team, lineage, played))
+    trained = sorted(_trained(registry, model, source, played))
     if trained:
         raise ConflictError(
             f"{len(trained)} of the {len(slugs)} tasks are trained on, such as {trained[0]!r}: rewards there are no evidence. "
             "Play held-out tasks with both."
         )
+
+
+def _trained(
+    registry: Registry, model: ModelRecord, source: ModelRecord, trace_ids: Collection[str]
+) -> set[str]:
+    """Return the slugs of runs whose tasks these models, or models they are forks of, were trained on."""
+    by_id = {record.id: record for record in registry.models()}
+    lineage: dict[str, None] = {}
+    for start in (source, model):
+        ancestor: ModelRecord | None = start
+        while ancestor is not None and ancestor.slug not in lineage:
+            lineage[ancestor.slug] = None
+            ancestor = by_id.get(ancestor.base_model_id or "")
+    return trained_on(registry.store, model.team_id, lineage, trace_ids)
 
 
 def _is_played(run: Mapping[str, Any]) -> bool:

@@ -17,26 +17,12 @@ MOST_JOBS = 40
 MOST_RUNS = 20_000
 
 
-Rewards = dict[str, list[float | None]]
-"""Rewards by task; None: unmeasured."""
-
-
 @dataclass(frozen=True)
 class MeasuredRun:
     """Run with a reward."""
 
     trace_id: str
     reward: float
-
-
-def rewards_of(
-    store: Store, team: str, model: str, checkpoint: str | None, slugs: Collection[str] | None
-) -> Rewards:
-    """Return the rewards of a checkpoint's ended runs by task, as `measured_runs` selects them; None for unmeasured runs."""
-    found: Rewards = {}
-    for slug, _, reward in _ended_runs(store, team, model, checkpoint, slugs):
-        found.setdefault(slug, []).append(reward)
-    return found
 
 
 def typical(runs: Sequence[MeasuredRun]) -> MeasuredRun:
@@ -53,13 +39,13 @@ def measured_runs(
     `checkpoint` None: the base. `slugs`: only these tasks; None: all.
     """
     found: dict[str, list[MeasuredRun]] = {}
-    for slug, trace_id, reward in _ended_runs(store, team, model, checkpoint, slugs):
+    for slug, trace_id, reward in ended_runs(store, team, model, checkpoint, slugs):
         if reward is not None:
             found.setdefault(slug, []).append(MeasuredRun(trace_id, reward))
     return found
 
 
-def _ended_runs(
+def ended_runs(
     store: Store, team: str, model: str, checkpoint: str | None, slugs: Collection[str] | None
 ) -> Iterator[tuple[str, str, float | None]]:
     """Yield slug, trace id and reward of ended runs, newest first.

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud.platform.store import Store, tables
+from hud.errors import NotFoundError
+from hud.platform.store import Store, records, tables
 from hud.platform.store.queries import in_parts
 
 _IDENTITY = ("env", "id", "args")
@@ -22,20 +24,21 @@ def training_job(model: str) -> str:
 def trained_on(
     store: Store, team: str, models: Collection[str], trace_ids: Collection[str]
 ) -> set[str]:
-    """Return the slugs of those runs whose task a training run of one of these models played.
+    """Return the slugs of those runs whose task a training run of one of these models played, or learned from in a recorded job.
 
     Tasks are equal if slug, environment, template and arguments are; where a run records no task, its slug decides.
     """
     jobs = tables.jobs
     names = [training_job(model) for model in models]
-    training = store.values(
-        sa.select(jobs.c.id).where(jobs.c.team_id == team, jobs.c.name.in_(names))
-    )
+    training = {
+        *store.values(sa.select(jobs.c.id).where(jobs.c.team_id == team, jobs.c.name.in_(names))),
+        *_supervised_jobs(store, team, models),
+    }
     if not training:
         return set()
     played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])
     among = [
-        sa.and_(tables.runs.c.job_id.in_(training), tables.runs.c.slug.in_(part))
+        sa.and_(tables.runs.c.job_id.in_(sorted(training)), tables.runs.c.slug.in_(part))
         for part in in_parts([*played])
     ]
     trained = _tasks(store, among)
@@ -44,6 +47,23 @@ def trained_on(
         for slug, task in trained.items()
         if task is None or played[slug] is None or task == played[slug]
     }
+
+
+def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[str]:
+    """Return the ids of the jobs from which supervised training runs of these models learned (`hud train --from-job`)."""
+    runs, theirs = tables.training_runs, tables.models
+    query = (
+        sa.select(runs.c.config)
+        .join(theirs, theirs.c.id == runs.c.model_id)
+        .where(theirs.c.team_id == team, theirs.c.slug.in_(models))
+    )
+    jobs = set()
+    for reference in {config.get("job") for config in store.values(query)}:
+        if isinstance(reference, str):
+            # A job that is deleted has no runs to compare with.
+            with suppress(NotFoundError):
+                jobs.add(records.find_job(store, team, reference)["id"])
+    return jobs
 
 
 def _tasks(
