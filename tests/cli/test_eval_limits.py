@@ -16,6 +16,7 @@ import pytest
 
 from hud.agents import create_agent
 from hud.cli.main import run
+from hud.cli.main import run as run_hud
 from hud.client import disconnect
 
 ENVIRONMENT = '''
@@ -220,3 +221,14 @@ def test_recorded_runs_keep_the_counts_of_their_calls(hud):
     resumed = hud(f"{line} --group 2")
     assert "Tool calls failed: 8 of 8 (4 errors, 4 time-outs)." in resumed
     assert "No call succeeded in 4 runs, whose mean reward is 1.000." in resumed
+
+
+@pytest.mark.parametrize("text", ["", "[]"])
+@pytest.mark.parametrize("option", ["", " --all"])
+def test_a_file_without_tasks_is_one_sentence(tmp_path, monkeypatch, capsys, text, option):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
+    name = "none.json" if text else "none.jsonl"
+    (tmp_path / name).write_text(text)
+    assert run_hud(shlex.split(f"eval {name} nothing{option}")) == 2
+    assert "has no tasks; give a file or folder with at least one." in capsys.readouterr().err

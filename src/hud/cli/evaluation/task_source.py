@@ -62,6 +62,8 @@ def _load(source: Path) -> Taskset:
 
 def chosen(tasks: Taskset, task_ids: str | None, everything: bool) -> Taskset:
     """Return the selected tasks: some, all, or the first."""
+    if not tasks:
+        raise UsageError(f"{tasks.name!r} has no tasks; give a file or folder with at least one.")
     if task_ids is None:
         return tasks if everything else tasks.filter([tasks[0].slug])
     wanted = [part.strip() for part in task_ids.split(",") if part.strip()]
