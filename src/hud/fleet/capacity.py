@@ -52,10 +52,12 @@ def _memory() -> int:
 
 def _gpus() -> list[str]:
     try:
-        told = subprocess.run(_NVIDIA, capture_output=True, text=True, timeout=_SECONDS, check=True)
+        query = subprocess.run(
+            _NVIDIA, capture_output=True, text=True, timeout=_SECONDS, check=True
+        )
     except (OSError, subprocess.SubprocessError):
         return []
-    return [line.strip() for line in told.stdout.splitlines() if line.strip()]
+    return [line.strip() for line in query.stdout.splitlines() if line.strip()]
 
 
 def _read(path: str) -> str:

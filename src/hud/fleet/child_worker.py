@@ -36,16 +36,16 @@ def main() -> int:
     parser.add_argument("--cache", type=Path)
     parser.add_argument("--label", dest="labels", action="append", default=[])
     parser.add_argument("--images", action="store_true")
-    given, now = parser.parse_args(), settings.load()
+    options, now = parser.parse_args(), settings.load()
     work = join(
-        given.url,
+        options.url,
         now.api_key or "",
-        rollouts=given.rollouts,
-        cache=given.cache or now.home / "fleet",
-        name=given.name,
-        labels=dict(label.split("=", 1) for label in given.labels),
-        images=given.images,
-        notice=given.notice,
+        rollouts=options.rollouts,
+        cache=options.cache or now.home / "fleet",
+        name=options.name,
+        labels=dict(label.split("=", 1) for label in options.labels),
+        images=options.images,
+        notice=options.notice,
         say=_say,
         with_parent=True,
     )

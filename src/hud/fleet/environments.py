@@ -43,16 +43,16 @@ class WarmEnvironments:
         self.builds = builds
         self._warm: OrderedDict[str, _Warm] = OrderedDict()
 
-    def provider(self, given: dict[str, Any]) -> Provider:
+    def provider(self, lease: dict[str, Any]) -> Provider:
         """Return what brings up the environments of a rollout: its own, and its verifier's.
 
         Raises `EnvironmentFault` for a rollout that came with a problem.
         """
-        if given["problem"] is not None:
-            raise EnvironmentFault(given["problem"])
+        if lease["problem"] is not None:
+            raise EnvironmentFault(lease["problem"])
 
         def bring_up(task: Task) -> AbstractAsyncContextManager[Connection]:
-            environment = given["environments"][task.env]
+            environment = lease["environments"][task.env]
             if environment["image"] is not None:
                 return self._contained(environment, task)
             return self._forked(environment, task)

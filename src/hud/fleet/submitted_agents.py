@@ -22,47 +22,47 @@ def refuse_unplayable(kind: str, config: dict[str, Any]) -> None:
         raise UsageError("The agent's config names no model; give config.model.")
 
 
-def player_of(given: dict[str, Any], gateway_url: str) -> Agent:
+def player_of(lease: dict[str, Any], gateway_url: str) -> Agent:
     """Return the agent of a rollout. Raises `UsageError` for one that cannot be played here.
 
     Each asks the gateway, which speaks every dialect and holds the providers' keys.
     """
-    agent = given["spec"]["agent"]
+    agent = lease["spec"]["agent"]
     refuse_unplayable(agent["type"], agent.get("config") or {})
     if agent.get("sampling") is not None:
-        return _seeded(agent, given, gateway_url)
+        return _seeded(agent, lease, gateway_url)
     # Tokens come with chat completions alone.
-    kind = SERVED if given["samples"] else agent["type"]
-    known = KINDS[kind].settings.model_fields.keys() - _PRIVATE
+    kind = SERVED if lease["samples"] else agent["type"]
+    settable = KINDS[kind].settings.model_fields.keys() - _PRIVATE
     config = {
         name: value
         for name, value in (agent.get("config") or {}).items()
-        if name in known and value is not None
+        if name in settable and value is not None
     }
     if kind == SERVED:
-        config["completion_kwargs"] = _with_tokens(config, wanted=given["samples"])
-    if given["samples"]:
+        config["completion_kwargs"] = _with_tokens(config, wanted=lease["samples"])
+    if lease["samples"]:
         config.pop("stream", None)
-    place = {"base_url": gateway_url, "api_key": given["pass"]}
+    place = {"base_url": gateway_url, "api_key": lease["pass"]}
     settings = settings_of(kind, config | place, whose="The agent's config is not right")
     made = agent_of(kind, settings)
     made.subagents = dict((agent.get("config") or {}).get("subagents") or {})
-    made.make_subagent = partial(_subagent, place, samples=given["samples"])
+    made.make_subagent = partial(_subagent, place, samples=lease["samples"])
     return made
 
 
-def _seeded(agent: dict[str, Any], given: dict[str, Any], gateway_url: str) -> Agent:
+def _seeded(agent: dict[str, Any], lease: dict[str, Any], gateway_url: str) -> Agent:
     """Return the agent of a training's rollout: it draws what the trainer's own process would draw."""
     # Loads the training's settings, which evaluations do not need.
     from hud.train.rollouts.seeds import seeded_agent
 
     settings = settings_of(SERVED, agent["config"], whose="The agent's config is not right")
-    extra = {"return_token_ids": True} if given["samples"] else {}
+    extra = {"return_token_ids": True} if lease["samples"] else {}
     sampling = agent["sampling"]
     model = OpenAIChatModel(
         settings.model,
         base_url=gateway_url,
-        api_key=given["pass"],
+        api_key=lease["pass"],
         checkpoint=sampling.get("checkpoint"),
         extra=extra,
     )

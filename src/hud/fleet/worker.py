@@ -113,7 +113,7 @@ class Worker:
         """
         await self._wait(self._join())
         self.say(f"Joined {self.client.api_url} as {self.place.name}. Stop: Ctrl-C")
-        behind = [asyncio.create_task(one) for one in (self._renew(), self._delivery.work())]
+        behind = [asyncio.create_task(loop) for loop in (self._renew(), self._delivery.work())]
         for task in behind:
             task.add_done_callback(lambda _: self.stop())  # Neither ends by itself.
         try:
@@ -136,7 +136,7 @@ class Worker:
 
     async def _join(self) -> None:
         body = {**vars(self.place), "rollouts": self.most, "version": __version__}
-        told = False
+        reported = False
         while True:
             try:
                 await self.client.post("/v2/fleet/join", body)
@@ -144,9 +144,9 @@ class Worker:
             except PlatformError as error:
                 if error.status in (401, 403):
                     raise
-                if not told:
+                if not reported:
                     self.say(f"{error} Trying again.")
-                told = True
+                reported = True
                 await asyncio.sleep(PAUSE_SECONDS)
 
     async def _take(self) -> None:
@@ -178,12 +178,12 @@ class Worker:
                 raise
             await self._wait(asyncio.sleep(PAUSE_SECONDS))
             return
-        given = (answer or {}).get("items", [])
-        for one in given:
-            self._held.take(one)
+        leases = (answer or {}).get("items", [])
+        for lease in leases:
+            self._held.take(lease)
         self._begin()
         self._obey(answer or {})
-        if not given and not most:  # Such a request is answered at once.
+        if not leases and not most:  # Such a request is answered at once.
             await self._wait(self._free.wait())
 
     def _begin(self) -> None:
@@ -210,13 +210,13 @@ class Worker:
 
     async def _play(self, attempt: Attempt) -> None:
         """Play one rollout, and have what it recorded brought."""
-        given = attempt.given
-        run = _run_of(given, attempt.recorder)
+        lease = attempt.lease
+        run = _run_of(lease, attempt.recorder)
         try:
-            provider = self.environments.provider(given)
-            player = player_of(given, self.gateway_url)
+            provider = self.environments.provider(lease)
+            player = player_of(lease, self.gateway_url)
             try:
-                await play_here(run, player, provider, _limit(given), retries=0)
+                await play_here(run, player, provider, _limit(lease), retries=0)
             finally:
                 with contextlib.suppress(HudError):
                     await close_made(player)
@@ -243,7 +243,7 @@ class Worker:
                 continue
             held = {
                 "worker": self.place.worker,
-                "traces": [one.trace_id for one in self._held.all()],
+                "traces": [attempt.trace_id for attempt in self._held.all()],
                 "load": self._load.report(len(self._held.playing)),
             }
             try:
@@ -251,26 +251,28 @@ class Worker:
             except HudError:
                 continue  # The lease outlasts a short silence; a long one costs the rollouts, as it should.
             for trace in (*answer["cancel"], *answer["lost"]):
-                attempt = self._held.find(trace)
-                if attempt is not None and attempt.task is not None:
-                    attempt.task.cancel()
+                cancelled = self._held.find(trace)
+                if cancelled is not None and cancelled.task is not None:
+                    cancelled.task.cancel()
             self._obey(answer)
             late = time.monotonic() - RENEW_SECONDS
             await self._give_back(
-                one
-                for one in self._held.waiting.values()
-                if one.since < late or one.trace_id in (*answer["cancel"], *answer["lost"])
+                attempt
+                for attempt in self._held.waiting.values()
+                if attempt.since < late or attempt.trace_id in (*answer["cancel"], *answer["lost"])
             )
             waiting = [
-                one for one in self._held.playing.values() if one.recorder.waiting_since < math.inf
+                attempt
+                for attempt in self._held.playing.values()
+                if attempt.recorder.waiting_since < math.inf
             ]
-            waiting.sort(key=lambda one: one.recorder.waiting_since)
+            waiting.sort(key=lambda attempt: attempt.recorder.waiting_since)
             if waiting:
                 self._delivery.stream(waiting[:STREAMED_AT_ONCE])
 
     async def _give_back(self, ahead: Iterable[Attempt]) -> None:
         """Give rollouts back that were taken ahead and not begun: others play them now."""
-        if traces := [one.trace_id for one in ahead]:
+        if traces := [attempt.trace_id for attempt in ahead]:
             for trace in traces:
                 del self._held.waiting[trace]
             body = {"worker": self.place.worker, "traces": traces, "begun": False}
@@ -298,7 +300,7 @@ class Worker:
             async with asyncio.timeout(LAST_SECONDS):
                 await self._give_back(self._held.waiting.values())
                 await self._release(playing)
-        tasks = [one.task for one in playing if one.task is not None]
+        tasks = [attempt.task for attempt in playing if attempt.task is not None]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -310,7 +312,7 @@ class Worker:
 
     async def _release(self, begun: Iterable[Attempt]) -> None:
         """Hand back rollouts that were begun."""
-        if traces := [one.trace_id for one in begun]:
+        if traces := [attempt.trace_id for attempt in begun]:
             self.say(f"Handing back {len(traces)} rollouts.")
             body = {"worker": self.place.worker, "traces": traces}
             with contextlib.suppress(HudError):
@@ -329,8 +331,8 @@ class Worker:
         self._free.set()
 
 
-def _run_of(given: dict[str, Any], recorder: MemoryRecorder) -> Run:
-    spec = given["spec"]
+def _run_of(lease: dict[str, Any], recorder: MemoryRecorder) -> Run:
+    spec = lease["spec"]
     task = Task(
         env=spec["env"],
         id=spec["task"],
@@ -341,8 +343,8 @@ def _run_of(given: dict[str, Any], recorder: MemoryRecorder) -> Run:
     )
     return Run(
         task=task,
-        trace=Trace(trace_id=given["trace_id"]),
-        job_id=given["job_id"],
+        trace=Trace(trace_id=lease["trace_id"]),
+        job_id=lease["job_id"],
         group_id=spec.get("group_id"),
         attempt=spec.get("attempt", 0),
         training_progress=spec.get("training_progress"),
@@ -350,10 +352,10 @@ def _run_of(given: dict[str, Any], recorder: MemoryRecorder) -> Run:
     )
 
 
-def _limit(given: dict[str, Any]) -> float | None:
+def _limit(lease: dict[str, Any]) -> float | None:
     """Return the seconds that a rollout asks for, where it does."""
-    limits = (given["spec"].get("runtime_config") or {}).get("limits") or {}
-    return None if limits.get("run_timeout_s") is None else float(given["limit_seconds"])
+    limits = (lease["spec"].get("runtime_config") or {}).get("limits") or {}
+    return None if limits.get("run_timeout_s") is None else float(lease["limit_seconds"])
 
 
 def _fail(run: Run, error: Exception) -> None:

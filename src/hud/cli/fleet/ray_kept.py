@@ -173,7 +173,7 @@ def kept(address: str, as_json: bool) -> None:
     """List the commands and servers that the cluster keeps."""
     from hud.fleet.ray import keeping  # Loads Ray.
 
-    found = keeping.kept(address)
+    found = keeping.kept_commands(address)
     if as_json:
         print_json(found)
         return

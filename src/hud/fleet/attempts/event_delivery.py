@@ -34,14 +34,14 @@ class _Part:
 
     def head(self) -> dict[str, Any]:
         """Return its entry in the first line of a request; see `hud.platform.routes.fleet`."""
-        one = self.attempt
+        attempt = self.attempt
         return {
-            "trace_id": one.trace_id,
-            "attempt": one.given["attempt"],
+            "trace_id": attempt.trace_id,
+            "attempt": attempt.lease["attempt"],
             "size": len(self.lines),
             "over": self.over,
-            "again": one.again,
-            "first": one.first,
+            "again": attempt.again,
+            "first": attempt.first,
         }
 
 
@@ -82,13 +82,13 @@ class Delivery:
             over, self._over = self._over, []
             streamed, self._streamed = self._streamed, []
             ends = [
-                _Part(one, one.recorder.take_steps() + one.recorder.take(), over=True)
-                for one in over
+                _Part(attempt, attempt.recorder.take_steps() + attempt.recorder.take(), over=True)
+                for attempt in over
             ]
             steps = [
-                _Part(one, one.recorder.take_steps(), over=False)
-                for one in streamed
-                if not one.over
+                _Part(attempt, attempt.recorder.take_steps(), over=False)
+                for attempt in streamed
+                if not attempt.over
             ]
             for some in _requests([*ends, *(part for part in steps if part.lines)]):
                 await self._send(some)
@@ -111,15 +111,15 @@ class Delivery:
             self._settle(part, result)
 
     def _settle(self, part: _Part, result: dict[str, Any]) -> None:
-        one = part.attempt
+        attempt = part.attempt
         if "detail" in result:
-            _report(one, result["detail"])
+            _report(attempt, result["detail"])
         if part.over:
-            self.brought(one)
+            self.brought(attempt)
         elif result["taken"]:
-            one.first = False
-        elif "detail" not in result and one.task is not None:
-            one.task.cancel()  # Its lease is lost.
+            attempt.first = False
+        elif "detail" not in result and attempt.task is not None:
+            attempt.task.cancel()  # Its lease is lost.
 
     def _lose(self, part: _Part, why: str) -> None:
         """Keep steps for the next request. An end is given up: its lease runs out, and the rollout is played again."""

@@ -22,7 +22,7 @@ MOST_AHEAD = 4
 class Attempt:
     """One attempt at a rollout."""
 
-    given: dict[str, Any]
+    lease: dict[str, Any]
     """The rollout, as the platform gave it."""
     recorder: AttemptRecorder
     task: asyncio.Task[None] | None = None
@@ -38,7 +38,7 @@ class Attempt:
     @property
     def trace_id(self) -> str:
         """The rollout's id."""
-        return str(self.given["trace_id"])
+        return str(self.lease["trace_id"])
 
 
 class HeldAttempts:
@@ -76,9 +76,9 @@ class HeldAttempts:
             None,
         )
 
-    def take(self, given: dict[str, Any]) -> None:
+    def take(self, lease: dict[str, Any]) -> None:
         """Hold a rollout that the platform gave."""
-        attempt = Attempt(given, AttemptRecorder(given["trace_id"]))
+        attempt = Attempt(lease, AttemptRecorder(lease["trace_id"]))
         self.waiting[attempt.trace_id] = attempt
 
     def next(self) -> Attempt | None:
@@ -128,7 +128,7 @@ class HeldAttempts:
             if isinstance(most, int | float) and not isinstance(most, bool)
         }
         for attempt in (*self.waiting.values(), *self.playing.values()):
-            for name, used in attempt.given["needs"].items():
+            for name, used in attempt.lease["needs"].items():
                 if name in amounts:
                     amounts[name] -= used
         return amounts

@@ -123,7 +123,7 @@ class BuildCache:
         self.say(f"{name}: ready after {time.monotonic() - began:.1f} s")
 
     async def _download(self, name: str, digest: str, size: int, archive: Path) -> None:
-        told, received, hasher = 0, 0, hashlib.sha256()
+        reported, received, hasher = 0, 0, hashlib.sha256()
         self.say(f"{name}: fetching {size / 2**20:.1f} MiB, sha256 {digest[:12]}")
         with archive.open("wb") as file:
             async for piece in self.client.download(f"/v2/fleet/packages/{digest}"):
@@ -133,8 +133,8 @@ class BuildCache:
                 hasher.update(piece)
                 file.write(piece)
                 share = received * 10 // max(size, 1)
-                if share > told:
-                    told = share
+                if share > reported:
+                    reported = share
                     self.say(f"{name}: {10 * share}%")
         if received != size or hasher.hexdigest() != digest:
             raise InfrastructureFault(

@@ -55,11 +55,11 @@ async def container(
     Raises `InfrastructureFault` where it has no address, and for an image that is not here.
     """
     # By name only: a list of processes shows no values.
-    given = [part for name in sorted(variables) for part in ("--env", name)]
+    variable_options = [part for name in sorted(variables) for part in ("--env", name)]
     publish = ["--publish", f"127.0.0.1::{PORT}"]
     # A public registry may have an image of this name, and of somebody else.
     here = ["--detach", "--pull=never"]
-    started = await docker("run", *here, *publish, *given, image, variables=variables)
+    started = await docker("run", *here, *publish, *variable_options, image, variables=variables)
     identifier = started.splitlines()[-1].strip() if started else ""
     try:
         addresses = (await docker("port", identifier, f"{PORT}/tcp")).splitlines()
@@ -90,9 +90,9 @@ def save_image(image: str, file: IO[bytes], most_bytes: int) -> None:
     """
     command, own = ["docker", "save", image], beside_docker_s_own({})
     with (
-        tempfile.TemporaryFile() as said,
+        tempfile.TemporaryFile() as errors,
         subprocess.Popen(
-            command, env=own, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said
+            command, env=own, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors
         ) as process,
         gzip.GzipFile(fileobj=file, mode="wb", compresslevel=1, mtime=0, filename="") as packed,
     ):
@@ -107,8 +107,8 @@ def save_image(image: str, file: IO[bytes], most_bytes: int) -> None:
                 )
             packed.write(chunk)
         if process.wait() != 0:
-            said.seek(0)
-            lines = said.read().decode("utf-8", "replace").strip().splitlines()
+            errors.seek(0)
+            lines = errors.read().decode("utf-8", "replace").strip().splitlines()
             raise InfrastructureFault(f"docker save: {lines[-1] if lines else process.returncode}")
 
 
@@ -133,8 +133,8 @@ async def docker(*arguments: str, variables: Mapping[str, str] | None = None) ->
         raise
     text = printed.decode("utf-8", "replace").strip()
     if process.returncode != 0:
-        told = text.splitlines()[-1] if text else f"status {process.returncode}"
-        raise InfrastructureFault(f"docker {arguments[0]}: {told}")
+        reason = text.splitlines()[-1] if text else f"status {process.returncode}"
+        raise InfrastructureFault(f"docker {arguments[0]}: {reason}")
     return text
 
 

@@ -26,10 +26,16 @@ def share_ours(venv: Path, *, described: bool = False) -> None:
     (packages / LINK).write_text("\n".join(ours) + "\n")
     for name, version in _STAND_INS.items():
         _stand_in(packages, name, version)
-    for one in distributions(path=site.getsitepackages()) if described else ():
-        if one.metadata["Name"] and one.metadata["Name"].lower() not in _STAND_INS:
+    for distribution in distributions(path=site.getsitepackages()) if described else ():
+        if (
+            distribution.metadata["Name"]
+            and distribution.metadata["Name"].lower() not in _STAND_INS
+        ):
             _stand_in(
-                packages, one.metadata["Name"], one.version, one.read_text("entry_points.txt")
+                packages,
+                distribution.metadata["Name"],
+                distribution.version,
+                distribution.read_text("entry_points.txt"),
             )
 
 

@@ -29,20 +29,22 @@ class Child:
     ) -> None:
         """`command` is asked before each start; `final`: exit codes after which nothing is started."""
         self.restarts = 0
-        self.said = ""
+        self.last_line = ""
         """Its last line."""
         self.code: int | None = None
         """Exit code, once it has ended for good."""
         self._command, self._final, self._folder = command, final, folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-        self._environment = {**kept, **environment}
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith("RAY_")
+        }
+        self._environment = {**inherited, **environment}
         self._asked = threading.Event()
         self._child: subprocess.Popen[str] | None = None
         # Not the thread of a call: a command that is bound to its parent follows the thread that started it.
         threading.Thread(target=self._keep, daemon=True).start()
 
     @property
-    def asked(self) -> bool:
+    def stop_requested(self) -> bool:
         """True once it was asked to end."""
         return self._asked.is_set()
 
@@ -58,10 +60,10 @@ class Child:
 
     def _keep(self) -> None:
         failures, code = 0, 0
-        while not self.asked:
+        while not self.stop_requested:
             began = time.monotonic()
             code = self._run()
-            if code in self._final and not self.asked:
+            if code in self._final and not self.stop_requested:
                 break
             lived = time.monotonic() - began
             failures = 1 if lived > STEADY_SECONDS else failures + 1
@@ -85,9 +87,9 @@ class Child:
                 start_new_session=True,
             )
         except OSError as error:  # A folder that this node lacks, for example.
-            self.said = f"It cannot be started: {error}"
+            self.last_line = f"It cannot be started: {error}"
             return 1
-        if self.asked:  # It came between the last look and the start.
+        if self.stop_requested:  # It came between the last look and the start.
             child.terminate()
         # What it started may hold its output open for longer than it lives.
         threading.Thread(target=self._listen, args=(child,), daemon=True).start()
@@ -97,4 +99,4 @@ class Child:
         assert child.stdout is not None
         for line in child.stdout:
             print(line, end="", flush=True)
-            self.said = line.strip() or self.said
+            self.last_line = line.strip() or self.last_line

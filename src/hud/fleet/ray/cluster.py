@@ -66,26 +66,26 @@ class Cluster:
     def nodes(self, on: Mapping[str, str]) -> list[Node]:
         """Return the living nodes with these labels, in a fixed order."""
         draining = ray._private.state.state.get_draining_nodes()
-        found = [
+        living = [
             Node(
-                one["NodeID"],
-                one["NodeManagerAddress"],
-                dict(one.get("Labels") or {}),
-                _end(draining.get(one["NodeID"])),
+                row["NodeID"],
+                row["NodeManagerAddress"],
+                dict(row.get("Labels") or {}),
+                _end(draining.get(row["NodeID"])),
             )
-            for one in ray.nodes()
-            if one["Alive"]
+            for row in ray.nodes()
+            if row["Alive"]
         ]
-        return sorted((node for node in found if node.suits(on)), key=lambda node: node.id)
+        return sorted((node for node in living if node.suits(on)), key=lambda node: node.id)
 
     def hosts(self) -> dict[str, Any]:
         """Return the handles of all hosts that there are, by node."""
-        found = {}
+        handles = {}
         for name in ray.util.list_named_actors():
             handle = self._actor(name) if name.startswith(_HOST) else None
             if handle is not None:
-                found[name.removeprefix(_HOST)] = handle
-        return found
+                handles[name.removeprefix(_HOST)] = handle
+        return handles
 
     def supervisor(self) -> Any | None:
         """Return the supervisor's handle; None where there is none."""
@@ -123,38 +123,42 @@ class Cluster:
     def keepers(self) -> dict[str, Any]:
         """Return the actors that keep commands, by name; not those that another one keeps."""
         names = [name for name in ray.util.list_named_actors() if "/" not in name]
-        found = {name: self._actor(name) for name in sorted(names)}
-        return {name: handle for name, handle in found.items() if handle is not None}
+        actors = {name: self._actor(name) for name in sorted(names)}
+        return {name: handle for name, handle in actors.items() if handle is not None}
 
     def gang(self, name: str) -> dict[str, Any]:
         """Return the actors that another one keeps, by name."""
-        names = [one for one in ray.util.list_named_actors() if one.startswith(f"{name}/")]
-        found = {one: self._actor(one) for one in sorted(names)}
-        return {one: handle for one, handle in found.items() if handle is not None}
+        names = [
+            actor_name
+            for actor_name in ray.util.list_named_actors()
+            if actor_name.startswith(f"{name}/")
+        ]
+        actors = {actor_name: self._actor(actor_name) for actor_name in sorted(names)}
+        return {actor_name: handle for actor_name, handle in actors.items() if handle is not None}
 
-    def start_keeper(self, kept: KeptCommand) -> Any:
+    def start_keeper(self, settings: KeptCommand) -> Any:
         """Start a command on a node with its labels and amounts; returns its actor at once."""
-        options = self._options(kept.name, max_concurrency=4)
+        options = self._options(settings.name, max_concurrency=4)
         # Unlike a worker of the fleet, a command has nothing to hand back: it ends with its actor.
-        options |= {"num_cpus": kept.cpus, "num_gpus": kept.gpus, "runtime_env": {}}
-        if kept.on:
-            options["label_selector"] = dict(kept.on)
-        return ray.remote(Keeper).options(**options).remote(kept)
+        options |= {"num_cpus": settings.cpus, "num_gpus": settings.gpus, "runtime_env": {}}
+        if settings.on:
+            options["label_selector"] = dict(settings.on)
+        return ray.remote(Keeper).options(**options).remote(settings)
 
-    def start_gang(self, kept: KeptCommand) -> Any:
+    def start_gang(self, settings: KeptCommand) -> Any:
         """Start a command in a placement group of its own: all its GPUs on one node; returns its actor at once."""
-        bundle = {"CPU": kept.cpus, "GPU": kept.gpus}
+        bundle = {"CPU": settings.cpus, "GPU": settings.gpus}
         group = ray.util.placement_group(
             [{name: amount for name, amount in bundle.items() if amount}],
             "STRICT_PACK",
-            name=kept.name,
+            name=settings.name,
             lifetime="detached",
-            bundle_label_selector=[dict(kept.on)] if kept.on else None,
+            bundle_label_selector=[dict(settings.on)] if settings.on else None,
         )
         placed = ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(group, 0)
-        options = self._options(kept.name, max_concurrency=4)
-        options |= {"num_cpus": kept.cpus, "num_gpus": kept.gpus, "runtime_env": {}}
-        return ray.remote(Keeper).options(**options, scheduling_strategy=placed).remote(kept)
+        options = self._options(settings.name, max_concurrency=4)
+        options |= {"num_cpus": settings.cpus, "num_gpus": settings.gpus, "runtime_env": {}}
+        return ray.remote(Keeper).options(**options, scheduling_strategy=placed).remote(settings)
 
     def start_members(self, kind: type, name: str, settings: Any, on: Mapping[str, str]) -> Any:
         """Start the actor that keeps a model's servers, where a supervisor would be."""
@@ -196,15 +200,15 @@ def answers(calls: Mapping[str, Any], seconds: float) -> dict[str, Any]:
     refs = list(calls.values())
     if refs:
         ray.wait(refs, num_returns=len(refs), timeout=seconds, fetch_local=False)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, ref in calls.items():
         try:
-            found[name] = ray.get(ref, timeout=0)
+            results[name] = ray.get(ref, timeout=0)
         except ray.exceptions.GetTimeoutError:
-            found[name] = None
+            results[name] = None
         except ray.exceptions.RayError as error:
-            found[name] = error
-    return found
+            results[name] = error
+    return results
 
 
 def _namespace(name: str) -> str:

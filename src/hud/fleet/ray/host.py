@@ -29,7 +29,7 @@ class Host:
     def report(self) -> dict[str, Any]:
         """Return its state, and the last line of its worker."""
         worker = self._worker
-        return {"state": self.state, "restarts": worker.restarts, "said": worker.said}
+        return {"state": self.state, "restarts": worker.restarts, "said": worker.last_line}
 
     def drain(self) -> None:
         """Let the worker take nothing more, and end when it holds nothing."""

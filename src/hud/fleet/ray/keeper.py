@@ -52,40 +52,40 @@ class KeptCommand:
 class Keeper:
     """One command, started again when it fails: here, and by Ray on another node when this one is lost."""
 
-    def __init__(self, kept: KeptCommand) -> None:
-        self.kept = kept
+    def __init__(self, settings: KeptCommand) -> None:
+        self.settings = settings
         self._address = ray.util.get_node_ip_address()
         self._node = ray.get_runtime_context().get_node_id()
         self._url: str | None = None
         final = (0, BAD_INPUT)
-        self._child = Child(self._command, kept.variables, final=final, folder=kept.folder)
+        self._child = Child(self._command, settings.variables, final=final, folder=settings.folder)
 
     def report(self) -> dict[str, Any]:
         """Return its state, node and address, and its last line."""
         child = self._child
         return {
-            "name": self.kept.name,
+            "name": self.settings.name,
             "state": self._state(),
             "node": self._node,
             "address": self._address,
             "url": self._url,
             "restarts": child.restarts,
-            "said": child.said,
+            "said": child.last_line,
         }
 
     def stop(self) -> float:
         """Let it end within its notice; returns that, in seconds."""
         self._child.ask(signal.SIGTERM)
-        last = threading.Timer(self.kept.notice, self._child.signal, (signal.SIGKILL,))
+        last = threading.Timer(self.settings.notice, self._child.signal, (signal.SIGKILL,))
         last.daemon = True
         last.start()
-        return self.kept.notice
+        return self.settings.notice
 
     def _state(self) -> KeeperState:
         code = self._child.code
         if code is None:
             return "ready" if self._healthy() else "running"
-        if self._child.asked:
+        if self._child.stop_requested:
             return "ended"
         return "refused" if code == BAD_INPUT else "done"
 
@@ -99,11 +99,11 @@ class Keeper:
             return False
 
     def _command(self) -> list[str]:
-        command = list(self.kept.command)
-        if self.kept.serves:
-            with socket.socket() as found:
-                found.bind(("", 0))
-                port = str(found.getsockname()[1])
+        command = list(self.settings.command)
+        if self.settings.serves:
+            with socket.socket() as listener:
+                listener.bind(("", 0))
+                port = str(listener.getsockname()[1])
             command = [word.replace(PORT, port) for word in command]
             self._url = f"http://{self._address}:{port}"
         return bound(command)

@@ -20,11 +20,11 @@ ENDED = ("done", "refused", "ended")
 """States of what does not run any more."""
 
 
-def keep(address: str, kept: KeptCommand) -> None:
+def keep(address: str, settings: KeptCommand) -> None:
     """Start a command; it need not be placed yet. Raises `ConflictError` where one of that name is kept."""
     with connected(address, Cluster.of_kept()) as cluster:
-        _refuse_twice(cluster, kept.name)
-        cluster.start_keeper(kept)
+        _refuse_twice(cluster, settings.name)
+        cluster.start_keeper(settings)
 
 
 def serve(address: str, settings: MemberSettings, on: Mapping[str, str]) -> None:
@@ -49,16 +49,16 @@ def serve(address: str, settings: MemberSettings, on: Mapping[str, str]) -> None
         raise UsageError(f"The servers cannot be named to {settings.url}: {_reason(answer)}")
 
 
-def kept(address: str) -> list[dict[str, Any]]:
+def kept_commands(address: str) -> list[dict[str, Any]]:
     """Return the reports of all kept commands and servers, by name."""
     with connected(address, Cluster.of_kept()) as cluster:
         calls = {name: handle.report.remote() for name, handle in cluster.keepers().items()}
-        found = []
+        reports = []
         for name, report in answers(calls, ANSWER_SECONDS).items():
             if not isinstance(report, dict):
                 report = {"name": name, "state": "starting", "restarts": 0, "said": ""}
-            found += [report, *report.get("servers", ())]
-        return found
+            reports += [report, *report.get("servers", ())]
+        return reports
 
 
 def end(address: str, name: str) -> None:
@@ -79,8 +79,8 @@ def end(address: str, name: str) -> None:
             time.sleep(LOOK_SECONDS)
         # First the one that would start others.
         cluster.remove(handle)
-        for server, one in servers.items():
-            cluster.remove(one)
+        for server, actor in servers.items():
+            cluster.remove(actor)
             cluster.free_gang(server)
 
 
@@ -93,9 +93,9 @@ def _refuse_twice(cluster: Cluster, name: str) -> None:
 
 def _over(handles: list[Any]) -> bool:
     """True once all commands have ended, or do not run."""
-    calls = {str(number): one.report.remote() for number, one in enumerate(handles)}
+    calls = {str(number): handle.report.remote() for number, handle in enumerate(handles)}
     reports = answers(calls, ANSWER_SECONDS).values()
-    return all(not isinstance(one, dict) or one["state"] in ENDED for one in reports)
+    return all(not isinstance(report, dict) or report["state"] in ENDED for report in reports)
 
 
 def _reason(error: Exception) -> str:

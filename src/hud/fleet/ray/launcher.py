@@ -51,12 +51,12 @@ def up(address: str, settings: FleetSettings, supervisor_on: Mapping[str, str]) 
 def status(address: str, name: str) -> dict[str, Any]:
     """Return the status of a fleet. Raises `NotFoundError` where there is none, `PlatformError` 503 while it starts."""
     with connected(address, Cluster(name)) as cluster:
-        found = _status(_supervisor(cluster))
-        if found is None:
+        report = _status(_supervisor(cluster))
+        if report is None:
             raise PlatformError(
                 f"The supervisor of the fleet {name!r} does not answer: Ray (re)starts it.", 503
             )
-        return found
+        return report
 
 
 def down(address: str, name: str) -> int:
@@ -79,16 +79,16 @@ def _supervisor(cluster: Cluster) -> Any:
 
 def _status(handle: Any) -> dict[str, Any] | None:
     """Return what a supervisor found; None where it does not answer (yet)."""
-    found = answers({"status": handle.status.remote()}, ANSWER_SECONDS)["status"]
-    return None if isinstance(found, ray.exceptions.RayError) else found
+    report = answers({"status": handle.status.remote()}, ANSWER_SECONDS)["status"]
+    return None if isinstance(report, ray.exceptions.RayError) else report
 
 
 def _end(cluster: Cluster, supervisor: Any) -> int:
     count = len(cluster.hosts())
     notice = answers({"notice": supervisor.stop.remote()}, ANSWER_SECONDS)["notice"]
     # A supervisor that does not answer stops no host.
-    known = isinstance(notice, int | float)
-    until = time.monotonic() + (notice + STOP_SECONDS if known else 0.0)
+    answered = isinstance(notice, int | float)
+    until = time.monotonic() + (notice + STOP_SECONDS if answered else 0.0)
     while cluster.hosts() and time.monotonic() < until:
         time.sleep(LOOK_SECONDS)
     # First the one that would start others.

@@ -79,11 +79,11 @@ class Members:
 
         Raises the platform's error: a server that a training samples on is not taken from under it.
         """
-        told = self._put(None)
-        asyncio.run_coroutine_threadsafe(told, self._loop).result(ASK_SECONDS)
+        withdrawal = self._put(None)
+        asyncio.run_coroutine_threadsafe(withdrawal, self._loop).result(ASK_SECONDS)
         self.stopping = True
-        for one in self._handles().values():
-            one.stop.remote()
+        for handle in self._handles().values():
+            handle.stop.remote()
         return self.settings.server.notice
 
     def _work(self) -> None:
@@ -116,8 +116,8 @@ class Members:
             await self._check()
         handles = self._handles()
         calls = {name: handle.report.remote() for name, handle in handles.items()}
-        found = await asyncio.to_thread(answers, calls, REPORT_SECONDS)
-        reports = {name: one for name, one in found.items() if isinstance(one, dict)}
+        results = await asyncio.to_thread(answers, calls, REPORT_SECONDS)
+        reports = {name: report for name, report in results.items() if isinstance(report, dict)}
         self._reports = [
             reports.get(name, {"name": name, "state": "starting", "restarts": 0, "said": ""})
             for name in sorted(handles)
@@ -148,6 +148,6 @@ class Members:
 
 def ready(reports: Sequence[dict[str, Any]], leaving: frozenset[str]) -> tuple[str, ...]:
     """Return the addresses of servers that are ready, in order; those on nodes that end soon only if there are no others."""
-    sound = [one for one in reports if one["state"] == "ready"]
-    staying = [one for one in sound if one["node"] not in leaving]
-    return tuple(one["url"] for one in staying or sound)
+    sound = [report for report in reports if report["state"] == "ready"]
+    staying = [report for report in sound if report["node"] not in leaving]
+    return tuple(report["url"] for report in staying or sound)

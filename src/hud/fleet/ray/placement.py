@@ -105,36 +105,36 @@ def changes(
 ) -> Changes:
     """Return what to change. `hosts`: the states of hosts by node, oldest first; `avoid`: nodes that get none for now."""
     living = {node.id: node for node in nodes}
-    found, active = Changes(), []
+    planned, active = Changes(), []
     for node_id, state in hosts.items():
         node = living.get(node_id)
         if node is None or state == "ended":
-            found.forget.append(node_id)
+            planned.forget.append(node_id)
         elif state in ("stopping", "drained"):
             continue
         elif node.ends_at is not None:
-            found.stop[node_id] = min(notice, max(0.0, node.ends_at - now - MARGIN_SECONDS))
+            planned.stop[node_id] = min(notice, max(0.0, node.ends_at - now - MARGIN_SECONDS))
         elif state != "draining":
             active.append(node_id)
-    found.drain = active[wanted:]
+    planned.drain = active[wanted:]
     free = [
         node
         for node in nodes
         if node.id not in hosts and node.id not in avoid and node.ends_at is None
     ]
-    found.start = free[: max(0, wanted - len(active))]
-    return found
+    planned.start = free[: max(0, wanted - len(active))]
+    return planned
 
 
 def endings(
     nodes: Sequence[Node], hosts: Mapping[str, HostState], *, now: float, notice: float
 ) -> Changes:
     """Return what to change where every host is to end: those that play stop, the others are removed."""
-    found = changes(nodes, hosts, 0, now=now, notice=notice)
-    found.drain = []
+    planned = changes(nodes, hosts, 0, now=now, notice=notice)
+    planned.drain = []
     for node_id, state in hosts.items():
-        if state == "drained" and node_id not in found.forget:
-            found.forget.append(node_id)
-        elif state in ("starting", "running", "draining") and node_id not in found.forget:
-            found.stop.setdefault(node_id, notice)
-    return found
+        if state == "drained" and node_id not in planned.forget:
+            planned.forget.append(node_id)
+        elif state in ("starting", "running", "draining") and node_id not in planned.forget:
+            planned.stop.setdefault(node_id, notice)
+    return planned

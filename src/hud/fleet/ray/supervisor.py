@@ -76,17 +76,17 @@ class Supervisor:
             node: (report or {}).get("state", "starting") for node, report in reports.items()
         }
         if self.stopping:
-            found = endings(nodes, states, now=now, notice=settings.notice)
+            planned = endings(nodes, states, now=now, notice=settings.notice)
         else:
             avoid = frozenset(node for node, until in self._avoid.items() if until > here)
-            found = changes(nodes, states, wanted, now=now, notice=settings.notice, avoid=avoid)
-        for node in found.drain:
+            planned = changes(nodes, states, wanted, now=now, notice=settings.notice, avoid=avoid)
+        for node in planned.drain:
             self._hosts[node].drain.remote()
-        for node, seconds in found.stop.items():
+        for node, seconds in planned.stop.items():
             self._hosts[node].stop.remote(seconds)
-        for node in found.forget:
+        for node in planned.forget:
             self.cluster.remove(self._hosts.pop(node))
-        for place in found.start:
+        for place in planned.start:
             self._hosts[place.id] = self.cluster.start_host(place, settings)
         self._status = self._shown(nodes, reports, wanted, queue)
 
@@ -111,17 +111,17 @@ class Supervisor:
     def _reports(self, now: float) -> dict[str, dict[str, Any] | None]:
         """Return the reports of hosts; None of those that do not answer. Hosts that died are dropped."""
         calls = {node: host.report.remote() for node, host in self._hosts.items()}
-        found: dict[str, dict[str, Any] | None] = {}
+        reports: dict[str, dict[str, Any] | None] = {}
         for node, answer in answers(calls, REPORT_SECONDS).items():
             if isinstance(answer, ray.exceptions.ActorUnavailableError):
-                found[node] = None  # Ray restarts it.
+                reports[node] = None  # Ray restarts it.
             elif isinstance(answer, ray.exceptions.RayError):
                 self.cluster.remove(self._hosts.pop(node))
                 self._avoid[node] = now + AVOID_SECONDS
                 self._loss = f"{type(answer).__name__}: {str(answer).strip().splitlines()[-1]}"
             else:
-                found[node] = answer
-        return found
+                reports[node] = answer
+        return reports
 
     def _shown(
         self,
