@@ -62,8 +62,10 @@ class Audit:
         self.rewards: dict[str, dict[str, float]] = {slug: {} for slug, _ in self.tasks.items()}
         self.unmeasured: dict[str, str] = {}
         self.complete = False
-        known = {slug: one for slug, one in self.solutions.items() if slug in self.rewards}
-        self.knowledge = Knowledge(dict(self.tasks.items()), known)
+        own_solutions = {
+            slug: solution for slug, solution in self.solutions.items() if slug in self.rewards
+        }
+        self.knowledge = Knowledge(dict(self.tasks.items()), own_solutions)
 
     async def play(self, solver: Player | None = None) -> None:
         """Play the work with `solver`, then every exploit; `stop.request()` ends it early, with what is known."""
@@ -90,17 +92,19 @@ class Audit:
             )
             for slug, task in self.tasks.items()
         ]
-        audits.sort(key=lambda one: -one.highest)
-        found = findings_of(self.tasks, self.observed, rewards, self.knowledge)
-        found += without_signal(self.tasks, self.runs)
-        found += declared_exceptions({slug: _declared(task) for slug, task in self.tasks.items()})
+        audits.sort(key=lambda audit: -audit.highest)
+        findings = findings_of(self.tasks, self.observed, rewards, self.knowledge)
+        findings += without_signal(self.tasks, self.runs)
+        findings += declared_exceptions(
+            {slug: _declared(task) for slug, task in self.tasks.items()}
+        )
         return AuditReport(
-            self.tasks.name, tuple(audits), tuple(found), self.unmeasured, self.complete
+            self.tasks.name, tuple(audits), tuple(findings), self.unmeasured, self.complete
         )
 
     async def _repeat(self) -> None:
         """Give the same answer twice: the longest list of answers, and the solution with its calls."""
-        again = next((one for one in self.exploits if one.name == DUMP), None)
+        again = next((exploit for exploit in self.exploits if exploit.name == DUMP), None)
         if again is not None:
             await self._attack(again, self._dumped_again, name=f"{DUMP} again")
         if self.knowledge.solutions:
@@ -172,8 +176,8 @@ class Audit:
 
 
 def _chance(task: Task) -> float:
-    told = (task.columns or {}).get(CHANCE)
-    return float(told) if isinstance(told, int | float) else 0.0
+    chance = (task.columns or {}).get(CHANCE)
+    return float(chance) if isinstance(chance, int | float) else 0.0
 
 
 def _declared(task: Task) -> dict[str, str]:

@@ -67,10 +67,10 @@ def findings_of(
     knowledge: Knowledge,
 ) -> list[Finding]:
     """Return what a person should look at, one finding for each kind and reason."""
-    told: dict[tuple[str, str], list[str]] = {}
+    slugs_by_finding: dict[tuple[str, str], list[str]] = {}
 
     def add(kind: str, reason: str, slug: str) -> None:
-        told.setdefault((kind, reason), []).append(slug)
+        slugs_by_finding.setdefault((kind, reason), []).append(slug)
 
     for slug, seen in observed.items():
         earned = list(rewards[slug].values())
@@ -89,13 +89,15 @@ def findings_of(
         {slug: task.model_dump() for slug, task in tasks.items()}
     ).items():
         add("near-duplicate", f"nearly {first_slug}", slug)
-    return [Finding(kind, reason, tuple(slugs)) for (kind, reason), slugs in told.items()]
+    return [
+        Finding(kind, reason, tuple(slugs)) for (kind, reason), slugs in slugs_by_finding.items()
+    ]
 
 
 def without_signal(tasks: Taskset, runs: Sequence[RunSummary]) -> list[Finding]:
     """Return the tasks for which every recorded run earned the same reward, by model."""
     models = dict.fromkeys(run.model for run in runs)
-    found = []
+    findings = []
     for model in models:
         played = [run for run in runs if run.model == model and run.slug in tasks]
         rewards = rewards_by_task(played)
@@ -103,17 +105,17 @@ def without_signal(tasks: Taskset, runs: Sequence[RunSummary]) -> list[Finding]:
             slug for slug, earned in rewards.items() if len(earned) > 1 and not has_signal(earned)
         ]
         if flat:
-            found.append(Finding("no signal", f"{model} always earns the same", tuple(flat)))
-    return found
+            findings.append(Finding("no signal", f"{model} always earns the same", tuple(flat)))
+    return findings
 
 
 def declared_exceptions(reasons: Mapping[str, Mapping[str, str]]) -> list[Finding]:
     """Return the exploits that tasks declare to be none; `reasons` are by task and exploit."""
-    told: dict[str, list[str]] = {}
+    slugs_by_reason: dict[str, list[str]] = {}
     for slug, of in reasons.items():
         for exploit, reason in of.items():
-            told.setdefault(f"{exploit} is no exploit: {reason}", []).append(slug)
-    return [Finding("declared", reason, tuple(slugs)) for reason, slugs in told.items()]
+            slugs_by_reason.setdefault(f"{exploit} is no exploit: {reason}", []).append(slug)
+    return [Finding("declared", reason, tuple(slugs)) for reason, slugs in slugs_by_reason.items()]
 
 
 def _leaks(slug: str, seen: Observed, knowledge: Knowledge) -> list[str]:
@@ -123,9 +125,9 @@ def _leaks(slug: str, seen: Observed, knowledge: Knowledge) -> list[str]:
     if len(answer) < 3:
         return []  # So short a text stands in many places by chance.
     if _stands(answer, seen.prompt):
-        options = [one for one in knowledge.answers(slug) if one.strip() != answer]
+        options = [option for option in knowledge.answers(slug) if option.strip() != answer]
         offered = any(
-            len(one.strip()) >= 2 and _stands(one.strip(), seen.prompt) for one in options
+            len(option.strip()) >= 2 and _stands(option.strip(), seen.prompt) for option in options
         )
         return [] if offered else ["it stands in the prompt"]
     return [

@@ -59,11 +59,11 @@ class Knowledge:
     def answers(self, slug: str) -> list[str]:
         """Return the correct answers of a task's template, its own among them, sorted."""
         own = {self.solutions[slug].answer} if slug in self.solutions else set()
-        return sorted({one.answer for one in self.others(slug)} | own)
+        return sorted({solution.answer for solution in self.others(slug)} | own)
 
     def guess(self, slug: str) -> str | None:
         """Return the most frequent correct answer of the other tasks of the template; None where none is known."""
-        counted = Counter(one.answer for one in self.others(slug) if one.answer)
+        counted = Counter(solution.answer for solution in self.others(slug) if solution.answer)
         return counted.most_common(1)[0][0] if counted else None
 
     def mistaken(self, slug: str) -> Solution | None:
@@ -75,7 +75,7 @@ class Knowledge:
         if own is None:
             return others[0] if others else None
         same = all(other.answer == own.answer for other in others)
-        return next((one for one in others if _differ(one, own, by_calls=same)), None)
+        return next((other for other in others if _differ(other, own, by_calls=same)), None)
 
     def words(self, slug: str) -> list[str]:
         """Return the strings in the source of a task's environment, in order; empty for a task without one."""
@@ -83,10 +83,10 @@ class Knowledge:
         if environment is None:
             return []
         if environment.name not in self._words:
-            found = dict.fromkeys(
+            strings = dict.fromkeys(
                 word for file in source_files(environment) for word in _strings(file)
             )
-            self._words[environment.name] = list(found)
+            self._words[environment.name] = list(strings)
         return self._words[environment.name]
 
 
@@ -130,9 +130,12 @@ def _texts(value: Any) -> Iterable[str]:
         yield value
 
 
-def _differ(one: Solution, other: Solution, *, by_calls: bool) -> bool:
-    calls = [[(call.name, call.arguments_text) for call in each.calls] for each in (one, other)]
-    return calls[0] != calls[1] if by_calls else one.answer != other.answer
+def _differ(first: Solution, second: Solution, *, by_calls: bool) -> bool:
+    calls = [
+        [(call.name, call.arguments_text) for call in solution.calls]
+        for solution in (first, second)
+    ]
+    return calls[0] != calls[1] if by_calls else first.answer != second.answer
 
 
 def _strings(file: Path) -> list[str]:

@@ -38,7 +38,7 @@ class TaskAudit:
     def exploit(self) -> str:
         """Name of the first exploit that earned the highest reward; empty where none earned any."""
         highest = self.highest
-        return next((name for name, one in self.rewards.items() if 0 < one == highest), "")
+        return next((name for name, reward in self.rewards.items() if 0 < reward == highest), "")
 
     @property
     def above(self) -> bool:
@@ -114,7 +114,7 @@ class AuditReport:
             "highest": self.highest,
             "above": [task.slug for task in self.above],
             "complete": self.complete,
-            "exploits": [asdict(one) for one in self.exploits],
+            "exploits": [asdict(exploit) for exploit in self.exploits],
             "tasks": [
                 {
                     "slug": task.slug,
@@ -127,7 +127,7 @@ class AuditReport:
                 }
                 for task in self.tasks
             ],
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "unmeasured": dict(self.unmeasured),
         }
 
@@ -140,7 +140,7 @@ def with_luck_removed(
     `guess` and `format` are right by luck on some task: their reward is the low end of the 95% interval of the mean. With
     fewer than `ENOUGH` tasks the mean says nothing; `guess` is then left out.
     """
-    found = {slug: dict(earned) for slug, earned in rewards.items()}
+    adjusted = {slug: dict(earned) for slug, earned in rewards.items()}
     for name in (GUESS, FORMAT):
         played: dict[object, list[str]] = {}
         for slug, earned in rewards.items():
@@ -150,10 +150,10 @@ def with_luck_removed(
             level = clustered_interval([[rewards[slug][name]] for slug in slugs])
             for slug in slugs:
                 if len(slugs) >= ENOUGH and level is not None:
-                    found[slug][name] = level.low
+                    adjusted[slug][name] = level.low
                 elif name == GUESS:
-                    del found[slug][name]
-    return found
+                    del adjusted[slug][name]
+    return adjusted
 
 
 def constant(rewards: Sequence[float], solved: float | None) -> bool:

@@ -105,8 +105,8 @@ def _clicks(spec: ToolSpec, words: Sequence[str]) -> Iterator[dict[str, Any]]:
 def _types(schema: Any) -> list[str]:
     if not isinstance(schema, dict):
         return []
-    told = schema.get("type")
-    own = told if isinstance(told, list) else [told] if told else []
+    declared = schema.get("type")
+    own = declared if isinstance(declared, list) else [declared] if declared else []
     return [*own, *(kind for part in schema.get("anyOf") or [] for kind in _types(part))]
 
 
@@ -126,8 +126,8 @@ def _instance(schema: Any, words: list[str], variant: int, defs: dict[str, Any])
     if kind == "object":
         return _object(schema, words, variant, defs)
     if kind == "array":
-        one = _instance(schema.get("items") or {}, words, variant, defs)
-        return [one] * max(1, int(schema.get("minItems") or 1))
+        item = _instance(schema.get("items") or {}, words, variant, defs)
+        return [item] * max(1, int(schema.get("minItems") or 1))
     if kind in ("integer", "number"):
         return int(schema.get("minimum") or 0) + variant
     if kind == "boolean":
