@@ -74,12 +74,12 @@ def kind_of_model(model: str) -> str | None:
 
 def kind_of_settings(settings: object) -> str:
     """Return the type of a configuration."""
-    found = (kind.name for kind in KINDS.values() if type(settings) is kind.settings)
-    return next(found, SERVED)
+    names = (kind.name for kind in KINDS.values() if type(settings) is kind.settings)
+    return next(names, SERVED)
 
 
 def settings_of(
-    kind: str, given: Mapping[str, Any], *, whose: str, hidden: frozenset[str] = frozenset()
+    kind: str, values: Mapping[str, Any], *, whose: str, hidden: frozenset[str] = frozenset()
 ) -> AgentConfig:
     """Return the configuration of an agent type; raises `UsageError` for an unknown or invalid setting.
 
@@ -87,19 +87,19 @@ def settings_of(
     the message; `hidden` are settings to omit from it.
     """
     try:
-        return KINDS[kind].settings(**_with_own_names(KINDS[kind], given, whose))
+        return KINDS[kind].settings(**_with_own_names(KINDS[kind], values, whose))
     except ValidationError as error:
         problem = error.errors()[0]
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        known = ", ".join(sorted(KINDS[kind].settings.model_fields.keys() - hidden))
-        raise UsageError(f"{whose}: there is no setting {name!r}; the settings are {known}.")
+        settable = ", ".join(sorted(KINDS[kind].settings.model_fields.keys() - hidden))
+        raise UsageError(f"{whose}: there is no setting {name!r}; the settings are {settable}.")
     raise UsageError(f"{whose}: {name}: {problem['msg']}.")
 
 
-def _with_own_names(kind: AgentKind, given: Mapping[str, Any], whose: str) -> dict[str, Any]:
+def _with_own_names(kind: AgentKind, values: Mapping[str, Any], whose: str) -> dict[str, Any]:
     """Return settings with `max_tokens` and `temperature` under the type's own names."""
-    own = dict(given)
+    own = dict(values)
     for name, place in (("max_tokens", kind.max_tokens), ("temperature", kind.temperature)):
         if name not in own:
             continue

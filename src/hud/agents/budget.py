@@ -26,10 +26,10 @@ class Budget:
     @property
     def spent(self) -> StopReason | None:
         """Reason why no further turn is allowed; None while one is."""
-        for one in self._around():
-            if one.steps_left is not None and one.steps_left <= 0:
+        for budget in self._around():
+            if budget.steps_left is not None and budget.steps_left <= 0:
                 return "max_steps"
-            if one.tokens_left is not None and one.tokens_left <= 0:
+            if budget.tokens_left is not None and budget.tokens_left <= 0:
                 return "length"
         return None
 
@@ -37,25 +37,25 @@ class Budget:
         """Count a turn, before the model call; returns the reason if none is left."""
         spent = self.spent
         if spent is None:
-            for one in self._around():
-                if one.steps_left is not None:
-                    one.steps_left -= 1
+            for budget in self._around():
+                if budget.steps_left is not None:
+                    budget.steps_left -= 1
         return spent
 
     def most_tokens(self, wanted: int | None) -> int | None:
         """Return how many of `wanted` tokens the next turn may sample; None: no limit."""
-        left = [one.tokens_left for one in self._around() if one.tokens_left is not None]
+        left = [budget.tokens_left for budget in self._around() if budget.tokens_left is not None]
         limits = left if wanted is None else [wanted, *left]
         return max(1, min(limits)) if limits else None
 
     def take_tokens(self, drawn: int) -> None:
         """Count a turn's sampled tokens."""
-        for one in self._around():
-            if one.tokens_left is not None:
-                one.tokens_left -= drawn
+        for budget in self._around():
+            if budget.tokens_left is not None:
+                budget.tokens_left -= drawn
 
     def _around(self) -> Iterator[Budget]:
-        one: Budget | None = self
-        while one is not None:
-            yield one
-            one = one.within
+        budget: Budget | None = self
+        while budget is not None:
+            yield budget
+            budget = budget.within

@@ -50,12 +50,12 @@ def create_agent(model: str | ChatModel, **config: Any) -> ToolLoopAgent:
 class CatalogueAgent(ToolLoopAgent):
     """An agent whose model is looked up by its slug, once, at first use."""
 
-    def __init__(self, slug: str, given: dict[str, Any]) -> None:
-        self.slug, self.given = slug, given
-        chat = bool(_CHAT_ALONE & given.keys())
+    def __init__(self, slug: str, options: dict[str, Any]) -> None:
+        self.slug, self.options = slug, options
+        chat = bool(_CHAT_ALONE & options.keys())
         self.kind = SERVED if chat else kind_of_model(slug) or SERVED
         self.chosen = chat
-        config = _settings(slug, self.kind, given)
+        config = _settings(slug, self.kind, options)
         checkpoint = config.checkpoint if isinstance(config, OpenAIChatConfig) else None
         self.lookup = _LookedUpModel(slug, checkpoint)
         self.player: ToolLoopAgent | None = None
@@ -91,15 +91,18 @@ class CatalogueAgent(ToolLoopAgent):
     def _made(self, row: dict[str, Any] | None) -> ToolLoopAgent:
         """Return the agent of the catalogue's type, else of the type by the model's name."""
         by_name = kind_of_model(self.slug)
-        said = row.get("sdk_agent_type") if row is not None else by_name
+        registered = row.get("sdk_agent_type") if row is not None else by_name
         narrower = {("openai", "operator"), ("gemini", "gemini_cua")}
-        kind = by_name if (said, by_name) in narrower else said
+        kind = by_name if (registered, by_name) in narrower else registered
         fields: dict[str, Any] = {}
         if row is not None and row.get("kind") == "provider":
             # Registered under another name, which only the gateway resolves.
-            known = settings.load()
-            fields = {"base_url": known.gateway_url, "api_key": known.api_key or "none"}
-            if known.gateway_url is None:
+            hud_settings = settings.load()
+            fields = {
+                "base_url": hud_settings.gateway_url,
+                "api_key": hud_settings.api_key or "none",
+            }
+            if hud_settings.gateway_url is None:
                 kind = SERVED
         if kind not in KINDS:
             raise UsageError(
@@ -107,12 +110,12 @@ class CatalogueAgent(ToolLoopAgent):
             )
         if self.chosen or kind == SERVED:
             self.kind = SERVED
-            config = _settings(self.slug, SERVED, self.given)
+            config = _settings(self.slug, SERVED, self.options)
             if row is not None and row.get("kind") != "provider":
                 config = _bounded(config)
             return ToolLoopAgent(self.lookup, config)
         self.kind = str(kind)
-        return agent_of(self.kind, _settings(self.slug, self.kind, self.given), **fields)
+        return agent_of(self.kind, _settings(self.slug, self.kind, self.options), **fields)
 
     async def _row(self, *, needed: bool) -> dict[str, Any] | None:
         """Return the catalogue's entry of the model; None if it is missing and not required."""
@@ -139,23 +142,23 @@ class _LookedUpModel(ChatModel):
     def __init__(self, slug: str, checkpoint: str | None) -> None:
         self.name = slug
         self.checkpoint = checkpoint
-        self.found: ChatModel | None = None
+        self.model: ChatModel | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
 
     async def resolve(self) -> ChatModel:
         """Return the model behind the slug; raises `UsageError`, with near matches, if there is none."""
         loop = asyncio.get_running_loop()
-        if self.found is None or self.loop is not loop:
+        if self.model is None or self.loop is not loop:
             from hud.inference.models import chat_model
 
-            self.found = await chat_model(self.name, self.checkpoint)
+            self.model = await chat_model(self.name, self.checkpoint)
             self.loop = loop
-        assert self.found is not None
-        return self.found
+        assert self.model is not None
+        return self.model
 
-    async def complete(self, *asked: Any, **options: Any) -> Completion:
-        model = self.found if self.found is not None else await self.resolve()
-        return await model.complete(*asked, **options)
+    async def complete(self, *arguments: Any, **options: Any) -> Completion:
+        model = self.model if self.model is not None else await self.resolve()
+        return await model.complete(*arguments, **options)
 
     async def aclose(self) -> None:
         if self.found is not None:
@@ -169,8 +172,8 @@ class _PricedModel(ChatModel):
         self.model, self.price = model, price
         self.name = model.name
 
-    async def complete(self, *asked: Any, **options: Any) -> Completion:
-        completion = await self.model.complete(*asked, **options)
+    async def complete(self, *arguments: Any, **options: Any) -> Completion:
+        completion = await self.model.complete(*arguments, **options)
         usage = completion.usage
         if usage.cost_usd is None:
             usage.cost_usd = self.price.cost_usd(
@@ -186,10 +189,10 @@ def _price_in(row: dict[str, Any] | None) -> Rates | None:
     """Return the price of a registered model."""
     if row is None or row.get("kind") != "provider":
         return None
-    told = ((row.get("config") or {}).get("provider")) or {}
-    if told.get("price_in") is None or told.get("price_out") is None:
+    provider = ((row.get("config") or {}).get("provider")) or {}
+    if provider.get("price_in") is None or provider.get("price_out") is None:
         return None
-    return Rates(input=told["price_in"], output=told["price_out"])
+    return Rates(input=provider["price_in"], output=provider["price_out"])
 
 
 def _bounded(config: AgentConfig) -> AgentConfig:
@@ -199,7 +202,7 @@ def _bounded(config: AgentConfig) -> AgentConfig:
     return config.model_copy(update={"completion_kwargs": sampling})
 
 
-def _settings(slug: str, kind: str, given: dict[str, Any]) -> AgentConfig:
+def _settings(slug: str, kind: str, options: dict[str, Any]) -> AgentConfig:
     return settings_of(
-        kind, {"model": slug, **given}, whose=f"create_agent({slug!r})", hidden=_PRIVATE
+        kind, {"model": slug, **options}, whose=f"create_agent({slug!r})", hidden=_PRIVATE
     )

@@ -120,7 +120,7 @@ def _wrong_result(problem: str) -> RefusedError:
 def _is_calls(value: Any) -> bool:
     """Return True for a tool call, or a list of tool calls with at least one."""
     if isinstance(value, list | tuple):
-        return bool(value) and all(isinstance(one, ToolCall) for one in value)
+        return bool(value) and all(isinstance(item, ToolCall) for item in value)
     return isinstance(value, ToolCall)
 
 

@@ -129,12 +129,12 @@ async def play(
 
 def _for_task(config: AgentConfig, wishes: dict[str, Any]) -> AgentConfig:
     """Return the settings updated by the task's; sampling parameters remain the agent's."""
-    known = AgentConfig.model_fields.keys() - {"model", "model_name"}
-    unknown = wishes.keys() - known
+    settable = AgentConfig.model_fields.keys() - {"model", "model_name"}
+    unknown = wishes.keys() - settable
     if unknown:
         raise UsageError(
             f"The task's agent_config has {', '.join(sorted(unknown))}; a task may set "
-            f"{', '.join(sorted(known))}."
+            f"{', '.join(sorted(settable))}."
         )
     own = {name: getattr(config, name) for name in AgentConfig.model_fields}
     try:

@@ -151,8 +151,8 @@ class ComputerTool:
         elif self._browser is not None and action in _BROWSER_ACTIONS:
             await _browse(self._browser, action, wanted)
         else:
-            known = self.spec.parameters["properties"]["action"]["enum"]
-            raise UsageError(f"There is no action {action!r}; there are {', '.join(known)}.")
+            actions = self.spec.parameters["properties"]["action"]["enum"]
+            raise UsageError(f"There is no action {action!r}; there are {', '.join(actions)}.")
 
     async def _point(self, action: str, wanted: Mapping[str, Any]) -> None:
         """Execute a mouse action, while `keys` are held."""
@@ -225,7 +225,7 @@ class ComputerTool:
         if self._browser is None:
             return []
         lines = [await self._browser.url()]
-        lines += [f"A dialog said: {said}" for said in self._browser.dialogs()]
+        lines += [f"A dialog said: {message}" for message in self._browser.dialogs()]
         return [TextContent(text="\n".join(lines))]
 
 

@@ -144,9 +144,9 @@ class EditorTool:
         if not old:
             raise _Wrong("`old_str` must not be empty.")
         text = await self._read(path)
-        found = text.count(old)
-        if found != 1:
-            where = "is not there" if not found else f"is there {found} times: give more around it"
+        count = text.count(old)
+        if count != 1:
+            where = "is not there" if not count else f"is there {count} times: give more around it"
             raise _Wrong(
                 f"Nothing was replaced in {path}: `old_str` must be there once, but {where}."
             )
@@ -194,8 +194,8 @@ def _text(wanted: dict[str, Any], name: str) -> str:
 
 def _lines(text: str) -> list[str]:
     """Return the lines, without line ends."""
-    *whole, rest = text.split("\n")
-    return whole + ([rest] if rest else [])
+    *complete, rest = text.split("\n")
+    return complete + ([rest] if rest else [])
 
 
 def _range(lines: Any, count: int) -> tuple[int, int]:

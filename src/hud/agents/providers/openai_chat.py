@@ -25,8 +25,10 @@ class OpenAIChatAgent(ToolLoopAgent):
             config = OpenAIChatConfig(**{**config.model_dump(exclude_unset=True), **fields})
         if not config.model:
             raise UsageError("OpenAIChatConfig needs a model: OpenAIChatConfig(model='...').")
-        known = settings.load()
-        base_url = config.base_url or (gateway_url() if config.gateway else known.gateway_url)
+        hud_settings = settings.load()
+        base_url = config.base_url or (
+            gateway_url() if config.gateway else hud_settings.gateway_url
+        )
         if base_url is None:
             raise UsageError(
                 f"No server is known for the model {config.model!r}: give base_url=, or set "
@@ -37,7 +39,7 @@ class OpenAIChatAgent(ToolLoopAgent):
             OpenAIChatModel(
                 config.model,
                 base_url=base_url,
-                api_key=config.api_key or known.api_key,
+                api_key=config.api_key or hud_settings.api_key,
                 checkpoint=config.checkpoint,
                 extra=extra,
                 stream=config.stream,

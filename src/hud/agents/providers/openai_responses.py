@@ -32,9 +32,9 @@ class OpenAIAgent(ProviderAgent[OpenAIConfig]):
     home = OPENAI
 
     def codec(self, config: OpenAIConfig) -> ResponsesCodec:
-        given = {name: getattr(config, name) for name in _AS_GIVEN}
+        options = {name: getattr(config, name) for name in _AS_GIVEN}
         return ResponsesCodec(
-            settings={name: value for name, value in given.items() if value is not None},
+            settings={name: value for name, value in options.items() if value is not None},
             computer=self.computer_of(config.model),
             hosted_tools=config.hosted_tools,
             safety=config.safety_checks,
