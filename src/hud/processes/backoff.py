@@ -20,5 +20,5 @@ class Backoff:
     def seconds(self, failures: int) -> float:
         """Return the pause after that many failures in a row, from 1."""
         doublings = min(failures - 1, 64)  # A float has no room for thousands.
-        pause = min(self.first_seconds * 2.0**doublings, self.longest_seconds)
+        pause = self.first_seconds * 2.0**doublings
         return min(pause * random.uniform(1 - self.spread, 1 + self.spread), self.longest_seconds)
