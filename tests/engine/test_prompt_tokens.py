@@ -50,7 +50,7 @@ def test_a_sum_knows_whose_each_character_is(pieces):
     for piece in pieces:
         one_by_one += piece
     assert (one_by_one, one_by_one.own) == (whole, whole.own)
-    assert "".join(whole.told()) == "".join(
+    assert "".join(whole.caller_pieces()) == "".join(
         character for character, own in zip(whole, flags, strict=True) if not own
     )
 

@@ -85,12 +85,12 @@ class SharedPacking:
         shown = cu_seqlens[rows + 1] - before
         reach = torch.arange(int((shown + lengths).max()), device=device)
         # (S', K): index among the sequence's own tokens, if not negative.
-        mine = reach - shown[:, None]
-        source = torch.where(mine < 0, before[:, None] + reach, own[:, None] + mine)
+        own_index = reach - shown[:, None]
+        source = torch.where(own_index < 0, before[:, None] + reach, own[:, None] + own_index)
         # Keys past the end are masked below; their values do not matter.
-        self.sources = torch.where(mine < lengths[:, None], source, 0)
+        self.sources = torch.where(own_index < lengths[:, None], source, 0)
         steps = torch.arange(self.continued.longest, device=device)
-        self.allowed = (mine[:, None, :] <= steps[:, None]).unsqueeze(1)  # (S', 1, L, K)
+        self.allowed = (own_index[:, None, :] <= steps[:, None]).unsqueeze(1)  # (S', 1, L, K)
         self._added: Tensor | None = None
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:

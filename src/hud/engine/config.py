@@ -116,14 +116,16 @@ class DecoderConfig:
         if not isinstance(name, str) or name not in ARCHITECTURES:
             return _foreign(folder, str(name), raw)
         try:
-            found = cls.from_dict(raw, str(path))
+            config = cls.from_dict(raw, str(path))
         except (AttributeError, ArithmeticError, LookupError, TypeError, ValueError) as error:
-            said = f"{type(error).__name__}: {error}"
-            raise UsageError(f"{path} describes no model of this architecture ({said}).") from error
-        problem = found.problem()
+            detail = f"{type(error).__name__}: {error}"
+            raise UsageError(
+                f"{path} describes no model of this architecture ({detail})."
+            ) from error
+        problem = config.problem()
         if problem is not None:
             raise UsageError(f"{path}: {problem}")
-        return found
+        return config
 
     def problem(self) -> str | None:
         """Return the first value that no decoder can have, as a sentence; None: all are usable."""

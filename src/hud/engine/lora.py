@@ -212,16 +212,16 @@ def load_adapter(decoder: nn.Module, folder: Path) -> LoraConfig:
         raise StoreError(f"{folder / _WEIGHTS} is damaged or missing: {error}.") from error
     attach(decoder, config)
     wanted = lora_parameters(decoder)
-    given = {
+    saved = {
         key.removeprefix(_PEFT_PREFIX).removesuffix(".weight"): tensor
         for key, tensor in tensors.items()
     }
     wrong = [
-        name for name in wanted if name not in given or given[name].shape != wanted[name].shape
+        name for name in wanted if name not in saved or saved[name].shape != wanted[name].shape
     ]
-    if wrong or len(given) != len(wanted):
-        odd = wrong or sorted(given.keys() - wanted.keys())
+    if wrong or len(saved) != len(wanted):
+        odd = wrong or sorted(saved.keys() - wanted.keys())
         raise StoreError(f"{folder} holds an adapter of another model: {odd[0]} does not fit.")
     for name, parameter in wanted.items():
-        parameter.copy_(given[name])
+        parameter.copy_(saved[name])
     return config

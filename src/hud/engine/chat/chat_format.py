@@ -190,37 +190,43 @@ class ChatFormat:
             return None
         shown, schemas = self._shown(messages), _schemas(tools)
         before = self._render(shown[:covered], schemas, effort, generation=False)
-        whole = self._render(shown, schemas, effort, generation=True)
-        start = self._covered_end(before, whole)
+        rendered = self._render(shown, schemas, effort, generation=True)
+        start = self._covered_end(before, rendered)
         if start is None:
             return None
         # The rendering after the covered turn's end belongs to the next prompt.
-        added = self.encode_rendered(whole[start:])
+        added = self.encode_rendered(rendered[start:])
         ids = list(continuation.token_ids)
         if not ids or ids[-1] not in self.stop_ids:
             return ids + added  # The turn reached its length limit.
         ends = added[:1] == ids[-1:] or self.turn_end(before) is not None
         return ids + added[1:] if ends else None
 
-    def _covered_end(self, before: TemplateText, whole: TemplateText) -> int | None:
-        """Return the end of the covered turn in `whole`, None if the template renders the covered messages differently.
+    def _covered_end(self, before: TemplateText, rendered: TemplateText) -> int | None:
+        """Return the end of the covered turn in `rendered`, None if the template renders the covered messages differently.
 
         That is before its end-of-turn token; some templates (GLM's) write none, and the next message's first token ends it.
         """
         end = self.turn_end(before)
-        if whole.startswith(before):
+        if rendered.startswith(before):
             return len(before) if end is None else end[0]
         ends = self._turn_ends(before)
-        again = self._turn_ends(whole)[: len(ends)]
-        if end is None or len(again) < len(ends) or before[slice(*end)] != whole[slice(*again[-1])]:
+        again = self._turn_ends(rendered)[: len(ends)]
+        if (
+            end is None
+            or len(again) < len(ends)
+            or before[slice(*end)] != rendered[slice(*again[-1])]
+        ):
             return None
         start = again[-1][0]
-        return start if before[: end[0]].told() == whole[:start].told() else None
+        return (
+            start if before[: end[0]].caller_pieces() == rendered[:start].caller_pieces() else None
+        )
 
     def _turn_ends(self, text: TemplateText) -> list[Span]:
         """Return the positions of the template's end-of-turn tokens."""
         return [
-            found.span() for own in text.own for found in self._stop.finditer(text, own[0], own[1])
+            match.span() for own in text.own for match in self._stop.finditer(text, own[0], own[1])
         ]
 
     def turn_end(self, text: TemplateText) -> Span | None:
@@ -228,8 +234,8 @@ class ChatFormat:
         first, last = text.own[-1] if text.own else (0, 0)
         if last < len(text):
             return None
-        found = [match.span() for match in self._stop.finditer(text, first, last)]
-        return found[-1] if found else None
+        spans = [match.span() for match in self._stop.finditer(text, first, last)]
+        return spans[-1] if spans else None
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of trusted raw text: special tokens in it are encoded as such."""
@@ -241,8 +247,8 @@ class ChatFormat:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without the token that ended the turn."""
-        kept = list(ids[:-1]) if ids and ids[-1] in self.stop_ids else list(ids)
-        text: str = self.tokenizer.decode(kept, skip_special_tokens=False)
+        turn_ids = list(ids[:-1]) if ids and ids[-1] in self.stop_ids else list(ids)
+        text: str = self.tokenizer.decode(turn_ids, skip_special_tokens=False)
         return text
 
     def parse(
@@ -273,16 +279,16 @@ class ChatFormat:
 
     def _stop_ids(self, config: DecoderConfig) -> frozenset[int]:
         """Return every token that ends a turn: of the configuration, its generation settings, and the tokenizer."""
-        found = set(config.eos_token_ids)
+        ids = set(config.eos_token_ids)
         generation = read_json(self.folder / "generation_config.json").get("eos_token_id")
-        found.update(token_ids(generation))
+        ids.update(token_ids(generation))
         if self.special.get("eos_token"):
-            found.update(token_ids(self.tokenizer.token_to_id(self.special["eos_token"])))
-        if not found:
+            ids.update(token_ids(self.tokenizer.token_to_id(self.special["eos_token"])))
+        if not ids:
             raise UsageError(
                 f"{self.folder} names no end-of-turn token (eos_token in tokenizer_config.json)."
             )
-        return frozenset(found)
+        return frozenset(ids)
 
 
 def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:

@@ -92,15 +92,15 @@ class _SeparatedTokenizer:
         self._tokenizer = Tokenizer(tokenizer.model)
         self._tokenizer.normalizer = tokenizer.normalizer
         self._tokenizer.pre_tokenizer = tokenizer.pre_tokenizer
-        known = tokenizer.get_added_tokens_decoder()
-        self._fill_gaps(secret, len(known))
+        added_tokens = tokenizer.get_added_tokens_decoder()
+        self._fill_gaps(secret, len(added_tokens))
         respelled = [
             _respelled(added, self._spelled.get(added.content, added.content))
-            for added in known.values()
+            for added in added_tokens.values()
         ]
         self._tokenizer.add_tokens(respelled)
         made = [self._tokenizer.token_to_id(added.content) for added in respelled]
-        self._ids = dict(zip(made, known, strict=True))
+        self._ids = dict(zip(made, added_tokens, strict=True))
         """The model's ids of this tokenizer's added tokens."""
         self._own = {own for own, token in self._ids.items() if token in controls}
 
@@ -110,17 +110,17 @@ class _SeparatedTokenizer:
         at = 0
         plain = str.__str__(text)
         for start, end in text.own:
-            own = self._pattern.sub(lambda found: self._spelled[found[0]], plain[start:end])
+            own = self._pattern.sub(lambda match: self._spelled[match[0]], plain[start:end])
             pieces += (plain[at:start], own)
             at = end
-        whole = "".join((*pieces, plain[at:]))
-        encoding = _encoding(self._tokenizer, whole)
+        spelled = "".join((*pieces, plain[at:]))
+        encoding = _encoding(self._tokenizer, spelled)
         ids: list[int] = []
         for place, token in enumerate(encoding.ids):
             if token in self._controls and token not in self._own:
                 # The vocabulary itself contains the spelling as one piece: encode character by character.
                 start, end = _span(encoding, place)
-                for character in whole[start:end]:
+                for character in spelled[start:end]:
                     ids += _encoding(self._tokenizer, character).ids
             else:
                 ids.append(self._ids.get(token, token))
@@ -188,10 +188,10 @@ def _within(places: Iterable[Span], spans: tuple[Span, ...]) -> bool:
     start, end = 0, 0
     for first, last in places:
         while last > end:
-            found = next(remaining, None)
-            if found is None:
+            span = next(remaining, None)
+            if span is None:
                 return False
-            start, end = found
+            start, end = span
         if first < start:
             return False
     return True

@@ -59,10 +59,10 @@ class ReasoningSwitch:
         if effort is None:
             return {}
         self.refuse(effort)
-        found: dict[str, Any] = {"enable_thinking": effort != "none"} if self.thinking else {}
+        variables: dict[str, Any] = {"enable_thinking": effort != "none"} if self.thinking else {}
         if self._writes(effort):
-            found["reasoning_effort"] = effort
-        return found
+            variables["reasoning_effort"] = effort
+        return variables
 
     def _writes(self, effort: str) -> bool:
         return self.effort and (effort != "none" or self.knows_none)

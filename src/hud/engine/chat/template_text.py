@@ -34,7 +34,7 @@ class TemplateText(str):
         """Return text that is entirely the template's own."""
         return cls(text, ((0, len(text)),) if text else ())
 
-    def told(self) -> tuple[str, ...]:
+    def caller_pieces(self) -> tuple[str, ...]:
         """Return the callers' text: the pieces between the template's own."""
         pieces, at = [], 0
         for start, end in (*self.own, (len(self), len(self))):

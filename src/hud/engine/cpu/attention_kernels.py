@@ -60,9 +60,9 @@ def attend(
                     multiply(
                         q[query:until, head], keys[:, : _whole(shown)], scores[:, : _whole(shown)]
                     )
-                    for one in range(until - query):
-                        masses[query + one, head] = weigh(
-                            scores[one], scale, hidden + one + 1, shown
+                    for offset in range(until - query):
+                        masses[query + offset, head] = weigh(
+                            scores[offset], scale, hidden + offset + 1, shown
                         )
                     multiply(scores[:, :before], v[first : first + before, kv_head], into)
                     own = v[start : start + shown - before, kv_head]
@@ -118,18 +118,18 @@ def attend_gradient(
                     columns = _whole(shown)
                     multiply(asking, keys[:, :columns], weights[:, :columns])
                     multiply(upstream, values[:, :columns], slopes[:, :columns])
-                    for one in range(until - query):
-                        at = query + one
+                    for offset in range(until - query):
+                        at = query + offset
                         along = f32(0)
                         for number in range(size):
                             along += g[at, head, number] * out[at, head, number]
                         _slope(
-                            weights[one],
-                            slopes[one],
+                            weights[offset],
+                            slopes[offset],
                             scale,
                             masses[at, head],
                             along,
-                            hidden + one + 1,
+                            hidden + offset + 1,
                             shown,
                         )
                     of_prefix, of_own = slopes[:, :before], slopes[:, before:shown]

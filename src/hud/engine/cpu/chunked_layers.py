@@ -67,7 +67,7 @@ class Projection(torch.autograd.Function):
                 torch.mm(here, matrix.T, out=projected[rows])
             else:
                 torch.addmm(bias, here, matrix.T, out=projected[rows])
-            heads = (one[rows] for one in (queries, keys, values))
+            heads = (tensor[rows] for tensor in (queries, keys, values))
             _call(place, projected[rows], scale, shape.small, cos[rows], sin[rows], *heads)
         ctx.save_for_backward(x, norm, projected, matrix, scale)
         ctx.rest = small, cos, sin, shape
@@ -84,16 +84,16 @@ class Projection(torch.autograd.Function):
         to_matrix = torch.empty_like(matrix) if any(wanted) else None
         to_bias = torch.zeros_like(matrix[:, 0]) if ctx.needs_input_grad[3] else None
         dx, to_norm, to_scale = (torch.zeros_like(like) for like in (x, norm, scale))
-        queries, keys, values = (one.contiguous() for one in (queries, keys, values))
+        queries, keys, values = (tensor.contiguous() for tensor in (queries, keys, values))
         normed, to_normed, to_projected = (
             _room(x, width) for width in (x.shape[1], x.shape[1], len(matrix))
         )
         for rows in _chunks(len(x)):
             size = rows.stop - rows.start
             g = to_projected[:size]
-            heads = (one[rows] for one in (queries, keys, values))
-            given = projected[rows], scale, shape.small, cos[rows], sin[rows], *heads
-            _call(heads_gradient, *given, g, to_scale)
+            heads = (tensor[rows] for tensor in (queries, keys, values))
+            inputs = projected[rows], scale, shape.small, cos[rows], sin[rows], *heads
+            _call(heads_gradient, *inputs, g, to_scale)
             if to_matrix is not None:
                 _call(scaled, x[rows], norm, small, normed[:size])
                 _sum(to_matrix, g.T, normed[:size], rows)
@@ -176,8 +176,8 @@ class FeedForward(torch.autograd.Function):
                 _sum(to_ups, back_ups.T, normed[:size], rows)
             torch.mm(back_gates, gates, out=to_normed[:size])
             torch.addmm(to_normed[:size], back_ups, ups, out=to_normed[:size])
-            given = to_normed[:size], between[rows], norm, ctx.small
-            _call(scaled_gradient, *given, dx[rows], to_norm)
+            inputs = to_normed[:size], between[rows], norm, ctx.small
+            _call(scaled_gradient, *inputs, dx[rows], to_norm)
             torch.mm(dx[rows], output, out=to_attended[rows])
             if to_output is not None:
                 _sum(to_output, dx[rows].T, attended[rows], rows)
@@ -186,7 +186,12 @@ class FeedForward(torch.autograd.Function):
 
 def _call(kernel: Callable[..., None], *arguments: Any) -> None:
     """Call a compiled kernel with the memory of tensors."""
-    kernel(*(one.detach().numpy() if isinstance(one, Tensor) else one for one in arguments))
+    kernel(
+        *(
+            argument.detach().numpy() if isinstance(argument, Tensor) else argument
+            for argument in arguments
+        )
+    )
 
 
 def _sum(total: Tensor, a: Tensor, b: Tensor, rows: slice) -> None:

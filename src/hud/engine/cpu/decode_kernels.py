@@ -51,14 +51,14 @@ def forward(
     ids: Integers,
     positions: Integers,
     tables: Integers,
-    given: DecodeInputs,
+    inputs: DecodeInputs,
     hidden: Floats,
 ) -> None:
     """Write the last hidden states of N tokens into `hidden` (N, H), divided by their lengths and not scaled.
 
     `ids` and `positions` are (N,), `tables` (N, P) the pages of each one's row.
     """
-    embedding, cos, sin, scales, small, small_heads, matrices, biases, keys, values = given
+    embedding, cos, sin, scales, small, small_heads, matrices, biases, keys, values = inputs
     count, width, size = len(ids), embedding.shape[1], values.shape[4]
     kv_heads = keys.shape[2]
     heads = scales.shape[1] - kv_heads
@@ -107,7 +107,7 @@ def draw_on(
     ids: Integers,
     positions: Integers,
     tables: Integers,
-    given: DecodeInputs,
+    inputs: DecodeInputs,
     head: Floats,
     temperatures: Floats,
     uniforms: Doubles,
@@ -131,28 +131,28 @@ def draw_on(
     numbers, warmth, nothing = np.empty(left), temperatures.copy(), np.empty(0, f32)
     counts[:] = 0
     for step in range(uniforms.shape[1]):
-        forward(ids[:left], positions[:left], tables[:left], given, hidden[:left])
+        forward(ids[:left], positions[:left], tables[:left], inputs, hidden[:left])
         project(hidden[:left], head, nothing, logits[:left], False)
         for place in range(left):
             numbers[place] = uniforms[rows[place], step]
         draw_rows(
             logits[:left], len(ends), warmth[:left], numbers[:left], chosen[:left], chances[:left]
         )
-        kept = 0
+        remaining = 0
         for place in range(left):
             row, token = rows[place], chosen[place]
             drawn[row, step], logprobs[row, step] = token, chances[place]
             counts[row] = step + 1
             if ends[token] or step + 1 >= most[row]:
                 continue
-            rows[kept], ids[kept], positions[kept] = row, token, positions[place] + 1
-            warmth[kept] = warmth[place]
+            rows[remaining], ids[remaining], positions[remaining] = row, token, positions[place] + 1
+            warmth[remaining] = warmth[place]
             for page in range(tables.shape[1]):
-                tables[kept, page] = tables[place, page]
-            kept += 1
-        if kept == 0 or (until_end and kept < left):
+                tables[remaining, page] = tables[place, page]
+            remaining += 1
+        if remaining == 0 or (until_end and remaining < left):
             break
-        left = kept
+        left = remaining
 
 
 @compiled
@@ -219,7 +219,7 @@ def _attend(
     """Write what one token's queries (heads, D), scaled, attend to among the first `count` tokens of some pages (heads D,)."""
     kv_heads, tokens, size = values.shape[1], values.shape[2], values.shape[3]
     group = len(queries) // kv_heads
-    found = out.reshape(len(queries), size)
+    attended = out.reshape(len(queries), size)
     for head in range(kv_heads):
         own = slice(head * group, (head + 1) * group)
         for start in range(0, count, tokens):
@@ -227,12 +227,12 @@ def _attend(
             here = min(tokens, (count - start + COLUMNS - 1) // COLUMNS * COLUMNS)
             columns = keys[table[start // tokens], head, :, :here]
             multiply(queries[own], columns, scores[:, start : start + here])
-        for one in range(group):
-            weigh(scores[one], f32(1), count, count)
+        for query in range(group):
+            weigh(scores[query], f32(1), count, count)
         for start in range(0, count, tokens):
             here, page = min(tokens, count - start), table[start // tokens]
             shares = scores[:, start : start + here]
             if start > 0:
-                add_product(shares, values[page, head, :here], found[own])
+                add_product(shares, values[page, head, :here], attended[own])
             else:
-                multiply(shares, values[page, head, :here], found[own])
+                multiply(shares, values[page, head, :here], attended[own])

@@ -53,7 +53,7 @@ class CpuLayer(Layer):
     def _in_chunks(self, x: Tensor) -> bool:
         """Return whether the layer is faster in chunks."""
         projections = (*self.self_attn.children(), *self.mlp.children())
-        plain = (type(one) in (nn.Linear, RMSNorm) for one in projections)
+        plain = (type(module) in (nn.Linear, RMSNorm) for module in projections)
         return self._small and by_one_core(x) and all(plain)
 
 
@@ -94,7 +94,7 @@ def heads_scale(attention: Attention) -> Tensor:
     if not attention.normalized:
         return torch.ones(attention.heads + attention.kv_heads, attention.head_dim)
     norms = ((attention.q_norm, attention.heads), (attention.k_norm, attention.kv_heads))
-    return torch.cat([scale_of(one).expand(count, -1) for one, count in norms])
+    return torch.cat([scale_of(norm).expand(count, -1) for norm, count in norms])
 
 
 def _projected(
@@ -104,9 +104,9 @@ def _projected(
     projections = (attention.q_proj, attention.k_proj, attention.v_proj)
     bias = None
     if attention.q_proj.bias is not None:
-        bias = torch.cat([one.bias for one in projections])
+        bias = torch.cat([projection.bias for projection in projections])
     once = attention.head_dim // 2  # Both halves of a head turn by the same angles.
-    found: tuple[Tensor, Tensor, Tensor] = Projection.apply(  # type: ignore[no-untyped-call]
+    projected: tuple[Tensor, Tensor, Tensor] = Projection.apply(  # type: ignore[no-untyped-call]
         x,
         scale_of(norm),
         squared_epsilon(norm),
@@ -115,6 +115,6 @@ def _projected(
         cos[:, 0, :once].contiguous().numpy(),
         sin[:, 0, :once].contiguous().numpy(),
         heads_of(attention),
-        *(one.weight for one in projections),
+        *(projection.weight for projection in projections),
     )
-    return found
+    return projected

@@ -152,8 +152,8 @@ class FusedDecoder:
 
     def _ends_of(self, stop_ids: frozenset[int]) -> Flags:
         """Return for each token of the vocabulary (V,) whether it is a stop id; cached for the last set of ids."""
-        known, ends = self._ends
-        if known != stop_ids:
+        cached_ids, ends = self._ends
+        if cached_ids != stop_ids:
             ends = np.isin(np.arange(self.config.vocab_size), list(stop_ids))
             self._ends = stop_ids, ends
         return ends

@@ -86,8 +86,8 @@ def power_of_two(x: Any) -> Any:
     The whole part of x is the exponent of the result; the rest, within a half of 0, goes into the Taylor series. Written in
     what has vector instructions, as the library's function has none here.
     """
-    whole = np.floor(x + f32(0.5))
-    rest = x - whole
+    nearest = np.floor(x + f32(0.5))
+    rest = x - nearest
     series = f32(1.5252733804059841e-5)
     series = series * rest + f32(1.5403530393381609e-4)
     series = series * rest + f32(1.3333558146428443e-3)
@@ -96,7 +96,7 @@ def power_of_two(x: Any) -> Any:
     series = series * rest + f32(2.4022650695910071e-1)
     series = series * rest + f32(6.9314718055994531e-1)
     series = series * rest + f32(1.0)
-    exponent = i32(max(whole, f32(-126))) + i32(127)
+    exponent = i32(max(nearest, f32(-126))) + i32(127)
     return series * _float_of(exponent << i32(23)) if x > f32(-126) else f32(0)
 
 

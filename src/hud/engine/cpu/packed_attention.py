@@ -59,7 +59,7 @@ class Unpadded:
 
     def padded(self) -> int:
         """Return how many would be with padding: those of sequences that stand alone, and those of the others."""
-        found = 0
+        pairs = 0
         for alone in (True, False):
             rows = [
                 (length, before + length)
@@ -69,15 +69,15 @@ class Unpadded:
                 if (row < 0) == alone
             ]
             if rows:
-                found += len(rows) * max(row[0] for row in rows) * max(row[1] for row in rows)
-        return found
+                pairs += len(rows) * max(row[0] for row in rows) * max(row[1] for row in rows)
+        return pairs
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
         grouped = q.shape[1] != k.shape[1]
         later = self._later(q)
         reach = later.shape[1] - BLOCK
         keys, values = torch.split(k, self.lengths), torch.split(v, self.lengths)
-        found = []
+        outputs = []
         for row, queries in enumerate(torch.split(q, self.lengths)):
             before, prefix = self.before[row], self.prefixes[row]
             seen = [
@@ -93,8 +93,8 @@ class Unpadded:
                     attn_mask=later[: end - start, first : first + shown],
                     enable_gqa=grouped,
                 )
-                found.append(attended.squeeze(0).transpose(0, 1).flatten(1))
-        return chosen(rows, torch.cat(found))
+                outputs.append(attended.squeeze(0).transpose(0, 1).flatten(1))
+        return chosen(rows, torch.cat(outputs))
 
     def _later(self, q: Tensor) -> Tensor:
         """Return what is added to scores, (BLOCK, R + BLOCK): minus infinity behind the diagonal that begins in column R."""
@@ -122,10 +122,10 @@ class OneCore:
         self.starts = cu_seqlens.numpy()
         count = len(self.starts) - 1
         self.prefixes = np.full(count, -1) if prefixes is None else prefixes.numpy()
-        self.whole = np.stack([np.arange(count), self.starts[:-1], self.starts[1:]], axis=1)
+        self.all_spans = np.stack([np.arange(count), self.starts[:-1], self.starts[1:]], axis=1)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
-        spans = self.whole if rows is None else self.spans(rows.numpy())
+        spans = self.all_spans if rows is None else self.spans(rows.numpy())
         attended: Tensor = Attended.apply(q, k, v, self.starts, self.prefixes, spans)  # type: ignore[no-untyped-call]
         return chosen(rows, attended)
 
@@ -155,7 +155,7 @@ class Attended(torch.autograd.Function):
         prefixes: Integers,
         spans: Integers,
     ) -> Tensor:
-        q, k, v = (one.detach().contiguous() for one in (q, k, v))
+        q, k, v = (tensor.detach().contiguous() for tensor in (q, k, v))
         out, masses = torch.empty_like(q), q.new_empty(q.shape[:2])
         places = starts, prefixes, spans
         attend(q.numpy(), k.numpy(), v.numpy(), *places, out.numpy(), masses.numpy())
@@ -172,9 +172,9 @@ class Attended(torch.autograd.Function):
         to_q = torch.empty_like(q) if ctx.of_all else torch.zeros_like(q)
         to_k, to_v = torch.zeros_like(k), torch.zeros_like(v)
         attend_gradient(
-            *(one.numpy() for one in (q, k, v)),
+            *(tensor.numpy() for tensor in (q, k, v)),
             *ctx.places,
-            *(one.numpy() for one in (out, masses, g.contiguous().view(q.shape))),
-            *(one.numpy() for one in (to_q, to_k, to_v)),
+            *(tensor.numpy() for tensor in (out, masses, g.contiguous().view(q.shape))),
+            *(tensor.numpy() for tensor in (to_q, to_k, to_v)),
         )
         return to_q, to_k, to_v, None, None, None

@@ -35,7 +35,7 @@ def computing_type(
     if dtype == torch.float32 or torch.device(device).type != "cpu":
         return dtype
     if folder is not None:
-        if sum(one.stat().st_size for one in folder.glob("*.safetensors")) > WIDEST_BYTES:
+        if sum(path.stat().st_size for path in folder.glob("*.safetensors")) > WIDEST_BYTES:
             return dtype
         if not adapters and _compiled(folder):
             return torch.float32
@@ -65,4 +65,6 @@ def _compiled(folder: Path) -> bool:
     if not config.ours or not settings.load().cpu_kernels:
         return False
     with torch.device("meta"):
-        return sum(one.numel() for one in Decoder(config).parameters()) <= SMALL_PARAMETERS
+        return (
+            sum(parameter.numel() for parameter in Decoder(config).parameters()) <= SMALL_PARAMETERS
+        )

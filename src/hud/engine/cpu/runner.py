@@ -66,9 +66,9 @@ class CpuRunner(Runner):
         """
         self._until_end = bool(scheduler.waiting)
         self._count = 0
-        requests = [one.request for one in batch]
+        requests = [chunk.request for chunk in batch]
         stops = requests[0].stop_ids
-        if any(_needs_logits(one) or one.stop_ids != stops for one in requests):
+        if any(_needs_logits(request) or request.stop_ids != stops for request in requests):
             return
         self._count = 1
         # A prompt that is being computed, or a preempted sequence, continues after this call.
@@ -81,7 +81,9 @@ class CpuRunner(Runner):
     def decode(self, batch: Sequence[Chunk]) -> Sampled:
         began = perf_counter()
         sampled = (
-            self._sample_ahead([one.request for one in batch]) if self._count else self.step(batch)
+            self._sample_ahead([chunk.request for chunk in batch])
+            if self._count
+            else self.step(batch)
         )
         count = max(len(ids) for _, ids, _ in sampled)
         self._pace = (perf_counter() - began) / count, len(batch)
@@ -101,14 +103,14 @@ class CpuRunner(Runner):
             batch[0].stop_ids,
             until_end=self._until_end,
         )
-        found: Sampled = []
+        results: Sampled = []
         for request, last, ids, chances, count in zip(
             batch, lasts, sampled.tolist(), logprobs.tolist(), counts.tolist(), strict=True
         ):
             request.uniforms.skip(count)
             request.place.tokens += [last, *ids[: count - 1]]
-            found.append((request, ids[:count], chances[:count]))
-        return found
+            results.append((request, ids[:count], chances[:count]))
+        return results
 
 
 def _needs_logits(request: Request) -> bool:

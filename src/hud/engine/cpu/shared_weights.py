@@ -50,7 +50,7 @@ class Plan:
     def tensors(self, descriptor: int) -> list[Tensor]:
         """Return a tensor for each parameter, in the shared memory of a descriptor."""
         memory = torch.frombuffer(mmap.mmap(descriptor, self.size), dtype=torch.uint8)
-        return [one.within(memory) for one in self.parameters]
+        return [placed.within(memory) for placed in self.parameters]
 
     @classmethod
     def of(cls, decoder: Decoder) -> Plan:
@@ -60,9 +60,9 @@ class Plan:
             # A file's weights may begin at any byte; a view needs whole numbers.
             begins = parameter.data_ptr() // parameter.itemsize * parameter.itemsize
             offset += (begins - offset) % _LINE
-            one = Placed(name, tuple(parameter.shape), parameter.dtype, offset)
-            placed.append(one)
-            offset += one.nbytes
+            entry = Placed(name, tuple(parameter.shape), parameter.dtype, offset)
+            placed.append(entry)
+            offset += entry.nbytes
         return cls(decoder.config, _lora_of(decoder), tuple(placed), offset)
 
 
@@ -81,12 +81,14 @@ class SharedWeights:
     @torch.no_grad()
     def refresh(self, decoder: nn.Module) -> bool:
         """Copy the present parameters; False where their names, shapes or dtypes have changed."""
-        found = dict(decoder.named_parameters())
-        laid_out = {(one.name, one.shape, one.dtype) for one in self.plan.parameters}
-        if {(name, tuple(one.shape), one.dtype) for name, one in found.items()} != laid_out:
+        current = dict(decoder.named_parameters())
+        laid_out = {(placed.name, placed.shape, placed.dtype) for placed in self.plan.parameters}
+        if {
+            (name, tuple(parameter.shape), parameter.dtype) for name, parameter in current.items()
+        } != laid_out:
             return False
-        for one, copy in zip(self.plan.parameters, self._copies, strict=True):
-            copy.copy_(found[one.name])
+        for placed, copy in zip(self.plan.parameters, self._copies, strict=True):
+            copy.copy_(current[placed.name])
         return True
 
     def close(self) -> None:
@@ -100,8 +102,8 @@ def decoder_over(plan: Plan, descriptor: int) -> Decoder:
         decoder = CpuDecoder(plan.config)
     if plan.lora is not None:
         attach(decoder, plan.lora)
-    for one, tensor in zip(plan.parameters, plan.tensors(descriptor), strict=True):
-        owner, _, last = one.name.rpartition(".")
+    for placed, tensor in zip(plan.parameters, plan.tensors(descriptor), strict=True):
+        owner, _, last = placed.name.rpartition(".")
         setattr(decoder.get_submodule(owner), last, nn.Parameter(tensor, requires_grad=False))
     decoder.rotary = inverse_frequencies(plan.config)
     return decoder.requires_grad_(False).eval()

@@ -82,9 +82,9 @@ class Worker:
 
     def _abandon(self, number: int) -> None:
         with self._lock:
-            found = self._requests.pop(number, None)
-        if found is not None:
-            found[0].abandon()
+            entry = self._requests.pop(number, None)
+        if entry is not None:
+            entry[0].abandon()
 
     def _answer(self, message: tuple[Any, ...]) -> None:
         with self._answering:
@@ -96,11 +96,11 @@ class Worker:
             while True:
                 batch, loss, checkpointed = self._passes.get()
                 try:
-                    found = self._pass(batch, loss, checkpointed)
+                    result = self._pass(batch, loss, checkpointed)
                 except Exception:
                     self._answer(("failed",))  # The parent computes it again, and raises its error.
                 else:
-                    self._answer(("passed", *found))
+                    self._answer(("passed", *result))
         finally:
             os._exit(1)  # The parent waits for an answer, or for the end.
 
@@ -111,12 +111,12 @@ class Worker:
         if loss is None:
             return logprobs_pass(self._trained, batch).logprobs.numpy(), {}, None
         self._trained.checkpointed = checkpointed
-        found = gradient_pass(self._trained, batch, loss, trained=list(self._trained.parameters()))
-        gradients = found.gradients or ()
+        result = gradient_pass(self._trained, batch, loss, trained=list(self._trained.parameters()))
+        gradients = result.gradients or ()
         for place, gradient in zip(self._gradients, gradients, strict=True):
             if gradient is not None:
                 place.copy_(gradient)
-        return found.logprobs.numpy(), found.sums, [one is not None for one in gradients]
+        return result.logprobs.numpy(), result.sums, [grad is not None for grad in gradients]
 
     def _tell(self) -> None:
         """Send the tokens sampled since the last message, of all sequences at once."""
@@ -129,9 +129,9 @@ class Worker:
 
     def _news(self) -> list[tuple[Any, ...]]:
         with self._lock:
-            known = list(self._requests.items())
+            requests = list(self._requests.items())
         news: list[tuple[Any, ...]] = []
-        for number, (request, seen) in known:
+        for number, (request, seen) in requests:
             # Read first: once it has ended, all its tokens are in the lists.
             outcome = request.outcome
             end = request.shown

@@ -140,8 +140,8 @@ class WorkerProcess:
 
     def _abandon(self, number: int) -> None:
         with self._lock:
-            known = self._requests.pop(number, None)
-        if known is not None:
+            request = self._requests.pop(number, None)
+        if request is not None:
             self._post(("abandon", number))
 
     def _post(self, message: tuple[Any, ...], *, short: bool = False) -> None:
@@ -187,7 +187,7 @@ class WorkerProcess:
             self._end()
 
     def _take(self, news: list[tuple[Any, ...]]) -> None:
-        told: set[Callable[[], None]] = set()
+        listeners: set[Callable[[], None]] = set()
         for number, ids, logprobs, likeliest, cached, version, swaps, ended in news:
             request = self._requests.get(number)
             if request is None:
@@ -203,8 +203,8 @@ class WorkerProcess:
                     request.outcome = ended
                 else:
                     request.end(ended)
-            told.add(request.listener)
-        for listener in told:
+            listeners.add(request.listener)
+        for listener in listeners:
             listener()
 
     def _take_pass(
@@ -214,19 +214,19 @@ class WorkerProcess:
         if there is not None:
             # Copies: the next pass overwrites the shared memory.
             gradients = [
-                one.clone() if is_there else None
-                for one, is_there in zip(self._gradients, there, strict=True)
+                gradient.clone() if is_there else None
+                for gradient, is_there in zip(self._gradients, there, strict=True)
             ]
         self._end_pass(PassResult(torch.from_numpy(logprobs), sums, gradients))
 
-    def _end_pass(self, found: PassResult | str) -> None:
+    def _end_pass(self, result: PassResult | str) -> None:
         """Settle the running pass, if there is one, with its result or the reason why it has none."""
         with self._lock:
             passed, self._passed = self._passed, None
-        if passed is not None and isinstance(found, PassResult):
-            passed.set_result(found)
+        if passed is not None and isinstance(result, PassResult):
+            passed.set_result(result)
         elif passed is not None:
-            passed.set_exception(InfrastructureFault(f"A training pass was not computed: {found}"))
+            passed.set_exception(InfrastructureFault(f"A training pass was not computed: {result}"))
 
     def _end(self) -> None:
         """End all waiting: requests, passes and pauses."""

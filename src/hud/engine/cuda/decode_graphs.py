@@ -61,11 +61,11 @@ class DecodeGraphs:
         if self._bank is None or self._mask is None:
             return
         mask = self._bank.mask_of(rows)
-        mine = self._mask[: len(rows)]
+        row_mask = self._mask[: len(rows)]
         if mask is None:
-            mine.zero_()
+            row_mask.zero_()
         else:
-            mine.copy_(mask)
+            row_mask.copy_(mask)
 
     def run(
         self, ids: Sequence[int], tables: Sequence[Sequence[int]], starts: Sequence[int]
@@ -94,7 +94,7 @@ class DecodeGraphs:
         """
         size = self._fill(ids, tables, starts)
         self._drawing.fill(params, uniforms)
-        kind = "cut" if any(one.truncates for one in params) else "sampled"
+        kind = "cut" if any(sampling.truncates for sampling in params) else "sampled"
         number, before = 0, None
         for number in range(len(uniforms[0])):
             self._launch(size, kind)
@@ -146,7 +146,7 @@ class DecodeGraphs:
 
     def _places(self) -> list[int]:
         adapters = self._bank.tensors if self._bank is not None else []
-        return [one.data_ptr() for one in (*self.decoder.parameters(), *adapters)]
+        return [tensor.data_ptr() for tensor in (*self.decoder.parameters(), *adapters)]
 
     def _fill(
         self, ids: Sequence[int], tables: Sequence[Sequence[int]], starts: Sequence[int]
@@ -175,7 +175,7 @@ class DecodeGraphs:
             eager = EagerGraph(step, self.decoder.dtype)
             return eager, eager.result
         # A recording runs nothing, but its warm-up does: with rows of the padding page alone.
-        saved = [one.clone() for one in self._inputs()]
+        saved = [tensor.clone() for tensor in self._inputs()]
         self._starts.zero_()
         self._tables.fill_(self._cache.size.pages)
         self._drawing.step.zero_()
@@ -192,8 +192,8 @@ class DecodeGraphs:
         # Other threads of this process may train meanwhile.
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             result = step()
-        for one, value in zip(self._inputs(), saved, strict=True):
-            one.copy_(value)
+        for tensor, value in zip(self._inputs(), saved, strict=True):
+            tensor.copy_(value)
         return graph, result
 
     def _inputs(self) -> list[Tensor]:
@@ -232,10 +232,10 @@ class EagerGraph:
 
     def replay(self) -> None:
         """Compute the step."""
-        found = self._step()
-        if self.result.shape != found.shape:
-            self.result.resize_(found.shape)
-        self.result.copy_(found)
+        result = self._step()
+        if self.result.shape != result.shape:
+            self.result.resize_(result.shape)
+        self.result.copy_(result)
 
     def pool(self) -> None:
         """Return no memory pool."""

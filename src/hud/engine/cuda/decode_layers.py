@@ -92,10 +92,10 @@ def queries(
 
 def gated(gate: Tensor, up: Tensor) -> Tensor:
     """Return SiLU(gate) * up (N, I)."""
-    found = torch.empty_like(gate)
+    out = torch.empty_like(gate)
     count = gate.numel()
-    _gated[(triton.cdiv(count, BLOCK),)](gate, up, found, count, BLOCK=BLOCK)
-    return found
+    _gated[(triton.cdiv(count, BLOCK),)](gate, up, out, count, BLOCK=BLOCK)
+    return out
 
 
 @triton.jit
@@ -141,21 +141,21 @@ def _rotate_and_write(
     size = 2 * HALF
     kind = q.dtype.element_ty
     if head >= HEADS + KV_HEADS:
-        mine = head - HEADS - KV_HEADS
-        source = v + (row * KV_HEADS + mine) * size + place
-        target = values + tl.load(places + row * KV_HEADS + mine) * size + place
+        local_head = head - HEADS - KV_HEADS
+        source = v + (row * KV_HEADS + local_head) * size + place
+        target = values + tl.load(places + row * KV_HEADS + local_head) * size + place
         tl.store(target, tl.load(source))
         tl.store(target + HALF, tl.load(source + HALF))
     else:
         query = head < HEADS
-        mine = tl.where(query, head, head - HEADS)
+        local_head = tl.where(query, head, head - HEADS)
         if query:
-            source = q + (row * HEADS + mine) * size + place
+            source = q + (row * HEADS + local_head) * size + place
             target = source
             weight = q_weight + place
         else:
-            source = k + (row * KV_HEADS + mine) * size + place
-            target = keys + tl.load(places + row * KV_HEADS + mine) * size + place
+            source = k + (row * KV_HEADS + local_head) * size + place
+            target = keys + tl.load(places + row * KV_HEADS + local_head) * size + place
             weight = k_weight + place
         first, second = tl.load(source).to(tl.float32), tl.load(source + HALF).to(tl.float32)
         if NORMALIZED:
@@ -169,20 +169,20 @@ def _rotate_and_write(
         cos_first, cos_second = tl.load(cos + angle), tl.load(cos + angle + HALF)
         sin_first, sin_second = tl.load(sin + angle), tl.load(sin + angle + HALF)
         # Each product is rounded before the sum, as the reference's are.
-        one = (first * cos_first.to(tl.float32)).to(kind).to(tl.float32)
+        product = (first * cos_first.to(tl.float32)).to(kind).to(tl.float32)
         other = (second * sin_first.to(tl.float32)).to(kind).to(tl.float32)
-        tl.store(target, (one - other).to(kind))
-        one = (second * cos_second.to(tl.float32)).to(kind).to(tl.float32)
+        tl.store(target, (product - other).to(kind))
+        product = (second * cos_second.to(tl.float32)).to(kind).to(tl.float32)
         other = (first * sin_second.to(tl.float32)).to(kind).to(tl.float32)
-        tl.store(target + HALF, (one + other).to(kind))
+        tl.store(target + HALF, (product + other).to(kind))
 
 
 @triton.jit
-def _gated(gate, up, found, count, BLOCK: tl.constexpr):
+def _gated(gate, up, out, count, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
-    kind = found.dtype.element_ty
+    kind = out.dtype.element_ty
     x = tl.load(gate + place, mask=inside, other=0.0).to(tl.float32)
     activated = (x / (1.0 + tl.exp(-x))).to(kind).to(tl.float32)
     other = tl.load(up + place, mask=inside, other=0.0).to(tl.float32)
-    tl.store(found + place, (activated * other).to(kind), mask=inside)
+    tl.store(out + place, (activated * other).to(kind), mask=inside)

@@ -26,8 +26,8 @@ class CudaDecoder(Decoder):
     """The reference decoder; only packed sequences are computed differently."""
 
     def packing(self, cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyPacking:
-        found = varlen_packing(cu_seqlens, prefixes, self.dtype, self.config.head_dim)
-        return found or super().packing(cu_seqlens, prefixes)
+        varlen = varlen_packing(cu_seqlens, prefixes, self.dtype, self.config.head_dim)
+        return varlen or super().packing(cu_seqlens, prefixes)
 
     def _packed(self, layer: nn.Module) -> Callable[..., Tensor]:
         """Return what computes a layer; recomputed layers keep attention's output, the costliest to compute again."""
@@ -40,7 +40,7 @@ class CudaDecoder(Decoder):
 
 def kept_operations() -> list[Any]:
     """Return the operations whose results recomputation keeps."""
-    kept = [getattr(torch.ops.aten, name).default for name in _ATTENTION]
+    operations = [getattr(torch.ops.aten, name).default for name in _ATTENTION]
     if hasattr(torch.ops.torch_attn, "_varlen_attn"):  # Once it is imported.
-        kept.append(torch.ops.torch_attn._varlen_attn.default)
-    return kept
+        operations.append(torch.ops.torch_attn._varlen_attn.default)
+    return operations

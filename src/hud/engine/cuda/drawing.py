@@ -31,13 +31,17 @@ class Drawing:
     def fill(self, params: Sequence[SamplingParams], uniforms: Sequence[Sequence[float]]) -> None:
         """Begin with the parameters and the next random numbers of each row, in one transfer to the device."""
         count, ahead = len(params), len(uniforms[0])
-        told = [
-            (one.effective_temperature, one.effective_top_p, float(one.effective_top_k))
-            for one in params
+        row_params = [
+            (
+                sampling.effective_temperature,
+                sampling.effective_top_p,
+                float(sampling.effective_top_k),
+            )
+            for sampling in params
         ]
         rows = torch.cat(
             (
-                torch.tensor(told, dtype=torch.float64),
+                torch.tensor(row_params, dtype=torch.float64),
                 torch.tensor(uniforms, dtype=torch.float64),
             ),
             dim=1,

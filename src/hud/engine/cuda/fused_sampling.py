@@ -65,8 +65,8 @@ def sample_rows(
 def _scaled(row, start, size, divisor, BLOCK: tl.constexpr):
     """Return a block of a row's logits (BLOCK,) fp32, divided by the temperature; minus infinity past the end."""
     place = start + tl.arange(0, BLOCK)
-    found = tl.load(row + place, mask=place < size, other=float("-inf"))
-    return found.to(tl.float32) / divisor
+    block = tl.load(row + place, mask=place < size, other=float("-inf"))
+    return block.to(tl.float32) / divisor
 
 
 @triton.jit
@@ -157,8 +157,8 @@ def _sample(
             count, mass = _above(row, size, divisor, highest, edge, BLOCK)
             # Of those at the edge as many stay as begin within both limits; the likeliest token always does.
             bits = tl.where(edge < 0, edge ^ 0x7FFFFFFF, edge).to(tl.int32)
-            each = tl.exp(bits.to(tl.float32, bitcast=True) - highest).to(tl.float64)
-            by_mass = tl.ceil(((limit - mass) / tl.maximum(each, 1e-300)).to(tl.float32))
+            edge_mass = tl.exp(bits.to(tl.float32, bitcast=True) - highest).to(tl.float64)
+            by_mass = tl.ceil(((limit - mass) / tl.maximum(edge_mass, 1e-300)).to(tl.float32))
             by_mass = tl.minimum(by_mass, 1e9).to(tl.int32)
             room = tl.maximum(tl.minimum(most - count, by_mass), 1)
 
@@ -179,9 +179,9 @@ def _sample(
         final = tl.max(tl.where(weights > 0.0, start + place, -1), 0).to(tl.int32)
         if (token < 0) & (before + mass > wanted):
             running = before + tl.cumsum(weights, 0)
-            found = start + tl.sum((running <= wanted).to(tl.int32), 0)
+            crossing = start + tl.sum((running <= wanted).to(tl.int32), 0)
             # The running sum may round to less than the sum; a token without mass is never returned.
-            token = tl.minimum(found, final).to(tl.int32)
+            token = tl.minimum(crossing, final).to(tl.int32)
         last = tl.maximum(last, final)
         before += mass
     token = tl.where(token < 0, last, token)

@@ -25,15 +25,15 @@ TRAINING = (
 
 def training_remedies(options: TrainerOptions, *, lora: bool) -> list[str]:
     """Return the options of a model that reduce the memory of its training and are not in use."""
-    found = [] if options.recompute_layers else ["--recompute-layers"]
+    remedies = [] if options.recompute_layers else ["--recompute-layers"]
     if not lora:
         offload = options.optimizer.offload
         if options.optimizer.states != "8bit" and not offload:
-            found.append("--optimizer-states 8bit")
+            remedies.append("--optimizer-states 8bit")
         if not offload:
-            found.append("--offload-optimizer")
-        found.append("--lora-rank 16")
-    return found
+            remedies.append("--offload-optimizer")
+        remedies.append("--lora-rank 16")
+    return remedies
 
 
 def training_advice(options: TrainerOptions, *, lora: bool) -> str:

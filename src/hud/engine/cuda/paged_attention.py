@@ -51,15 +51,15 @@ def paged_attention(
         PAGE=page_tokens,
         DIM=dim,
     )
-    found = torch.empty(rows, heads, dim, dtype=q.dtype, device=q.device)
+    out = torch.empty(rows, heads, dim, dtype=q.dtype, device=q.device)
     _combine[(rows * heads,)](
-        partial, mass, found, PARTS=parts, BLOCK=triton.next_power_of_2(parts), DIM=dim, num_warps=1
+        partial, mass, out, PARTS=parts, BLOCK=triton.next_power_of_2(parts), DIM=dim, num_warps=1
     )
-    return found
+    return out
 
 
 @triton.jit
-def _combine(partial, mass, found, PARTS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
+def _combine(partial, mass, out, PARTS: tl.constexpr, BLOCK: tl.constexpr, DIM: tl.constexpr):
     """Add up the parts of one query, weighted by their masses."""
     which = tl.program_id(0).to(tl.int64)
     part, dim = tl.arange(0, BLOCK), tl.arange(0, DIM)
@@ -70,7 +70,7 @@ def _combine(partial, mass, found, PARTS: tl.constexpr, BLOCK: tl.constexpr, DIM
     at = (which * PARTS + part)[:, None] * DIM + dim[None, :]
     values = tl.load(partial + at, mask=real[:, None], other=0.0)
     total = tl.sum(values * weights[:, None], 0)
-    tl.store(found + which * DIM + dim, total.to(found.dtype.element_ty))
+    tl.store(out + which * DIM + dim, total.to(out.dtype.element_ty))
 
 
 @triton.jit
@@ -94,7 +94,7 @@ def _attend(
     kv_heads, parts = tl.num_programs(1), tl.num_programs(2)
     length = tl.load(lengths + row)
     pages = tl.cdiv(length, PAGE)
-    each = tl.cdiv(pages, parts)
+    part_pages = tl.cdiv(pages, parts)
     group, place, dim = tl.arange(0, ROWS), tl.arange(0, PAGE), tl.arange(0, DIM)
     real = group < GROUPS
     which = (row * kv_heads + head) * GROUPS + group
@@ -103,7 +103,7 @@ def _attend(
     highest = tl.full((ROWS,), -1e30, tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
     sums = tl.zeros((ROWS, DIM), tl.float32)
-    for number in range(part * each, tl.minimum((part + 1) * each, pages)):
+    for number in range(part * part_pages, tl.minimum((part + 1) * part_pages, pages)):
         page = tl.load(table + row * table_stride + number).to(tl.int64)
         at = (page * kv_heads + head) * PAGE * DIM + place[:, None] * DIM + dim[None, :]
         counts = number * PAGE + place < length

@@ -72,9 +72,9 @@ class CudaRunner(Runner):
         return self._budget.tokens()
 
     def step(self, chunks: Sequence[Chunk]) -> Sampled:
-        if all(one.count == 1 for one in chunks):
+        if all(chunk.count == 1 for chunk in chunks):
             return super().step(chunks)
-        with self._budget.measured(sum(one.count for one in chunks)):
+        with self._budget.measured(sum(chunk.count for chunk in chunks)):
             return super().step(chunks)
 
     def aim_adapters(
@@ -97,20 +97,20 @@ class CudaRunner(Runner):
         self._scheduler = scheduler
         self._arrived = len(scheduler.waiting)
         self._count = 0
-        requests = [one.request for one in batch]
-        if any(one.constraint is not None or one.top for one in requests):
+        requests = [chunk.request for chunk in batch]
+        if any(request.constraint is not None or request.top for request in requests):
             return
         self._count = 1
         # A prompt that is being computed, or a preempted sequence, continues after this call.
         if len(batch) < len(scheduler.active):
             return
-        longest = max(one.most - len(one.token_ids) for one in requests)
+        longest = max(request.most - len(request.token_ids) for request in requests)
         self._count = reserve_ahead(requests, scheduler.prefix_cache, min(AHEAD, longest))
 
     def decode(self, batch: Sequence[Chunk]) -> Sampled:
         if not self._count:
             return self.step(batch)
-        self._batch = [one.request for one in batch]
+        self._batch = [chunk.request for chunk in batch]
         self.graphs.aim_adapters([request.adapter for request in self._batch])
         steps = self.graphs.sample(
             [request.next_ids(1)[0] for request in self._batch],

@@ -90,7 +90,7 @@ def _flash(device: int | None) -> bool:
         return False
     from torch.nn.attention.varlen import varlen_attn
 
-    known = inspect.signature(varlen_attn).parameters
-    if not {"window_size", "enable_gqa"} <= known.keys():
+    parameters = inspect.signature(varlen_attn).parameters
+    if not {"window_size", "enable_gqa"} <= parameters.keys():
         return False
     return torch.cuda.get_device_capability(device) >= (8, 0)

@@ -79,22 +79,22 @@ class _Part:
             ranks=ranks,
         )
 
-    def do(self, call: _Call, whole: Any = None) -> Any:
-        """Execute this rank's part of a call; `whole` is an argument that only the first rank has."""
+    def do(self, call: _Call, lead_only: Any = None) -> Any:
+        """Execute this rank's part of a call; `lead_only` is an argument that only the first rank has."""
         if call.method == _REFERENCE:
             reference = self._sharding.sharded_decoder(
                 self._plan.config, self._plan.dtype, self._ranks
             )
-            self._sharding.take_weights(self._ranks, reference, whole)
+            self._sharding.take_weights(self._ranks, reference, lead_only)
             self.trainer.reference = reference.requires_grad_(False)
             return None
         if call.method == _TAKE:
-            return self._sharding.take_weights(self._ranks, self.decoder, whole)
+            return self._sharding.take_weights(self._ranks, self.decoder, lead_only)
         if call.method == _GIVE:
             names = self.trainer.trained
-            return self._sharding.give_weights(self._ranks, self.decoder, names, whole)
+            return self._sharding.give_weights(self._ranks, self.decoder, names, lead_only)
         if call.method == "load_state_dict":
-            return self.trainer.load_state_dict(whole or {})
+            return self.trainer.load_state_dict(lead_only or {})
         return getattr(self.trainer, call.method)(*call.arguments, **(call.options or {}))
 
 
@@ -116,7 +116,7 @@ class Lead:
         return number
 
     def call(
-        self, number: int, method: str, *arguments: Any, whole: Any = None, **options: Any
+        self, number: int, method: str, *arguments: Any, lead_only: Any = None, **options: Any
     ) -> Any:
         """Execute a call on every rank; return this rank's result.
 
@@ -133,13 +133,13 @@ class Lead:
             self._failed = True
             self.ranks.broadcast(call)
             try:
-                found = _do(self._parts, self.ranks, call, whole)
+                result = _do(self._parts, self.ranks, call, lead_only)
             except HudError:
                 # Every rank raised the same.
                 self._failed = False
                 raise
             self._failed = False
-            return found
+            return result
 
     def stop(self) -> None:
         """End `follow` on the other ranks."""
@@ -181,13 +181,13 @@ def follow(ranks: ProcessGroup) -> None:
             continue  # The first rank raises the same to its caller.
 
 
-def _do(parts: dict[int, _Part], ranks: ProcessGroup, call: _Call, whole: Any = None) -> Any:
+def _do(parts: dict[int, _Part], ranks: ProcessGroup, call: _Call, lead_only: Any = None) -> Any:
     for number in call.gone:
         parts.pop(number, None)
     if call.method == _OPEN:
         parts[call.trainer] = _Part(ranks, *call.arguments)
         return None
-    return parts[call.trainer].do(call, whole)
+    return parts[call.trainer].do(call, lead_only)
 
 
 def _on_every_rank(
@@ -197,10 +197,10 @@ def _on_every_rank(
 
     @wraps(method)
     def call(self: DistributedTrainer, /, *arguments: P.args, **options: P.kwargs) -> R:
-        found: R = self._call(method.__name__, *arguments, **options)
+        result: R = self._call(method.__name__, *arguments, **options)
         if gives:
-            self._call(_GIVE, whole=self.decoder)
-        return found
+            self._call(_GIVE, lead_only=self.decoder)
+        return result
 
     return call
 
@@ -257,7 +257,7 @@ class DistributedTrainer:
     def reference(self, reference: AnyDecoder) -> None:
         if not isinstance(reference, Decoder):
             raise _foreign()
-        self._call(_REFERENCE, whole=reference)
+        self._call(_REFERENCE, lead_only=reference)
 
     forward_backward = _on_every_rank(Trainer.forward_backward)
     forward = _on_every_rank(Trainer.forward)
@@ -270,9 +270,9 @@ class DistributedTrainer:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a state and from the whole copy of the weights, which were restored before."""
         self._take()
-        self._call("load_state_dict", whole=state)
+        self._call("load_state_dict", lead_only=state)
         # Where weights are less precise than their masters, these say what they are.
-        self._call(_GIVE, whole=self.decoder)
+        self._call(_GIVE, lead_only=self.decoder)
 
     def reset(self) -> None:
         """Reset to the whole copy's present weights: step 0 and no moments."""
@@ -284,10 +284,10 @@ class DistributedTrainer:
         return self._lead.part(self._number)
 
     def _take(self) -> None:
-        self._call(_TAKE, whole=self.decoder)
+        self._call(_TAKE, lead_only=self.decoder)
 
-    def _call(self, method: str, *arguments: Any, whole: Any = None, **options: Any) -> Any:
-        return self._lead.call(self._number, method, *arguments, whole=whole, **options)
+    def _call(self, method: str, *arguments: Any, lead_only: Any = None, **options: Any) -> Any:
+        return self._lead.call(self._number, method, *arguments, lead_only=lead_only, **options)
 
 
 AnyTrainer = Trainer | DistributedTrainer

@@ -75,9 +75,9 @@ def ceiling(device: torch.device, dtype: torch.dtype) -> float:
     best = float("inf")
     for _ in range(_TRIALS + 1):  # The first one warms up; being slow, it does not count.
         began = time.perf_counter()
-        found = left @ right
+        product = left @ right
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         best = min(best, time.perf_counter() - began)
-        del found
+        del product
     return 2.0 * side**3 / best

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adamw import adamw
 
-from hud.engine.learn.optimizer_state import Kept, Offloaded, OptimizerOptions, kept
+from hud.engine.learn.optimizer_state import Kept, Offloaded, OptimizerOptions, stored_moment
 from hud.engine.learn.ranks import Ranks
 from hud.errors import ConflictError, UsageError
 
@@ -129,7 +129,7 @@ class AdamW:
                 [second for _, second in moments],
                 [],
                 # The kernel counts the step that it takes itself.
-                [torch.tensor(float(self.step), device=one.device) for one in masters],
+                [torch.tensor(float(self.step), device=master.device) for master in masters],
                 fused=True,
                 amsgrad=False,
                 maximize=False,
@@ -141,7 +141,7 @@ class AdamW:
             )
             size.append(_norm(before))
             moved.append(
-                _norm([one.sub_(master) for one, master in zip(before, masters, strict=True)])
+                _norm([old.sub_(master) for old, master in zip(before, masters, strict=True)])
             )
             for (slot, _), master, (first, second) in zip(bucket, masters, moments, strict=True):
                 self._keep(slot, master, first, second)
@@ -166,14 +166,14 @@ class AdamW:
             tensors = {"first": slot.first, "second": slot.second}
             if slot.copied:
                 tensors["master"] = slot.master
-            for kind, one in tensors.items():
-                if one is None:
+            for kind, stored in tensors.items():
+                if stored is None:
                     continue
-                whole = self._ranks.gather_tensor(one.read(), slot.parameter)
+                full = self._ranks.gather_tensor(stored.read(), slot.parameter)
                 if self._ranks.count == 1:
-                    state[f"{kind}/{slot.name}"] = whole.clone()
+                    state[f"{kind}/{slot.name}"] = full.clone()
                 elif self._ranks.index == 0:
-                    state[f"{kind}/{slot.name}"] = whole.cpu()
+                    state[f"{kind}/{slot.name}"] = full.cpu()
         return state
 
     @torch.no_grad()
@@ -185,19 +185,19 @@ class AdamW:
         shapes, step = self._ranks.gather(
             ({key: tuple(tensor.shape) for key, tensor in state.items()}, int(state.get("step", 0)))
         )[0]
-        known = {slot.name: slot for slot in self._slots}
+        slots = {slot.name: slot for slot in self._slots}
         for key, shape in shapes.items():
             kind, _, name = key.partition("/")
             if kind not in ("first", "second", "master"):
                 continue
-            if name not in known or shape != tuple(known[name].parameter.shape):
+            if name not in slots or shape != tuple(slots[name].parameter.shape):
                 raise UsageError(
                     f"The optimizer state holds {name!r} of shape {shape}, which is not trained here. It "
                     "belongs to another model or another LoRA configuration."
                 )
         self.zero_grad()
         self.step = step
-        for name, slot in known.items():
+        for name, slot in slots.items():
 
             def taken(kind: str, name: str = name, slot: Slot = slot) -> Tensor | None:
                 key = f"{kind}/{name}"
@@ -207,8 +207,10 @@ class AdamW:
                 return self._ranks.shard(state.get(key), slot.parameter, slot.master_dtype).clone()
 
             first, second = taken("first"), taken("second")
-            slot.first = None if first is None else kept(first, self.options, signed=True)
-            slot.second = None if second is None else kept(second, self.options, signed=False)
+            slot.first = None if first is None else stored_moment(first, self.options, signed=True)
+            slot.second = (
+                None if second is None else stored_moment(second, self.options, signed=False)
+            )
             if slot.copied:
                 master = taken("master")
                 slot.master.write(slot.value if master is None else master)
@@ -240,8 +242,8 @@ class AdamW:
 
     def _keep(self, slot: Slot, master: Tensor, first: Tensor, second: Tensor) -> None:
         if slot.first is None or slot.second is None:
-            slot.first = kept(first, self.options, signed=True)
-            slot.second = kept(second, self.options, signed=False)
+            slot.first = stored_moment(first, self.options, signed=True)
+            slot.second = stored_moment(second, self.options, signed=False)
         else:
             slot.first.write(first)
             slot.second.write(second)
@@ -249,14 +251,14 @@ class AdamW:
         if slot.copied:
             slot.value.copy_(master)
 
-    def _norm(self, mine: float) -> float:
+    def _norm(self, shard_norm: float) -> float:
         """Return the norm over all ranks' shards."""
-        return math.hypot(*self._ranks.gather(mine))
+        return math.hypot(*self._ranks.gather(shard_norm))
 
     def _refuse(self, slots: list[tuple[Slot, Tensor]]) -> None:
         """Drop a gradient that is not finite, and raise `ConflictError` naming the parameters."""
-        mine = {slot.name for slot, grad in slots if not bool(torch.isfinite(grad).all())}
-        everywhere = set().union(*self._ranks.gather(mine))
+        non_finite = {slot.name for slot, grad in slots if not bool(torch.isfinite(grad).all())}
+        everywhere = set().union(*self._ranks.gather(non_finite))
         broken = [slot.name for slot, _ in slots if slot.name in everywhere]
         self.zero_grad()
         raise ConflictError(

@@ -76,8 +76,8 @@ class Quantized(Kept):
         self._codes, self._scales = storage(codes), storage(scales)
 
     def read(self) -> Tensor:
-        found = decode(self._codes.read(), self._scales.read(), signed=self.signed)
-        return found[: self.shape.numel()].view(self.shape).to(self.dtype)
+        values = decode(self._codes.read(), self._scales.read(), signed=self.signed)
+        return values[: self.shape.numel()].view(self.shape).to(self.dtype)
 
     def write(self, value: Tensor) -> None:
         codes, scales = encode(value, signed=self.signed)
@@ -85,7 +85,7 @@ class Quantized(Kept):
         self._scales.write(scales)
 
 
-def kept(value: Tensor, options: OptimizerOptions, *, signed: bool) -> Kept:
+def stored_moment(value: Tensor, options: OptimizerOptions, *, signed: bool) -> Kept:
     """Return a moment as the options keep it."""
     if options.states == "8bit" and value.numel() >= SMALLEST:
         return Quantized(value, signed=signed, offload=options.offload)

@@ -59,8 +59,8 @@ class PackedPass:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            found = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
-            object.__setattr__(self, name, found)
+            restored = torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+            object.__setattr__(self, name, restored)
 
     def tokens(
         self, logprobs: Tensor, entropy: Tensor | None = None, reference: Tensor | None = None
@@ -152,10 +152,12 @@ def lay_out(
         actions = np.flatnonzero(datum.mask)
         own, prefix = places[place]
         row = rows[own]
-        found = actions - 1 - row.first + starts[rank[own]]
+        positions = actions - 1 - row.first + starts[rank[own]]
         if prefix >= 0:
-            found = np.where(actions <= row.first, actions - 1 + starts[rank[prefix]], found)
-        predicts.append(found)
+            positions = np.where(
+                actions <= row.first, actions - 1 + starts[rank[prefix]], positions
+            )
+        predicts.append(positions)
         columns.append(
             (
                 (datum.tokens if datum.targets is None else datum.targets)[actions],

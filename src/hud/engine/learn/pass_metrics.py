@@ -40,14 +40,14 @@ class Measured:
     @staticmethod
     def together(ranks: Sequence[Measured]) -> Measured:
         """Return what all ranks measured as one."""
-        names = dict.fromkeys(name for one in ranks for name in one.sums)
+        names = dict.fromkeys(name for rank in ranks for name in rank.sums)
         return Measured(
-            sums={name: sum(one.sums.get(name, 0.0) for one in ranks) for name in names},
-            logprobs=[found for one in ranks for found in one.logprobs],
-            passes=sum(one.passes for one in ranks),
-            sequences=sum(one.sequences for one in ranks),
-            tokens=sum(one.tokens for one in ranks),
-            actions=sum(one.actions for one in ranks),
+            sums={name: sum(rank.sums.get(name, 0.0) for rank in ranks) for name in names},
+            logprobs=[row for rank in ranks for row in rank.logprobs],
+            passes=sum(rank.passes for rank in ranks),
+            sequences=sum(rank.sequences for rank in ranks),
+            tokens=sum(rank.tokens for rank in ranks),
+            actions=sum(rank.actions for rank in ranks),
         )
 
     def logprobs_of(self, datums: Sequence[Datum]) -> list[Floats]:
@@ -72,7 +72,7 @@ def pass_metrics(
         "action_tokens:sum": float(measured.actions),
         "passes:sum": float(measured.passes),
     }
-    metrics |= {f"{name}:mean": one / max(measured.actions, 1) for name, one in sums.items()}
+    metrics |= {f"{name}:mean": total / max(measured.actions, 1) for name, total in sums.items()}
     if not supervised:
         metrics |= gap_metrics(datums, logprobs)
     return metrics | lag_metrics([datum for datum in datums if datum.actions])
@@ -80,11 +80,15 @@ def pass_metrics(
 
 def gap_metrics(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> dict[str, float]:
     """Return how far the trainer's logprobs are from the sampler's."""
-    found = [
-        np.abs(mine - datum.logprobs)[datum.mask > 0]
-        for datum, mine in zip(datums, logprobs, strict=True)
+    gaps_by_datum = [
+        np.abs(computed - datum.logprobs)[datum.mask > 0]
+        for datum, computed in zip(datums, logprobs, strict=True)
     ]
-    gaps = np.concatenate(found) if any(len(one) for one in found) else np.zeros(1, np.float32)
+    gaps = (
+        np.concatenate(gaps_by_datum)
+        if any(len(row) for row in gaps_by_datum)
+        else np.zeros(1, np.float32)
+    )
     gaps = np.minimum(gaps, MAX_LOG_RATIO)
     return {
         "sampler_gap:mean": float(gaps.mean(dtype=np.float64)),

@@ -36,14 +36,14 @@ class ProcessGroup(Ranks):
         self.count, self.index = mesh.size(), mesh.get_rank()
         self._control = control
 
-    def gather(self, mine: T) -> list[T]:
-        everyone: list[T] = [mine] * self.count
-        dist.all_gather_object(everyone, mine, group=self._control)
+    def gather(self, value: T) -> list[T]:
+        everyone: list[T] = [value] * self.count
+        dist.all_gather_object(everyone, value, group=self._control)
         return everyone
 
-    def broadcast(self, given: T | None = None) -> T:
+    def broadcast(self, value: T | None = None) -> T:
         """Return the object of rank 0; the others wait for it up to `_PATIENCE`."""
-        box: list[Any] = [given]
+        box: list[Any] = [value]
         dist.broadcast_object_list(box, src=0, group=self._control)
         received: T = box[0]
         return received
@@ -52,11 +52,11 @@ class ProcessGroup(Ranks):
         tensor = tensor.detach()
         return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
-    def gather_tensor(self, mine: Tensor, like: Tensor) -> Tensor:
+    def gather_tensor(self, shard: Tensor, like: Tensor) -> Tensor:
         if not isinstance(like, DTensor):
-            return mine
+            return shard
         placed = DTensor.from_local(
-            mine,
+            shard,
             like.device_mesh,
             like.placements,
             run_check=False,
@@ -65,12 +65,12 @@ class ProcessGroup(Ranks):
         )
         return placed.full_tensor()
 
-    def shard(self, whole: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
+    def shard(self, full: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
         assert isinstance(like, DTensor)
-        if whole is None:
-            whole = torch.empty(like.shape, dtype=dtype, device=like.device)
-        whole = whole.detach().to(device=like.device, dtype=dtype)
-        return distribute_tensor(whole, like.device_mesh, like.placements).to_local()
+        if full is None:
+            full = torch.empty(like.shape, dtype=dtype, device=like.device)
+        full = full.detach().to(device=like.device, dtype=dtype)
+        return distribute_tensor(full, like.device_mesh, like.placements).to_local()
 
     def release(self, decoder: nn.Module) -> None:
         if isinstance(decoder, FSDPModule):

@@ -19,22 +19,22 @@ class Ranks:
     count = 1
     index = 0
 
-    def gather(self, mine: T) -> list[T]:
+    def gather(self, value: T) -> list[T]:
         """Return the objects of all ranks, in their order."""
-        return [mine]
+        return [value]
 
     def local(self, tensor: Tensor) -> Tensor:
         """Return this rank's shard of a tensor, sharing its memory."""
         return tensor.detach()
 
-    def gather_tensor(self, mine: Tensor, like: Tensor) -> Tensor:
+    def gather_tensor(self, shard: Tensor, like: Tensor) -> Tensor:
         """Return, on every rank, the whole tensor whose shards are cut as those of `like`."""
-        return mine
+        return shard
 
-    def shard(self, whole: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
+    def shard(self, full: Tensor | None, like: Tensor, dtype: torch.dtype) -> Tensor:
         """Return this rank's shard of a tensor that rank 0 has whole, cut and placed as `like` is."""
-        assert whole is not None
-        return whole.detach().to(device=like.device, dtype=dtype)
+        assert full is not None
+        return full.detach().to(device=like.device, dtype=dtype)
 
     def release(self, decoder: nn.Module) -> None:
         """Free the weights of other ranks that a pass without gradients gathered."""

@@ -56,19 +56,19 @@ def sharded_decoder(
 
 
 @torch.no_grad()
-def take_weights(ranks: ProcessGroup, decoder: Decoder, whole: nn.Module | None) -> None:
-    """Fill a sharded decoder with the weights that rank 0 has in `whole`; the other ranks have None."""
-    given = {} if whole is None else dict(whole.named_parameters())
+def take_weights(ranks: ProcessGroup, decoder: Decoder, full_decoder: nn.Module | None) -> None:
+    """Fill a sharded decoder with the weights that rank 0 has in `full_decoder`; the other ranks have None."""
+    weights = {} if full_decoder is None else dict(full_decoder.named_parameters())
     for name, parameter in decoder.named_parameters():
-        ranks.local(parameter).copy_(ranks.shard(given.get(name), parameter, parameter.dtype))
+        ranks.local(parameter).copy_(ranks.shard(weights.get(name), parameter, parameter.dtype))
 
 
 @torch.no_grad()
 def give_weights(
-    ranks: ProcessGroup, decoder: Decoder, names: list[str], whole: nn.Module | None
+    ranks: ProcessGroup, decoder: Decoder, names: list[str], full_decoder: nn.Module | None
 ) -> None:
-    """Copy weights of a sharded decoder into the decoder `whole` that rank 0 has."""
-    taken = {} if whole is None else dict(whole.named_parameters())
+    """Copy weights of a sharded decoder into the decoder `full_decoder` that rank 0 has."""
+    taken = {} if full_decoder is None else dict(full_decoder.named_parameters())
     held = dict(decoder.named_parameters())
     for name in names:
         full = ranks.gather_tensor(ranks.local(held[name]), held[name])

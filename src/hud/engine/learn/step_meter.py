@@ -42,9 +42,9 @@ class Meter:
     def read(self, ranks: Ranks) -> dict[str, float]:
         """Return the metrics of a step of all ranks, and begin the next one."""
         speed = ceiling(self._device, self._dtype)
-        told = ranks.gather((self._tokens, self._flops, self._seconds, speed, self._memory()))
+        readings = ranks.gather((self._tokens, self._flops, self._seconds, speed, self._memory()))
         self.reset()
-        tokens, flops, seconds, speeds, memory = zip(*told, strict=True)
+        tokens, flops, seconds, speeds, memory = zip(*readings, strict=True)
         # Ranks wait for one another, so the longest time is everyone's.
         longest = max(*seconds, 1e-9)
         metrics = {

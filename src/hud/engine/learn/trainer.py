@@ -112,7 +112,9 @@ class Trainer:
         plain = isinstance(decoder, Decoder) and isinstance(reference, Decoder | None)
         plain = plain and lora is None and not options.compile_layers
         if plain and first.device.type == "cpu" and ranks is None:
-            self._at_once = passes_at_once(sum(one.numel() for one in decoder.parameters()))
+            self._at_once = passes_at_once(
+                sum(parameter.numel() for parameter in decoder.parameters())
+            )
         self.last_logprobs: list[Floats] = []
         """Logprobs of the datums of the last `forward_backward`; see `forward`."""
         self._accumulation = Accumulation()
@@ -147,28 +149,28 @@ class Trainer:
         """
         loss = parse_loss(loss_fn, config)
         self._accumulation.check(loss.normalization)
-        mine = Measured()
+        rank_measured = Measured()
         with self._meter.working(), self._gradient_within_memory("a training pass"):
             passes = self._passes(datums, num_substeps)
-            for batch, found in self._each(passes, loss):
-                self._collect(batch, found, mine)
-            told = Measured.together(self._ranks.gather(mine))
-        sums = told.sums
+            for batch, result in self._each(passes, loss):
+                self._collect(batch, result, rank_measured)
+            measured = Measured.together(self._ranks.gather(rank_measured))
+        sums = measured.sums
         if not math.isfinite(sums.get("loss", 0.0)):
             self.zero_grad()
             raise not_finite(sums["loss"])
-        self.last_logprobs = told.logprobs_of(datums)
-        self._accumulation.add(told, loss.normalization)
-        return pass_metrics(datums, told, self.last_logprobs, supervised=loss.supervised)
+        self.last_logprobs = measured.logprobs_of(datums)
+        self._accumulation.add(measured, loss.normalization)
+        return pass_metrics(datums, measured, self.last_logprobs, supervised=loss.supervised)
 
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 if the mask is 0."""
-        mine = Measured()
+        measured = Measured()
         with within_memory("a pass of logprobs", self._advice):
-            for batch, found in self._each(self._passes(datums, 1), None):
-                mine.add(batch, {}, found.logprobs)
+            for batch, result in self._each(self._passes(datums, 1), None):
+                measured.add(batch, {}, result.logprobs)
         self._ranks.release(self.decoder)
-        return Measured.together(self._ranks.gather(mine)).logprobs_of(datums)
+        return Measured.together(self._ranks.gather(measured)).logprobs_of(datums)
 
     def backward(
         self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
@@ -318,9 +320,9 @@ class Trainer:
         trained = self._trained if self._at_once > 1 else None
         return gradient_pass(self.decoder, batch, loss, reference, trained=trained)
 
-    def _collect(self, batch: PackedPass, found: PassResult, measured: Measured) -> None:
+    def _collect(self, batch: PackedPass, result: PassResult, measured: Measured) -> None:
         """Accumulate the gradient and the metrics of a pass; called in the order of the passes."""
-        for parameter, gradient in zip(self._trained, found.gradients or (), strict=False):
+        for parameter, gradient in zip(self._trained, result.gradients or (), strict=False):
             if gradient is None:
                 continue
             if parameter.grad is None:
@@ -330,7 +332,7 @@ class Trainer:
         self._optimizer.collect()
         if not batch.datums:
             return
-        measured.add(batch, found.sums, found.logprobs)
+        measured.add(batch, result.sums, result.logprobs)
         flops = 0.0
         if isinstance(self.decoder, Decoder):
             flops = pass_flops(self.decoder.config, batch, self.lora)

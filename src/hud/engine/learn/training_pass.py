@@ -80,7 +80,7 @@ def gradient_pass(
     if not loss.supervised:
         sums |= sampler_gap(tokens)
     # One copy from the device for all of them.
-    values = torch.stack([one.to(total.dtype) for one in sums.values()]).tolist()
+    values = torch.stack([metric.to(total.dtype) for metric in sums.values()]).tolist()
     return PassResult(logprobs.detach(), dict(zip(sums, values, strict=True)), gradients)
 
 
@@ -145,8 +145,8 @@ def _distinct(decoder: AnyDecoder, batch: PackedPass, which: Tensor) -> tuple[Te
         return which, torch.arange(len(which), device=which.device)
     # Datums of a family that count their common prompt have its tokens in common.
     keys = batch.predicts[which] * decoder.config.vocab_size + batch.targets[which]
-    found, place = torch.unique(keys, return_inverse=True)
-    return which.new_zeros(len(found)).scatter_(0, place, which), place
+    distinct, place = torch.unique(keys, return_inverse=True)
+    return which.new_zeros(len(distinct)).scatter_(0, place, which), place
 
 
 def _hidden(decoder: AnyDecoder, batch: PackedPass, rows: Tensor) -> Tensor:
@@ -224,6 +224,6 @@ class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         mass, total, targets = ctx.saved_tensors
-        found = mass * (-gradient[:, None] / total)
-        found.scatter_add_(-1, targets[:, None], gradient[:, None])
-        return found, None
+        logits_gradient = mass * (-gradient[:, None] / total)
+        logits_gradient.scatter_add_(-1, targets[:, None], gradient[:, None])
+        return logits_gradient, None

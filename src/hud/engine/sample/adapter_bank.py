@@ -93,14 +93,19 @@ class AdapterBank:
             start, end = adapter.columns
             table[number, start:end] = 1
         places = {adapter: number for number, adapter in enumerate(used)}
-        which = torch.tensor([len(used) if one is None else places[one] for one in rows])
+        which = torch.tensor(
+            [len(used) if row_adapter is None else places[row_adapter] for row_adapter in rows]
+        )
         return table[which].to(self._scales.device) * self._scales
 
     @property
     def tensors(self) -> list[Tensor]:
         """The tensors that passes read besides the base's parameters; replaced when columns or layers are added."""
         layers = self._layers.values()
-        return [self._scales, *(one for it in layers for one in (it.columns_in, it.columns_out))]
+        return [
+            self._scales,
+            *(tensor for it in layers for tensor in (it.columns_in, it.columns_out)),
+        ]
 
     @property
     def capacity(self) -> int:

@@ -20,6 +20,6 @@ def reserve_ahead(requests: Sequence[Request], cache: PrefixCache, most: int) ->
     """
     for request in requests:
         needed = min(most, request.most - len(request.token_ids))
-        found = cache.grow(request.place, needed)
-        most = most if found >= needed else found
+        reserved = cache.grow(request.place, needed)
+        most = most if reserved >= needed else reserved
     return max(1, most)

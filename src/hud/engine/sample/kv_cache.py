@@ -153,11 +153,11 @@ class KVCache:
 
     def _split(self, counts: Sequence[int]) -> list[slice]:
         """Divide rows of `counts` pages into runs that are gathered at once, as long as the longest of the run."""
-        each = self.page_bytes // self.keys.shape[0]
+        layer_bytes = self.page_bytes // self.keys.shape[0]
         runs, first, longest = [], 0, 0
         for row, count in enumerate(counts):
             wider = max(longest, count)
-            over = wider * (row + 1 - first) * each > GATHER_BYTES
+            over = wider * (row + 1 - first) * layer_bytes > GATHER_BYTES
             # Short rows next to a long one would be gathered as if they were as long.
             if row > first and (over or count * 2 < longest):
                 runs.append(slice(first, row))

@@ -59,21 +59,21 @@ class PrefixCache:
         turn) is taken over; otherwise a new slot shares the longest prefix that any slot holds.
         """
         source, cached = self._best(ids, salt)
-        whole, rest = divmod(cached, self.page_tokens)
-        shared = source.pages[: whole + (rest > 0)] if source is not None else []
+        full_pages, rest = divmod(cached, self.page_tokens)
+        shared = source.pages[: full_pages + (rest > 0)] if source is not None else []
         wanted = self._count(len(ids))
-        held = sum(self.pages.pins[page] > 0 for page in shared[:whole])
+        held = sum(self.pages.pins[page] > 0 for page in shared[:full_pages])
         if self.pages.available < self._count(len(ids) + ahead) - held:
             return None
         for page in shared:
             self.pages.share(page)
         if source is not None and source in self._idle and len(source.tokens) <= cached + 1:
             self._cut(source, 0)
-        slot = Slot(shared[:whole], list(ids[:cached]), salt)
+        slot = Slot(shared[:full_pages], list(ids[:cached]), salt)
         copied = None
         if rest:
-            copied = self._own(shared[whole])
-            slot.pages.append(copied[1] if copied is not None else shared[whole])
+            copied = self._own(shared[full_pages])
+            slot.pages.append(copied[1] if copied is not None else shared[full_pages])
         for page in slot.pages:
             self.pages.pin(page)
         while len(slot.pages) < wanted:

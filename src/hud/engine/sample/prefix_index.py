@@ -25,18 +25,21 @@ class PrefixIndex:
 
     def length(self, sampler: Hashable, hashes: Sequence[int]) -> int:
         """Return how many leading blocks a sampler has."""
-        known = self._known[sampler]
-        return next((place for place, one in enumerate(hashes) if one not in known), len(hashes))
+        blocks = self._known[sampler]
+        return next(
+            (place for place, block_hash in enumerate(hashes) if block_hash not in blocks),
+            len(hashes),
+        )
 
     def remember(self, sampler: Hashable, hashes: Sequence[int]) -> None:
         """Record that a sampler has these blocks."""
-        known = self._known[sampler]
+        blocks = self._known[sampler]
         with self._lock:
-            for one in hashes:
-                known[one] = None
-                known.move_to_end(one)
-            while len(known) > MOST_BLOCKS:
-                known.popitem(last=False)
+            for block_hash in hashes:
+                blocks[block_hash] = None
+                blocks.move_to_end(block_hash)
+            while len(blocks) > MOST_BLOCKS:
+                blocks.popitem(last=False)
 
     def forget(self, sampler: Hashable) -> None:
         """Drop the blocks of a sampler, whose cache is empty now."""
@@ -50,8 +53,8 @@ class PrefixIndex:
 def block_hashes(tokens: Sequence[int]) -> list[int]:
     """Return a hash for each block, which depends on all before it; the last block may be short."""
     hashes: list[int] = []
-    one = 0
+    block_hash = 0
     for start in range(0, len(tokens), BLOCK):
-        one = hash((one, *tokens[start : start + BLOCK]))
-        hashes.append(one)
+        block_hash = hash((block_hash, *tokens[start : start + BLOCK]))
+        hashes.append(block_hash)
     return hashes

@@ -73,25 +73,25 @@ class Runner:
     def step(self, chunks: Sequence[Chunk]) -> Sampled:
         """Compute chunks of sequences; sample a token for each sequence that is then in the cache as a whole."""
         # The longest first: rows of like length are gathered together.
-        chunks = sorted(chunks, key=lambda one: -len(one.request.place.tokens) - one.count)
-        tables = [one.request.place.pages for one in chunks]
-        starts = [len(one.request.place.tokens) for one in chunks]
-        ids = [one.request.next_ids(one.count) for one in chunks]
+        chunks = sorted(chunks, key=lambda chunk: -len(chunk.request.place.tokens) - chunk.count)
+        tables = [chunk.request.place.pages for chunk in chunks]
+        starts = [len(chunk.request.place.tokens) for chunk in chunks]
+        ids = [chunk.request.next_ids(chunk.count) for chunk in chunks]
         if self.bank is not None:
-            self.aim_adapters(self.bank, [one.request.adapter for one in chunks], ids)
+            self.aim_adapters(self.bank, [chunk.request.adapter for chunk in chunks], ids)
         hidden = self.last_hidden(ids, tables, starts)
-        for one, row in zip(chunks, ids, strict=True):
+        for chunk, row in zip(chunks, ids, strict=True):
             # Only once it is computed: others may share these pages.
-            one.request.place.tokens.extend(row)
-        whole = [place for place, one in enumerate(chunks) if not one.request.missing]
-        if not whole:
+            chunk.request.place.tokens.extend(row)
+        complete = [place for place, chunk in enumerate(chunks) if not chunk.request.missing]
+        if not complete:
             return []
-        batch = [chunks[place].request for place in whole]
+        batch = [chunks[place].request for place in complete]
         if self.bank is not None:
             self.bank.aim(
                 [request.adapter for request in batch]
             )  # The head computes these rows alone.
-        return self.sample(batch, hidden if len(whole) == len(chunks) else hidden[whole])
+        return self.sample(batch, hidden if len(complete) == len(chunks) else hidden[complete])
 
     def aim_adapters(
         self, bank: AdapterBank, rows: Sequence[Adapter | None], ids: Sequence[list[int]]

@@ -122,9 +122,9 @@ class Sampler:
 
     def check(self, prompt: list[int]) -> int:
         """Return how many tokens may follow a prompt; raises what `room_after` raises."""
-        size, known = self.cache.size, self.decoder.config.max_position_embeddings
+        size, model_context = self.cache.size, self.decoder.config.max_position_embeddings
         limit = "the model's context"
-        if self.max_context == size.pages * size.page_tokens < known:
+        if self.max_context == size.pages * size.page_tokens < model_context:
             limit = f"the key-value cache of {self.cache.nbytes / 2**20:,.0f} MiB"
         return room_after(prompt, self.decoder.config.vocab_size, self.max_context, limit)
 
@@ -240,7 +240,7 @@ class Sampler:
     def _step(self) -> None:
         """Compute prompts within the budget, then a decode step of all sequences whose prompt is whole."""
         with self._changed:
-            for request in [one for one in self.active if one.abandoned]:
+            for request in [request for request in self.active if request.abandoned]:
                 self.scheduler.leave(request)
         if not self.active and not self._runner.warm_up():
             return
@@ -262,7 +262,7 @@ class Sampler:
             batches = self.scheduler.prefill(budget)
         computed = 0
         for batch in batches:
-            count = sum(one.count for one in batch)
+            count = sum(chunk.count for chunk in batch)
             computed += count
             self.scheduler.prefilled += count
             self._take(self._runner.step(batch))
@@ -277,7 +277,7 @@ class Sampler:
                 return
             self._runner.reserve(batch, self.scheduler)
         # Of a prompt that was found whole in the cache, the last token is computed here.
-        self.scheduler.prefilled += sum(not one.request.token_ids for one in batch)
+        self.scheduler.prefilled += sum(not chunk.request.token_ids for chunk in batch)
         sampled = self._runner.decode(batch)
         if self._ended is not None:
             self._leave_ended()
@@ -324,14 +324,16 @@ class Sampler:
     def _fail_all(self, error: BaseException) -> None:
         with self._changed:
             self._closed = True
-            requests = [one for one in (*self.active, *self.waiting) if one.outcome is None]
+            requests = [
+                request for request in (*self.active, *self.waiting) if request.outcome is None
+            ]
             self.active.clear()
             self.waiting.clear()
             self._changed.notify_all()
         fault = error if isinstance(error, InfrastructureFault) else None
-        said = f"The sampler failed: {type(error).__name__}: {error}"
+        message = f"The sampler failed: {type(error).__name__}: {error}"
         if isinstance(error, OutOfMemory):
-            said = sentence(error, "sampling", _LESS)
+            message = sentence(error, "sampling", _LESS)
         for request in requests:
-            request.outcome = fault or InfrastructureFault(said)
+            request.outcome = fault or InfrastructureFault(message)
             request.listener()

@@ -90,7 +90,7 @@ class SamplerPool:
         if len(sides) < most:
             members.append(self.own)
         hashes = block_hashes(turn.prompt)
-        chosen = min(members, key=lambda one: self._cost(one, hashes))
+        chosen = min(members, key=lambda member: self._cost(member, hashes))
         with suppress(SamplerClosed):
             return self._give(chosen, turn, hashes, listener)
         return self.own.submit(turn, listener)
@@ -189,13 +189,13 @@ class SamplerPool:
         """Number of workers that sample during training."""
         return -(-self._wanted // 2)
 
-    def _cost(self, one: SwappingSampler | WorkerProcess, hashes: list[int]) -> float:
+    def _cost(self, sampler: SwappingSampler | WorkerProcess, hashes: list[int]) -> float:
         """Return the relative cost of a prompt for a sampler, in sequences."""
-        return one.load - self._prefixes.length(one, hashes) * BLOCK / TOKENS_PER_SEQUENCE
+        return sampler.load - self._prefixes.length(sampler, hashes) * BLOCK / TOKENS_PER_SEQUENCE
 
     def _give(
         self,
-        one: SwappingSampler | WorkerProcess,
+        sampler: SwappingSampler | WorkerProcess,
         turn: Turn,
         hashes: list[int],
         listener: Callable[[], None],
@@ -205,9 +205,9 @@ class SamplerPool:
 
         def heard() -> None:
             if made and made[0].outcome is not None:
-                self._prefixes.remember(one, block_hashes(made[0].ids))
+                self._prefixes.remember(sampler, block_hashes(made[0].ids))
             listener()
 
-        made.append(one.submit(turn, heard))
-        self._prefixes.remember(one, hashes)
+        made.append(sampler.submit(turn, heard))
+        self._prefixes.remember(sampler, hashes)
         return made[0]

@@ -94,7 +94,7 @@ class Scheduler:
                 before = counts.get(request, 0)
                 counts[request] = min(request.missing, most, before + budget)
                 budget -= counts[request] - before
-        return [[Chunk(*one) for one in counts.items()]] if counts else []
+        return [[Chunk(*item) for item in counts.items()]] if counts else []
 
     def decode(self) -> list[Chunk]:
         """Return the sequences that lack one token in the cache, with a place for it; preempt the youngest if need be."""
@@ -103,8 +103,16 @@ class Scheduler:
             while request.slot is not None and request.missing == 1:
                 if self.prefix_cache.grow(request.slot):
                     break
-                self._preempt(next(one for one in reversed(self.active) if one.slot is not None))
-        return [Chunk(one, 1) for one in self.active if one.slot is not None and one.missing == 1]
+                self._preempt(
+                    next(
+                        sequence for sequence in reversed(self.active) if sequence.slot is not None
+                    )
+                )
+        return [
+            Chunk(sequence, 1)
+            for sequence in self.active
+            if sequence.slot is not None and sequence.missing == 1
+        ]
 
     @property
     def decoding(self) -> bool:
@@ -120,7 +128,7 @@ class Scheduler:
     def _place(self, request: Request, placed: list[Placement]) -> bool:
         """Give a sequence a slot, if there are pages for it and, next to other sequences, one more to grow into."""
         ahead = min(self.prefix_cache.page_tokens, request.most - len(request.token_ids))
-        shared = any(one.slot is not None for one in self.active)
+        shared = any(sequence.slot is not None for sequence in self.active)
         adapter = request.adapter
         if adapter is None and request.fork is not None:
             adapter = request.fork.adapter
@@ -173,16 +181,16 @@ def take_turn(waiting: deque[Request], active: Sequence[Request]) -> Request:
 
 def _batches(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
     """Yield chunks of like length together, so that little is padded."""
-    rest = sorted(chunks, key=lambda one: one.count, reverse=True)
+    rest = sorted(chunks, key=lambda chunk: chunk.count, reverse=True)
     while rest:
         batch: list[Chunk] = []
         width, longest = rest[0].count, 0
-        for one in rest:
-            longest = max(longest, len(one.request.place.tokens) + width)
+        for chunk in rest:
+            longest = max(longest, len(chunk.request.place.tokens) + width)
             tokens = width * (len(batch) + 1)
             over = tokens > PASS_TOKENS or tokens * longest > PASS_SCORES
-            if batch and (over or width > 2 * one.count + SHORTEST_SHARED):
+            if batch and (over or width > 2 * chunk.count + SHORTEST_SHARED):
                 break
-            batch.append(one)
+            batch.append(chunk)
         rest = rest[len(batch) :]
         yield batch

@@ -142,7 +142,7 @@ class ForkSampler:
     @property
     def load(self) -> int:
         sampler = self.base.sampler
-        return sum(one.fork is self for one in [*sampler.active, *sampler.waiting])
+        return sum(request.fork is self for request in [*sampler.active, *sampler.waiting])
 
     @property
     def closed(self) -> bool:
@@ -150,7 +150,7 @@ class ForkSampler:
 
     def queue_length(self) -> int:
         waiting = list(self.base.sampler.waiting)
-        return sum(one.fork is self and not one.abandoned for one in waiting)
+        return sum(request.fork is self and not request.abandoned for request in waiting)
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         return self.base.sampler.submit(replace(turn, fork=self), listener)

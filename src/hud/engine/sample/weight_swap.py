@@ -70,7 +70,10 @@ class SwappingSampler:
         if not self.sampler.active or (self._retiring is not None and self._retiring.active):
             return None
         changing = lora_parameters(self.decoder).values() or self.decoder.parameters()
-        if self.sampler.cache.nbytes + sum(one.nbytes for one in changing) > HAND_OVER_BYTES:
+        if (
+            self.sampler.cache.nbytes + sum(parameter.nbytes for parameter in changing)
+            > HAND_OVER_BYTES
+        ):
             return None
         return Sampler(self.decoder, slots=self.slots, version=self.version)
 
@@ -87,5 +90,7 @@ class SwappingSampler:
 def copied(decoder: AnyDecoder) -> AnyDecoder:
     """Return a copy that keeps its weights when those of `decoder` change; of an adapted one they share the base's."""
     adapter = {id(parameter) for parameter in lora_parameters(decoder).values()}
-    kept = (one for one in decoder.parameters() if adapter and id(one) not in adapter)
-    return sharing(decoder, kept)
+    shared = (
+        parameter for parameter in decoder.parameters() if adapter and id(parameter) not in adapter
+    )
+    return sharing(decoder, shared)

@@ -117,8 +117,8 @@ class TinkerSampler:
         sampling = service_params(request.params, request.most, request.stop_ids, self._chat)
         prompt = types.ModelInput.from_ints(request.prompt)
         with self._weights.service.errors():
-            found: Future[Any] = self._client.sample(prompt, 1, sampling).future()
-        return found
+            future: Future[Any] = self._client.sample(prompt, 1, sampling).future()
+        return future
 
     def _ended(self, request: Request, future: Future[Any]) -> None:
         """Take over the result of a turn; called from the client's thread."""
@@ -153,8 +153,8 @@ def service_params(
     stop: list[int] | list[str] = ends
     if params.stop:
         # A request has stops of one kind.
-        texts = [chat.tokenizer.id_to_token(one) for one in ends]
-        stop = [*params.stop, *(one for one in texts if one is not None)]
+        texts = [chat.tokenizer.id_to_token(stop_id) for stop_id in ends]
+        stop = [*params.stop, *(text for text in texts if text is not None)]
     return types.SamplingParams(
         max_tokens=most,
         seed=None if params.seed is None else params.seed % SEEDS,

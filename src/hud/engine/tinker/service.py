@@ -77,8 +77,8 @@ class TinkerService:
         self._check_base_model(base_model)
         client = self.new_training_client(base_model, 1, 0)  # Only a training client has it.
         with self.errors():
-            found = client.get_info().model_data.tokenizer_id
-        return str(found or base_model)
+            tokenizer_id = client.get_info().model_data.tokenizer_id
+        return str(tokenizer_id or base_model)
 
     def close(self) -> None:
         """End the session."""
@@ -97,11 +97,15 @@ class TinkerService:
 
     def _check_base_model(self, base_model: str) -> None:
         with self.errors():
-            asked = self._tinker.RestClient(base_url=self.url, api_key=self._key)
-            found = asked.get_server_capabilities().result(WAIT_SECONDS).supported_models
-        known = [one.model_name for one in found if one.model_name and one.trainable is not False]
-        if base_model not in known:
-            hint = did_you_mean(base_model, known)
+            client = self._tinker.RestClient(base_url=self.url, api_key=self._key)
+            models = client.get_server_capabilities().result(WAIT_SECONDS).supported_models
+        names = [
+            model.model_name
+            for model in models
+            if model.model_name and model.trainable is not False
+        ]
+        if base_model not in names:
+            hint = did_you_mean(base_model, names)
             raise NotFoundError(
                 f"The Tinker service {self._place} has no base model {base_model!r}{hint}"
             )

@@ -87,8 +87,8 @@ class TinkerTrainer:
                 lambda client: client.forward(data, "cross_entropy").result(WAIT_SECONDS)
             )
             for number, output in zip(used, done.loss_fn_outputs, strict=True):
-                found = np.asarray(output["logprobs"].to_numpy(), np.float32)
-                rows[number][1:] = found * (datums[number].mask[1:] > 0)
+                logprobs = np.asarray(output["logprobs"].to_numpy(), np.float32)
+                rows[number][1:] = logprobs * (datums[number].mask[1:] > 0)
         return rows
 
     def backward(
@@ -138,8 +138,10 @@ class TinkerTrainer:
             done = self.weights.train(step)
         finally:
             self.zero_grad()
-        found = dict(done.metrics or {})
-        return {name: float(value) for name, value in found.items() if not name.startswith("step:")}
+        metrics = dict(done.metrics or {})
+        return {
+            name: float(value) for name, value in metrics.items() if not name.startswith("step:")
+        }
 
     def zero_grad(self) -> None:
         """Drop what was accumulated."""
@@ -175,7 +177,7 @@ class TinkerTrainer:
         (slope,) = torch.autograd.grad(total, logprobs)
         if not loss.supervised:
             sums |= sampler_gap(tokens)
-        measured.add(batch, {name: float(one) for name, one in sums.items()}, logprobs)
+        measured.add(batch, {name: float(value) for name, value in sums.items()}, logprobs)
         ends = np.cumsum([datums[number].actions for number in used])
         for number, part in zip(used, np.split(-slope.float().numpy(), ends[:-1]), strict=True):
             pull = np.zeros(datums[number].length, np.float32)

@@ -91,7 +91,7 @@ def read_piece(endpoint: Endpoint, answer: Mapping[str, Any]) -> Piece | None:
     if not all(type(token) is int and 0 <= token < _MOST_TOKENS for token in ids):
         raise TypeError("token_ids")
     logprobs, rows = endpoint.logprobs(choice.get("logprobs") or {})
-    if not all(type(one) in (int, float) and isfinite(one) for one in logprobs):
+    if not all(type(logprob) in (int, float) and isfinite(logprob) for logprob in logprobs):
         raise TypeError("logprobs")
     top = [endpoint.likeliest(row) for row in rows]
     spans = choice.get("weight_versions")
@@ -99,8 +99,8 @@ def read_piece(endpoint: Endpoint, answer: Mapping[str, Any]) -> Piece | None:
     return Piece(ids, logprobs, top, choice.get("finish_reason"), cached, weights)
 
 
-def _span(told: Mapping[str, Any]) -> WeightSpan:
-    return WeightSpan(str(told["version"]), int(told["start"]))
+def _span(span: Mapping[str, Any]) -> WeightSpan:
+    return WeightSpan(str(span["version"]), int(span["start"]))
 
 
 def _descending(pairs: list[tuple[int, float]]) -> list[tuple[int, float]]:
@@ -110,9 +110,9 @@ def _descending(pairs: list[tuple[int, float]]) -> list[tuple[int, float]]:
 # -- /v1/completions ----------------------------------------------------------------------------
 
 
-def _completion_logprobs(told: Mapping[str, Any]) -> tuple[list[float], list[Any]]:
-    rows = told.get("top_logprobs") or []
-    return told.get("token_logprobs") or [], [row or {} for row in rows]
+def _completion_logprobs(logprobs: Mapping[str, Any]) -> tuple[list[float], list[Any]]:
+    rows = logprobs.get("top_logprobs") or []
+    return logprobs.get("token_logprobs") or [], [row or {} for row in rows]
 
 
 def _named_likeliest(row: Mapping[str, float]) -> list[tuple[int, float]]:
@@ -132,13 +132,15 @@ def _generate_body(completion: Mapping[str, Any]) -> dict[str, Any]:
     return {**outside, "token_ids": completion["prompt"], "sampling_params": sampling}
 
 
-def _generate_logprobs(told: Mapping[str, Any]) -> tuple[list[float], list[Any]]:
-    content = told.get("content") or []
-    return [one["logprob"] for one in content], [one.get("top_logprobs") or [] for one in content]
+def _generate_logprobs(logprobs: Mapping[str, Any]) -> tuple[list[float], list[Any]]:
+    content = logprobs.get("content") or []
+    return [token["logprob"] for token in content], [
+        token.get("top_logprobs") or [] for token in content
+    ]
 
 
 def _listed_likeliest(row: list[Mapping[str, Any]]) -> list[tuple[int, float]]:
-    return _descending([(int(one["token_id"]), one["logprob"]) for one in row])
+    return _descending([(int(entry["token_id"]), entry["logprob"]) for entry in row])
 
 
 COMPLETIONS = Endpoint("/v1/completions", dict, _completion_logprobs, _named_likeliest)

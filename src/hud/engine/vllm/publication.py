@@ -82,9 +82,9 @@ class Publication:
         processed = raw = allowed = 0.0
         count = 0
         for probe, answer in zip(self.probes, answers, strict=True):
-            told = dict(answer.top[0] if answer.top else [])
-            told.update(zip(answer.token_ids, answer.logprobs, strict=True))
-            for token, logprob in told.items():
+            reported = dict(answer.top[0] if answer.top else [])
+            reported.update(zip(answer.token_ids, answer.logprobs, strict=True))
+            for token, logprob in reported.items():
                 if token >= len(probe.raw):
                     return (
                         f"it knows the token {token}, and this model only {len(probe.raw)} tokens"

@@ -63,7 +63,9 @@ class Replica:
         """Unload adapters that no turn uses any more."""
         if self.active or self.changing.locked():
             return
-        used = {one.adapter for one in (current, self.has) if one is not None}
+        used = {
+            publication.adapter for publication in (current, self.has) if publication is not None
+        }
         for name in self.adapters - used:
             self.adapters.discard(name)
             with suppress(HudError):
@@ -103,11 +105,13 @@ class Replica:
 
     async def _probe(self, publication: Publication) -> None:
         model, salt = publication.adapter or self.model, publication.salt
-        asked = {"max_tokens": 1, "temperature": PROBE_TEMPERATURE, "logprobs": PROBE_TOP}
+        options = {"max_tokens": 1, "temperature": PROBE_TEMPERATURE, "logprobs": PROBE_TOP}
         answers = await asyncio.gather(
             *(
-                self.server.complete(completion_body(model, one.prompt, cache_salt=salt, **asked))
-                for one in publication.probes
+                self.server.complete(
+                    completion_body(model, probe.prompt, cache_salt=salt, **options)
+                )
+                for probe in publication.probes
             )
         )
         mistake = publication.mistake(answers)

@@ -65,7 +65,9 @@ class ReplicaPool:
         self.replicas = [self._replica(url) for url in self._servers.urls]
         self.current = publication
         problems = await asyncio.gather(*(self._check(replica) for replica in self.replicas))
-        sound = [one for one, why in zip(self.replicas, problems, strict=True) if why is None]
+        sound = [
+            replica for replica, why in zip(self.replicas, problems, strict=True) if why is None
+        ]
         problems += await self._first(sound, publication)
         for problem in problems:
             if isinstance(problem, UsageError):
@@ -84,12 +86,14 @@ class ReplicaPool:
         New ones load the weights before they sample, and sequences of those that go continue elsewhere. A server that
         is unusable counts as lost.
         """
-        known = {replica.server.url: replica for replica in self.replicas}
-        self.replicas = [known.pop(url) if url in known else self._replica(url) for url in urls]
-        for replica in known.values():
+        previous = {replica.server.url: replica for replica in self.replicas}
+        self.replicas = [
+            previous.pop(url) if url in previous else self._replica(url) for url in urls
+        ]
+        for replica in previous.values():
             self._put_out(replica, f"{replica.server.url} is no server of this model any more.")
-        await _cancelled([self._looking.pop(replica) for replica in known.values()])
-        if known:
+        await _cancelled([self._looking.pop(replica) for replica in previous.values()])
+        if previous:
             await self._dissolve()
         for replica in self.replicas:
             if replica not in self._looking:
@@ -116,8 +120,10 @@ class ReplicaPool:
     @property
     def max_context(self) -> int | None:
         """Context length that all servers support, in tokens."""
-        told = [one.max_context for one in self.replicas if one.max_context is not None]
-        return min(told, default=None)
+        limits = [
+            replica.max_context for replica in self.replicas if replica.max_context is not None
+        ]
+        return min(limits, default=None)
 
     async def choose(self, tokens: Sequence[int]) -> Replica:
         """Return the server to continue `tokens` on; waits until one is available.
@@ -147,7 +153,7 @@ class ReplicaPool:
     def _warmest(self, tokens: Sequence[int], loads: Mapping[Replica, int]) -> Replica:
         """Return the server with the longest cached prefix of `tokens`, less its load in tokens; no overloaded one."""
         least = min(loads.values())
-        allowed = [one for one, load in loads.items() if load <= least + least // 4 + SLACK]
+        allowed = [replica for replica, load in loads.items() if load <= least + least // 4 + SLACK]
         hashes = block_hashes(tokens)
 
         def worth(replica: Replica) -> int:
@@ -228,27 +234,29 @@ class ReplicaPool:
     ) -> list[HudError | None]:
         """Load weights on servers; return each one's error. A failed server does not sample until it is readmitted."""
         if publication.transfer is None:
-            found = await asyncio.gather(*(self._given(one, publication) for one in replicas))
+            problems = await asyncio.gather(
+                *(self._given(replica, publication) for replica in replicas)
+            )
         else:
-            found = await self._sent(replicas, publication)
+            problems = await self._sent(replicas, publication)
         for replica in replicas:
             self._prefixes.forget(replica)  # Its cache holds keys of other weights.
-        return list(found)
+        return list(problems)
 
     async def _sent(
         self, replicas: Sequence[Replica], publication: Publication
     ) -> list[HudError | None]:
         """Send tensors to the servers that answer: all of them receive the weights, or none."""
-        found = await asyncio.gather(*(self._alive(replica) for replica in replicas))
-        sound = [one for one, why in zip(replicas, found, strict=True) if why is None]
+        problems = await asyncio.gather(*(self._alive(replica) for replica in replicas))
+        sound = [replica for replica, why in zip(replicas, problems, strict=True) if why is None]
         try:
             if sound:
                 await send(sound, publication)
         except HudError as error:
             for replica in sound:
                 await self._failed_to_take(replica, error)
-            found = [why or error for why in found]
-        return list(found)
+            problems = [why or error for why in problems]
+        return list(problems)
 
     async def _alive(self, replica: Replica) -> HudError | None:
         try:
@@ -381,10 +389,10 @@ class ReplicaPool:
         self._changed.set()
 
     def _unavailable(self) -> str:
-        told = " ".join(
+        reasons = " ".join(
             replica.problem or f"{replica.server.url} is busy." for replica in self.replicas
         )
-        return f"No vLLM server can draw now. {told}"
+        return f"No vLLM server can draw now. {reasons}"
 
 
 async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:

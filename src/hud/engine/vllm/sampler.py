@@ -188,7 +188,7 @@ class VllmSampler:
         self._loop = self._thread = self._pool = None
 
     async def _end(self) -> None:
-        waiting = [one.drawing for one in self._requests if one.drawing is not None]
+        waiting = [request.drawing for request in self._requests if request.drawing is not None]
         for request in list(self._requests):
             self._fail(request, SamplerClosed("The sampler was closed while it was drawing."))
         for task in waiting:

@@ -84,10 +84,10 @@ class Server:
     async def models(self) -> list[Card]:
         """Return the server's models and loaded adapters."""
         with _readable(self.url):
-            found = (await self._get("/v1/models")).get("data", [])
+            listed = (await self._get("/v1/models")).get("data", [])
             return [
-                Card(str(one["id"]), one.get("parent"), _length(one.get("max_model_len")))
-                for one in found
+                Card(str(card["id"]), card.get("parent"), _length(card.get("max_model_len")))
+                for card in listed
             ]
 
     async def find_endpoint(self) -> None:
@@ -106,8 +106,8 @@ class Server:
         Its time-out is that of a load: a fresh server may compile for minutes before its first token.
         """
         endpoint = self.endpoint
-        whole = endpoint.body(body)
-        answer = await self._ask("POST", endpoint.path, body=whole, seconds=LOAD_SECONDS)
+        full_body = endpoint.body(body)
+        answer = await self._ask("POST", endpoint.path, body=full_body, seconds=LOAD_SECONDS)
         piece = self._piece(endpoint, answer)
         if piece is None:
             raise ServerLost(f"The vLLM server {self.url} answered a completion without a choice.")
@@ -118,9 +118,9 @@ class Server:
 
         Raises `ServerLost` if the stream is cut; all tokens yielded before are valid.
         """
-        whole = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        stream_body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         endpoint = self.endpoint
-        async with self._opened("POST", endpoint.path, endpoint.body(whole)) as response:
+        async with self._opened("POST", endpoint.path, endpoint.body(stream_body)) as response:
             self._streams.add(response)
             try:
                 async with aclosing(self._pieces(endpoint, response)) as pieces:
@@ -173,8 +173,8 @@ class Server:
                 raise
             return None
         with _readable(self.url):
-            found = _json(self.url, answer)["checksums"]
-            return {str(name): str(value) for name, value in found.items()}
+            checksums = _json(self.url, answer)["checksums"]
+            return {str(name): str(value) for name, value in checksums.items()}
 
     async def load_adapter(self, name: str, folder: str) -> None:
         """Load an adapter under a name."""
@@ -254,13 +254,13 @@ class Server:
                 f"{self.url} answers with a redirection ({code}), which is not followed; name where it leads.",
                 code,
             )
-        said = _said(await read_start(response, LONGEST_LINE))
+        reason = _said(await read_start(response, LONGEST_LINE))
         where = f"{self.url}{response.url.path}"
         if code in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
-            raise ServerBusy(f"The vLLM server takes nothing new now ({where}, {code}): {said}")
+            raise ServerBusy(f"The vLLM server takes nothing new now ({where}, {code}): {reason}")
         if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise ServerLost(f"The vLLM server failed ({where}, {code}): {said}")
-        raise ServerRefused(f"The vLLM server refused ({where}, {code}): {said}", code)
+            raise ServerLost(f"The vLLM server failed ({where}, {code}): {reason}")
+        raise ServerRefused(f"The vLLM server refused ({where}, {code}): {reason}", code)
 
     async def _pieces(
         self, endpoint: Endpoint, response: aiohttp.ClientResponse
@@ -315,10 +315,10 @@ def _readable(url: str) -> Iterator[None]:
         ) from error
 
 
-def _length(told: Any) -> int | None:
+def _length(value: Any) -> int | None:
     """Return a context's length. Raises `ValueError` for a value that is none."""
-    if told is None or (type(told) is int and told > 0):
-        return told
+    if value is None or (type(value) is int and value > 0):
+        return value
     raise ValueError("max_model_len")
 
 
@@ -342,12 +342,12 @@ def _said(data: bytes) -> str:
 
 
 def _broken(url: str, error: Any) -> Exception:
-    told = error if isinstance(error, dict) else {"message": error}
-    code = told.get("code")
-    said = f"The vLLM server {url} broke off: {told.get('message')}"
+    body = error if isinstance(error, dict) else {"message": error}
+    code = body.get("code")
+    message = f"The vLLM server {url} broke off: {body.get('message')}"
     if isinstance(code, int) and HTTPStatus.BAD_REQUEST <= code < HTTPStatus.INTERNAL_SERVER_ERROR:
-        return ServerRefused(said, code)
-    return ServerLost(said)
+        return ServerRefused(message, code)
+    return ServerLost(message)
 
 
 def _unreachable(url: str, error: BaseException) -> str:

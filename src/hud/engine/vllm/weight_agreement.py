@@ -60,10 +60,10 @@ class WeightAgreement:
                 return
             checksums = await _checksums(replica)
             read = {name: value for name, value in checksums.items() if value not in _EMPTY}
-            found = _Reading(publication, replica.epoch, read, len(read) == len(checksums))
-        self._readings[replica] = found
-        if earlier is not None and found.checksums and found.complete:
-            _warn_of_same(replica, earlier, found)
+            reading = _Reading(publication, replica.epoch, read, len(read) == len(checksums))
+        self._readings[replica] = reading
+        if earlier is not None and reading.checksums and reading.complete:
+            _warn_of_same(replica, earlier, reading)
 
     def problems(
         self, replicas: Iterable[Replica], current: Publication | None
@@ -72,7 +72,9 @@ class WeightAgreement:
 
         A server is named once for each publication. One that differs again afterwards is not compared any more.
         """
-        loaded = [one for one in replicas if one.has is current and one not in self._apart]
+        loaded = [
+            replica for replica in replicas if replica.has is current and replica not in self._apart
+        ]
         read = {
             replica: reading.checksums
             for replica in loaded
@@ -81,10 +83,10 @@ class WeightAgreement:
         held = {replica: checksums for replica, checksums in read.items() if checksums}
         # Of two that differ, those to come may say which is wrong.
         differing = disagreeing(held, all_read=len(read) == len(loaded))
-        found = {}
+        reasons = {}
         for replica, tensors in differing.items():
             assert current is not None
-            said = f"{tensors[0]!r} and {len(tensors) - 1} other tensors"
+            difference = f"{tensors[0]!r} and {len(tensors) - 1} other tensors"
             if self._loaded_again.get(replica) is current:
                 self._apart.add(replica)
                 log.warning(
@@ -92,15 +94,15 @@ class WeightAgreement:
                     "version of vLLM? Its checksums are not compared any more.",
                     replica.server.url,
                     name_of(current.version),
-                    said,
+                    difference,
                 )
                 continue
             self._loaded_again[replica] = current
-            found[replica] = (
+            reasons[replica] = (
                 f"The vLLM server {replica.server.url} has other weights than the other servers with "
-                f"{name_of(current.version)!r}, in {said}: it loads them again."
+                f"{name_of(current.version)!r}, in {difference}: it loads them again."
             )
-        return found
+        return reasons
 
 
 async def _checksums(replica: Replica) -> Checksums:
@@ -112,9 +114,9 @@ async def _checksums(replica: Replica) -> Checksums:
         return {}
 
 
-def _warn_of_same(replica: Replica, earlier: _Reading, found: _Reading) -> None:
-    versions = name_of(earlier.publication.version), name_of(found.publication.version)
-    if versions[0] != versions[1] and earlier.checksums == found.checksums:
+def _warn_of_same(replica: Replica, earlier: _Reading, reading: _Reading) -> None:
+    versions = name_of(earlier.publication.version), name_of(reading.publication.version)
+    if versions[0] != versions[1] and earlier.checksums == reading.checksums:
         log.warning(
             "The weights %r of the vLLM server %s are those of %r, byte for byte: either the step changed less than its number "
             "format keeps, or the server loaded old files.",
@@ -135,7 +137,7 @@ def disagreeing(
     alike: defaultdict[frozenset[str], dict[Replica, Checksums]] = defaultdict(dict)
     for replica, checksums in held.items():
         alike[frozenset(checksums)][replica] = checksums
-    found: dict[Replica, list[str]] = {}
+    differing: dict[Replica, list[str]] = {}
     for names, group in alike.items():
         kinds = Counter(frozenset(checksums.items()) for checksums in group.values())
         (most, count), *_ = kinds.most_common()
@@ -145,8 +147,8 @@ def disagreeing(
         against = [dict(most)] if majority else [dict(kind) for kind in kinds]
         for replica, checksums in group.items():
             tensors = [
-                name for name in names if any(one[name] != checksums[name] for one in against)
+                name for name in names if any(other[name] != checksums[name] for other in against)
             ]
             if tensors:
-                found[replica] = sorted(tensors)
-    return found
+                differing[replica] = sorted(tensors)
+    return differing

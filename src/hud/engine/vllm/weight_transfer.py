@@ -182,15 +182,15 @@ def nccl_engine(module: nn.Module, client: SyncClient) -> SendingEngine:
 def _address_towards(url: str) -> str:
     """Return the local address through which a server reaches this machine."""
     parts = urlsplit(url)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
-        one.connect((parts.hostname, parts.port or 80))  # Sends nothing.
-        return str(one.getsockname()[0])
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((parts.hostname, parts.port or 80))  # Sends nothing.
+        return str(probe.getsockname()[0])
 
 
 def _free_port(address: str) -> int:
-    with socket.socket() as found:
-        found.bind((address, 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as bound:
+        bound.bind((address, 0))
+        return int(bound.getsockname()[1])
 
 
 async def _in_thread(work: Callable[[], None]) -> None:

@@ -45,9 +45,9 @@ class StrippedText:
         if not self._begun:
             text = text.lstrip()
             self._begun = bool(text)
-        whole = self._space + text
-        shown = whole.rstrip()
-        self._space = whole[len(shown) :]
+        buffered = self._space + text
+        shown = buffered.rstrip()
+        self._space = buffered[len(shown) :]
         return shown
 
 
@@ -139,11 +139,11 @@ def parse_output(
 
 def _parse(text: str, format: ToolFormat, tools: Sequence[ToolSpec], *, opened: bool) -> Parsed:
     parser = format.parser(tools, opened=opened)
-    said = {"text": "", "reasoning": ""}
+    texts = {"text": "", "reasoning": ""}
     calls = []
     for piece in [*parser.take(text), *parser.end()]:
         if isinstance(piece, Said):
-            said[piece.kind] += piece.text
+            texts[piece.kind] += piece.text
         else:
             calls.append(piece)
-    return Parsed(said["text"] or None, said["reasoning"] or None, calls, parser.malformed)
+    return Parsed(texts["text"] or None, texts["reasoning"] or None, calls, parser.malformed)

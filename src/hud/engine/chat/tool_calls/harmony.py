@@ -67,7 +67,9 @@ class HarmonyTurn(TurnParser):
         """Read up to `<|message|>`; text without a header is an answer."""
         text = self._buffer.lstrip()
         at = text.find(MESSAGE)
-        if not text or not any(text.startswith(one) or one.startswith(text) for one in _OPENINGS):
+        if not text or not any(
+            text.startswith(opening) or opening.startswith(text) for opening in _OPENINGS
+        ):
             self._kind = "text" if text else None
             return bool(text)
         if at < 0 and len(text) < _LONGEST_HEADER:
@@ -85,21 +87,21 @@ class HarmonyTurn(TurnParser):
     def _body(self, final: bool) -> bool:
         if self._kind == "call":
             return self._call(final)
-        found = [(at, mark) for mark in _BREAKS if (at := self._buffer.find(mark)) >= 0]
-        if not found:
+        breaks = [(at, mark) for mark in _BREAKS if (at := self._buffer.find(mark)) >= 0]
+        if not breaks:
             keep = 0 if final else max(held_back(self._buffer, mark) for mark in _BREAKS)
             cut = len(self._buffer) - keep
             self._say_part(self._buffer[:cut])
             self._buffer = self._buffer[cut:]
             return False
-        at, mark = min(found)
+        at, mark = min(breaks)
         self._say_part(self._buffer[:at])
         self._go_on(at, mark)
         return True
 
     def _call(self, final: bool) -> bool:
         """Read a call's arguments, up to the first mark before which they are whole: a text in them may spell one."""
-        breaks = [(found.start(), found[0]) for found in _BREAK.finditer(self._buffer)][:MOST_ENDS]
+        breaks = [(match.start(), match[0]) for match in _BREAK.finditer(self._buffer)][:MOST_ENDS]
         at_end = [(len(self._buffer), "")] if final and len(breaks) < MOST_ENDS else []
         for at, mark in [*breaks, *at_end]:
             text = self._buffer[:at]

@@ -8,8 +8,8 @@ from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import (
     call_schema,
     calls_of,
+    declared_calls,
     json_rule,
-    known,
     loaded,
 )
 from hud.engine.chat.tool_calls.marked import MarkedFormat
@@ -24,7 +24,7 @@ def _read(_mark: str, text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] |
 
 def _read_whole(text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
     value = loaded(text)
-    return known(calls_of(value if isinstance(value, list) else [value]), tools)
+    return declared_calls(calls_of(value if isinstance(value, list) else [value]), tools)
 
 
 def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:

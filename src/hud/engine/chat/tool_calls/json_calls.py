@@ -44,17 +44,19 @@ def calls_of(values: Iterable[Any]) -> list[ToolCall] | None:
     """Return the calls in values, None if one has none."""
     calls = []
     for value in values:
-        found = call_of(value)
-        if found is None:
+        parsed = call_of(value)
+        if parsed is None:
             return None
-        calls.append(found)
+        calls.append(parsed)
     return calls
 
 
-def known(calls: list[ToolCall] | None, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
+def declared_calls(
+    calls: list[ToolCall] | None, tools: Sequence[ToolSpec]
+) -> list[ToolCall] | None:
     """Return the calls if there are any and all name one of `tools`, else None."""
     names = {tool.name for tool in tools}
-    return calls if calls and all(one.name in names for one in calls) else None
+    return calls if calls and all(made.name in names for made in calls) else None
 
 
 def json_rule(schema: dict[str, Any]) -> str:
@@ -64,10 +66,10 @@ def json_rule(schema: dict[str, Any]) -> str:
 
 def value_rule(schema: Any, root: dict[str, Any]) -> str:
     """Return a Lark term for the JSON of one parameter; `root` is the schema of all arguments, with its definitions."""
-    whole = dict(schema) if isinstance(schema, dict) else {}
-    if _refers(whole):
-        whole = {**_moved(whole, "root"), "$defs": {"root": _moved(root, "root")}}
-    return json_rule(whole)
+    resolved = dict(schema) if isinstance(schema, dict) else {}
+    if _refers(resolved):
+        resolved = {**_moved(resolved, "root"), "$defs": {"root": _moved(root, "root")}}
+    return json_rule(resolved)
 
 
 def _refers(schema: Any) -> bool:

@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from hud.engine.chat.tool_calls.format import Mark
-from hud.engine.chat.tool_calls.json_calls import call_schema, calls_of, json_rule, known, loaded
+from hud.engine.chat.tool_calls.json_calls import (
+    call_schema,
+    calls_of,
+    declared_calls,
+    json_rule,
+    loaded,
+)
 from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.trace import ToolCall, ToolSpec
 
@@ -17,17 +23,17 @@ _DECODER = json.JSONDecoder()
 
 def _objects(text: str) -> list[Any] | None:
     """Return JSON objects that are separated by semicolons or white space, None if text holds anything else."""
-    found, at = [], 0
+    objects, at = [], 0
     while at < len(text):
         try:
             end = _DECODER.raw_decode(text, at)[1]
         except (ValueError, RecursionError):
             return None
-        found.append(loaded(text[at:end]))
+        objects.append(loaded(text[at:end]))
         at = end
         while at < len(text) and (text[at].isspace() or text[at] == ";"):
             at += 1
-    return found
+    return objects
 
 
 def _read(_mark: str, text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
@@ -37,7 +43,7 @@ def _read(_mark: str, text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] |
 
 def _read_whole(text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
     objects = _objects(text)
-    return known(calls_of(objects) if objects else None, tools)
+    return declared_calls(calls_of(objects) if objects else None, tools)
 
 
 def _rules(tools: Sequence[ToolSpec], _mark: Mark, many: bool) -> str:

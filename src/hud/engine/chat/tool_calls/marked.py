@@ -102,8 +102,8 @@ class MarkedTurn(TurnParser):
         text = self._buffer.lstrip()
         if not text:
             return False
-        whole = text[0] in self.format.whole_starts
-        self._state = self._maybe_calls if whole else self._content
+        may_call = text[0] in self.format.whole_starts
+        self._state = self._maybe_calls if may_call else self._content
         return True
 
     def _maybe_calls(self, final: bool) -> bool:
@@ -197,12 +197,12 @@ class MarkedTurn(TurnParser):
 
     def _first(self, marks: tuple[str, ...], start: int) -> tuple[int, str]:
         """Return position and mark of the first of `marks`, the longer of two at one position; -1 without one."""
-        found = [
+        places = [
             (at, -len(mark), mark) for mark in marks if (at := self._buffer.find(mark, start)) >= 0
         ]
-        if not found:
+        if not places:
             return -1, ""
-        at, _, mark = min(found)
+        at, _, mark = min(places)
         return at, mark
 
     def _go_on(self, state: Callable[[bool], bool], buffer: str) -> None:

@@ -49,20 +49,20 @@ def _read(_mark: str, text: str, _tools: Sequence[ToolSpec]) -> list[ToolCall] |
             return None
         calls = [call_of(value) for value in values]
         ids = [value.get("id") if isinstance(value, dict) else None for value in values]
-    found = []
-    for one, id in zip(calls, ids, strict=True):
-        if one is None:
+    identified = []
+    for parsed, id in zip(calls, ids, strict=True):
+        if parsed is None:
             return None
-        own = id if isinstance(id, str) and _ID.fullmatch(id) else call_id(one.id)
-        found.append(one.model_copy(update={"id": own}))
-    return found
+        own = id if isinstance(id, str) and _ID.fullmatch(id) else call_id(parsed.id)
+        identified.append(parsed.model_copy(update={"id": own}))
+    return identified
 
 
 def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
     if mark(ARGS) != quoted(ARGS):
-        one = f"{mark(BEGIN)} call"
+        rule = f"{mark(BEGIN)} call"
         calls = by_tool(tools, lambda tool: f"{quoted(tool.name)} {mark(ARGS)} ARGUMENTS")
-        return f"calls: ({one}){'+' if many else ''}\n{calls}"
+        return f"calls: ({rule}){'+' if many else ''}\n{calls}"
     listed = {"type": "array", "items": call_schema(tools), "minItems": 1}
     if not many:
         listed["maxItems"] = 1

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from hud.engine.chat.tool_calls.format import Mark
-from hud.engine.chat.tool_calls.json_calls import call, known, quoted, value_rule
+from hud.engine.chat.tool_calls.json_calls import call, declared_calls, quoted, value_rule
 from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.engine.chat.tool_calls.typed import coerced, is_json, parameters_of
 from hud.trace import ToolCall, ToolSpec
@@ -40,7 +40,7 @@ def _read(_mark: str, text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | 
 
 
 def _read_whole(text: str, tools: Sequence[ToolSpec]) -> list[ToolCall] | None:
-    return known(_read("", text, tools), tools)
+    return declared_calls(_read("", text, tools), tools)
 
 
 def _call(node: ast.expr, tools: Sequence[ToolSpec]) -> ToolCall:

@@ -35,9 +35,9 @@ def typed_call(
     schema = parameters_of(named[1], tools)
     arguments: dict[str, Any] = {}
     at = named.end()
-    while (found := argument.match(text, at)) is not None:
-        arguments[found[1]] = typed_value(found[2], found[1], schema)
-        at = found.end()
+    while (match := argument.match(text, at)) is not None:
+        arguments[match[1]] = typed_value(match[2], match[1], schema)
+        at = match.end()
     return [call(named[1], arguments)] if not text[at:].strip() else None
 
 
@@ -91,15 +91,15 @@ def schema_types(
     if isinstance(kind, str):
         return [kind]
     if isinstance(kind, list):
-        return [one for one in kind if isinstance(one, str)]
+        return [name for name in kind if isinstance(name, str)]
     values = declared.get("enum", [declared["const"]] if "const" in declared else None)
     if isinstance(values, list):
         return list(dict.fromkeys(_type_of(value) for value in values))
     branches = next((declared[word] for word in _BRANCHES if declared.get(word)), None)
-    found: list[str] = []
+    branch_types: list[str] = []
     for branch in branches[:_MOST_BRANCHES] if isinstance(branches, list) else ():
-        found += schema_types(branch, root, seen)
-    return list(dict.fromkeys(found))
+        branch_types += schema_types(branch, root, seen)
+    return list(dict.fromkeys(branch_types))
 
 
 def _referenced(path: str, root: dict[str, Any]) -> Any:

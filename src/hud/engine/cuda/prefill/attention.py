@@ -28,14 +28,14 @@ def prefill_attention(
     heads, dim = q.shape[1:]
     kv_heads, page_tokens = keys.shape[1], keys.shape[2]
     groups = heads // kv_heads
-    found = torch.empty_like(q, memory_format=torch.contiguous_format)
+    out = torch.empty_like(q, memory_format=torch.contiguous_format)
     _attend[(len(tiles), kv_heads)](
         q.contiguous(),
         keys,
         values,
         table,
         tiles,
-        found,
+        out,
         dim**-0.5,
         table.stride(0),
         GROUPS=groups,
@@ -46,7 +46,7 @@ def prefill_attention(
         # Two pages of fp32 in flight do not fit into the shared memory of small GPUs.
         num_stages=2 if q.element_size() == 2 else 1,
     )
-    return found
+    return out
 
 
 # The width of tables changes from pass to pass; no width may compile the kernel anew.
@@ -57,7 +57,7 @@ def _attend(
     values,
     table,
     tiles,
-    found,
+    out,
     scale,
     table_stride,
     GROUPS: tl.constexpr,
@@ -98,4 +98,4 @@ def _attend(
         sums = sums * shrunk[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
         highest = peak
     sums = sums / total[:, None]
-    tl.store(found + at_query, sums.to(found.dtype.element_ty), mask=real[:, None])
+    tl.store(out + at_query, sums.to(out.dtype.element_ty), mask=real[:, None])

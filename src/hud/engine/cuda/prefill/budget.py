@@ -72,11 +72,11 @@ class PrefillBudget:
         return max(LEAST_TOKENS, min(PASS_TOKENS, int(allowed)))
 
     def _learn(self, count: int, seconds: float) -> None:
-        found = seconds / max(count, LEAST_TOKENS)
-        if self._each is None or found > self._each:
-            self._each = found
+        token_seconds = seconds / max(count, LEAST_TOKENS)
+        if self._each is None or token_seconds > self._each:
+            self._each = token_seconds
         else:
-            self._each += FALL * (found - self._each)
+            self._each += FALL * (token_seconds - self._each)
 
 
 class HostClock:

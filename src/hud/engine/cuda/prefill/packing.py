@@ -74,11 +74,11 @@ def pack(
     )
 
 
-def _tiles(begins: Integers, firsts: Integers, counts: Integers, each: int) -> Integers:
-    """Return tiles (M, 4) of at most `each` tokens, those with the most keys first: the last programs are then short."""
-    number = -(-counts // each)
+def _tiles(begins: Integers, firsts: Integers, counts: Integers, tile_tokens: int) -> Integers:
+    """Return tiles (M, 4) of at most `tile_tokens` tokens, those with the most keys first: the last programs are then short."""
+    number = -(-counts // tile_tokens)
     row = np.arange(len(counts)).repeat(number)
-    offset = (np.arange(len(row)) - (number.cumsum() - number)[row]) * each
-    held = np.minimum(each, counts[row] - offset)
+    offset = (np.arange(len(row)) - (number.cumsum() - number)[row]) * tile_tokens
+    held = np.minimum(tile_tokens, counts[row] - offset)
     tiles = np.stack((row, firsts[row] + offset, begins[row] + offset, held), axis=1)
     return np.ascontiguousarray(tiles[np.argsort(-tiles[:, 2], kind="stable")])
