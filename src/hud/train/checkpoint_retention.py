@@ -23,17 +23,20 @@ def expendable_of(
         return set()
     every = config.kept_every
     order = sorted(nodes)
-    kept = {nodes[done] for done in order[-config.keep :]}
-    kept |= {nodes[done] for done in order if every is not None and done % every == 0}
+    retained = {nodes[done] for done in order[-config.keep :]}
+    retained |= {nodes[done] for done in order if every is not None and done % every == 0}
     # Also if the base is better than all of them.
     best: dict[str | None, tuple[float, int, str]] = {}
     for score in scores:
         if score.checkpoint_id is not None:
-            for name, mean in [(None, score.mean), *((one.name, one.mean) for one in score.sets)]:
+            for name, mean in [
+                (None, score.mean),
+                *((set_score.name, set_score.mean) for set_score in score.sets),
+            ]:
                 own = (mean, score.step, score.checkpoint_id)
                 best[name] = max(best.get(name, own), own)
-    kept |= {checkpoint for _, _, checkpoint in best.values()}
-    return set(nodes.values()) - kept
+    retained |= {checkpoint for _, _, checkpoint in best.values()}
+    return set(nodes.values()) - retained
 
 
 async def prune(client: Client, model_id: str, expendable: Collection[str]) -> None:

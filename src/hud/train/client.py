@@ -309,8 +309,8 @@ class TrainingClient:
         if self._model_id is None:
             if self._backend == "tinker":
                 self.model = await model_on_tinker(self._platform, self.model)
-            found = await self._platform.get("/v2/models/resolve", params={"model": self.model})
-            self._model_id = plain(found["id"])
+            row = await self._platform.get("/v2/models/resolve", params={"model": self.model})
+            self._model_id = plain(row["id"])
         return self._model_id
 
     @property

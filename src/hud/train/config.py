@@ -142,17 +142,18 @@ class TrainConfig(RunSettings):
         if not isinstance(value, dict):
             return value
         return {
-            name: {"model": one} if isinstance(one, str) else one for name, one in value.items()
+            name: {"model": agent_settings} if isinstance(agent_settings, str) else agent_settings
+            for name, agent_settings in value.items()
         }
 
     @model_validator(mode="after")
     def _defaults_of_modes(self) -> TrainConfig:
-        given = self.model_fields_set
-        if "max_concurrent" not in given:
+        set_fields = self.model_fields_set
+        if "max_concurrent" not in set_fields:
             self.max_concurrent = rollouts_at_once(self.max_lag)
-        if self.max_lag and "loss" not in given:
+        if self.max_lag and "loss" not in set_fields:
             self.loss, self.loss_config = "ppo", {"dual_clip": 3.0, **self.loss_config}
-        if self.promote == "gate" and "eval_group" not in given:
+        if self.promote == "gate" and "eval_group" not in set_fields:
             self.eval_group = 5
         return self
 
@@ -192,8 +193,8 @@ class TrainConfig(RunSettings):
             "promote='gate', which forks the model": self.promote == "gate",
             f"{', '.join(terms)} in loss_config": bool(terms),
         }
-        for what, asked in refused.items():
-            if asked:
+        for what, applies in refused.items():
+            if applies:
                 raise ValueError(f"backend='tinker' cannot be used with {what}")
 
     @property
@@ -203,8 +204,8 @@ class TrainConfig(RunSettings):
             return True
         # A cap bounds its own factor; importance_sampling also multiplies by the uncapped ratio.
         caps = ("tis_token_cap", "tis_sequence_cap") if self.loss == "dro" else ()
-        known = parse_loss(self.loss, self.loss_config)
-        return any(key in known for key in ("icepop_high", "outlier_mask_high", *caps))
+        parameters = parse_loss(self.loss, self.loss_config)
+        return any(key in parameters for key in ("icepop_high", "outlier_mask_high", *caps))
 
     @property
     def advantages(self) -> AdvantageOptions:
@@ -275,7 +276,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def _first_problem(error: ValidationError) -> str:
     # Misspelt names first: they may be the cause of missing ones.
-    problem = min(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    problem = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return (

@@ -58,12 +58,12 @@ def read_contributor(
     if header is None:
         name = f"key:{key_id}" if key_id else UNNAMED.id
         return Contributor(name, UNNAMED.process, key_holder)
-    found, _, process = header[:MOST_CHARACTERS].partition(" ")
-    if _ID.fullmatch(found) is None:
+    identifier, _, process = header[:MOST_CHARACTERS].partition(" ")
+    if _ID.fullmatch(identifier) is None:
         raise UsageError(
             f"The header {HEADER} must begin with an id of 1 to 200 printable ASCII characters; leave it out, or "
             "send one id for all requests of a client."
         )
     # It is printed in terminals: no control characters.
-    shown = "".join(one for one in unquote(process) if one.isprintable())
-    return Contributor(found, shown or f"client {found}", key_holder)
+    shown = "".join(character for character in unquote(process) if character.isprintable())
+    return Contributor(identifier, shown or f"client {identifier}", key_holder)

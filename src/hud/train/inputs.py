@@ -62,13 +62,13 @@ def training_inputs(
     """
     if not trajectories:
         raise UsageError("The batch is empty; give at least one run.")
-    for place, one in enumerate(trajectories, 1):
-        if one is None:
+    for place, trajectory in enumerate(trajectories, 1):
+        if trajectory is None:
             raise UsageError(
                 f"Input {place} of {len(trajectories)} is None, as payload_of returns for a run without tokens; "
                 "leave it out of the batch."
             )
-    inputs = [_input(one, supervised, platform) for one in trajectories]
+    inputs = [_input(trajectory, supervised, platform) for trajectory in trajectories]
     own = _own_groups(trajectories)
     labels: list[str] | None = None
     if not supervised and (own is not None or group_ids is not None):
@@ -86,10 +86,10 @@ def training_inputs(
         group_ids=None if group_ids is None else [group_ids[position] for position in order],
         order=order,
         recorders={
-            known
-            for one in trajectories
-            if not isinstance(one, str | TrajectoryPayload)
-            and (known := _recorder_here(one, platform)) is not None
+            recorder
+            for run in trajectories
+            if not isinstance(run, str | TrajectoryPayload)
+            and (recorder := _recorder_here(run, platform)) is not None
         },
         has_signal=None if supervised else _has_signal(inputs, labels, baseline),
     )
@@ -109,12 +109,16 @@ def warn_without_signal(batch: TrainingInputs) -> None:
 def _own_groups(trajectories: Sequence[Run | TrainInput]) -> list[str | None] | None:
     """Return the group id of each trajectory; None if the store has to resolve some."""
     own: list[str | None] = []
-    for one in trajectories:
-        if isinstance(one, str):
+    for trajectory in trajectories:
+        if isinstance(trajectory, str):
             return None
-        if isinstance(one, TrajectoryPayload) and one.group_id is None and one.trace_id is not None:
+        if (
+            isinstance(trajectory, TrajectoryPayload)
+            and trajectory.group_id is None
+            and trajectory.trace_id is not None
+        ):
             return None
-        own.append(one.group_id)
+        own.append(trajectory.group_id)
     return own
 
 
@@ -122,43 +126,45 @@ def _recorder_here(run: Run, platform: Client | None) -> JournalRecorder | None:
     """Return the recorder of a run that ended in this process and is recorded in the embedded `platform`."""
     if platform is None or platform.api_url is not None or run.ended_at is None:
         return None
-    known = run.recorder
-    return known if isinstance(known, JournalRecorder) and known.client is platform else None
+    recorder = run.recorder
+    return (
+        recorder if isinstance(recorder, JournalRecorder) and recorder.client is platform else None
+    )
 
 
-def _input(one: Run | TrainInput, supervised: bool, platform: Client | None) -> TrainInput:
-    if isinstance(one, str):
-        return one
-    if isinstance(one, TrajectoryPayload):
-        if not math.isfinite(one.reward) and one.failure is None:
+def _input(trajectory: Run | TrainInput, supervised: bool, platform: Client | None) -> TrainInput:
+    if isinstance(trajectory, str):
+        return trajectory
+    if isinstance(trajectory, TrajectoryPayload):
+        if not math.isfinite(trajectory.reward) and trajectory.failure is None:
             raise UsageError(
-                f"A trajectory{f' (trace {one.trace_id})' if one.trace_id else ''} has reward {one.reward}; a reward is a "
+                f"A trajectory{f' (trace {trajectory.trace_id})' if trajectory.trace_id else ''} has reward {trajectory.reward}; a reward is a "
                 "finite number. Mend the grader, or leave the run out."
             )
-        return one
-    if one.reward is not None and not math.isfinite(one.reward):
+        return trajectory
+    if trajectory.reward is not None and not math.isfinite(trajectory.reward):
         raise UsageError(
-            f"Run {one.trace_id} has reward {one.reward}; a reward is a finite number. Mend the grader, or leave the run "
+            f"Run {trajectory.trace_id} has reward {trajectory.reward}; a reward is a finite number. Mend the grader, or leave the run "
             "out."
         )
-    failure = failure_of(one.reward, one.failure_kind, one.trace.stop_reason)
-    found = payload_of(
-        one.trace,
-        (one.reward or 0.0) if supervised else one.reward,
-        group_id=one.group_id,
+    failure = failure_of(trajectory.reward, trajectory.failure_kind, trajectory.trace.stop_reason)
+    payload = payload_of(
+        trajectory.trace,
+        (trajectory.reward or 0.0) if supervised else trajectory.reward,
+        group_id=trajectory.group_id,
         failure=None if supervised else failure,
-        on_record=_recorder_here(one, platform) is not None,
+        on_record=_recorder_here(trajectory, platform) is not None,
     )
-    return found or one.trace_id
+    return payload or trajectory.trace_id
 
 
 def _has_signal(
     inputs: Sequence[TrainInput], labels: Sequence[str] | None, baseline: Baseline
 ) -> bool | None:
     rewards: dict[str, list[float]] = {}
-    for place, one in enumerate(inputs):
-        if isinstance(one, str):
+    for place, payload in enumerate(inputs):
+        if isinstance(payload, str):
             return None  # The store has its reward.
-        if measures_policy(one.failure):
-            rewards.setdefault(labels[place] if labels else "", []).append(one.reward)
+        if measures_policy(payload.failure):
+            rewards.setdefault(labels[place] if labels else "", []).append(payload.reward)
     return any(has_signal(group, baseline) for group in rewards.values())

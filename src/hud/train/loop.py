@@ -123,7 +123,7 @@ async def train(
     if config.backend == "tinker":
         model = await model_on_tinker(connect(), config.model)
         config = config.model_copy(update={"model": model})
-    known = scored.trained_on(chosen)
+    overlap = scored.trained_on(chosen)
     row = await connect().get("/v2/models/resolve", params={"model": config.model})
     if row.get("shows_tools") is False:
         refuse_hidden_tools(config.model, [*chosen, *scored.tasks])
@@ -135,16 +135,16 @@ async def train(
         )
     promotions = None
     if config.promote == "gate":
-        if known:
+        if overlap:
             raise UsageError(
-                f"{known} of {len(scored.tasks)} held-out tasks are trained on, too: their scores are no evidence for the gate. "
+                f"{overlap} of {len(scored.tasks)} held-out tasks are trained on, too: their scores are no evidence for the gate. "
                 "Take them out of one of the two."
             )
         promotions = await Promotions.open(connect(), config, scored.tasks, reporter, fresh=fresh)
         config = promotions.config
-    if known:
+    if overlap:
         reporter.note(
-            f"{known} of {len(scored.tasks)} held-out tasks are trained on, too: their scores do not tell learning from "
+            f"{overlap} of {len(scored.tasks)} held-out tasks are trained on, too: their scores do not tell learning from "
             "memorizing."
         )
     if runtime is None:
@@ -350,13 +350,15 @@ class _Loop:
     async def _models(self, step: int) -> Models:
         """Return the models before a step."""
         models = await self.rollouts.models(await self.policy.policy(step))
-        return models | {one.config.model: await one.policy(step) for one in self.learners[:-1]}
+        return models | {
+            learner.config.model: await learner.policy(step) for learner in self.learners[:-1]
+        }
 
     async def _count(self, step: int, batch: RolloutBatch) -> None:
         """Count the groups without signal; raises `UsageError` if there was never any signal."""
         self.no_signal += batch.no_signal
         self.replaced += batch.replaced
-        signal = any(one.has_gradient or one.has_taken(step) for one in self.learners)
+        signal = any(learner.has_gradient or learner.has_taken(step) for learner in self.learners)
         await self.convergence.count(step, batch, signal=signal, learned=bool(self.run.nodes))
 
     @property

@@ -49,8 +49,8 @@ class Recipe:
     @property
     def fingerprint(self) -> str:
         """Equal for recipes that describe the same experiment."""
-        whole = ":".join(f"{stage.name}={stage.config.fingerprint}" for stage in self.stages)
-        return hashlib.sha256(whole.encode()).hexdigest()[:16]
+        fingerprints = ":".join(f"{stage.name}={stage.config.fingerprint}" for stage in self.stages)
+        return hashlib.sha256(fingerprints.encode()).hexdigest()[:16]
 
 
 @dataclass
@@ -92,12 +92,12 @@ def make_recipe(
     shared = {name: value for name, value in values.items() if name != "stages"}
     stages: list[Stage] = []
     for number, row in enumerate(rows, start=1):
-        given = {**shared, **row, **(overrides or {})}
-        name = str(given.pop("name", given.get("model", number)))
+        stage_settings = {**shared, **row, **(overrides or {})}
+        name = str(stage_settings.pop("name", stage_settings.get("model", number)))
         place = f"{where}: stage {name!r}"
         if any(name == other.name for other in stages):
             raise UsageError(f"{place} is there twice; give one of them another name.")
-        config = make_config(given, place)
+        config = make_config(stage_settings, place)
         if not config.tasks:
             raise UsageError(f"{place} has no tasks.")
         stages.append(Stage(name, config))
@@ -148,21 +148,21 @@ async def follow(
             return reports
         if stage.config.joined and not report.joined:
             report.joined = await _scores_after(recipe, stage, stop)
-            rows = {model: one.as_dict() for model, one in report.joined.items()}
+            rows = {model: model_score.as_dict() for model, model_score in report.joined.items()}
             progress.record(stage, "joined", rows)
     return reports
 
 
 async def _scores_after(recipe: Recipe, stage: Stage, stop: StopSignal | None) -> dict[str, Score]:
     """Score the trained subagents, each on the held-out tasks of the stage that trained it."""
-    found: dict[str, Score] = {}
+    scores: dict[str, Score] = {}
     for own in recipe.stages[: recipe.stages.index(stage)]:
         has_tasks = own.held_out is not None or own.config.held_out
         if own.config.model in stage.config.joined and has_tasks:
             measured = await score(own.config, held_out=own.held_out, stop=stop)
             if measured is not None:
-                found[own.config.model] = measured
-    return found
+                scores[own.config.model] = measured
+    return scores
 
 
 class _Progress:
@@ -181,11 +181,11 @@ class _Progress:
 
     async def finished(self, client: Client, stage: Stage) -> StageReport | None:
         """Return the result of a finished stage; None for an unfinished one."""
-        known = self.stages.get(stage.name)
-        if known is None:
+        stored = self.stages.get(stage.name)
+        if stored is None:
             return None
         try:
-            row = await client.get(f"/v2/training-runs/{known['run_id']}")
+            row = await client.get(f"/v2/training-runs/{stored['run_id']}")
         except NotFoundError:
             return None
         if row["status"] != "finished" or stage.config.steps > int(row["config"]["steps"]):
@@ -196,7 +196,8 @@ class _Progress:
             scores_of(row["state"]),
             finished=True,
             joined={
-                model: SCORE.validate_python(one) for model, one in known.get("joined", {}).items()
+                model: SCORE.validate_python(stored_score)
+                for model, stored_score in stored.get("joined", {}).items()
             },
         )
 

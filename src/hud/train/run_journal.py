@@ -60,7 +60,7 @@ class TrainingRun:
 
     def checkpoint_before(self, step: int) -> str | None:
         """Return the checkpoint at the start of a step."""
-        done = [one for one in self.nodes if one <= step]
+        done = [steps_done for steps_done in self.nodes if steps_done <= step]
         return self.nodes[max(done)] if done else self.start
 
     def key(self, step: int) -> str:
@@ -89,8 +89,11 @@ class TrainingRun:
 
     async def add_score(self, score: Score) -> None:
         """Record a held-out score, and log the line of its evaluation."""
-        self.scores = [*(one for one in self.scores if one.step != score.step), score]
-        shown = [one.as_dict() for one in self.scores]
+        self.scores = [
+            *(recorded for recorded in self.scores if recorded.step != score.step),
+            score,
+        ]
+        shown = [recorded.as_dict() for recorded in self.scores]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"scores": shown}})
         line = evaluation_lines(self.history, self.scores)[-1]
         self._append({**line, "held_out": score.as_dict()})
@@ -104,7 +107,7 @@ class TrainingRun:
     async def add_played(self, played: list[PlayedGroup]) -> None:
         """Record the groups for the curriculum of later steps, before the step's completion, so that none is lost."""
         self.played = played
-        rows = [list(one) for one in played]
+        rows = [list(group) for group in played]
         await self.client.post(f"/v2/training-runs/{self.id}", {"state": {"played": rows}})
 
     async def add_job(self, job_id: str) -> None:
@@ -179,8 +182,10 @@ async def _resume_or_begin(
     """Return the newest run of `new`'s configuration, at its step, or create a new row on the platform."""
     client, model_id = new.client, new.model_id
     rows = (await client.get("/v2/training-runs", params={"model": model_id}))["items"]
-    mine = (one for one in rows if one["state"].get("fingerprint") == config.fingerprint)
-    row = next(mine, None)
+    own_rows = (
+        run_row for run_row in rows if run_row["state"].get("fingerprint") == config.fingerprint
+    )
+    row = next(own_rows, None)
     nodes: list[dict[str, Any]] = []
     run = None
     if row is not None and not fresh:
@@ -203,7 +208,7 @@ async def _resume_or_begin(
     run.metrics_file = Path(config.metrics_file or run.folder / "metrics.jsonl")
     if run.resumed and row is not None:
         steps = (await client.get(f"/v2/training-runs/{run.id}/steps"))["items"]
-        run.history = [one for one in steps if one["step"] < run.next_step]
+        run.history = [report for report in steps if report["step"] < run.next_step]
         if not run.over:
             await _make_up_for(run, row["next_step"], nodes)
             # More steps than before may be asked for.
@@ -234,12 +239,12 @@ async def _make_up_for(run: TrainingRun, reported: int, nodes: list[dict[str, An
     for done in sorted(run.nodes):
         if done > reported:
             node = by_id[run.nodes[done]]
-            known = {
+            metrics = {
                 **node["metrics"],
                 "rollout_reward:mean": node["mean_reward"],
                 "model_step": float(node["step"]),
             }
-            await run.report(done - 1, known, node["id"])
+            await run.report(done - 1, metrics, node["id"])
     run.next_step, run.head = going_on, head
 
 
@@ -287,6 +292,6 @@ def _continued(
         resumed=True,
         over=over,
         start=state.get("start"),
-        played=[one for one in played_groups(state.get("played")) if one.step < next_step],
+        played=[group for group in played_groups(state.get("played")) if group.step < next_step],
         guard=guard_record(state),
     )

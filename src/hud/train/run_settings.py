@@ -30,7 +30,7 @@ _NOT_THE_EXPERIMENT = frozenset(
         "steps",
         "epochs",
         "guard",
-        *(f"guard_{one.name}" for one in fields(Bands)),
+        *(f"guard_{band.name}" for band in fields(Bands)),
     }
 )
 

@@ -170,7 +170,7 @@ def test_the_cost_of_a_step_is_found_in_turns_whose_neighbours_are_known():
         rollouts += [rollout(1000.0 * batch, (40 * cost, 40)) for _ in range(size)]
     found = measure(rollouts, [1.0, 5.0, 2.0], applying=[0.1, 0.3, 0.2])
     assert found.decode.base == pytest.approx(base, rel=1e-3)
-    assert found.decode.each == pytest.approx(each, rel=1e-3)
+    assert found.decode.per_sequence == pytest.approx(each, rel=1e-3)
     assert (found.update_seconds, found.apply_seconds) == (2.0, 0.2)
 
 

@@ -49,7 +49,7 @@ async def show(model: str, preemption: Preemption, options: dict[str, Any], as_j
     out = console()
     out.print(
         f"{len(measured.shapes):,} recorded rollouts; a decode step costs {measured.decode.base * 1e3:.2f} ms and "
-        f"{measured.decode.each * 1e6:.0f} µs for each sequence; an update {measured.update_seconds:.2f} s."
+        f"{measured.decode.per_sequence * 1e6:.0f} µs for each sequence; an update {measured.update_seconds:.2f} s."
     )
     if took is not None and again is not None:
         out.print(

@@ -63,9 +63,11 @@ class Bands:
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Bands:
         """Return the bands of a recorded configuration, with defaults for what it does not hold."""
-        given = {one.name: config.get(f"guard_{one.name}") for one in fields(cls)}
-        known = {name: value for name, value in given.items() if isinstance(value, int | float)}
-        return cls(**known)
+        recorded = {band.name: config.get(f"guard_{band.name}") for band in fields(cls)}
+        numeric = {
+            name: value for name, value in recorded.items() if isinstance(value, int | float)
+        }
+        return cls(**numeric)
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,8 @@ def alarms(
 ) -> list[Alarm]:
     """Return the alarms that `{step, metrics}` rows and held-out scores, both in order, give rise to; the worst first."""
     steps = _by_step(history)
-    found = [*guarded_alarms(history, scores, bands), *_numbers(steps)]
-    return sorted(found, key=lambda alarm: alarm.level != "bad")
+    raised = [*guarded_alarms(history, scores, bands), *_numbers(steps)]
+    return sorted(raised, key=lambda alarm: alarm.level != "bad")
 
 
 def guarded_alarms(
@@ -123,14 +125,14 @@ def guarded_alarms(
 
 def _held_out(steps: Steps, scores: Sequence[Score]) -> Iterator[Alarm]:
     """Yield an alarm for each set whose newest change lies below zero: guarded where it lasts and the training reward rises or falls meanwhile."""
-    for one in scores[-1].sets if scores else ():
-        change = one.change
+    for held_out_set in scores[-1].sets if scores else ():
+        change = held_out_set.change
         if change is None or change.low is None or change.high is None or change.high >= 0:
             continue
         step = scores[-1].step
         reward = rise_since(steps, change.since)
         shown = with_interval(change.mean, change.low, change.high, signed=True)
-        fell = f"The held-out score of {one.name} after step {step} is below that after step {change.since}: {shown}"
+        fell = f"The held-out score of {held_out_set.name} after step {step} is below that after step {change.since}: {shown}"
         if reward is not None and reward.falls and change.below == 2:
             yield Alarm(
                 "policy collapses",
@@ -165,7 +167,7 @@ def _held_out(steps: Steps, scores: Sequence[Score]) -> Iterator[Alarm]:
 def _stagnation(steps: Steps, scores: Sequence[Score], bands: Bands) -> Iterator[Alarm]:
     """Yield a warning where the training reward rose and no held-out set shows any of it over `STAGNANT` evaluations."""
     sets = scores[-1].sets if scores else ()
-    changes = [one.recent for one in sets if one.recent is not None]
+    changes = [held_out_set.recent for held_out_set in sets if held_out_set.recent is not None]
     if not changes or len(changes) < len(sets):
         return
     since = changes[0].since
@@ -173,13 +175,13 @@ def _stagnation(steps: Steps, scores: Sequence[Score], bands: Bands) -> Iterator
     if reward is None or reward.low <= SMALLEST_RISE:
         return
     shown = []
-    for one, change in zip(sets, changes, strict=True):
+    for held_out_set, change in zip(sets, changes, strict=True):
         if change.low is None or change.high is None:
             return
         if change.low > 0 or change.high >= reward.low:
             return
         shown.append(
-            f"{one.name} {with_interval(change.mean, change.low, change.high, signed=True)}"
+            f"{held_out_set.name} {with_interval(change.mean, change.low, change.high, signed=True)}"
         )
     yield Alarm(
         "held-out stagnates",
@@ -362,9 +364,9 @@ def _limit(
 
 
 def _share(
-    recent: Steps, part: str, whole: str, most: float, name: str, why: str
+    recent: Steps, part: str, total_key: str, most: float, name: str, why: str
 ) -> Iterator[Alarm]:
-    total = sum(metrics.get(whole, 0.0) for _, metrics in recent)
+    total = sum(metrics.get(total_key, 0.0) for _, metrics in recent)
     share = sum(metrics.get(part, 0.0) for _, metrics in recent) / total if total else 0.0
     if len(recent) >= WIDTH and share > most:
         yield Alarm(name, recent[-1][0], f"{share:.0%} {why}.")

@@ -27,18 +27,18 @@ async def _open_candidate(client: Client, config: TrainConfig, *, fresh: bool) -
     """Return the configuration with a gated run's model: that of its newest run, or a new fork."""
     model = await client.get("/v2/models/resolve", params={"model": config.model})
     slug = model["model_name"]
-    known = [
-        one
-        for one in (await client.get("/v2/models"))["items"]
-        if one["base_model_id"] == model["id"] and is_candidate(one["model_name"], slug)
+    candidates = [
+        row
+        for row in (await client.get("/v2/models"))["items"]
+        if row["base_model_id"] == model["id"] and is_candidate(row["model_name"], slug)
     ]
-    known.sort(key=lambda one: _number(one["model_name"]))
-    if known and not fresh:
-        newest = config.model_copy(update={"model": known[-1]["model_name"]})
-        runs = await client.get("/v2/training-runs", params={"model": known[-1]["id"]})
+    candidates.sort(key=lambda row: _number(row["model_name"]))
+    if candidates and not fresh:
+        newest = config.model_copy(update={"model": candidates[-1]["model_name"]})
+        runs = await client.get("/v2/training-runs", params={"model": candidates[-1]["id"]})
         if any(row["state"].get("fingerprint") == newest.fingerprint for row in runs["items"]):
             return newest
-    number = 1 + max((_number(one["model_name"]) for one in known), default=0)
+    number = 1 + max((_number(row["model_name"]) for row in candidates), default=0)
     body = {"source_model_id": model["id"], "name": f"{slug}-candidate-{number}"}
     made = await client.post("/v2/models/fork", body)
     return config.model_copy(update={"model": made["model_name"]})
@@ -96,14 +96,14 @@ class Promotions:
             "subsets": self.subsets,
         }
         try:
-            found = await self.client.post(f"/v2/models/{self.model}/promote", body)
+            decision = await self.client.post(f"/v2/models/{self.model}/promote", body)
         except ConflictError as error:
             # The head was moved manually, or this score was decided before a restart.
             self.reporter.note(f"Step {score.step} was not judged: {error}")
             return
-        self.decisions.append({"step": score.step, **found})
-        verb = f"promoted to the head of {self.model}" if found["promoted"] else "held"
-        self.reporter.note(f"Step {score.step} is {verb}. {' '.join(found['reasons'])}")
+        self.decisions.append({"step": score.step, **decision})
+        verb = f"promoted to the head of {self.model}" if decision["promoted"] else "held"
+        self.reporter.note(f"Step {score.step} is {verb}. {' '.join(decision['reasons'])}")
 
     async def _head_job(self, scores: Sequence[Score]) -> str | None:
         """Return the job of this run that scored the head's weights: the base's, or that of the last promotion."""

@@ -28,12 +28,12 @@ def evaluation_lines(
     """
     lines = []
     since = 0
-    for score in sorted(scores, key=lambda one: one.step):
+    for score in sorted(scores, key=lambda evaluated: evaluated.step):
         rows = [row["metrics"] for row in history if since <= row["step"] < score.step]
         since = score.step
         means = {key: _mean(rows, names) for key, names in _OF_STEPS.items()}
         reward = {"grpo_reward_mean": means.pop("grpo_reward_mean")}
-        named = {score_key(one.name): one.mean for one in score.sets}
+        named = {score_key(set_score.name): set_score.mean for set_score in score.sets}
         lines.append(
             {"epoch": score.step, **reward, **(named or {score_key(""): score.mean}), **means}
         )

@@ -59,7 +59,9 @@ class Pause:
                 f"Best checkpoint: that of step {self.best_step} (hud models head {model} --set {where[:12]})."
             )
         if self.trajectories:
-            shown = ", ".join(f"hud trace {one.trace_id[:12]}" for one in self.trajectories)
+            shown = ", ".join(
+                f"hud trace {trajectory.trace_id[:12]}" for trajectory in self.trajectories
+            )
             parts.append(f"Trajectories that show it: {shown}.")
         parts.append("To go on all the same, add --override-guard to the same command.")
         return " ".join(parts)
@@ -122,13 +124,13 @@ class Guard:
         run, since = self.run, self.since
         rows = [row for row in run.history if row["step"] >= since]
         scores = [score for score in run.scores if score.step >= since]
-        found = list(guarded_alarms(rows, scores, self.bands))
-        known = {one.name for one in run.guard.alarms if one.step >= since}
-        new = [alarm for alarm in found if alarm.name not in known]
+        raised = list(guarded_alarms(rows, scores, self.bands))
+        noted = {alarm.name for alarm in run.guard.alarms if alarm.step >= since}
+        new = [alarm for alarm in raised if alarm.name not in noted]
         for alarm in new:
             self.reporter.note(f"Guard, {alarm.name} after step {alarm.step}: {alarm.sentence}")
         record = replace(run.guard, alarms=(*run.guard.alarms, *new))
-        worst = next((alarm for alarm in found if alarm.guarded), None)
+        worst = next((alarm for alarm in raised if alarm.guarded), None)
         if worst is not None and self.config.guard == "stop" and not over:
             self.pause = self._paused(worst, scores)
             record = replace(record, paused=self.pause)
@@ -158,19 +160,21 @@ def refuse_paused(run: TrainingRun, model: str, *, override: bool) -> None:
 def showing(alarm: Alarm, rollouts: Sequence[Trajectory]) -> list[Trajectory]:
     """Return the rollouts that show an alarm best, of different tasks where there are several."""
 
-    def shows(one: Trajectory) -> float:
+    def shows(trajectory: Trajectory) -> float:
         if alarm.name == "answers grow":
-            return one.tokens
+            return trajectory.tokens
         if alarm.component is not None:
-            return one.components.get(alarm.component, 0.0) - one.reward
-        return one.reward
+            return trajectory.components.get(alarm.component, 0.0) - trajectory.reward
+        return trajectory.reward
 
-    ranked = sorted(rollouts, key=lambda one: (-shows(one), one.trace_id))
+    ranked = sorted(rollouts, key=lambda trajectory: (-shows(trajectory), trajectory.trace_id))
     first: dict[str, Trajectory] = {}
-    for one in ranked:
-        first.setdefault(one.slug, one)
+    for trajectory in ranked:
+        first.setdefault(trajectory.slug, trajectory)
     chosen = list(first.values())[:TRAJECTORIES]
-    return [*chosen, *(one for one in ranked if one not in chosen)][:TRAJECTORIES]
+    return [*chosen, *(trajectory for trajectory in ranked if trajectory not in chosen)][
+        :TRAJECTORIES
+    ]
 
 
 def _trajectory(run: Run) -> Trajectory:

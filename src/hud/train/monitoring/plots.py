@@ -36,18 +36,18 @@ def draw_curves(
     )
     for place, (quantity, name, value) in enumerate(panels):
         axes = figure.add_subplot(grid[1, place])
-        found = {
+        values = {
             row["step"] + 1: number
             for row in history
             if (number := value(row["metrics"])) is not None
         }
-        if is_rounding(quantity, found.values()):
-            found = dict.fromkeys(found, 0.0)
+        if is_rounding(quantity, values.values()):
+            values = dict.fromkeys(values, 0.0)
         _bare(axes)
         axes.set_title(name, fontsize=9, loc="left")
         axes.set_xlabel("step", fontsize=8)
-        if found:
-            axes.plot(list(found), list(found.values()), color=_BLUE, linewidth=1.2)
+        if values:
+            axes.plot(list(values), list(values.values()), color=_BLUE, linewidth=1.2)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     return path

@@ -68,12 +68,12 @@ SCORE = TypeAdapter(Score)
 
 def scores_of(state: Mapping[str, Any]) -> list[Score]:
     """Return the scores in a training run's state. Any client may post entries: invalid ones are ignored."""
-    given = state.get("scores")
-    found = []
-    for one in given if isinstance(given, list) else []:
+    rows = state.get("scores")
+    scores = []
+    for row in rows if isinstance(rows, list) else []:
         with suppress(ValidationError):
-            found.append(SCORE.validate_python(one))
-    return found
+            scores.append(SCORE.validate_python(row))
+    return scores
 
 
 class Reporter:

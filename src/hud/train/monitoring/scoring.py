@@ -68,7 +68,7 @@ class Comparison:
             "first_score": asdict(self.first_score),
             "second_score": asdict(self.second_score),
             "difference": difference_shown(self.difference),
-            "subsets": [difference_shown(one) for one in self.pairing.subsets],
+            "subsets": [difference_shown(subset) for subset in self.pairing.subsets],
             "tasks": self.difference.tasks,
             "jobs": self.jobs,
             "verdict": self.verdict,
@@ -110,11 +110,13 @@ async def compare(
     runtime: Provider,
 ) -> Comparison:
     """Play `tasks` with both checkpoints, on the same seeds, `eval_group` times each."""
-    jobs = [await play(config, one, tasks, runtime=runtime) for one in (first, second)]
+    jobs = [
+        await play(config, checkpoint, tasks, runtime=runtime) for checkpoint in (first, second)
+    ]
     before, after = (rewards_by_attempt(job.runs) for job in jobs)
     subsets = subsets_of({task.slug: task.columns for task in tasks})
-    found = compared(config.model, first, second, before, after, subsets)
-    return replace(found, jobs=(jobs[0].id, jobs[1].id))
+    comparison = compared(config.model, first, second, before, after, subsets)
+    return replace(comparison, jobs=(jobs[0].id, jobs[1].id))
 
 
 async def play(

@@ -180,7 +180,7 @@ class TrackingReporter(Reporter):
 
     def scored(self, score: Score) -> None:
         self._shown.scored(score)
-        sets = {f"held_out/{one.name}": one.mean for one in score.sets}
+        sets = {f"held_out/{set_score.name}": set_score.mean for set_score in score.sets}
         self._log(score.step, {"held_out": score.mean, **sets})
 
     def close(self) -> None:

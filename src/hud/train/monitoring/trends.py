@@ -67,9 +67,13 @@ def change_of_means(
     """Return the change from one span of steps to another, by the spread within steps; None for an empty span."""
     if not before or not after:
         return None
-    change = fmean(one.mean for one in after) - fmean(one.mean for one in before)
+    change = fmean(group_mean.mean for group_mean in after) - fmean(
+        group_mean.mean for group_mean in before
+    )
     parts = [
-        ((one.error / len(span)) ** 2, one.groups - 1) for span in (before, after) for one in span
+        ((group_mean.error / len(span)) ** 2, group_mean.groups - 1)
+        for span in (before, after)
+        for group_mean in span
     ]
     return _welch(change, parts, level)
 
@@ -108,7 +112,7 @@ def change_of(evaluations: Mapping[int, Evaluation]) -> Change | None:
     recent = steps[-2:] if len(steps) > 2 else steps[-1:]
     earlier = steps[: -len(recent)]
     pairs: list[tuple[int, ...]] = [*pairwise(earlier)] or [(earlier[0],)]
-    means = {step: _mean(one) for step, one in evaluations.items()}
+    means = {step: _mean(evaluation) for step, evaluation in evaluations.items()}
     best = max(pairs, key=lambda pair: fmean(means[step] for step in pair))
     differences = _differences(*([evaluations[step] for step in part] for part in (best, recent)))
     if not differences:
@@ -154,14 +158,14 @@ def _differences(before: Sequence[Evaluation], after: Sequence[Evaluation]) -> l
     by_task: list[float] = []
     by_attempt: list[float] = []
     for slug in before[0]:
-        old, new = ([one.get(slug, ()) for one in part] for part in (before, after))
+        old, new = ([evaluation.get(slug, ()) for evaluation in part] for part in (before, after))
         task = [[_known(rewards) for rewards in part] for part in (old, new)]
         if all(all(part) for part in task):
             by_task.append(fmean(map(fmean, task[1])) - fmean(map(fmean, task[0])))
         for attempts in zip(*old, *new, strict=False):
-            known = _known(attempts)
-            if len(known) == len(attempts):
-                by_attempt.append(fmean(known[len(old) :]) - fmean(known[: len(old)]))
+            measured = _known(attempts)
+            if len(measured) == len(attempts):
+                by_attempt.append(fmean(measured[len(old) :]) - fmean(measured[: len(old)]))
     return by_task if len(by_task) >= FEWEST_TASKS else by_attempt
 
 

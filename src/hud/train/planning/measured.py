@@ -40,14 +40,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class DecodeCost:
-    """Seconds of one decode step with n sequences: `base + each * n`."""
+    """Seconds of one decode step with n sequences: `base + per_sequence * n`."""
 
     base: float
-    each: float
+    per_sequence: float
 
     def seconds(self, sequences: int) -> float:
         """Return the cost of one step."""
-        return self.base + self.each * sequences
+        return self.base + self.per_sequence * sequences
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ def turnaround(runs: Iterable[tuple[float, float]], environments: int) -> float:
     `runs` holds `(started, ended)` of the rollouts of a job that kept all `environments` busy. With n places, the k-th end is
     followed by the start n + k. 0 with too few rollouts.
     """
-    given = list(runs)
-    starts, ends = sorted(one for one, _ in given), sorted(one for _, one in given)
+    times = list(runs)
+    starts, ends = sorted(start for start, _ in times), sorted(end for _, end in times)
     gaps = [start - end for start, end in zip(starts[environments:], ends, strict=False)]
     return max(0.0, median(gaps)) if gaps else 0.0
 
@@ -137,12 +137,15 @@ def _fit(drawn: list[tuple[float, float, int]]) -> DecodeCost:
     cost = np.array([max(end - began, 0.0) / tokens for began, end, tokens in drawn])
     weight = np.sqrt(np.array([tokens for _, _, tokens in drawn], dtype=float))
     both = np.stack([np.ones_like(beside), beside], axis=1) * weight[:, None]
-    (base, each), *_ = np.linalg.lstsq(both, cost * weight, rcond=None)
+    (base, per_sequence), *_ = np.linalg.lstsq(both, cost * weight, rcond=None)
     if base < 0:  # A fit through the origin.
-        base, each = 0.0, float((cost * beside * weight**2).sum() / (beside**2 * weight**2).sum())
-    elif each < 0:
-        base, each = fmean(cost), 0.0
-    return DecodeCost(float(base), float(each))
+        base, per_sequence = (
+            0.0,
+            float((cost * beside * weight**2).sum() / (beside**2 * weight**2).sum()),
+        )
+    elif per_sequence < 0:
+        base, per_sequence = fmean(cost), 0.0
+    return DecodeCost(float(base), float(per_sequence))
 
 
 def _beside(drawn: list[tuple[float, float, int]]) -> np.ndarray:
@@ -152,8 +155,8 @@ def _beside(drawn: list[tuple[float, float, int]]) -> np.ndarray:
     active = np.cumsum([change for _, change in edges])
     # Integral of the number of active turns, up to each edge.
     area = np.concatenate(([0.0], np.cumsum(active[:-1] * np.diff(times))))
-    began = np.array([one[0] for one in drawn])
-    ended = np.array([one[1] for one in drawn])
+    began = np.array([turn[0] for turn in drawn])
+    ended = np.array([turn[1] for turn in drawn])
     passed = np.maximum(ended - began, 1e-9)
     shared: np.ndarray = (np.interp(ended, times, area) - np.interp(began, times, area)) / passed
     return shared.clip(1.0)

@@ -86,8 +86,8 @@ def activation_bytes(
     recomputation every layer keeps its own.
     """
     layer = 6 * shape.hidden + 2 * shape.kv_heads * shape.head_dim + 3 * shape.intermediate
-    kept = shape.layers * shape.hidden + layer if recompute else shape.layers * layer
-    return float(tokens * weight * kept)
+    values = shape.layers * shape.hidden + layer if recompute else shape.layers * layer
+    return float(tokens * weight * values)
 
 
 def trainer_gpus(
@@ -98,14 +98,14 @@ def trainer_gpus(
     states / n + activations ≤ usable. Powers of two: the sizes in which nodes are rented and tensors divide evenly.
     Raises `UsageError` if no number does.
     """
-    whole = trainer_memory(shape, training, gpus=1, longest=longest, rank=rank)
-    room = machine.usable_bytes - whole.activations
-    if room <= 0 or (whole.total - whole.activations) / room > MOST_TRAINER_GPUS:
+    single = trainer_memory(shape, training, gpus=1, longest=longest, rank=rank)
+    room = machine.usable_bytes - single.activations
+    if room <= 0 or (single.total - single.activations) / room > MOST_TRAINER_GPUS:
         raise UsageError(
             f"{shape.name} cannot be trained on GPUs of {machine.memory_gib:g} GiB: one sequence of {longest:,} tokens needs "
-            f"{whole.activations / 2**30:.0f} GiB of activations."
+            f"{single.activations / 2**30:.0f} GiB of activations."
         )
-    return power_of_two((whole.total - whole.activations) / room)
+    return power_of_two((single.total - single.activations) / room)
 
 
 def bytes_a_parameter(shape: ModelShape, machine: Machine, *, gpus: int, longest: int) -> float:

@@ -100,7 +100,7 @@ def shared_gpu(
 def shape_of(config: DecoderConfig) -> ModelShape:
     """Return the dimensions of a model; its parameters are counted, not estimated."""
     with torch.device("meta"):
-        parameters = sum(one.numel() for one in Decoder(config).parameters())
+        parameters = sum(parameter.numel() for parameter in Decoder(config).parameters())
     return ModelShape(
         config.model_type,
         parameters,

@@ -39,30 +39,30 @@ BROADCAST_EVERY = 25
 
 def comparison(plans: Sequence[Plan], work: Work, fleet: Fleet) -> list[str]:
     """Return sentences that compare plans of one training with the published table."""
-    said = [*_gpus(plans, work, fleet.machine), *_second_sampler(plans)]
-    said += [_broadcast(plan) for plan in plans if plan.model == "32B"]
-    return [*said, _environments(plans, fleet.node)]
+    sentences = [*_gpus(plans, work, fleet.machine), *_second_sampler(plans)]
+    sentences += [_broadcast(plan) for plan in plans if plan.model == "32B"]
+    return [*sentences, _environments(plans, fleet.node)]
 
 
 def _gpus(plans: Sequence[Plan], work: Work, machine: Machine) -> list[str]:
     """Return a sentence for each model whose GPUs differ, or one for all."""
-    said = []
+    sentences = []
     for plan in plans:
         published = PUBLISHED[plan.model]
         if plan.trainer_gpus != published.trainer_gpus:
-            said.append(_trainer(plan, published, work, machine))
+            sentences.append(_trainer(plan, published, work, machine))
         if plan.sampler_gpus != published.sampler_gpus:
-            said.append(_samplers(plan, published))
-    if not said:
-        said = [
+            sentences.append(_samplers(plan, published))
+    if not sentences:
+        sentences = [
             "GPUs to train and to sample are those of the published table: 1 and 2 (7B), 4 and 8, two samplers of 4-way tensor "
             "parallelism (32B), 8 and 16 (70B)."
         ]
-    return said
+    return sentences
 
 
 def _trainer(plan: Plan, published: Published, work: Work, machine: Machine) -> str:
-    shape = next(one for one in SHAPES if one.name == plan.model)
+    shape = next(known_shape for known_shape in SHAPES if known_shape.name == plan.model)
     memory = plan.trainer
     states = (memory.total - memory.activations) / shape.parameters
     begun = (
@@ -119,15 +119,15 @@ def _broadcast(plan: Plan) -> str:
 def _environments(plans: Sequence[Plan], node: CpuNode) -> str:
     """Return the comparison of the environments of a node."""
     cores = node.cores
-    found = sorted({plan.environments_per_node for plan in plans})
+    counts = sorted({plan.environments_per_node for plan in plans})
     low, high = ENVIRONMENTS_A_NODE
-    numbers = " to ".join(str(one) for one in sorted({found[0], found[-1]}))
-    within = low <= found[0] and found[-1] <= high and CORES_A_NODE[0] <= cores <= CORES_A_NODE[1]
+    numbers = " to ".join(str(count) for count in sorted({counts[0], counts[-1]}))
+    within = low <= counts[0] and counts[-1] <= high and CORES_A_NODE[0] <= cores <= CORES_A_NODE[1]
     published = f"{low} to {high} on {CORES_A_NODE[0]} to {CORES_A_NODE[1]} cores"
     begun = f"A node of {cores} cores carries {numbers} environments"
     if within:
         return f"{begun} (published: {published})."
-    if found[0] >= int(node.memory_gib / node.environment_gib):
+    if counts[0] >= int(node.memory_gib / node.environment_gib):
         return f"{begun}, not {published}: each has {node.environment_gib:g} GiB of its memory."
     shares = [
         plan.sampling.environments / (plan.sampling.environments + plan.sampling.decoding)

@@ -146,7 +146,7 @@ class _Run:
 
     def _begin(self) -> None:
         while self.waiting:
-            node = max(self.nodes, key=lambda one: one.free)
+            node = max(self.nodes, key=lambda candidate: candidate.free)
             if node.free < 1:
                 return
             rollout = self.waiting.popleft()
@@ -171,7 +171,7 @@ class _Run:
         if not there:
             self.adrift.append((tokens, rollout, then))
             return
-        sampler = min(there, key=lambda one: len(one.ends))
+        sampler = min(there, key=lambda candidate: len(candidate.ends))
         self.order += 1
         heapq.heappush(sampler.ends, (sampler.steps + tokens, self.order, rollout, then))
 
@@ -240,7 +240,7 @@ class _Run:
     def _lose_node(self, node: Node) -> None:
         """Lose a node and its rollouts; one that is away already begins to come back anew."""
         self._leave(node, self.setup.preemption.node_away)
-        lost = sorted(node.playing, key=lambda one: one.order)
+        lost = sorted(node.playing, key=lambda preempted: preempted.order)
         node.playing.clear()
         node.leaving = 0
         if not lost:
@@ -249,7 +249,7 @@ class _Run:
         for sampler in self.samplers:
             sampler.ends = [end for end in sampler.ends if end[2] not in gone]
             heapq.heapify(sampler.ends)
-        self.adrift = [one for one in self.adrift if one[1] not in gone]
+        self.adrift = [turn for turn in self.adrift if turn[1] not in gone]
         self.lost += len(lost)
         for rollout in lost:
             rollout.attempt += 1
@@ -281,8 +281,8 @@ class _Run:
             if machine.losses == losses:
                 machine.away = False
                 adrift, self.adrift = self.adrift, []
-                for one in adrift:
-                    self._draw(*one)
+                for turn in adrift:
+                    self._draw(*turn)
                 self._begin()
 
         self._after(seconds, back)

@@ -200,10 +200,10 @@ def plan_for(shape: ModelShape, work: Work, fleet: Fleet, training: Training = "
 
     by_speed = _samplers_by_speed(shape, work, machine, wide, trained)
     samplers = max(by_speed, LEAST_SAMPLERS)
-    found = _share(shape, work, machine, wide, samplers)
-    at_once = found.at_once
+    step_sampling = _share(shape, work, machine, wide, samplers)
+    at_once = step_sampling.at_once
     environments = min(work.rollouts, samplers * at_once)
-    rollout = (found.decoding + found.environments) / found.rounds
+    rollout = (step_sampling.decoding + step_sampling.environments) / step_sampling.rounds
     per_node = fleet.node.environments(work.environment_seconds / rollout)
     nodes = math.ceil(environments / per_node)
     memory = trainer_memory(shape, training, gpus=gpus, longest=work.length, rank=rank)
@@ -213,7 +213,7 @@ def plan_for(shape: ModelShape, work: Work, fleet: Fleet, training: Training = "
     moved = prefill_seconds(shape, machine, gpus=wide, tokens=at_once * work.half_way)
     lost = samplers_lost(event.samplers_per_hour, event.sampler_away, moved)
     played_again = environments_lost(event.nodes_per_hour, event.node_away, rollout)
-    disturbed = max(trained, _disturbed(found, lost, played_again))
+    disturbed = max(trained, _disturbed(step_sampling, lost, played_again))
     stored_seconds = checkpoint_seconds(stored, fleet.disk_gb)
     return Plan(
         model=shape.name,
@@ -231,7 +231,7 @@ def plan_for(shape: ModelShape, work: Work, fleet: Fleet, training: Training = "
         environments_per_node=per_node,
         nodes=nodes,
         cores=nodes * fleet.node.cores,
-        sampling=found,
+        sampling=step_sampling,
         training_seconds=trained,
         broadcast_bytes=sent,
         broadcast_seconds=broadcast_seconds(sent, fleet.network_gbit),
@@ -257,9 +257,9 @@ def sampler_width(shape: ModelShape, work: Work, machine: Machine) -> int:
     chosen, rate = 0, 0.0
     gpus = 1
     while gpus <= WIDEST:
-        found = tokens_a_gpu(shape, work, machine, gpus)
-        if found > 0 and found >= WORTH * rate:
-            chosen, rate = gpus, found
+        tokens_per_second = tokens_a_gpu(shape, work, machine, gpus)
+        if tokens_per_second > 0 and tokens_per_second >= WORTH * rate:
+            chosen, rate = gpus, tokens_per_second
         elif chosen:
             break
         gpus *= 2
@@ -298,13 +298,13 @@ def _samplers_by_speed(
     """Return the least number of samplers whose step is no longer than the trainer's, or that play all rollouts at once."""
     samplers = 1
     while True:
-        found = _share(shape, work, machine, gpus, samplers)
-        if found.seconds <= trained or found.rounds <= 1:
+        step_sampling = _share(shape, work, machine, gpus, samplers)
+        if step_sampling.seconds <= trained or step_sampling.rounds <= 1:
             return samplers
         samplers += 1
 
 
-def _disturbed(found: Sampling, samplers_lost: float, environments_lost: float) -> float:
+def _disturbed(step_sampling: Sampling, samplers_lost: float, environments_lost: float) -> float:
     """Return the duration of a step's sampling with preemption: each plane's part, over the share of its time that is left."""
-    sampled = (found.decoding + found.prefill) / max(1 - samplers_lost, 1e-9)
-    return sampled + found.environments / max(1 - environments_lost, 1e-9)
+    sampled = (step_sampling.decoding + step_sampling.prefill) / max(1 - samplers_lost, 1e-9)
+    return sampled + step_sampling.environments / max(1 - environments_lost, 1e-9)

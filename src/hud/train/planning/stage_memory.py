@@ -47,17 +47,21 @@ class StageMemory:
     def passing(self) -> float:
         """Activations and logits of the largest pass: models are updated one after the other."""
         return max(
-            one.plan.trainer.activations + one.plan.logits for one in self.models if one.trained
+            model.plan.trainer.activations + model.plan.logits
+            for model in self.models
+            if model.trained
         )
 
     @property
     def left(self) -> float:
         """Usable memory that nothing takes; below 0: the stage does not fit."""
-        held = sum(one.weights + one.states + one.cache for one in self.models)
+        held = sum(model.weights + model.states + model.cache for model in self.models)
         return self.models[0].plan.usable - held - self.passing
 
     @property
     def remedies(self) -> list[str]:
         """Options that need less, of any trained model."""
-        found = [remedy for one in self.models if one.trained for remedy in one.plan.remedies]
-        return list(dict.fromkeys(found))
+        remedies = [
+            remedy for model in self.models if model.trained for remedy in model.plan.remedies
+        ]
+        return list(dict.fromkeys(remedies))

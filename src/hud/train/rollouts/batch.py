@@ -52,8 +52,8 @@ class RolloutBatch:
     tokens: int = 0
     """Number of tokens sampled by the policy."""
 
-    def add(self, runs: list[Run], config: TrainConfig, *, whole: bool = True) -> None:
-        """Add groups of runs. With `whole`, a group with fewer than `config.group` runs is dropped."""
+    def add(self, runs: list[Run], config: TrainConfig, *, complete_only: bool = True) -> None:
+        """Add groups of runs. With `complete_only`, a group with fewer than `config.group` runs is dropped."""
         self.subagent_runs += _called_by(runs)
         groups: dict[str, list[Run]] = {}
         for run in runs:
@@ -66,7 +66,7 @@ class RolloutBatch:
             groups.setdefault(run.group_id or "", []).append(run)
         for group in groups.values():
             rewards = _rewards(group, config)
-            if rewards is None or (whole and len(group) < config.group):
+            if rewards is None or (complete_only and len(group) < config.group):
                 self.broken += 1
                 continue
             self.weights[group[0].slug] = gradient_weight(rewards, config.advantages)
@@ -82,7 +82,9 @@ class RolloutBatch:
         size from 2.
         """
         own = RolloutBatch(complete=self.complete)
-        own.add([run for run in self.subagent_runs if run.model == model], config, whole=False)
+        own.add(
+            [run for run in self.subagent_runs if run.model == model], config, complete_only=False
+        )
         own.subagent_runs.clear()
         return own
 
@@ -109,7 +111,7 @@ class RolloutBatch:
 
     def metrics(self) -> dict[str, float]:
         """Return the counts and means by metric name."""
-        found = {
+        metrics = {
             "groups_drawn:sum": float(self.drawn),
             "groups_without_spread:sum": float(self.no_signal),
             "groups_broken:sum": float(self.broken),
@@ -119,12 +121,12 @@ class RolloutBatch:
             "sampled_tokens:sum": float(self.tokens),
         }
         if self.reward is not None:
-            found["rollout_reward:mean"] = self.reward
-            found |= _spread(self.measured)
+            metrics["rollout_reward:mean"] = self.reward
+            metrics |= _spread(self.measured)
             usages = [run.trace.usage for run in self.measured]
-            found["turns:mean"] = fmean(usage.llm_call_count for usage in usages)
-            found["rollout_tokens:mean"] = fmean(usage.completion_tokens for usage in usages)
-            found |= _entropy(self.measured)
+            metrics["turns:mean"] = fmean(usage.llm_call_count for usage in usages)
+            metrics["rollout_tokens:mean"] = fmean(usage.completion_tokens for usage in usages)
+            metrics |= _entropy(self.measured)
         shares = [
             float(part["value"])
             for run in self.measured
@@ -132,14 +134,14 @@ class RolloutBatch:
             if part.get("name") == FADE
         ]
         if shares:
-            found["fade_share:mean"] = fmean(shares)
-        found |= _components(self.measured)
+            metrics["fade_share:mean"] = fmean(shares)
+        metrics |= _components(self.measured)
         if self.subagent_runs:
-            found["subagent_runs:sum"] = float(len(self.subagent_runs))
-            found["subagent_tokens:sum"] = float(self.subagent_tokens)
+            metrics["subagent_runs:sum"] = float(len(self.subagent_runs))
+            metrics["subagent_tokens:sum"] = float(self.subagent_tokens)
             if (earned := _mean(self.subagent_runs)) is not None:
-                found["subagent_reward:mean"] = earned
-        return found
+                metrics["subagent_reward:mean"] = earned
+        return metrics
 
 
 def _components(runs: Iterable[Run]) -> dict[str, float]:
@@ -152,7 +154,10 @@ def _components(runs: Iterable[Run]) -> dict[str, float]:
                 continue
             if name in values or len(values) < MOST_COMPONENTS:
                 values.setdefault(name, []).append(float(value))
-    return {f"{COMPONENT}{name[:LONGEST_NAME]}:mean": fmean(one) for name, one in values.items()}
+    return {
+        f"{COMPONENT}{name[:LONGEST_NAME]}:mean": fmean(component_values)
+        for name, component_values in values.items()
+    }
 
 
 def _entropy(runs: Iterable[Run]) -> dict[str, float]:
@@ -193,7 +198,9 @@ def _mean(runs: Iterable[Run]) -> float | None:
 
 def _called_by(runs: Iterable[Run]) -> list[Run]:
     """Return the subagents' runs of `runs`, of all levels."""
-    return [one for run in runs for child in run.children for one in (child, *_called_by([child]))]
+    return [
+        called for run in runs for child in run.children for called in (child, *_called_by([child]))
+    ]
 
 
 def _failure(run: Run) -> str | None:

@@ -38,9 +38,9 @@ class PlayedGroup(NamedTuple):
     """Mean squared advantage of its runs; 0: no signal."""
 
 
-def played_groups(given: Any) -> list[PlayedGroup]:
+def played_groups(rows: Any) -> list[PlayedGroup]:
     """Return groups from a training run's state: rows of `[step, slug, weight]`."""
-    return [PlayedGroup(int(step), str(slug), float(weight)) for step, slug, weight in given or ()]
+    return [PlayedGroup(int(step), str(slug), float(weight)) for step, slug, weight in rows or ()]
 
 
 class Curriculum:
@@ -63,8 +63,8 @@ class Curriculum:
 
     def record(self, step: int, weights: Mapping[str, float]) -> None:
         """Add the groups of a step, by slug; groups older than `MEMORY` steps are dropped."""
-        recent = (one for one in self.played if step - one.step < MEMORY)
-        self.played = [*recent, *(PlayedGroup(step, *one) for one in weights.items())]
+        recent = (group for group in self.played if step - group.step < MEMORY)
+        self.played = [*recent, *(PlayedGroup(step, *group) for group in weights.items())]
 
     def estimates(self, step: int) -> list[float]:
         """Return the expected gradient weight of each task at a step; 1.0 for all before any group was played.
@@ -75,23 +75,23 @@ class Curriculum:
         if not self.played:
             return [1.0] * len(self.tasks)
         overall, kinds, own = _Mean(), dict[str, _Mean](), dict[str, _Mean]()
-        for one in self.played:
-            share = 0.5 ** ((step - one.step) / HALF_LIFE)
-            kind = self._kinds.get(one.slug)
+        for group in self.played:
+            share = 0.5 ** ((step - group.step) / HALF_LIFE)
+            kind = self._kinds.get(group.slug)
             if kind is None:
                 continue  # A resumed run may have other tasks.
             for mean in (
                 overall,
                 kinds.setdefault(kind, _Mean()),
-                own.setdefault(one.slug, _Mean()),
+                own.setdefault(group.slug, _Mean()),
             ):
-                mean.add(one.weight, share)
-        found = []
+                mean.add(group.weight, share)
+        expected = []
         for task in self.tasks:
             kind_mean = kinds.get(self._kinds[task.slug], _Mean()).toward(overall.toward(0.0))
             mean = own.get(task.slug, _Mean())
-            found.append(min(mean.toward(kind_mean), mean.toward(kind_mean, PRIOR_BELOW)))
-        return found
+            expected.append(min(mean.toward(kind_mean), mean.toward(kind_mean, PRIOR_BELOW)))
+        return expected
 
     def _by_signal(self, step: int) -> Iterator[Task]:
         """Yield tasks without replacement, each time by probability (Efraimidis and Spirakis, 2006)."""
@@ -99,8 +99,8 @@ class Curriculum:
         total = sum(estimates)
         rng = random.Random(seed_of("signal", self.config.seed, step))
         ranked = []
-        for place, one in enumerate(estimates):
-            chance = FLOOR / count + (1 - FLOOR) * one / total if total > 0 else 1 / count
+        for place, estimate in enumerate(estimates):
+            chance = FLOOR / count + (1 - FLOOR) * estimate / total if total > 0 else 1 / count
             ranked.append((-math.log(1.0 - rng.random()) / chance, place))
         for _, place in sorted(ranked):
             yield self.tasks[place]

@@ -51,11 +51,15 @@ class HeldOut:
         """Rewards of each task, by the step of the evaluation."""
         names: Counter[str] = Counter()
         taken: set[str] = set()
-        for one in sets:
-            names[one.name] += 1
-            name = one.name if names[one.name] == 1 else f"{one.name}-{names[one.name]}"
+        for taskset in sets:
+            names[taskset.name] += 1
+            name = (
+                taskset.name
+                if names[taskset.name] == 1
+                else f"{taskset.name}-{names[taskset.name]}"
+            )
             slugs = self._sets[name] = []
-            for slug, task in one.items():
+            for slug, task in taskset.items():
                 own = f"{name}/{slug}" if slug in taken else slug
                 slugs.append(own)
                 self.tasks.append(task if own == slug else task.model_copy(update={"slug": own}))
@@ -66,24 +70,26 @@ class HeldOut:
 
     def trained_on(self, tasks: Sequence[Task]) -> int:
         """Return the number of held-out tasks that are also training tasks."""
-        known = {(task.env, task.id, repr(task.args)) for task in tasks}
-        return sum((task.env, task.id, repr(task.args)) in known for task in self.tasks)
+        trained = {(task.env, task.id, repr(task.args)) for task in tasks}
+        return sum((task.env, task.id, repr(task.args)) in trained for task in self.tasks)
 
     def score(self, step: int, runs: Sequence[Run], job_id: str | None = None) -> Score | None:
         """Return the scores of an evaluation after `step` steps; None without a measured run."""
         rewards = self._rewards[step] = rewards_by_attempt(runs)
-        sets = [found for name in self._sets if (found := self._of_set(name, step)) is not None]
+        sets = [
+            set_score for name in self._sets if (set_score := self._of_set(name, step)) is not None
+        ]
         if not sets:
             return None
-        whole = _measured("", list(rewards.values()))
-        assert whole is not None
+        overall = _measured("", list(rewards.values()))
+        assert overall is not None
         return Score(
             step=step,
-            mean=whole.mean,
-            low=whole.low,
-            high=whole.high,
-            runs=whole.runs,
-            failed=whole.failed,
+            mean=overall.mean,
+            low=overall.low,
+            high=overall.high,
+            runs=overall.runs,
+            failed=overall.failed,
             job_id=job_id,
             sets=tuple(sets),
         )
@@ -107,31 +113,35 @@ class HeldOut:
             self._rewards[score.step] = rewards_by_attempt(rows)
 
     def _of_set(self, name: str, step: int) -> SetScore | None:
-        found = _measured(name, [self._rewards[step].get(slug, ()) for slug in self._sets[name]])
-        if found is None:
+        set_score = _measured(
+            name, [self._rewards[step].get(slug, ()) for slug in self._sets[name]]
+        )
+        if set_score is None:
             return None
         evaluations = {
             earlier: {slug: rewards[slug] for slug in self._sets[name] if slug in rewards}
             for earlier, rewards in sorted(self._rewards.items())
             if earlier <= step
         }
-        return replace(found, change=change_of(evaluations), recent=recent_change_of(evaluations))
+        return replace(
+            set_score, change=change_of(evaluations), recent=recent_change_of(evaluations)
+        )
 
 
 def held_out_sets(
-    given: Taskset | Sequence[Taskset] | None, sources: Sequence[str]
+    tasksets: Taskset | Sequence[Taskset] | None, sources: Sequence[str]
 ) -> list[Taskset]:
     """Return the given sets, else those of files, folders and `benchmark:NAME`.
 
     Raises `UsageError` for a set without tasks, `NotFoundError` for an unknown benchmark.
     """
-    if given is not None:
-        sets = [given] if isinstance(given, Taskset) else list(given)
+    if tasksets is not None:
+        sets = [tasksets] if isinstance(tasksets, Taskset) else list(tasksets)
     else:
         sets = [_of_source(source) for source in sources]
-    for one in sets:
-        if not len(one):
-            raise UsageError(f"The held-out set {one.name!r} has no tasks.")
+    for taskset in sets:
+        if not len(taskset):
+            raise UsageError(f"The held-out set {taskset.name!r} has no tasks.")
     return sets
 
 

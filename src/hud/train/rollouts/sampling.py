@@ -72,7 +72,7 @@ class Rollouts:
 
     async def models(self, policy: ChatModel) -> dict[str, ChatModel]:
         """Return the models: the given policy, and subagents' models at their heads."""
-        others = {one.model for one in self.subagents.values()} - {self.config.model}
+        others = {subagent.model for subagent in self.subagents.values()} - {self.config.model}
         heads = {model: await chat_model(model, client=connect()) for model in others}
         return {self.config.model: policy, **heads}
 
@@ -129,13 +129,13 @@ class Rollouts:
         try:
             while playing and complete < wanted and not self.stop.stopping:
                 done, playing = await asyncio.wait(playing, return_when=asyncio.FIRST_COMPLETED)
-                for one in done:
+                for group_task in done:
                     if complete < wanted:
-                        batch.add(one.result(), self.config)
+                        batch.add(group_task.result(), self.config)
                         complete += 1
         finally:
-            for one in playing:
-                one.cancel()
+            for group_task in playing:
+                group_task.cancel()
             if playing:
                 await asyncio.wait(playing)
 
@@ -230,11 +230,11 @@ class Rollouts:
         return job.runs[before:]
 
 
-def load_tasks(given: Taskset | None, source: str, what: str) -> list[Task]:
+def load_tasks(taskset: Taskset | None, source: str, what: str) -> list[Task]:
     """Return the given tasks, else those of a file or folder. Raises `UsageError` without tasks."""
-    if given is None and not source:
+    if taskset is None and not source:
         raise UsageError(f"There are no {what}: give a file or folder.")
-    tasks = list(given if given is not None else Taskset.from_file(source))
+    tasks = list(taskset if taskset is not None else Taskset.from_file(source))
     if not tasks:
         raise UsageError(f"There are no {what}; give a file or folder with at least one.")
     return tasks

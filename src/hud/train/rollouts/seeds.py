@@ -42,7 +42,9 @@ def draw_tasks(tasks: Sequence[Item], seed: int, step: int, count: int) -> Itera
     size = len(tasks)
     places = range(step * count, step * count + min(count, size))
     # A step may cross the end of a pass over all tasks.
-    passes = {one: _shuffled(size, seed, one) for one in {place // size for place in places}}
+    passes = {
+        number: _shuffled(size, seed, number) for number in {place // size for place in places}
+    }
     chosen = dict.fromkeys(passes[place // size][place % size] for place in places)
     yield from (tasks[number] for number in chosen)
     for number in _shuffled(size, seed, f"more {step}"):
@@ -81,13 +83,13 @@ class SeededAgent(Agent):
     @property
     def hosted_sampling(self) -> dict[str, Any]:
         """Plain data of which a worker of the fleet makes the same agent: see `seeded_agent`."""
-        given = {
+        params = {
             name: value for name, value in asdict(self.params).items() if value not in (None, ())
         }
         pinned = getattr(self.model, "checkpoint", None)
         return {
             "place": [str(part) for part in self.place],
-            "params": given,
+            "params": params,
             "checkpoint": pinned,
         }
 

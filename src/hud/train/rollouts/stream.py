@@ -115,18 +115,18 @@ class RolloutStream:
         """Stop playing. After a stop request active rollouts finish first; otherwise they are cancelled."""
         self._closed = True
         if not self.rollouts.stop.stopping:
-            for one in self._playing.values():
-                one.cancel()
+            for group_task in self._playing.values():
+                group_task.cancel()
         while self._playing:
             await asyncio.wait(self._playing.values())
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the last step's groups."""
-        found = {"groups_waiting:mean": float(len(self._ended))}
+        metrics = {"groups_waiting:mean": float(len(self._ended))}
         if self._lags:
-            found["group_lag:mean"] = fmean(self._lags)
-            found["group_lag:max"] = float(max(self._lags))
-        return found
+            metrics["group_lag:mean"] = fmean(self._lags)
+            metrics["group_lag:max"] = float(max(self._lags))
+        return metrics
 
     def _tasks_from(self, first_step: int) -> Iterator[Task]:
         step = first_step

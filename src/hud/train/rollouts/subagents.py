@@ -32,37 +32,37 @@ def subagents_of(
     Unconfigured ones play with the environment's model. `played_as` holds models' settings, by slug, for those configured
     by model only. Raises `UsageError` for an unknown subagent, and for a trained model that no subagent plays with.
     """
-    found = dict(config.subagents)
+    settings = dict(config.subagents)
     seen: set[int] = set()
     bound = [task.environment for task in tasks if task.environment is not None]
     tools = [tool for environment in bound for tool in _tools(environment, seen)]
     for tool in tools:
-        if tool.model is not None and not {tool.name, tool.model} & found.keys():
-            found[tool.model] = SubagentConfig(model=tool.model)
+        if tool.model is not None and not {tool.name, tool.model} & settings.keys():
+            settings[tool.model] = SubagentConfig(model=tool.model)
     if tools:  # Otherwise the environments are remote, and their subagents unknown.
-        known = {tool.name for tool in tools} | {tool.model for tool in tools if tool.model}
-        if unknown := sorted(found.keys() - known):
+        names = {tool.name for tool in tools} | {tool.model for tool in tools if tool.model}
+        if unknown := sorted(settings.keys() - names):
             raise UsageError(
                 f"subagents names {unknown[0]!r}, but the environments of these tasks have no such subagent (there "
-                f"are: {', '.join(sorted(known))})."
+                f"are: {', '.join(sorted(names))})."
             )
     own = config.model in config.joined and any(tool.model is None for tool in tools)
-    played = {one.model for one in found.values()} | ({config.model} if own else set())
+    played = {subagent.model for subagent in settings.values()} | ({config.model} if own else set())
     for model in config.joined:
         if model not in played:
             raise UsageError(
                 f"joined names {model!r}, with which no subagent plays (their models are: "
                 f"{', '.join(sorted(played)) or 'none'})."
             )
-    return {key: _as_played(one, played_as or {}) for key, one in found.items()}
+    return {key: _as_played(subagent, played_as or {}) for key, subagent in settings.items()}
 
 
-def _as_played(one: SubagentConfig, played_as: Mapping[str, SubagentConfig]) -> SubagentConfig:
-    known = played_as.get(one.model)
-    if known is None:
-        return one
-    unset = known.model_fields_set - one.model_fields_set
-    return one.model_copy(update={name: getattr(known, name) for name in unset})
+def _as_played(subagent: SubagentConfig, played_as: Mapping[str, SubagentConfig]) -> SubagentConfig:
+    stage_settings = played_as.get(subagent.model)
+    if stage_settings is None:
+        return subagent
+    unset = stage_settings.model_fields_set - subagent.model_fields_set
+    return subagent.model_copy(update={name: getattr(stage_settings, name) for name in unset})
 
 
 async def refuse_efforts(
@@ -72,13 +72,13 @@ async def refuse_efforts(
 
     Only a model's server has its chat template, so one token is requested of each of these models.
     """
-    players = [(one.model, one.reasoning_effort) for one in subagents.values()]
-    told = {(config.model, config.reasoning_effort), *players}
-    for model, effort in told:
+    players = [(subagent.model, subagent.reasoning_effort) for subagent in subagents.values()]
+    efforts = {(config.model, config.reasoning_effort), *players}
+    for model, effort in efforts:
         if effort is not None:
-            asked = await chat_model(model, client=client)
+            chat = await chat_model(model, client=client)
             params = SamplingParams(max_tokens=1, reasoning_effort=effort)
-            await asked.complete([{"role": "user", "content": "Hello."}], [], params)
+            await chat.complete([{"role": "user", "content": "Hello."}], [], params)
 
 
 def _tools(environment: Environment, seen: set[int]) -> Iterable[AgentTool]:
@@ -118,5 +118,5 @@ def agent_of(
 
     agent = seeded(config.player)
     agent.training_progress = progress
-    agent.subagents = {name: seeded(one) for name, one in subagents.items()}
+    agent.subagents = {name: seeded(player) for name, player in subagents.items()}
     return agent

@@ -47,7 +47,9 @@ async def texts_of(tasks: Taskset, *, runtime: Provider | None = None) -> list[s
 async def texts_of_job(client: Client, job: str) -> list[str]:
     """Return the text of a recorded job's conversations. Raises `UsageError` without text."""
     examples = await recorded_examples(client, job)
-    texts = [text for one in examples for text in texts_of_messages(conversation_of(one.trace))]
+    texts = [
+        text for example in examples for text in texts_of_messages(conversation_of(example.trace))
+    ]
     if not texts:
         raise UsageError(f"In the runs of job {job!r} nothing was said.")
     return texts
@@ -68,7 +70,9 @@ async def _texts_of_task(world: Connection, task: Task, hanging: set[str]) -> li
     tools = await world.list_tools()
     frame = await world.start(task.id, task.args)
     prompt = frame.prompt
-    texts = [prompt] if isinstance(prompt, str) else [text_of(one.content) for one in prompt]
+    texts = (
+        [prompt] if isinstance(prompt, str) else [text_of(message.content) for message in prompt]
+    )
     for tool in tools:
         texts.append(_tool_text(tool))
         if not tool.parameters.get("required") and tool.name not in hanging:

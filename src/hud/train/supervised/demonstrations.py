@@ -42,7 +42,7 @@ async def find_demonstrations(client: Client, tasks: Iterable[Task]) -> Demonstr
     """Return the newest job with a reward above 0 on these tasks, by an agent without a model of this platform."""
     slugs = {task.slug for task in tasks}
     models = (await client.get("/v2/models"))["items"]
-    own = {one["model_name"] for one in models if one["is_trainable"]}
+    own = {model["model_name"] for model in models if model["is_trainable"]}
     for job in (await client.get("/v2/jobs", params={"limit": _JOBS}))["items"]:
         if not job["graded"] or not job["reward"]:
             continue
@@ -65,13 +65,13 @@ async def job_of(client: Client, reference: str, tasks: Iterable[Task]) -> str:
     """
     if reference != LATEST:
         return reference
-    found = await find_demonstrations(client, tasks)
-    if found is None:
+    demonstrations = await find_demonstrations(client, tasks)
+    if demonstrations is None:
         raise NotFoundError(
             f"None of the newest {_JOBS} jobs has a run that earned something on these tasks. Record some first, by a model or "
             "a script of yours: hud eval TASKS AGENT --all --group 4"
         )
-    return found.job
+    return demonstrations.job
 
 
 async def warm_up_commands(
@@ -79,15 +79,15 @@ async def warm_up_commands(
 ) -> list[str]:
     """Return the commands of a warm-up of `model` on demonstrations: one if there are some, else two."""
     tasks = list(tasks)
-    found = await find_demonstrations(client, tasks)
+    demonstrations = await find_demonstrations(client, tasks)
     file = shlex.quote(source or "TASKS")
-    runs = len(tasks) * 4 if found is None else found.runs
+    runs = len(tasks) * 4 if demonstrations is None else demonstrations.runs
     epochs = min(max(-(-_STEPS_OF_A_RANDOM_MODEL * _BATCH // max(runs, 1)), 3), _MOST_EPOCHS)
     if not is_random(model):
         epochs = 3
-    job = LATEST if found is None else found.job[:12]
+    job = LATEST if demonstrations is None else demonstrations.job[:12]
     learn = f"hud train {model['model_name']} {file} --from-job {job} --epochs {epochs}"
-    return [learn] if found else [f"hud eval {file} claude --all --group 4", learn]
+    return [learn] if demonstrations else [f"hud eval {file} claude --all --group 4", learn]
 
 
 async def advice_for(client: Client, config: TrainConfig, tasks: Iterable[Task]) -> str:

@@ -23,7 +23,7 @@ _CAUSES_SHOWN = 3
 
 def usable_examples(examples: Sequence[Example], min_reward: float | None) -> list[Example]:
     """Return the runs with a reward of at least `min_reward` and an answer or a call. Raises `UsageError` without any."""
-    usable = [one for one in examples if _usable(one, min_reward)]
+    usable = [example for example in examples if _usable(example, min_reward)]
     if not usable:
         raise UsageError(_nothing_to_learn(examples, min_reward))
     return usable
@@ -56,8 +56,8 @@ async def payloads_of(
     """
     payloads: dict[int, TrajectoryPayload] = {}
     spoken: list[int] = []
-    for place, one in enumerate(examples):
-        own = payload_of(one.trace, one.reward or 0.0, on_record=on_record)
+    for place, example in enumerate(examples):
+        own = payload_of(example.trace, example.reward or 0.0, on_record=on_record)
         if own is not None:
             payloads[place] = own
         else:
@@ -91,19 +91,21 @@ def _usable(example: Example, min_reward: float | None) -> bool:
 
 def _nothing_to_learn(examples: Sequence[Example], min_reward: float | None) -> str:
     """Return the reasons why no run is usable: failures by cause, then other reasons."""
-    failed = causes(one.failed for one in examples if one.failed is not None)
-    sound = [one for one in examples if one.failed is None]
-    silent = sum(not conversation_of(one.trace) for one in sound)
+    failed = causes(example.failed for example in examples if example.failed is not None)
+    sound = [example for example in examples if example.failed is None]
+    silent = sum(not conversation_of(example.trace) for example in sound)
     poor = sum(
-        min_reward is not None and one.reward is not None and one.reward < min_reward
-        for one in sound
+        min_reward is not None and example.reward is not None and example.reward < min_reward
+        for example in sound
     )
     reasons = [
         f"{len(cause.runs)} failed ({cause.kind}: {cause.error.rstrip('.')}; hud trace {cause.runs[0].trace_id[:12]})"
         for cause in failed[:_CAUSES_SHOWN]
     ]
     if len(failed) > _CAUSES_SHOWN:
-        reasons.append(f"{sum(len(one.runs) for one in failed[_CAUSES_SHOWN:])} failed otherwise")
+        reasons.append(
+            f"{sum(len(cause.runs) for cause in failed[_CAUSES_SHOWN:])} failed otherwise"
+        )
     reasons += [f"{silent} neither answered nor called a tool"] * bool(silent)
     reasons += [f"{poor} have a reward below min_reward={min_reward}"] * bool(poor)
     why = "; ".join(reasons) or "none has a reward"

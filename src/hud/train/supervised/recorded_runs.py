@@ -48,19 +48,19 @@ def conversation_of(trace: Trace) -> list[ChatMessage]:
     turns.
     """
     messages: list[ChatMessage] = []
-    asked: set[str] = set()
+    call_ids: set[str] = set()
     for step in trace.steps:
         if isinstance(step, AgentStep):
-            asked |= {call.id for call in step.tool_calls}
-            said: ChatMessage = {"role": "assistant", "content": step.content}
+            call_ids |= {call.id for call in step.tool_calls}
+            message: ChatMessage = {"role": "assistant", "content": step.content}
             if step.reasoning:
-                said["reasoning_content"] = step.reasoning
+                message["reasoning_content"] = step.reasoning
             if step.tool_calls:
-                said["tool_calls"] = [call.message() for call in step.tool_calls]
-            messages.append(said)
+                message["tool_calls"] = [call.message() for call in step.tool_calls]
+            messages.append(message)
         elif isinstance(step, ToolStep):
             if step.call is not None and step.result is not None:
-                if step.call.id not in asked:
+                if step.call.id not in call_ids:
                     call = step.call.message()
                     messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
                 messages.append(tool_message(step.call, step.result))
