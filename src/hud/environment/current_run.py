@@ -38,7 +38,7 @@ class entered:  # noqa: N801 - used as a function; a class, as it is entered sev
 
     def __enter__(self) -> None:
         nesting = self._run.nesting
-        runs = {id(one.environment): one for one in nesting}
+        runs = {id(run.environment): run for run in nesting}
         if outer := _current.get():
             runs = {**outer, **runs}
         self._token = _current.set(runs)

@@ -107,10 +107,10 @@ class Environment:
                 )
             (self.capabilities if run is None else run.added).append(addition)
             return addition
-        kind, known, name = self._place(addition)
-        if name in known:
+        kind, registry, name = self._place(addition)
+        if name in registry:
             raise UsageError(f"Environment {self.name!r} already has a {kind} {name!r}.")
-        known[name] = addition
+        registry[name] = addition
         self.tool_specs = [tool.spec for tool in self.tools.values()]
         return addition
 

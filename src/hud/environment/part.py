@@ -169,12 +169,12 @@ class OpenParts:
                 ) from error
 
     def of(self, part: Part[Opened]) -> Opened | None:
-        found = self._opened.get(id(part))
-        return None if found is None else cast("Opened", found[1])
+        entry = self._opened.get(id(part))
+        return None if entry is None else cast("Opened", entry[1])
 
     def capabilities(self) -> list[Capability]:
-        found = (opened.capability for _, opened in self._opened.values())
-        return [capability for capability in found if capability is not None]
+        capabilities = (opened.capability for _, opened in self._opened.values())
+        return [capability for capability in capabilities if capability is not None]
 
     def tools(self) -> dict[str, RunTool]:
         """Return the tools of all parts; for equal names, the first part's."""
@@ -194,8 +194,10 @@ class OpenParts:
 
     async def follow_files(self) -> dict[str, Following]:
         """Return the file trackers of the parts, by the part's name."""
-        found = {part.name: await opened.follow_files() for part, opened in self._opened.values()}
-        return {name: follower for name, follower in found.items() if follower is not None}
+        followers = {
+            part.name: await opened.follow_files() for part, opened in self._opened.values()
+        }
+        return {name: follower for name, follower in followers.items() if follower is not None}
 
     async def begin_task(self) -> None:
         """Admit agents to every part."""

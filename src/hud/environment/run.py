@@ -159,9 +159,9 @@ class EnvironmentRun:
             if tool is None:
                 tool = added.get(name)
             if tool is None:
-                known = ", ".join([*self.environment.tools, *added]) or "none"
+                names = ", ".join([*self.environment.tools, *added]) or "none"
                 result = ToolResult.of_text(
-                    f"There is no tool {name!r} (there are: {known}).", is_error=True
+                    f"There is no tool {name!r} (there are: {names}).", is_error=True
                 )
             else:
                 result = await _result_of(tool, arguments, timeout)
@@ -208,9 +208,9 @@ class EnvironmentRun:
         self.training_progress = training_progress
         template = self.environment.templates.get(task_id)
         if template is None:
-            known = ", ".join(self.environment.templates) or "none"
+            names = ", ".join(self.environment.templates) or "none"
             raise NotFoundError(
-                f"Environment {self.name!r} has no template {task_id!r} (there are: {known})."
+                f"Environment {self.name!r} has no template {task_id!r} (there are: {names})."
             )
         values = template.arguments.validate(args)
         await self.cancel()

@@ -42,35 +42,35 @@ class Spares(Generic[Resource]):
             self._kept.clear()
         follows = loop.time() - self._last < KEPT_SECONDS
         self._last = loop.time()
-        found = await self._spare()
-        if found is None:
-            found = await self._start()
+        resource = await self._spare()
+        if resource is None:
+            resource = await self._start()
         if follows:
             while len(self._kept) < _NUMBER:
                 self._kept.append(_Spare(self._start, self._close, self._kept))
-        return found
+        return resource
 
     async def _spare(self) -> Resource | None:
         while self._kept:
-            found = await self._kept.popleft().claim()
-            if found is not None and self._is_usable(found):
-                return found
-            if found is not None:
-                await self._close(found)
+            resource = await self._kept.popleft().claim()
+            if resource is not None and self._is_usable(resource):
+                return resource
+            if resource is not None:
+                await self._close(resource)
         return None
 
 
 class _Spare(Generic[Resource]):
-    """A resource that starts, waits in `kept`, and is claimed or closed."""
+    """A resource that starts, waits in `spares`, and is claimed or closed."""
 
     def __init__(
         self,
         start: Callable[[], Awaitable[Resource]],
         close: Callable[[Resource], Awaitable[None]],
-        kept: deque[_Spare[Resource]],
+        spares: deque[_Spare[Resource]],
     ) -> None:
         self._start, self._close = start, close
-        self._kept = kept
+        self._kept = spares
         self._claimed = asyncio.Event()
         self._started: asyncio.Future[Resource | None] = asyncio.get_running_loop().create_future()
         self._living = asyncio.create_task(self._live())

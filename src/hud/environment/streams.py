@@ -11,7 +11,7 @@ _PIECE_BYTES = 1 << 16
 Stream = tuple[StreamReader, StreamWriter]
 
 
-async def relay(one: Stream, other: Stream, *, idle_seconds: float | None = None) -> None:
+async def relay(first: Stream, second: Stream, *, idle_seconds: float | None = None) -> None:
     """Relay bytes in both directions until both have ended, and close both streams.
 
     The end of one direction is forwarded, while the other may continue. An error, or `idle_seconds` without a byte, ends
@@ -19,10 +19,10 @@ async def relay(one: Stream, other: Stream, *, idle_seconds: float | None = None
     """
     try:
         await asyncio.gather(
-            _carry(one[0], other[1], idle_seconds), _carry(other[0], one[1], idle_seconds)
+            _carry(first[0], second[1], idle_seconds), _carry(second[0], first[1], idle_seconds)
         )
     finally:
-        for _, writer in (one, other):
+        for _, writer in (first, second):
             writer.close()
 
 

@@ -52,7 +52,7 @@ class ChannelError(Exception):
         return cls(TASK_FAILED, f"{type(error).__name__}: {error}", "environment")
 
     @classmethod
-    def told(cls, error: Any) -> ChannelError:
+    def from_response(cls, error: Any) -> ChannelError:
         """Return the error of an error response of any form."""
         if not isinstance(error, dict):
             return cls(0, str(error))

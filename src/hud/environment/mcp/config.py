@@ -57,9 +57,9 @@ class ServerConfig(BaseModel):
     def _one_way(self) -> ServerConfig:
         if (self.command is None) == (self.url is None):
             raise ValueError("it needs either a command or a url")
-        told = self.transport
-        if told is not None and (told == "stdio") != (self.command is not None):
-            raise ValueError(f"its transport {told!r} does not go with the rest")
+        transport = self.transport
+        if transport is not None and (transport == "stdio") != (self.command is not None):
+            raise ValueError(f"its transport {transport!r} does not go with the rest")
         if self.command is None and (self.args or self.env or self.cwd):
             raise ValueError("args, env and cwd go with a command, not with a url")
         if self.url is None and self.headers:
@@ -84,22 +84,22 @@ class ServerConfig(BaseModel):
 
     def resolved(self, name: str) -> ServerConfig:
         """Return the configuration with resolved variables. Raises `EnvironmentFault` with the names of unset ones."""
-        known = settings.load().environment
+        variables = settings.load().environment
         missing: list[str] = []
 
         def fill(value: Any) -> Any:
             if isinstance(value, str):
-                return _VARIABLE.sub(one, value)
+                return _VARIABLE.sub(substitute, value)
             if isinstance(value, list):
-                return [fill(each) for each in value]
+                return [fill(item) for item in value]
             if isinstance(value, dict):
-                return {key: fill(each) for key, each in value.items()}
+                return {key: fill(item) for key, item in value.items()}
             return value
 
-        def one(found: re.Match[str]) -> str:
-            variable: str = found[1]
-            default: str | None = found[2]
-            value = known.get(variable, default)
+        def substitute(match: re.Match[str]) -> str:
+            variable: str = match[1]
+            default: str | None = match[2]
+            value = variables.get(variable, default)
             if value is None:
                 missing.append(variable)
             return value or ""
@@ -113,24 +113,24 @@ class ServerConfig(BaseModel):
         return ServerConfig.model_construct(**filled)
 
 
-def parse_server(name: str, given: Any) -> ServerConfig:
+def parse_server(name: str, entry: Any) -> ServerConfig:
     """Return a server's configuration; raises `UsageError` with the errors of an invalid one."""
     try:
-        return ServerConfig.model_validate(_plain(given) if isinstance(given, Mapping) else given)
+        return ServerConfig.model_validate(_plain(entry) if isinstance(entry, Mapping) else entry)
     except ValidationError as error:
         problems = []
         for problem in error.errors(include_url=False, include_context=False):
             place = ".".join(str(part) for part in problem["loc"])
-            told = problem["msg"].removeprefix("Value error, ")
+            reason = problem["msg"].removeprefix("Value error, ")
             if problem["type"] == "extra_forbidden":
-                told = f"is not known (known are: {', '.join(ServerConfig.model_fields)})"
-            problems.append(f"{place} {told}".strip())
+                reason = f"is not known (known are: {', '.join(ServerConfig.model_fields)})"
+            problems.append(f"{place} {reason}".strip())
         raise UsageError(f"The MCP server {name!r}: {'; '.join(problems)}.") from None
 
 
-def _plain(given: Mapping[str, Any]) -> dict[str, Any]:
+def _plain(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry without ignored keys, with OpenHUD's name of its transport."""
-    plain = {key: value for key, value in given.items() if key not in _FOR_EDITORS}
+    plain = {key: value for key, value in entry.items() if key not in _FOR_EDITORS}
     for key in ("transport", "type"):
         if isinstance(plain.get(key), str):
             plain[key] = _TRANSPORTS.get(plain[key], plain[key])
@@ -147,8 +147,10 @@ def parse_servers(config: Mapping[str, Any] | str | Path) -> dict[str, ServerCon
     servers = config.get("mcpServers", config.get("servers", config))
     if not isinstance(servers, Mapping) or not servers:
         raise UsageError('An MCP configuration looks like {"mcpServers": {"name": {...}}}.')
-    parsed = {str(name): parse_server(str(name), each) for name, each in servers.items()}
-    return {name: each for name, each in parsed.items() if not each.disabled}
+    parsed = {str(name): parse_server(str(name), entry) for name, entry in servers.items()}
+    return {
+        name: server_config for name, server_config in parsed.items() if not server_config.disabled
+    }
 
 
 def _read(path: str | Path) -> Mapping[str, Any]:
@@ -182,12 +184,12 @@ def named_entry(server: Any) -> tuple[Any, str | None]:
 
 def single_server(server: str | Sequence[str] | Mapping[str, Any], **extra: Any) -> dict[str, Any]:
     """Return the JSON entry of a URL, a command line as a list, or an entry, updated by `extra`."""
-    given: dict[str, Any]
+    entry: dict[str, Any]
     if isinstance(server, str):
-        given = {"url": server}
+        entry = {"url": server}
     elif isinstance(server, Mapping):
-        given = dict(server)
+        entry = dict(server)
     else:
         command, *arguments = [str(word) for word in server]
-        given = {"command": command, "args": arguments}
-    return {**given, **{key: value for key, value in extra.items() if value is not None}}
+        entry = {"command": command, "args": arguments}
+    return {**entry, **{key: value for key, value in extra.items() if value is not None}}

@@ -63,7 +63,9 @@ class Choice:
         selected = [name for name in listed if self.takes(name)]
         plain = "" if not self.prefix else f"{self.prefix}_"
         names: dict[str, str] = {}
-        for name in sorted(selected, key=lambda one: self.named(one) != plain + one):
+        for name in sorted(
+            selected, key=lambda listed_name: self.named(listed_name) != plain + listed_name
+        ):
             named, number = self.named(name), 1
             while (shown := named if number == 1 else f"{named}_{number}") in names.values():
                 number += 1
@@ -74,9 +76,9 @@ class Choice:
         """Raise `EnvironmentFault` if an included or excluded name is none of the server's."""
         for name in (*(self.include or ()), *self.exclude):
             if not _is_pattern(name) and name not in names:
-                known = ", ".join(sorted(names)) or "none"
+                tool_names = ", ".join(sorted(names)) or "none"
                 raise EnvironmentFault(
-                    f"The MCP server {server!r} has no tool {name!r} (it has: {known})."
+                    f"The MCP server {server!r} has no tool {name!r} (it has: {tool_names})."
                 )
 
 
@@ -118,11 +120,13 @@ class ConnectedServer(Part["OpenServer"]):
     ) -> None:
         self.source: ServerConfig | Any = server
         if isinstance(server, str | Mapping | list | tuple):
-            given, found = named_entry(server)
+            unnamed, entry_name = named_entry(server)
             folder = None if cwd is None else str(cwd)
-            entry = single_server(given, env=env, cwd=folder, headers=headers, transport=transport)
-            self.source = parse_server(name or found or "mcp", entry)
-            self.name = name or found or self.source.likely_name()
+            entry = single_server(
+                unnamed, env=env, cwd=folder, headers=headers, transport=transport
+            )
+            self.source = parse_server(name or entry_name or "mcp", entry)
+            self.name = name or entry_name or self.source.likely_name()
         elif any(option is not None for option in (env, cwd, headers, transport)):
             raise UsageError("env, cwd, headers and transport are for commands and URLs.")
         elif isinstance(server, ServerConfig):
@@ -241,7 +245,7 @@ class OpenServer(OpenPart):
     def __init__(self, declared: ConnectedServer, server: OpenedServer) -> None:
         self.declared = declared
         self.server = server
-        self.kept: list[dict[str, Any]] = []
+        self.resources: list[dict[str, Any]] = []
         self._seen: Mapping[str, Any] | None = None
         self._tools: dict[str, RunTool] = {}
 
@@ -251,15 +255,15 @@ class OpenServer(OpenPart):
             from hud.capabilities.mcp.results import spec_of
 
             choice = self.declared.choice
-            found: dict[str, RunTool] = {}
+            tools: dict[str, RunTool] = {}
             for name, shown in choice.names(list(listed)).items():
-                found[shown] = ServerTool(self, name, spec_of(listed[name], shown))
-            self._seen, self._tools = listed, found
+                tools[shown] = ServerTool(self, name, spec_of(listed[name], shown))
+            self._seen, self._tools = listed, tools
         return self._tools
 
     async def observe(self) -> dict[str, Any]:
-        kept, self.kept = self.kept, []
-        return {"resources": kept} if kept else {}
+        resources, self.resources = self.resources, []
+        return {"resources": resources} if resources else {}
 
     def fault(self) -> str | None:
         return self.server.fault()
@@ -294,7 +298,7 @@ class ServerTool:
         own = opened.declared.timeout
         seconds = own if timeout is None else min(own, timeout)
         answered = await opened.server.link.call(self._name, values, seconds)
-        opened.kept.extend(answered.unshown)
+        opened.resources.extend(answered.unshown)
         return tool_result(answered.result)
 
 
@@ -312,8 +316,10 @@ def connected_servers(
     servers = parse_servers(config)
     for chosen in (*include, *exclude):
         if chosen not in servers:
-            known = ", ".join(servers) or "none"
-            raise UsageError(f"There is no MCP server {chosen!r} to choose tools of ({known}).")
+            server_names = ", ".join(servers) or "none"
+            raise UsageError(
+                f"There is no MCP server {chosen!r} to choose tools of ({server_names})."
+            )
     return [
         ConnectedServer(
             source,
@@ -327,10 +333,10 @@ def connected_servers(
     ]
 
 
-def _names(given: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(given, str):
-        raise UsageError(f"include and exclude take a list of tool names, not {given!r}.")
-    return tuple(given)
+def _names(patterns: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(patterns, str):
+        raise UsageError(f"include and exclude take a list of tool names, not {patterns!r}.")
+    return tuple(patterns)
 
 
 def _matches(name: str, patterns: Sequence[str]) -> bool:

@@ -30,7 +30,14 @@ from starlette.applications import Starlette
 
 from hud.environment.connection import Connection
 from hud.environment.mcp.client_runs import OpenRun, Runs
-from hud.environment.mcp.protocol_types import prompt_of, prompted, refused, said, tool_of, typed
+from hud.environment.mcp.protocol_types import (
+    call_result,
+    prompt_of,
+    prompted,
+    refused,
+    tool_of,
+    typed,
+)
 from hud.errors import HudError, RolloutError, UsageError
 from hud.trace import ToolSpec
 
@@ -69,9 +76,9 @@ class EnvironmentServer:
     async def renew(self) -> None:
         """Open a new run at each session's next request, and send change notifications to clients."""
         await self.runs.renew()
-        told = [asyncio.create_task(_tell(client)) for client in self._clients]
-        if told:
-            await asyncio.wait(told)
+        notifications = [asyncio.create_task(_tell(client)) for client in self._clients]
+        if notifications:
+            await asyncio.wait(notifications)
         await self._bus.publish(ToolsListChanged())
         await self._bus.publish(PromptsListChanged())
 
@@ -116,7 +123,7 @@ class EnvironmentServer:
             if client in self._clients:
                 await client.send_tool_list_changed()
             await self._bus.publish(ToolsListChanged())
-        return said(outcome.result)
+        return call_result(outcome.result)
 
     async def _list_prompts(self, context: _Context, params: object) -> types.ListPromptsResult:
         del params

@@ -17,7 +17,7 @@ def tool_of(spec: ToolSpec) -> types.Tool:
     )
 
 
-def said(result: ToolResult) -> types.CallToolResult:
+def call_result(result: ToolResult) -> types.CallToolResult:
     return types.CallToolResult(
         content=[_block(block) for block in result.content],
         structured_content=result.structured_content,
@@ -27,7 +27,7 @@ def said(result: ToolResult) -> types.CallToolResult:
 
 def refused(problem: str) -> types.CallToolResult:
     """Return the result of a failed call."""
-    return said(ToolResult.of_text(problem, is_error=True))
+    return call_result(ToolResult.of_text(problem, is_error=True))
 
 
 def prompt_of(row: Mapping[str, Any]) -> types.Prompt:
@@ -36,19 +36,19 @@ def prompt_of(row: Mapping[str, Any]) -> types.Prompt:
     required = schema.get("required", [])
     arguments = [
         types.PromptArgument(
-            name=name, description=each.get("description"), required=name in required
+            name=name, description=argument_schema.get("description"), required=name in required
         )
-        for name, each in schema.get("properties", {}).items()
+        for name, argument_schema in schema.get("properties", {}).items()
     ]
     return types.Prompt(
         name=str(row["id"]), description=row.get("description") or None, arguments=arguments
     )
 
 
-def typed(row: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, Any]:
+def typed(row: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
     """Convert a prompt's arguments, which are text, to the template's types."""
     properties = _schema(row).get("properties", {})
-    return {name: _value(properties.get(name, {}), text) for name, text in given.items()}
+    return {name: _value(properties.get(name, {}), text) for name, text in texts.items()}
 
 
 def prompted(prompt: str | Sequence[Message]) -> types.GetPromptResult:

@@ -19,7 +19,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from hud.environment.mcp.config import ServerConfig
-from hud.environment.processes.reaper import GRACE_SECONDS, kept, kill
+from hud.environment.processes.reaper import GRACE_SECONDS, kill, reaped_command
 from hud.environment.processes.run_processes import start_of_part
 from hud.errors import EnvironmentFault
 
@@ -98,7 +98,7 @@ class ServerProcess:
     async def _start(self) -> asyncio.subprocess.Process:
         variables = {**get_default_environment(), **self.config.env}
         return await start_of_part(
-            *kept(_command_line(self.config, variables)),
+            *reaped_command(_command_line(self.config, variables)),
             env=variables,
             cwd=self.config.cwd,
             stdin=asyncio.subprocess.PIPE,
@@ -121,17 +121,19 @@ class ServerProcess:
 def _command_line(config: ServerConfig, variables: dict[str, str]) -> list[str]:
     """Return the executable; raises `EnvironmentFault` if it does not exist."""
     assert config.command is not None
-    found = shutil.which(config.command, path=variables.get("PATH"))
-    if found is None:
+    executable = shutil.which(config.command, path=variables.get("PATH"))
+    if executable is None:
         raise EnvironmentFault(
             f"there is no command {config.command!r}; install it, or give its path"
         )
     if config.cwd is not None and not Path(config.cwd).is_dir():
         raise EnvironmentFault(f"there is no folder {config.cwd} to start it in")
-    return [str(Path(found).absolute()), *config.args]
+    return [str(Path(executable).absolute()), *config.args]
 
 
-async def _receive(process: asyncio.subprocess.Process, inward: Any, said: deque[str]) -> None:
+async def _receive(
+    process: asyncio.subprocess.Process, inward: Any, skipped_lines: deque[str]
+) -> None:
     """Forward its output, one message per line. Other lines, which some servers print, are skipped."""
     assert process.stdout is not None
     parts: list[bytes] = []
@@ -140,7 +142,7 @@ async def _receive(process: asyncio.subprocess.Process, inward: Any, said: deque
         while piece := await process.stdout.read(_PIECE):
             size += len(piece)
             if size > _LONGEST:
-                said.append(f"(a message of more than {_LONGEST:,} bytes)")
+                skipped_lines.append(f"(a message of more than {_LONGEST:,} bytes)")
                 return
             if b"\n" not in piece:
                 parts.append(piece)
@@ -153,7 +155,7 @@ async def _receive(process: asyncio.subprocess.Process, inward: Any, said: deque
                 try:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError:
-                    said.append(line[:500].decode("utf-8", "replace"))
+                    skipped_lines.append(line[:500].decode("utf-8", "replace"))
                     continue
                 try:
                     await inward.send(SessionMessage(message))
@@ -164,8 +166,8 @@ async def _receive(process: asyncio.subprocess.Process, inward: Any, said: deque
 async def _send(process: asyncio.subprocess.Process, outward: Any) -> None:
     assert process.stdin is not None
     async with outward:
-        async for each in outward:
-            text = each.message.model_dump_json(by_alias=True, exclude_unset=True)
+        async for outgoing in outward:
+            text = outgoing.message.model_dump_json(by_alias=True, exclude_unset=True)
             try:
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()

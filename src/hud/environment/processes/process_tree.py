@@ -60,19 +60,19 @@ def has_children() -> bool:
 
 def children(pid: int) -> list[int]:
     """Return the children of a process, of all its threads."""
-    found: list[int] = []
+    pids: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
-                found += map(int, file.read().split())
+                pids += map(int, file.read().split())
     except FileNotFoundError:
         if os.path.exists(f"/proc/{pid}") and not os.path.exists(
             f"/proc/{pid}/task/{pid}/children"
         ):
-            return [one.process.pid for one in _everything() if one.parent == pid]
+            return [entry.process.pid for entry in _everything() if entry.parent == pid]
     except OSError:
         pass  # It has exited.
-    return found
+    return pids
 
 
 def descendants(root: int, without: Container[Process] = ()) -> Iterator[Seen | None]:
@@ -83,28 +83,28 @@ def descendants(root: int, without: Container[Process] = ()) -> Iterator[Seen | 
     parents = [root]
     while parents:
         for pid in children(parents.pop()):
-            found = seen(pid)
-            if found is None or found.process not in without:
-                yield found
+            descendant = seen(pid)
+            if descendant is None or descendant.process not in without:
+                yield descendant
                 parents.append(pid)
 
 
 def all_descendants(root: int, without: Container[Process] = ()) -> list[Seen]:
     """Return the same from a list of all processes: slower, and complete where lists of children change while being read."""
     below: dict[int, list[Seen]] = {}
-    for one in _everything():
-        below.setdefault(one.parent, []).append(one)
-    found, parents = [], [root]
+    for entry in _everything():
+        below.setdefault(entry.parent, []).append(entry)
+    descended, parents = [], [root]
     while parents:
-        for one in below.get(parents.pop(), ()):
-            if one.process not in without:
-                found.append(one)
-                parents.append(one.process.pid)
-    return found
+        for entry in below.get(parents.pop(), ()):
+            if entry.process not in without:
+                descended.append(entry)
+                parents.append(entry.process.pid)
+    return descended
 
 
 def _everything() -> Iterator[Seen]:
     for name in os.listdir("/proc"):
-        found = seen(int(name)) if name.isdigit() else None
-        if found is not None:
-            yield found
+        entry = seen(int(name)) if name.isdigit() else None
+        if entry is not None:
+            yield entry

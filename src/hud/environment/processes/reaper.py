@@ -23,7 +23,7 @@ GRACE_SECONDS = 2.0
 """Time for the program to exit after SIGTERM, in seconds; then it is killed."""
 
 
-def kept(command: list[str]) -> list[str]:
+def reaped_command(command: list[str]) -> list[str]:
     """Return the command line that runs `command` under a reaper, for a child of this process."""
     if sys.platform != "linux":
         return command

@@ -50,8 +50,8 @@ def adopt_orphans() -> None:
 
 def claim(pid: int) -> None:
     """Mark a process as the environment's own, although it may have started after the prompt; it is none of a tool's."""
-    if RunProcesses.watched and (found := seen(pid)) is not None:
-        _of_parts.add(found.process)
+    if RunProcesses.watched and (claimed := seen(pid)) is not None:
+        _of_parts.add(claimed.process)
 
 
 async def start_of_part(*command: str, **options: Any) -> asyncio.subprocess.Process:
@@ -88,8 +88,8 @@ class RunProcesses:
     def begin(self) -> None:
         """Note the processes that are the environment's: those that run now."""
         # Orphans are this process's children, too: without a child there is no descendant.
-        found = descendants(os.getpid()) if has_children() else ()
-        self._before = {one.process for one in found if one is not None}
+        running = descendants(os.getpid()) if has_children() else ()
+        self._before = {descendant.process for descendant in running if descendant is not None}
 
     async def end(self) -> list[str]:
         """Kill the run's processes, and return their names. Raises `AgentFault` for processes that do not end."""
@@ -103,13 +103,15 @@ class RunProcesses:
         gone: set[Process] = set()
         deadline = asyncio.get_running_loop().time() + END_SECONDS
         while running := await self._running(gone, thorough=bool(gone)):
-            for one in running:
-                if one is not None:
-                    killed.setdefault(one.process, one.name)
+            for descendant in running:
+                if descendant is not None:
+                    killed.setdefault(descendant.process, descendant.name)
                     with contextlib.suppress(PermissionError):
-                        kill(one.process.pid, signal.SIGKILL)
+                        kill(descendant.process.pid, signal.SIGKILL)
             if asyncio.get_running_loop().time() > deadline:
-                names = ", ".join(sorted({one.name for one in running if one is not None}))
+                names = ", ".join(
+                    sorted({descendant.name for descendant in running if descendant is not None})
+                )
                 raise AgentFault(
                     f"Processes that a tool started could not be ended before grading: {names}."
                 )
@@ -124,9 +126,19 @@ class RunProcesses:
         if _starting:
             await asyncio.wait(_starting, timeout=END_SECONDS)
         own = (self._before or set()) | _of_parts
-        found = list(descendants(os.getpid(), own))
-        if thorough and all(one is not None and one.process in gone for one in found):
-            found += all_descendants(os.getpid(), own)
-        running = [one for one in found if one is None or one.process not in gone]
-        gone.update(one.process for one in running if one is not None and one.ended)
+        candidates = list(descendants(os.getpid(), own))
+        if thorough and all(
+            descendant is not None and descendant.process in gone for descendant in candidates
+        ):
+            candidates += all_descendants(os.getpid(), own)
+        running = [
+            descendant
+            for descendant in candidates
+            if descendant is None or descendant.process not in gone
+        ]
+        gone.update(
+            descendant.process
+            for descendant in running
+            if descendant is not None and descendant.ended
+        )
         return running

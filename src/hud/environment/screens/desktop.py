@@ -22,7 +22,7 @@ from hud.environment.screens.display import SOCKETS, Display
 from hud.environment.screens.run_folders import run_folder
 from hud.environment.workspace import Mount, WorkspaceLimits
 from hud.environment.workspace.files import transfer
-from hud.environment.workspace.sandbox.bubblewrap import found
+from hud.environment.workspace.sandbox.bubblewrap import required_program
 from hud.environment.workspace.sandbox.mounts import HOME
 from hud.environment.workspace.sandbox.sandbox import Process
 from hud.environment.workspace.workspace import (
@@ -88,7 +88,7 @@ class Desktop(Part["OpenDesktop"]):
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenDesktop]:
-        found("openbox", "openbox")
+        required_program("openbox", "openbox")
         async with AsyncExitStack() as stack:
             folder = await stack.enter_async_context(run_folder("desktop", reached_by_others=True))
             display = await Display.start(folder, self.size)
@@ -189,7 +189,7 @@ class OpenDesktop(OpenPart):
         started = [await self.start(program) for program in programs]
         clock = asyncio.get_running_loop().time
         until = clock() + _SHOWN_SECONDS
-        while any(not one.ended.done() for one in started) and clock() < until:
+        while any(not process.ended.done() for process in started) and clock() < until:
             if await self.viewer.stand_still(_SHOWN_STILL, until - clock()):
                 break
         for program, process in zip(programs, started, strict=True):
@@ -217,16 +217,16 @@ class OpenDesktop(OpenPart):
     async def _manage(self) -> None:
         """Start the window manager, and wait until it is ready."""
         ours, its = os.pipe()
-        said = asyncio.StreamReader()
+        ready = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         listening, _ = await loop.connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(said), os.fdopen(ours, "rb")
+            lambda: asyncio.StreamReaderProtocol(ready), os.fdopen(ours, "rb")
         )
         try:
             with os.fdopen(its, "wb") as output:
                 await self.start(_MANAGER, output.fileno())
             async with asyncio.timeout(_MANAGER_SECONDS):
-                up = await said.readline()
+                up = await ready.readline()
         except TimeoutError:
             up = b""
         finally:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hud.environment.screens.screen_sandbox import Box, BoxedProgram
-from hud.environment.workspace.sandbox.bubblewrap import found
+from hud.environment.workspace.sandbox.bubblewrap import required_program
 from hud.errors import EnvironmentFault
 
 SOCKETS = "/tmp/.X11-unix"
@@ -59,7 +59,7 @@ class Display:
     async def start(cls, folder: Path, size: tuple[int, int]) -> Display:
         """Start a display; raises `EnvironmentFault` if it does not start."""
         for needed, package in (("Xvfb", "xvfb"), ("x11vnc", "x11vnc")):
-            found(needed, package)
+            required_program(needed, package)
         number = _FIRST_NUMBER + secrets.randbelow(_NUMBERS)
         password = "".join(secrets.choice(_PASSWORD_LETTERS) for _ in range(_PASSWORD_LENGTH))
         key = _authority(secrets.token_bytes(16))

@@ -122,16 +122,16 @@ class _Client:
         from websockets.exceptions import ConnectionClosed
 
         devtools = self.gateway.devtools
-        said = await devtools.call("Target.attachToBrowserTarget")
-        self.browser_session = self.root = str(said["sessionId"])
+        attached = await devtools.call("Target.attachToBrowserTarget")
+        self.browser_session = self.root = str(attached["sessionId"])
         self.sessions.add(self.root)
         if page:
-            said = await devtools.call(
+            attached = await devtools.call(
                 "Target.attachToTarget",
                 {"targetId": self.gateway.tabs.front.target_id, "flatten": True},
                 session=self.browser_session,
             )
-            self.root = str(said["sessionId"])
+            self.root = str(attached["sessionId"])
             self.sessions.add(self.root)
         sending = asyncio.create_task(self._send())
         try:
@@ -201,13 +201,13 @@ class _Client:
     ) -> None:
         devtools, number = self.gateway.devtools, self.gateway.commands
         try:
-            said = await devtools.exchange(method, params, session, _COMMAND_SECONDS)
+            reply = await devtools.exchange(method, params, session, _COMMAND_SECONDS)
         except RolloutError as error:
-            said = {"error": {"code": -32000, "message": str(error)}}
-        answer: dict[str, Any] = {key: said[key] for key in ("result", "error") if key in said}
+            reply = {"error": {"code": -32000, "message": str(error)}}
+        answer: dict[str, Any] = {key: reply[key] for key in ("result", "error") if key in reply}
         alone = number == self.gateway.commands
         if alone and method == "Page.captureScreenshot" and params == {"format": "png"}:
-            self.gateway.last_shot = (said.get("result") or {}).get("data")
+            self.gateway.last_shot = (reply.get("result") or {}).get("data")
         self._answer({"id": identifier, **answer}, session)
         if devtools.lost:
             self.outbox.put_nowait(None)

@@ -57,8 +57,8 @@ def _sweep(place: str, prefix: str) -> None:
         with suppress(OSError):
             held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
-                found = os.fstat(held)
-                if found.st_uid == os.getuid() and time.time() - found.st_ctime > _YOUNG_SECONDS:
+                status = os.fstat(held)
+                if status.st_uid == os.getuid() and time.time() - status.st_ctime > _YOUNG_SECONDS:
                     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)
             finally:

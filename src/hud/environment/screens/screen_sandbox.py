@@ -22,8 +22,8 @@ from hud import exact_json
 from hud.environment.processes.run_processes import start_of_part
 from hud.environment.workspace.sandbox.bubblewrap import (
     as_user,
-    found,
     memory_file,
+    required_program,
     sandbox_user,
 )
 from hud.environment.workspace.sandbox.lacking import explained
@@ -96,7 +96,7 @@ class Box:
         `control`, in a sandbox without network.
         """
         words = [
-            found("bwrap", "bubblewrap"), "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000",
+            required_program("bwrap", "bubblewrap"), "--unshare-user", "--disable-userns", "--uid", "1000", "--gid", "1000",
             "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try",
             "--hostname", "box", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
             "--proc", "/proc", "--dev", "/dev", "--dir", "/etc",
@@ -152,19 +152,19 @@ class BoxedProgram:
         ours = None
         with errors.open("wb") as file, contextlib.ExitStack() as stack:
             descriptors = [memory_file(stack, filter_program())]
-            asked: dict[str, int] = {}
+            entry_descriptors: dict[str, int] = {}
             if not box.network:
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
                 ours.setblocking(False)
                 stack.callback(theirs.close)
-                asked = {
+                entry_descriptors = {
                     "entry": memory_file(stack, script_file(_ENTRY)[1]),
                     "control": theirs.fileno(),
                 }
-                descriptors += asked.values()
+                descriptors += entry_descriptors.values()
             starting = asyncio.ensure_future(
                 start_of_part(
-                    *box.command(program, seccomp=descriptors[0], **asked),
+                    *box.command(program, seccomp=descriptors[0], **entry_descriptors),
                     stdin=PIPE,
                     stdout=PIPE,
                     stderr=file,
@@ -198,9 +198,9 @@ class BoxedProgram:
                     await answered.wait()
             finally:
                 loop.remove_reader(self._control)
-            said, passed, _, _ = socket.recv_fds(self._control, 1 << 12, 1)
+            answer, passed, _, _ = socket.recv_fds(self._control, 1 << 12, 1)
         if not passed:
-            raise OSError(exact_json.loads(said)["refused"] if said else "the box has ended")
+            raise OSError(exact_json.loads(answer)["refused"] if answer else "the box has ended")
         return socket.socket(fileno=passed[0])
 
     @property

@@ -61,10 +61,14 @@ def _makes_one(call: ast.Call) -> bool:
 
 def _name(call: ast.Call) -> str | None:
     """Return the name in a call, or None if it is computed."""
-    given: ast.expr | None = call.args[0] if call.args else None
+    argument: ast.expr | None = call.args[0] if call.args else None
     for keyword in call.keywords:
         if keyword.arg == "name":
-            given = keyword.value
-    if given is None:
+            argument = keyword.value
+    if argument is None:
         return _DEFAULT
-    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else None
+    return (
+        argument.value
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+        else None
+    )

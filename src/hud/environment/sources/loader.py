@@ -35,12 +35,12 @@ def load_environment(target: str | Path, *, name: str | None = None) -> Environm
     text, _, attribute = str(target).partition(":")
     path = Path(text)
     if path.is_dir():
-        found = [path / file for file in FOLDER_FILES if (path / file).exists()]
-        if not found:
+        files = [path / file for file in FOLDER_FILES if (path / file).exists()]
+        if not files:
             raise NotFoundError(
                 f"{path} has no {', '.join(FOLDER_FILES[:-1])} or {FOLDER_FILES[-1]}."
             )
-        path = found[0]
+        path = files[0]
     module = load_file(path) if path.suffix == ".py" else load_module(text)
     return _pick(module, str(path), attribute, name)
 
@@ -138,17 +138,19 @@ def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> E
             raise UsageError(f"{where} {kind} {attribute!r}.")
         return value
     unique = environments_of(module)
-    found = [value for value in unique if name is None or value.name == name]
-    if not found:  # A file of tasks alone, such as held-out ones.
+    environments = [value for value in unique if name is None or value.name == name]
+    if not environments:  # A file of tasks alone, such as held-out ones.
         unique += [value for value in _environments_of_tasks(module) if value not in unique]
-        found = [value for value in unique if name is None or value.name == name]
-    if name is None and len(found) > 1:
+        environments = [value for value in unique if name is None or value.name == name]
+    if name is None and len(environments) > 1:
         # In a hierarchy, the environment is the one whose subagents the others are.
-        found = [value for value in found if not _is_called(value, found)] or found
-    if len(found) == 1:
-        return found[0]
+        environments = [
+            value for value in environments if not _is_called(value, environments)
+        ] or environments
+    if len(environments) == 1:
+        return environments[0]
     names = ", ".join(value.name for value in unique)
-    if not found:
+    if not environments:
         raise UsageError(
             f"{where} holds no Environment{f' named {name!r} (it has: {names})' if name and names else ''}."
         )
@@ -157,8 +159,10 @@ def _pick(module: ModuleType, where: str, attribute: str, name: str | None) -> E
 
 def environments_of(module: ModuleType) -> list[Environment]:
     """Return the distinct top-level environments of a module."""
-    found = {id(value): value for value in vars(module).values() if isinstance(value, Environment)}
-    return list(found.values())
+    environments = {
+        id(value): value for value in vars(module).values() if isinstance(value, Environment)
+    }
+    return list(environments.values())
 
 
 def tasks_in(value: Any) -> Iterator[Task]:

@@ -31,7 +31,7 @@ def start_frame(value: Any, task_id: str) -> StartFrame:
         return StartFrame(_prompt(value, task_id))
     bindings = value.get("bindings") or {}
     if not isinstance(bindings, dict) or not all(
-        isinstance(one, dict) for one in bindings.values()
+        isinstance(binding, dict) for binding in bindings.values()
     ):
         raise EnvironmentFault(
             f"Template {task_id!r} yielded bindings that are not {{capability: {{...}}}}: {bindings!r:.100}."

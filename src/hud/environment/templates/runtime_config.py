@@ -116,20 +116,20 @@ def refuse_unsupported(
     `honoured` names the supported resources. `labels` says whether nodes are selected by labels. `limits.run_timeout_s` applies to
     every rollout.
     """
-    asked = requirements_of(slug, stored)
-    if asked is _NOTHING:
-        return asked
+    requirements = requirements_of(slug, stored)
+    if requirements is _NOTHING:
+        return requirements
     refused = ("image", "compose") if labels else ("image", "compose", "labels")
-    wanted = [name for name in refused if getattr(asked, name) is not None]
-    if asked.resources is not None:
-        resources = asked.resources.model_dump(exclude_none=True).keys() - set(honoured)
+    wanted = [name for name in refused if getattr(requirements, name) is not None]
+    if requirements.resources is not None:
+        resources = requirements.resources.model_dump(exclude_none=True).keys() - set(honoured)
         wanted += [f"resources.{name}" for name in sorted(resources)]
     if wanted:
         raise UsageError(
             f"Task {slug!r} asks for {', '.join(wanted)} in its runtime_config, which {runtime} cannot give; use a "
             "runtime that can, or take it out of the task."
         )
-    return asked
+    return requirements
 
 
 def met_by_node(stored: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -57,9 +57,9 @@ class Template:
         placed = dict(zip(names, positional, strict=False))
         if twice := placed.keys() & args.keys():
             raise UsageError(f"Template {self.id!r} was given {min(twice)!r} twice.")
-        given = {**placed, **args}
-        self.arguments.validate(given)
-        return Task(env=self.environment.name, id=self.id, args=_as_json(given)).bind(
+        values = {**placed, **args}
+        self.arguments.validate(values)
+        return Task(env=self.environment.name, id=self.id, args=_as_json(values)).bind(
             self.environment
         )
 

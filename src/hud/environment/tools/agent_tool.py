@@ -112,9 +112,9 @@ class AgentTool:
         values = self.arguments.validate(parsed)
         # Defaults are left to the template, so that equal calls are equal tasks.
         chosen = {name: values[name] for name in parsed}
-        given = {**self.task.args, **chosen, **self._hidden_values(run)}
+        task_arguments = {**self.task.args, **chosen, **self._hidden_values(run)}
         try:
-            minted = self.template(**given)
+            minted = self.template(**task_arguments)
         except UsageError as error:
             raise EnvironmentFault(
                 f"Subagent tool {self.name!r} cannot be called in this task: {error} Hidden arguments come from "
@@ -189,8 +189,8 @@ def _settings(
     max_steps: int | None, max_tokens: int | None, agent_config: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     limits = {"max_steps": max_steps, "total_tokens": max_tokens}
-    given = {name: value for name, value in limits.items() if value is not None}
-    return {**(agent_config or {}), **given}
+    settings = {name: value for name, value in limits.items() if value is not None}
+    return {**(agent_config or {}), **settings}
 
 
 def _hidden(template: Template, fixed: Mapping[str, Any], visible: set[str], what: str) -> set[str]:

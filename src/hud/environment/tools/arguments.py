@@ -70,19 +70,19 @@ class Arguments:
         self.schema = self._schema()
         self.names = set(self._fields)
 
-    def validate(self, given: dict[str, Any]) -> dict[str, Any]:
+    def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the validated arguments with defaults; raises `UsageError` with the invalid ones.
 
-        They share no list or object with `given`: the function may change them, and `given` is recorded and used again.
+        They share no list or object with `arguments`: the function may change them, and `arguments` is recorded and used again.
         A string that does not fit its annotation is also tried as JSON: models quote numbers and lists. A null that an
         optional argument does not take is its default.
         """
-        given = copied(given)
+        arguments = copied(arguments)
         try:
-            model = self.model.model_validate(given)
+            model = self.model.model_validate(arguments)
         except ValidationError as first:
             try:
-                model = self.model.model_validate(_unquoted(given, first, self._optional))
+                model = self.model.model_validate(_unquoted(arguments, first, self._optional))
             except ValidationError:
                 raise UsageError(f"{self.what}: {self._sentence(first)}") from None
         values = {name: getattr(model, field) for name, field in self._fields.items()}
@@ -96,8 +96,8 @@ class Arguments:
                 case "missing":
                     problems.append(f"argument {name!r} is missing")
                 case "extra_forbidden":
-                    known = ", ".join(self._fields) or "none"
-                    problems.append(f"there is no argument {name!r} (there are: {known})")
+                    names = ", ".join(self._fields) or "none"
+                    problems.append(f"there is no argument {name!r} (there are: {names})")
                 case _:
                     value = repr(problem["input"])
                     shown = value if len(value) <= 80 else value[:77] + "..."
@@ -135,10 +135,10 @@ def _flat(hint: Any) -> Any:
     if get_origin(hint) is not Annotated:
         return hint
     plain, *markers = get_args(hint)
-    found: list[Any] = []
+    flat_markers: list[Any] = []
     for marker in markers:
-        found += get_args(marker)[1:] if get_origin(marker) is Annotated else [marker]
-    return Annotated[plain, *found]
+        flat_markers += get_args(marker)[1:] if get_origin(marker) is Annotated else [marker]
+    return Annotated[plain, *flat_markers]
 
 
 def _or_none(hint: Any) -> Any:
@@ -152,10 +152,10 @@ def _or_none(hint: Any) -> Any:
 
 
 def _unquoted(
-    given: dict[str, Any], error: ValidationError, optional: Collection[str]
+    arguments: dict[str, Any], error: ValidationError, optional: Collection[str]
 ) -> dict[str, Any]:
     """Return the arguments without invalid nulls for optional ones, and with invalid strings parsed as JSON."""
-    values = dict(given)
+    values = dict(arguments)
     for problem in error.errors(include_url=False):
         name = problem["loc"][0]
         if len(problem["loc"]) == 1 and name in optional and values.get(str(name), 0) is None:

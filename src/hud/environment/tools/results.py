@@ -167,19 +167,21 @@ def _cut(blocks: list[ContentBlock], limit: int) -> list[ContentBlock]:
         for block in blocks
     ):
         return blocks
-    kept: list[ContentBlock] = []
+    shortened: list[ContentBlock] = []
     for block in blocks:
         size = _size(block)
         if isinstance(block, TextContent) and size > limit:
             head = block.text[:limit].encode()[:limit].decode("utf-8", "ignore")
-            kept.append(
+            shortened.append(
                 TextContent(text=f"{head}\n[cut: {size:,} bytes in all, the first {limit:,} shown]")
             )
         elif isinstance(block, ImageContent) and size > MAX_IMAGE_BYTES:
-            kept.append(TextContent(text=f"[an image of {size:,} bytes was left out: too large]"))
+            shortened.append(
+                TextContent(text=f"[an image of {size:,} bytes was left out: too large]")
+            )
         else:
-            kept.append(block)
-    return kept
+            shortened.append(block)
+    return shortened
 
 
 def _size(block: ContentBlock) -> int:

@@ -29,11 +29,11 @@ def cell_name(row: int, column: int) -> str:
 
 def column_letters(column: int) -> str:
     """Return the letters of a column, from 1."""
-    found = ""
+    letters = ""
     while column:
         column, rest = divmod(column - 1, 26)
-        found = chr(ord("A") + rest) + found
-    return found
+        letters = chr(ord("A") + rest) + letters
+    return letters
 
 
 def write_blocks(cells: Mapping[tuple[int, int], T]) -> Iterator[tuple[str, list[list[T]]]]:

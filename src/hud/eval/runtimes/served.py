@@ -12,7 +12,7 @@ from typing import Any
 
 from hud.environment.channel.client.remote_connection import Loss, RemoteConnection
 from hud.environment.processes.process_tree import children
-from hud.environment.processes.reaper import kept, kill, signalled
+from hud.environment.processes.reaper import kill, reaped_command, signalled
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.runtimes.interpreter import SHOWN, Interpreter, told_exit
 
@@ -56,7 +56,7 @@ class ServedProcess:
         python = sys.executable if interpreter is None else str(interpreter.python)
         command = [python, "-u", "-m", "hud.environment.channel", source, "--follow-stdin"]
         process = await asyncio.create_subprocess_exec(
-            *kept([*command, "--one-run"] if one_run else command),
+            *reaped_command([*command, "--one-run"] if one_run else command),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

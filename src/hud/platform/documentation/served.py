@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, ValidationError
 from starlette.types import Receive, Scope, Send
 
 from hud import __version__
-from hud.environment.mcp.protocol_types import refused, said, tool_of
+from hud.environment.mcp.protocol_types import call_result, refused, tool_of
 from hud.errors import HudError
 from hud.platform.documentation.library import Library
 from hud.trace import TextContent, ToolResult, ToolSpec
@@ -99,9 +99,9 @@ class DocumentationServer:
         try:
             match params.name:
                 case "search":
-                    return said(self._search(_Search.model_validate(asked)))
+                    return call_result(self._search(_Search.model_validate(asked)))
                 case "read":
-                    return said(self._read(_Read.model_validate(asked)))
+                    return call_result(self._read(_Read.model_validate(asked)))
             return refused(f"There is no tool {params.name!r}; there are 'search' and 'read'.")
         except ValidationError as error:
             problems = "; ".join(

@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hud import exact_json
-from hud.environment.processes.reaper import kept
+from hud.environment.processes.reaper import reaped_command
 from hud.environment.processes.run_processes import claim
-from hud.environment.workspace.sandbox.bubblewrap import found
+from hud.environment.workspace.sandbox.bubblewrap import required_program
 from hud.errors import EnvironmentFault, UsageError
 
 START_SECONDS = 180.0
@@ -112,7 +112,7 @@ class Office:
         errors = self._folder / "errors"
         with errors.open("wb") as stream:
             self._process = subprocess.Popen(
-                kept(_sandboxed(self._folder)),
+                reaped_command(_sandboxed(self._folder)),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stream,
@@ -192,16 +192,16 @@ def office() -> Office:
 
 def check_programs() -> None:
     """Raise `EnvironmentFault` where a program is missing."""
-    found("soffice", "libreoffice-calc")
-    found("bwrap", "bubblewrap")
+    required_program("soffice", "libreoffice-calc")
+    required_program("bwrap", "bubblewrap")
 
 
 def _sandboxed(folder: Path) -> list[str]:
     """Return the command of the worker: it reads programs and fonts, and writes `folder` alone."""
-    soffice = found("soffice", "libreoffice-calc")
+    soffice = required_program("soffice", "libreoffice-calc")
     worker = Path(__file__).with_name("worker.py")
     arguments = [
-        found("bwrap", "bubblewrap"),
+        required_program("bwrap", "bubblewrap"),
         "--unshare-all",
         "--die-with-parent",
         "--new-session",

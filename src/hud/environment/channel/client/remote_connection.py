@@ -91,9 +91,9 @@ class RemoteConnection(RemoteRun):
                         problem = error
                     await asyncio.sleep(_RETRY_SECONDS)
         except TimeoutError:
-            told = problem or f"no answer within {ready_timeout:g} s"
+            reason = problem or f"no answer within {ready_timeout:g} s"
             raise InfrastructureFault(
-                f"No environment answers at tcp://{host}:{port} ({told}). Is `hud serve` running there?"
+                f"No environment answers at tcp://{host}:{port} ({reason}). Is `hud serve` running there?"
             ) from problem
 
     @classmethod
@@ -120,9 +120,9 @@ class RemoteConnection(RemoteRun):
     ) -> dict[str, Any]:
         """Send `hello`, or resume a parked session; returns the environment's description."""
         params = {"client": client, "session_id": session_id}
-        said = await self.call("hello", {name: value for name, value in params.items() if value})
-        self.learn(said, "hello")
-        manifest: dict[str, Any] = said
+        answer = await self.call("hello", {name: value for name, value in params.items() if value})
+        self.learn(answer, "hello")
+        manifest: dict[str, Any] = answer
         return manifest
 
     @property
@@ -209,9 +209,9 @@ class RemoteConnection(RemoteRun):
         if frame.get("error") is None:
             future.set_result(frame.get("result"))
             return
-        told = ChannelError.told(frame["error"])
-        fault = told.as_fault()
-        fault.__cause__ = told
+        error = ChannelError.from_response(frame["error"])
+        fault = error.as_fault()
+        fault.__cause__ = error
         future.set_exception(fault)
 
     async def _hang_up(self) -> None:

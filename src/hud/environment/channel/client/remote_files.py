@@ -44,8 +44,8 @@ class RemoteFiles:
 
     async def changed(self) -> dict[str, Any]:
         """Return the changes since the last call; {} without any."""
-        said = await self._call("diff")
-        return said if said.get("files_changed") else {}
+        changes = await self._call("diff")
+        return changes if changes.get("files_changed") else {}
 
     async def close(self) -> None:
         await self._connection.leave()

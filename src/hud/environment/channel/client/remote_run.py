@@ -65,14 +65,14 @@ class RemoteRun(ABC):
     async def close(self) -> None:
         """End the run."""
 
-    def learn(self, said: Any, method: str) -> None:
+    def learn(self, manifest: Any, method: str) -> None:
         """Store the environment's description and this run's session."""
         try:
-            self.name, self.version = said["env"]["name"], said["env"]["version"]
-            self.session_id = str(said["session_id"])
-            self.foreign = "reward_range" not in said
-            low, high = said.get("reward_range") or self.reward_range
-            bindings = list(said.get("bindings") or [])
+            self.name, self.version = manifest["env"]["name"], manifest["env"]["version"]
+            self.session_id = str(manifest["session_id"])
+            self.foreign = "reward_range" not in manifest
+            low, high = manifest.get("reward_range") or self.reward_range
+            bindings = list(manifest.get("bindings") or [])
         except (KeyError, TypeError, ValueError, AttributeError):
             raise self._nonsense(method) from None
         self.reward_range = (float(low), float(high))
@@ -81,8 +81,8 @@ class RemoteRun(ABC):
     async def list_tools(self) -> list[ToolSpec]:
         if self.tools is None:
             try:
-                said = await self.call("tools.list", {})
-                self.tools = _SPECS.validate_python(_field(said, "tools"))
+                response = await self.call("tools.list", {})
+                self.tools = _SPECS.validate_python(_field(response, "tools"))
             except EnvironmentFault as error:
                 if not is_unknown_method(error):
                     raise
@@ -98,22 +98,22 @@ class RemoteRun(ABC):
         clock = asyncio.timeout(None if timeout is None else timeout + TOOL_MARGIN_SECONDS)
         try:
             async with clock:
-                said = await self.call("tools.call", params)
-            result = ToolResult.model_validate(_field(said, "result"))
+                response = await self.call("tools.call", params)
+            result = ToolResult.model_validate(_field(response, "result"))
         except TimeoutError:
             if not clock.expired():
                 raise
             return ToolOutcome(ToolResult.of_time_out(name, timeout or 0.0))
         except ValidationError:
             raise self._nonsense("tools.call") from None
-        return ToolOutcome(result, said.get("observed") or {})
+        return ToolOutcome(result, response.get("observed") or {})
 
     async def delegate(self, name: str, arguments: dict[str, Any] | str) -> Delegation | ToolResult:
-        said = await self.call("subagents.delegate", {"name": name, "arguments": arguments})
+        response = await self.call("subagents.delegate", {"name": name, "arguments": arguments})
         try:
-            if _field(said, "refused") is not None:
-                return ToolResult.model_validate(said["refused"])
-            return Delegation.model_validate(_field(said, "delegation"))
+            if _field(response, "refused") is not None:
+                return ToolResult.model_validate(response["refused"])
+            return Delegation.model_validate(_field(response, "delegation"))
         except ValidationError:
             raise self._nonsense("subagents.delegate") from None
 
@@ -139,8 +139,8 @@ class RemoteRun(ABC):
 
     async def observe(self) -> dict[str, Any]:
         if not self.foreign:
-            said = await self.call("run.observe", {})
-            return said if isinstance(said, dict) else {}
+            response = await self.call("run.observe", {})
+            return response if isinstance(response, dict) else {}
         if self._files is None:
             return {}
         try:
@@ -182,14 +182,14 @@ class RemoteRun(ABC):
         params: dict[str, Any] = {"id": task_id, "args": args}
         if training_progress is not None and not self.foreign:
             params["training_progress"] = training_progress
-        said = await self.call("tasks.start", params)
+        response = await self.call("tasks.start", params)
         if self.foreign:
             await self._follow_files()
         try:
             return StartFrame(
-                _PROMPT.validate_python(_field(said, "prompt")),
-                _BINDINGS.validate_python(said.get("bindings") or {}),
-                said.get("state"),
+                _PROMPT.validate_python(_field(response, "prompt")),
+                _BINDINGS.validate_python(response.get("bindings") or {}),
+                response.get("state"),
             )
         except ValidationError:
             raise self._nonsense("tasks.start") from None
@@ -232,8 +232,8 @@ class NestedRun(RemoteRun):
             await self.call("subagents.close", {})
 
 
-def _field(said: Any, name: str) -> Any:
-    return said.get(name) if isinstance(said, dict) else None
+def _field(response: Any, name: str) -> Any:
+    return response.get(name) if isinstance(response, dict) else None
 
 
 def is_unknown_method(error: RolloutError) -> bool:

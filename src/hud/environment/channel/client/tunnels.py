@@ -111,8 +111,8 @@ class Tunnels:
         if answer.get("error") is None:
             return reader, writer
         await _drop(writer)
-        told = ChannelError.told(answer["error"])
-        raise told.as_fault() from told
+        refusal = ChannelError.from_response(answer["error"])
+        raise refusal.as_fault() from refusal
 
 
 async def _drop(writer: StreamWriter | None) -> None:

@@ -96,8 +96,8 @@ class Offers:
         return announced
 
     def _of_one(self, session: Session, name: str) -> Capability:
-        found = _own(session, name)
-        return self._absent(name, _of(session)) if found is None else found
+        capability = _own(session, name)
+        return self._absent(name, _of(session)) if capability is None else capability
 
     def _of_any(self, name: str) -> Capability:
         """Return the capability of that name, if exactly one session has it."""
@@ -107,9 +107,9 @@ class Offers:
             if not session.is_open:
                 continue
             offered += _of(session)
-            found = _own(session, name)
-            if found is not None:
-                having[session.id] = found
+            capability = _own(session, name)
+            if capability is not None:
+                having[session.id] = capability
         if len(having) > 1:
             raise ChannelError(
                 BAD_STATE,
@@ -119,10 +119,10 @@ class Offers:
         return next(iter(having.values())) if having else self._absent(name, offered)
 
     def _absent(self, name: str, offered: list[Capability]) -> NoReturn:
-        known = ", ".join(sorted({capability.name for capability in offered})) or "none"
+        names = ", ".join(sorted({capability.name for capability in offered})) or "none"
         raise ChannelError(
             TASK_FAILED,
-            f"environment {self.sessions.environment.name!r} has no capability {name!r} (there are: {known})",
+            f"environment {self.sessions.environment.name!r} has no capability {name!r} (there are: {names})",
             "environment",
         )
 
@@ -148,9 +148,9 @@ async def dial(capability: Capability) -> Stream:
         async with timeout(_DIAL_SECONDS):
             return await open_connection(host, port)
     except (OSError, TimeoutError) as error:
-        told = str(error) or f"no answer within {_DIAL_SECONDS:g} s"
+        reason = str(error) or f"no answer within {_DIAL_SECONDS:g} s"
         raise ChannelError(
             TASK_FAILED,
-            f"capability {capability.name!r} does not answer at {host}:{port}: {told}",
+            f"capability {capability.name!r} does not answer at {host}:{port}: {reason}",
             "environment",
         ) from error

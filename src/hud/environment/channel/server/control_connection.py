@@ -107,15 +107,15 @@ class ControlConnection:
 
     async def tunnel(self, frame: dict[str, Any]) -> None:
         """Turn this connection into a tunnel: a single response, then the capability's bytes."""
-        found: list[Callable[[StreamReader, StreamWriter], Awaitable[None]]] = []
+        handlers: list[Callable[[StreamReader, StreamWriter], Awaitable[None]]] = []
 
         async def opened(params: dict[str, Any]) -> dict[str, Any]:
-            found.append(await self.offers.open(params))
+            handlers.append(await self.offers.open(params))
             return {"capability": params["capability"]}
 
         self.methods["tunnel.open"] = opened
         await self.answer("tunnel.open", frame)
-        for speak in found:
+        for speak in handlers:
             await speak(self.reader, self.writer)
 
     async def answer(self, method: str, frame: dict[str, Any]) -> None:
@@ -169,7 +169,7 @@ class ControlConnection:
     async def interrupt_in(self, session: Session) -> None:
         """Cancel the calls of a subagent and of its own subagents; others continue."""
         current = asyncio.current_task()
-        within = {one.id for one in self.sessions.within(session)}
+        within = {nested.id for nested in self.sessions.within(session)}
         running = [task for task, (_, named) in self.busy.items() if named in within]
         await self._cancelled([task for task in running if task is not current])
 
@@ -254,21 +254,21 @@ class ControlConnection:
             raise ChannelError(BAD_PARAMS, "tasks.start: training_progress must be from 0 to 1")
         session = self.session_of(params)
         if task_id not in session.run.environment.templates:
-            known = ", ".join(session.run.environment.templates) or "none"
+            templates = ", ".join(session.run.environment.templates) or "none"
             raise ChannelError(
-                BAD_PARAMS, f"unknown task {task_id!r} (there are: {known})", "environment"
+                BAD_PARAMS, f"unknown task {task_id!r} (there are: {templates})", "environment"
             )
         self.claim("tasks.start", params)
         run = await session.open()
         session.started = False
         frame = await run.start(task_id, args, training_progress=progress)
         session.started = True
-        said = {"prompt": _plain(frame.prompt)}
+        response = {"prompt": _plain(frame.prompt)}
         if frame.bindings:
-            said["bindings"] = frame.bindings
+            response["bindings"] = frame.bindings
         if frame.state is not None:
-            said["state"] = frame.state
-        return said
+            response["state"] = frame.state
+        return response
 
     async def grade(self, params: dict[str, Any]) -> dict[str, Any]:
         self.claim("tasks.grade", params)
@@ -305,13 +305,13 @@ class ControlConnection:
             raise ChannelError(BAD_PARAMS, "tools.call: timeout must be a number")
         run = await self.session_of(params).open()
         outcome = await run.call_tool(name, arguments, timeout=timeout)
-        told = {
+        response = {
             "result": outcome.result.model_dump(by_alias=True),
             "observed": outcome.observed,
         }
-        size = len(result_frame(0, told))
+        size = len(result_frame(0, response))
         if size <= self.max_frame - _ROOM:
-            return told
+            return response
         # An agent's request must not break its run: the failure is returned as any other tool error.
         why = (
             f"{name}: the result has {size:,} bytes, more than can be sent; ask for less at a time."
@@ -323,10 +323,10 @@ class ControlConnection:
 
     async def delegate(self, params: dict[str, Any]) -> dict[str, Any]:
         name, arguments = _called(params, "subagents.delegate")
-        said = await (await self.session_of(params).open()).delegate(name, arguments)
-        if isinstance(said, ToolResult):
-            return {"refused": said.model_dump(by_alias=True)}
-        return {"delegation": said.model_dump(mode="json")}
+        outcome = await (await self.session_of(params).open()).delegate(name, arguments)
+        if isinstance(outcome, ToolResult):
+            return {"refused": outcome.model_dump(by_alias=True)}
+        return {"delegation": outcome.model_dump(mode="json")}
 
     async def open_subagent(self, params: dict[str, Any]) -> dict[str, Any]:
         name, _ = _called(params, "subagents.open")

@@ -37,14 +37,14 @@ class ControlServer:
     async def serve(self, host: str = "127.0.0.1", port: int = 8765) -> None:
         """Listen until cancelled or SIGTERM. Prints `HUD_SERVE_PORT=<port>` once bound."""
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[None] = loop.create_future()
+        terminated: asyncio.Future[None] = loop.create_future()
         server = await asyncio.start_server(self.connected, host, port, limit=self.max_frame)
         with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
             # Signal handlers are possible in the main thread only.
-            loop.add_signal_handler(signal.SIGTERM, told.cancel)
+            loop.add_signal_handler(signal.SIGTERM, terminated.cancel)
         print(f"HUD_SERVE_PORT={server.sockets[0].getsockname()[1]}", flush=True)
         try:
-            await asyncio.wait({told})
+            await asyncio.wait({terminated})
         finally:
             with contextlib.suppress(ValueError, RuntimeError, NotImplementedError):
                 loop.remove_signal_handler(signal.SIGTERM)

@@ -115,7 +115,7 @@ class FileTracking:
 
     async def _diff(self) -> dict[str, Any]:
         """Return the changes since the last call, in all tracked files."""
-        told: dict[str, Any] = {
+        changes: dict[str, Any] = {
             "snapshot_timestamp": time.time(),
             "scan_duration_ms": 0.0,
             "files_changed": 0,
@@ -124,13 +124,13 @@ class FileTracking:
         for name, follower in self._followers.items():
             changed = await follower.changed()
             for patch in changed.get("patches", []):
-                told["patches"].append({**patch, "path": self._path(name, patch["path"])})
+                changes["patches"].append({**patch, "path": self._path(name, patch["path"])})
             for count in ("scan_duration_ms", "files_changed"):
-                told[count] += changed.get(count, 0)
+                changes[count] += changed.get(count, 0)
             if changed.get("truncated"):
-                told["truncated"] = True
-        told["files_scanned"] = len(self._files())
-        return told
+                changes["truncated"] = True
+        changes["files_scanned"] = len(self._files())
+        return changes
 
     def _files(self) -> list[dict[str, Any]]:
         return [
@@ -144,7 +144,7 @@ class FileTracking:
 
     async def _capture(self) -> dict[str, Any]:
         """Return the documents and images that the agent created or changed."""
-        told: dict[str, Any] = {
+        captured: dict[str, Any] = {
             "snapshot_timestamp": time.time(),
             "scan_duration_ms": 0.0,
             "files_scanned": 0,
@@ -158,25 +158,25 @@ class FileTracking:
         for name, follower in self._followers.items():
             for file in follower.files():
                 path = self._path(name, file["path"])
-                told["files_scanned"] += 1
+                captured["files_scanned"] += 1
                 if path in self._begun and self._begun[path] == file["content_hash"]:
                     continue
-                told["files_changed"] += 1
+                captured["files_changed"] += 1
                 kind = _KINDS.get(PurePosixPath(path).suffix.lower())
                 if kind is None:
                     continue
-                told["files_eligible"] += 1
+                captured["files_eligible"] += 1
                 most = min(_FILE_BYTES, room)
-                fits = file["size"] <= most and len(told["files"]) < _MOST_CAPTURED
+                fits = file["size"] <= most and len(captured["files"]) < _MOST_CAPTURED
                 content = await follower.read(file["path"], most) if fits else None
                 if content is None:
-                    told["files_skipped"] += 1
+                    captured["files_skipped"] += 1
                     if not fits:
-                        told["truncated"] = True
+                        captured["truncated"] = True
                     continue
                 room -= len(content)
-                told["files_captured"] += 1
-                told["files"].append(
+                captured["files_captured"] += 1
+                captured["files"].append(
                     {
                         **file,
                         "path": path,
@@ -189,4 +189,4 @@ class FileTracking:
                         },
                     }
                 )
-        return told
+        return captured

@@ -115,11 +115,11 @@ class Sessions:
 
     def within(self, session: Session) -> list[Session]:
         """Return `session` and all sessions nested in it."""
-        found = [session]
+        nested = [session]
         for other in self:  # Callers precede their subagents.
-            if other.caller in found:
-                found.append(other)
-        return found
+            if other.caller in nested:
+                nested.append(other)
+        return nested
 
     def resume(self, session_id: str) -> Session:
         """Return a parked session as connected. Raises `ChannelError` for one that is unknown or connected."""
@@ -132,11 +132,15 @@ class Sessions:
 
     def adopt(self) -> Session:
         """Return the only parked session with a started task as connected. Raises `ChannelError` for none or several."""
-        parked = [one for one in self._sessions.values() if one.started and not one.live]
+        parked = [
+            parked_session
+            for parked_session in self._sessions.values()
+            if parked_session.started and not parked_session.live
+        ]
         if not parked:
             raise ChannelError(BAD_STATE, "no task in progress")
         if len(parked) > 1:
-            names = ", ".join(one.id for one in parked)
+            names = ", ".join(parked_session.id for parked_session in parked)
             raise ChannelError(BAD_STATE, f"several tasks are parked; name a session: {names}")
         return _back(parked[0])
 

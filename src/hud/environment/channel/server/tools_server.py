@@ -98,7 +98,7 @@ def _manager(sessions: Sessions) -> StreamableHTTPSessionManager:
     from mcp.server.lowlevel import Server
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from hud.environment.mcp.protocol_types import said, tool_of
+    from hud.environment.mcp.protocol_types import call_result, tool_of
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
         del params
@@ -108,7 +108,7 @@ def _manager(sessions: Sessions) -> StreamableHTTPSessionManager:
     async def call_tool(context: Any, params: Any) -> types.CallToolResult:
         run = await _session(sessions, context.request.url.path).open()
         outcome = await run.call_tool(params.name, params.arguments or {})
-        return said(outcome.result)
+        return call_result(outcome.result)
 
     environment = sessions.environment
     server: Server[Any] = Server(

@@ -72,7 +72,7 @@ class Changes:
         patches = _Patches()
         for path in changed[:MOST_PATCHES]:
             patches.add(path, before.files.get(path), after.files.get(path))
-        told: dict[str, Any] = {
+        changes: dict[str, Any] = {
             "snapshot_timestamp": datetime.now(UTC).isoformat(),
             "scan_duration_ms": round(after.seconds * 1000, 1),
             "files_scanned": len(after.files),
@@ -80,8 +80,8 @@ class Changes:
             "patches": patches.made,
         }
         if after.truncated or patches.cut or len(changed) > MOST_PATCHES:
-            told["truncated"] = True
-        return told
+            changes["truncated"] = True
+        return changes
 
     def _look(self, folder: int) -> Look:
         before = self._last
@@ -144,10 +144,10 @@ def _lines(seen: Seen | None) -> list[str] | None:
     if seen.content is None or b"\0" in seen.content:
         return None
     try:
-        *whole, rest = seen.content.decode("utf-8").split("\n")
+        *complete, rest = seen.content.decode("utf-8").split("\n")
     except UnicodeDecodeError:
         return None
-    return [f"{line}\n" for line in whole] + ([rest] if rest else [])
+    return [f"{line}\n" for line in complete] + ([rest] if rest else [])
 
 
 def unified(before: list[str], after: list[str], from_name: str, to_name: str) -> str:

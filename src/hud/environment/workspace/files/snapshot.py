@@ -65,9 +65,9 @@ def look(folder: int, before: Look | None, skipped: Callable[[str], bool], kept_
 
 class _Walk:
     def __init__(
-        self, known: dict[str, Seen], skipped: Callable[[str], bool], kept_bytes: int
+        self, previous: dict[str, Seen], skipped: Callable[[str], bool], kept_bytes: int
     ) -> None:
-        self._known = known
+        self._known = previous
         self._skipped = skipped
         self._left = kept_bytes
         self._files: dict[str, Seen] = {}
@@ -91,14 +91,14 @@ class _Walk:
                 if self._skipped(entry.name):
                     continue
                 with suppress(OSError):  # It was deleted meanwhile, or is inaccessible.
-                    found = entry.stat(follow_symlinks=False)
-                    if found.st_dev != device:
+                    status = entry.stat(follow_symlinks=False)
+                    if status.st_dev != device:
                         continue
-                    if stat.S_ISDIR(found.st_mode):
+                    if stat.S_ISDIR(status.st_mode):
                         self._enter(folder, entry.name, path, device, depth)
-                    elif stat.S_ISREG(found.st_mode):
+                    elif stat.S_ISREG(status.st_mode):
                         name = f"{path}{_shown(entry.name)}"
-                        self._files[name] = self._seen(folder, entry.name, name, found)
+                        self._files[name] = self._seen(folder, entry.name, name, status)
 
     def _enter(self, folder: int, name: str, path: str, device: int, depth: int) -> None:
         if depth >= MOST_DEPTH:
@@ -110,32 +110,32 @@ class _Walk:
         finally:
             os.close(inner)
 
-    def _seen(self, folder: int, name: str, path: str, found: os.stat_result) -> Seen:
-        mark = _mark(found)
-        known = self._known.get(path)
-        if known is not None and known.mark == mark:
-            if known.content is not None:
-                self._left -= len(known.content)
-            return known
-        if found.st_size > HASHED_BYTES:
-            return Seen(found.st_size, mark, None, None)
+    def _seen(self, folder: int, name: str, path: str, status: os.stat_result) -> Seen:
+        mark = _mark(status)
+        earlier = self._known.get(path)
+        if earlier is not None and earlier.mark == mark:
+            if earlier.content is not None:
+                self._left -= len(earlier.content)
+            return earlier
+        if status.st_size > HASHED_BYTES:
+            return Seen(status.st_size, mark, None, None)
         try:
             descriptor = os.open(name, _OPENED, dir_fd=folder)
         except OSError:
-            return Seen(found.st_size, mark, None, None)
+            return Seen(status.st_size, mark, None, None)
         with os.fdopen(descriptor, "rb") as file:
-            found = os.fstat(descriptor)
-            if not stat.S_ISREG(found.st_mode):
-                return Seen(found.st_size, mark, None, None)
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return Seen(status.st_size, mark, None, None)
             content = file.read(HASHED_BYTES)
-        kept = len(content) <= min(TEXT_BYTES, self._left)
-        self._left -= len(content) if kept else 0
+        stored = len(content) <= min(TEXT_BYTES, self._left)
+        self._left -= len(content) if stored else 0
         digest = hashlib.sha256(content).hexdigest()
-        return Seen(len(content), mark, digest, content if kept else None)
+        return Seen(len(content), mark, digest, content if stored else None)
 
 
-def _mark(found: os.stat_result) -> _Mark:
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+def _mark(status: os.stat_result) -> _Mark:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _shown(name: str) -> str:

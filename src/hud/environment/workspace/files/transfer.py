@@ -76,22 +76,22 @@ async def empty(sandbox: Sandbox, path: str) -> None:
 
 async def read(sandbox: Sandbox, path: str) -> bytes:
     """Return the contents of a file; raises `FileNotFoundError` if it cannot be read, or its path has a link."""
-    found, errors = bytearray(), bytearray()
+    contents, errors = bytearray(), bytearray()
     status = await execute(
         sandbox,
         script("files", "read", within(sandbox, path), str(READ_BYTES + 1)),
         None,
-        found.extend,
+        contents.extend,
         errors.extend,
         COPY_SECONDS,
     )
     if status != 0:
         raise FileNotFoundError(f"{path!r} cannot be read in the workspace: {_said(errors)}.")
-    if len(found) > READ_BYTES:
+    if len(contents) > READ_BYTES:
         raise FileNotFoundError(
             f"{path!r} has more than the {READ_BYTES >> 20} MB that can be read."
         )
-    return bytes(found)
+    return bytes(contents)
 
 
 def within(sandbox: Sandbox, path: str) -> str:
@@ -112,8 +112,8 @@ async def _unpack(sandbox: Sandbox, source: str, name: str, folder: str) -> None
         sandbox, script("files", "folder", folder), seconds=COPY_SECONDS, kept_bytes=_NAMES_KEPT
     )
     if made.exit_code != 0:
-        said = made.stderr.strip().rstrip(".")
-        raise Refused(f"{folder!r} could not be made in a workspace: {said}.")
+        reason = made.stderr.strip().rstrip(".")
+        raise Refused(f"{folder!r} could not be made in a workspace: {reason}.")
     reading, writing = os.pipe()
     errors = bytearray()
     packing = asyncio.ensure_future(asyncio.to_thread(_pack, source, name, writing))

@@ -70,14 +70,14 @@ def write(path: str) -> None:
     at = opened(folder, make=True)
     mode = 0o644
     try:
-        found = os.lstat(name, dir_fd=at)
+        status = os.lstat(name, dir_fd=at)
     except FileNotFoundError:
         pass
     else:
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, "a folder is there")
-        if stat.S_ISREG(found.st_mode):
-            mode = stat.S_IMODE(found.st_mode)
+        if stat.S_ISREG(status.st_mode):
+            mode = stat.S_IMODE(status.st_mode)
         os.unlink(name, dir_fd=at)
     file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=at)
     os.fchmod(file, mode)
@@ -149,10 +149,10 @@ def leads_through(folder: str, name: str, barred: set[tuple[int, int | None]]) -
         while ahead:
             part = ahead.pop()
             try:
-                found = os.lstat(part, dir_fd=at)
+                status = os.lstat(part, dir_fd=at)
             except OSError:
                 return ".." in ahead  # Nothing is there yet; the tests may add a folder.
-            if stat.S_ISLNK(found.st_mode):
+            if stat.S_ISLNK(status.st_mode):
                 links += 1
                 if links > MOST_LINKS:
                     return False
@@ -160,9 +160,9 @@ def leads_through(folder: str, name: str, barred: set[tuple[int, int | None]]) -
                 ahead += [step for step in reversed(target.split("/")) if step]
                 ahead += ["/"] if target.startswith("/") else []
                 continue
-            if identity(found) in barred or (found.st_dev, None) in barred:
+            if identity(status) in barred or (status.st_dev, None) in barred:
                 return True
-            if not stat.S_ISDIR(found.st_mode):
+            if not stat.S_ISDIR(status.st_mode):
                 return False
             below = os.open(part, PLACE, dir_fd=at)
             os.close(at)
@@ -172,8 +172,8 @@ def leads_through(folder: str, name: str, barred: set[tuple[int, int | None]]) -
     return False
 
 
-def identity(found: os.stat_result) -> tuple[int, int | None]:
-    return found.st_dev, found.st_ino
+def identity(status: os.stat_result) -> tuple[int, int | None]:
+    return status.st_dev, status.st_ino
 
 
 def own_folder(at: int, name: str) -> int:

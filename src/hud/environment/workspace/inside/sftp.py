@@ -54,16 +54,16 @@ class Message:
     def attributes(self) -> dict[str, Any]:
         """Read the attributes to set: `size`, `mode`, `times`; all files have the same owner."""
         flags = self.number()
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         if flags & SIZE:
-            found["size"] = self.number(">Q")
+            values["size"] = self.number(">Q")
         if flags & OWNER:
             self.number(), self.number()
         if flags & MODE:
-            found["mode"] = self.number() & 0o777
+            values["mode"] = self.number() & 0o777
         if flags & TIMES:
-            found["times"] = self.number(), self.number()
-        return found
+            values["times"] = self.number(), self.number()
+        return values
 
 
 class Server:
@@ -84,13 +84,13 @@ class Server:
         path, wanted = message.string(), message.number()
         mode = message.attributes().get("mode", 0o666)
         flags = {READING: os.O_RDONLY, WRITING: os.O_WRONLY}.get(wanted & 3, os.O_RDWR)
-        for asked, flag in (
+        for bit, flag in (
             (APPENDING, os.O_APPEND),
             (CREATING, os.O_CREAT),
             (TRUNCATING, os.O_TRUNC),
             (EXCLUSIVE, os.O_EXCL),
         ):
-            flags |= flag if wanted & asked else 0
+            flags |= flag if wanted & bit else 0
         # Opening a pipe without a writer would block all later requests.
         descriptor = os.open(path, flags | os.O_NONBLOCK, mode)
         if stat.S_ISDIR(os.fstat(descriptor).st_mode):
@@ -259,35 +259,37 @@ def status(code: int, words: str = "") -> bytes:
     return struct.pack(">BI", STATUS, code) + string(words.encode()) + string(b"")
 
 
-def shape(found: os.stat_result) -> bytes:
+def shape(metadata: os.stat_result) -> bytes:
     """Return encoded attributes, without the response's type."""
-    seconds = [max(0, min(int(value), 0xFFFFFFFF)) for value in (found.st_atime, found.st_mtime)]
+    seconds = [
+        max(0, min(int(value), 0xFFFFFFFF)) for value in (metadata.st_atime, metadata.st_mtime)
+    ]
     return struct.pack(
         ">IQIIIII",
         SIZE | OWNER | MODE | TIMES,
-        found.st_size,
-        found.st_uid,
-        found.st_gid,
-        found.st_mode,
+        metadata.st_size,
+        metadata.st_uid,
+        metadata.st_gid,
+        metadata.st_mode,
         *seconds,
     )
 
 
-def attributes(found: os.stat_result) -> bytes:
-    return struct.pack(">B", ATTRIBUTES) + shape(found)
+def attributes(metadata: os.stat_result) -> bytes:
+    return struct.pack(">B", ATTRIBUTES) + shape(metadata)
 
 
 def named(name: bytes, path: bytes) -> bytes:
     """Return an entry of a listing: the name, a line in `ls -l` format, and the attributes."""
     try:
-        found = os.lstat(path)
+        metadata = os.lstat(path)
     except OSError:  # It was deleted meanwhile, or is inaccessible.
         return string(name) * 2 + struct.pack(">I", 0)
-    recent = abs(time.time() - found.st_mtime) < SIX_MONTHS
-    when = time.strftime("%b %e %H:%M" if recent else "%b %e  %Y", time.gmtime(found.st_mtime))
-    owner = f"{found.st_uid:<8d} {found.st_gid:<8d}"
-    line = f"{stat.filemode(found.st_mode)} {found.st_nlink:3d} {owner} {found.st_size:8d} {when} "
-    return string(name) + string(line.encode() + name) + shape(found)
+    recent = abs(time.time() - metadata.st_mtime) < SIX_MONTHS
+    when = time.strftime("%b %e %H:%M" if recent else "%b %e  %Y", time.gmtime(metadata.st_mtime))
+    owner = f"{metadata.st_uid:<8d} {metadata.st_gid:<8d}"
+    line = f"{stat.filemode(metadata.st_mode)} {metadata.st_nlink:3d} {owner} {metadata.st_size:8d} {when} "
+    return string(name) + string(line.encode() + name) + shape(metadata)
 
 
 def change(path: Any, wanted: dict[str, Any]) -> None:

@@ -197,8 +197,8 @@ class Supervisor:
         finally:
             os.pwrite(self.own_victim_score, b"0", 0)
             os.close(problem_write)
-            with os.fdopen(problem, "rb") as said:
-                number = said.read()
+            with os.fdopen(problem, "rb") as pipe:
+                number = pipe.read()
         if number:
             raise OSError(int(number), os.strerror(int(number)))
         return pid

@@ -64,8 +64,8 @@ class OpenNetwork:
 
         server = await asyncio.start_server(self._accepts(_relays(connect)), LOOPBACK, 0)
         self._servers.append(server)
-        found: int = server.sockets[0].getsockname()[1]
-        return found
+        local_port: int = server.sockets[0].getsockname()[1]
+        return local_port
 
     async def close(self) -> None:
         """Close all connections and listeners."""

@@ -74,9 +74,9 @@ class Network:
         if not self.web:
             return {}
         proxy = f"http://{LOOPBACK}:{PROXY_PORT}"
-        kept = ",".join(["localhost", LOOPBACK, *(peer.name for peer in self.peers)])
-        found = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": kept}
-        return {**found, **{name.upper(): value for name, value in found.items()}}
+        unproxied = ",".join(["localhost", LOOPBACK, *(peer.name for peer in self.peers)])
+        lower_case = {"http_proxy": proxy, "https_proxy": proxy, "no_proxy": unproxied}
+        return {**lower_case, **{name.upper(): value for name, value in lower_case.items()}}
 
     def hosts(self) -> dict[str, str]:
         """Return the peers' addresses inside, by name: one each, so that two peers can have the same port."""

@@ -76,9 +76,9 @@ class Proxy:
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
                 loop = asyncio.get_running_loop()
-                found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-                addresses = [str(one[4][0]) for one in found]
-                usable = [one for one in addresses if exact or _is_public(one)]
+                infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+                addresses = [str(info[4][0]) for info in infos]
+                usable = [address for address in addresses if exact or _is_public(address)]
                 if not usable:
                     raise _Refused("403 Forbidden", f"{host} is not on the public Internet.")
                 # Connect to the checked address: a second look-up could return another.
@@ -131,19 +131,19 @@ def _request(head: bytes) -> _Request:
     if method == "CONNECT":
         return _Request(method, host, port, b"")
     path = (at.path or "/") + (f"?{at.query}" if at.query else "")
-    kept = [line for line in lines[1:] if line and not line.lower().startswith(_OUR_OWN)]
+    headers = [line for line in lines[1:] if line and not line.lower().startswith(_OUR_OWN)]
     # The checked host; one request per connection.
     ours = [
         f"{method} {path} HTTP/1.1",
         f"Host: {at.netloc.rpartition('@')[2]}",
         "Connection: close",
     ]
-    return _Request(method, host, port, "\r\n".join([*ours, *kept, "", ""]).encode("latin-1"))
+    return _Request(method, host, port, "\r\n".join([*ours, *headers, "", ""]).encode("latin-1"))
 
 
 def _is_public(address: str) -> bool:
-    found = ipaddress.ip_address(address.partition("%")[0])
-    inner = getattr(found, "ipv4_mapped", None) or getattr(found, "sixtofour", None)
-    if found.version == 6 and found in _TRANSLATED:
-        inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-    return found.is_global and not found.is_multicast and (inner is None or inner.is_global)
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(parsed, "ipv4_mapped", None) or getattr(parsed, "sixtofour", None)
+    if parsed.version == 6 and parsed in _TRANSLATED:
+        inner = ipaddress.IPv4Address(int(parsed) & 0xFFFFFFFF)
+    return parsed.is_global and not parsed.is_multicast and (inner is None or inner.is_global)

@@ -80,7 +80,7 @@ def memory_file(stack: ExitStack, content: bytes) -> int:
     return descriptor
 
 
-def found(program: str, package: str) -> str:
+def required_program(program: str, package: str) -> str:
     """Return the path of a program; raises `EnvironmentFault` if it is not installed."""
     path = shutil.which(program)
     if path is None:
@@ -101,7 +101,7 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
 
     `groups` are entrances of control groups that limit the memory of all its processes together.
     """
-    program = found("bwrap", "bubblewrap")
+    program = required_program("bwrap", "bubblewrap")
     descriptors = [control, *groups]
 
     def file(content: bytes) -> str:
@@ -132,10 +132,13 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
     arguments += ["--remount-ro", "/dev", "--remount-ro", "/"]
     arguments += ["--seccomp", file(filter_program()), "--chdir", plan.folder]
     bounds = limits.of_each_process(grouped=bool(groups))
-    told = [",".join(map(str, groups)), ",".join(f"{name}={most}" for name, most in bounds.items())]
+    limit_arguments = [
+        ",".join(map(str, groups)),
+        ",".join(f"{name}={most}" for name, most in bounds.items()),
+    ]
     arguments += [
         "--",
-        *script("supervisor", str(control), *told, *plan.writable),
+        *script("supervisor", str(control), *limit_arguments, *plan.writable),
     ]
     return Command(arguments, descriptors, sandbox_user())
 

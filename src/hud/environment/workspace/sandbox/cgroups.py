@@ -177,5 +177,5 @@ def _sweep(parent: Path) -> None:
 
 def _started(pid: int) -> str:
     """Return the start time of a process: with its id, it identifies the process uniquely."""
-    told = _lines(Path(f"/proc/{pid}/stat"))
-    return told[0].rpartition(")")[2].split()[19] if told else ""
+    lines = _lines(Path(f"/proc/{pid}/stat"))
+    return lines[0].rpartition(")")[2].split()[19] if lines else ""

@@ -59,10 +59,10 @@ async def run_inside(
 
 def _own(sandbox: Sandbox, variables: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of the environment's commands; a declared `PYTHONPATH` follows the guard."""
-    found = {**_OWN, **variables}
+    own = {**_OWN, **variables}
     declared = variables.get("PYTHONPATH") or sandbox.plan.variables.get("PYTHONPATH")
-    found["PYTHONPATH"] = f"{GUARD}:{declared}" if declared else GUARD
-    return found
+    own["PYTHONPATH"] = f"{GUARD}:{declared}" if declared else GUARD
+    return own
 
 
 async def execute(
@@ -81,11 +81,11 @@ async def execute(
             reading = os.open(os.devnull, os.O_RDONLY)
             theirs.callback(os.close, reading)
         descriptors = [reading]
-        for each in (take, take_errors):
+        for consumer in (take, take_errors):
             ours, writing = os.pipe()
             theirs.callback(os.close, writing)
             descriptors.append(writing)
-            outputs.append(await Outgoing.read(ours, each))
+            outputs.append(await Outgoing.read(ours, consumer))
         try:
             process = await sandbox.spawn(
                 argv,

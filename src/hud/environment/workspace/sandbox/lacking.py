@@ -12,12 +12,12 @@ _NO_NAMESPACES = ("namespace", "uid map", "gid map", "RTM_NEWADDR", "Can't mount
 _LANDLOCK_CREATE_RULESET, _VERSION, _FIRST_WITH_REFER = 444, 1, 2
 
 
-def explained(said: str) -> str:
+def explained(last_output: str) -> str:
     """Return bubblewrap's last output, with what it means where namespaces are refused."""
-    if "bwrap:" not in said or not any(part in said for part in _NO_NAMESPACES):
-        return said
+    if "bwrap:" not in last_output or not any(part in last_output for part in _NO_NAMESPACES):
+        return last_output
     return (
-        f"{said} (This machine gives its user no namespaces. Without them there is no sandbox: commands would reach the "
+        f"{last_output} (This machine gives its user no namespaces. Without them there is no sandbox: commands would reach the "
         "machine's files, processes and network, so nothing is run. See 'How it holds' in docs/workspace.md.)"
     )
 

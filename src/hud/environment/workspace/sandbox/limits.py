@@ -39,7 +39,7 @@ class WorkspaceLimits:
 
     def of_each_process(self, *, grouped: bool) -> dict[str, int]:
         """Return resource limits by name; `grouped`: control groups limit the total memory."""
-        each = {
+        limits = {
             "RLIMIT_NPROC": int(self.processes),
             # Above any file system's size, so that writes fail with "no space left".
             "RLIMIT_FSIZE": int((self.disk_mb + self.scratch_mb) * MB),
@@ -48,5 +48,5 @@ class WorkspaceLimits:
         }
         if not grouped:
             # Not the address space: runtimes reserve far more of it than they use.
-            each["RLIMIT_DATA"] = int(self.memory_mb * MB)
-        return each
+            limits["RLIMIT_DATA"] = int(self.memory_mb * MB)
+        return limits

@@ -107,7 +107,8 @@ def hidden_files() -> list[str]:
 
 def made_up_files(hosts: Mapping[str, str]) -> dict[str, str]:
     """Return the generated files of a workspace, by path; `hosts` are entries of `/etc/hosts`."""
-    known = "".join(f"{address} {name}\n" for name, address in hosts.items())
+    host_lines = "".join(f"{address} {name}\n" for name, address in hosts.items())
     return {
-        f"/etc/{name}": text + (known if name == "hosts" else "") for name, text in _MADE_UP.items()
+        f"/etc/{name}": text + (host_lines if name == "hosts" else "")
+        for name, text in _MADE_UP.items()
     }

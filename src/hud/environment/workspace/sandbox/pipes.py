@@ -108,6 +108,6 @@ class Ingoing(asyncio.BaseProtocol):
 
 def _waiting(descriptor: int) -> int:
     """Return the number of bytes available to read."""
-    found = array.array("i", [0])
-    fcntl.ioctl(descriptor, termios.FIONREAD, found)
-    return found[0]
+    available = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, available)
+    return available[0]

@@ -330,18 +330,18 @@ class Sandbox:
     def _take(self, packet: bytes, passed: list[int]) -> None:
         """Process a packet; the sandbox is untrusted, so that anything else than expected is ignored."""
         kind, _, rest = packet.partition(b"\0")
-        number, _, said = rest.partition(b"\0")
+        number, _, detail = rest.partition(b"\0")
         if kind == b"up" and passed and not self._up.done():
             self.folder = passed.pop()
             self._up.set_result(None)
         elif kind == b"ended":
             process = self._processes.pop(_number(number), None)
             if process is not None and not process.ended.done():
-                process.ended.set_result(_number(said))
+                process.ended.set_result(_number(detail))
         elif kind in (b"done", b"refused"):
             answer = self._answers.get(_number(number))
             if answer is not None and not answer.done():
-                refused = said.decode("utf-8", "replace") if kind == b"refused" else None
+                refused = detail.decode("utf-8", "replace") if kind == b"refused" else None
                 answer.set_result((refused, passed))
                 return
         for descriptor in passed:  # No caller waits for them.
@@ -353,8 +353,8 @@ class Sandbox:
         while chunk := await bubblewrap.stderr.read(4096):
             self._words = (self._words + chunk)[-_LAST_WORDS_BYTES:]
         await bubblewrap.wait()
-        said = explained(self._words.decode("utf-8", "replace").strip())
-        self._over(f"The workspace's sandbox ended{': ' + said if said else ''}.")
+        last_output = explained(self._words.decode("utf-8", "replace").strip())
+        self._over(f"The workspace's sandbox ended{': ' + last_output if last_output else ''}.")
 
     def _over(self, problem: str) -> None:
         """Fail all waiting callers: the sandbox has ended."""

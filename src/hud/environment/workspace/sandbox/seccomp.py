@@ -88,16 +88,16 @@ _MACHINES = {
 def filter_program(machine: str | None = None) -> bytes:
     """Return bubblewrap's filter for `machine` (None: this one). Raises `EnvironmentFault` for an unknown one."""
     machine = machine or platform.machine()
-    known = _MACHINES.get(machine)
-    if known is None:
+    architecture = _MACHINES.get(machine)
+    if architecture is None:
         raise EnvironmentFault(
             f"A workspace needs a filter of system calls, and there is none for {machine} yet "
             f"(there is for {', '.join(_MACHINES)})."
         )
-    number = known.numbers
+    number = architecture.numbers
     program = [
         _step(_LOAD, _ARCHITECTURE),
-        _step(_JUMP_EQUAL, known.architecture, otherwise=0, then=1),
+        _step(_JUMP_EQUAL, architecture.architecture, otherwise=0, then=1),
         _fail(errno.ENOSYS),  # Calls of another architecture, with other numbers.
         _step(_LOAD, _NUMBER),
     ]
