@@ -161,8 +161,8 @@ class _LookedUpModel(ChatModel):
         return await model.complete(*arguments, **options)
 
     async def aclose(self) -> None:
-        if self.found is not None:
-            await self.found.aclose()
+        if self.model is not None:
+            await self.model.aclose()
 
 
 class _PricedModel(ChatModel):
