@@ -8,7 +8,12 @@ import pytest
 import sqlalchemy as sa
 from tests.security.server import AttackedServer, bearer
 
+from hud.platform.access.identity import Identity
+from hud.platform.access.limits import Limits, TokenBudget, TooManyRequests
+from hud.platform.gateway.ledger import Meter
+from hud.platform.gateway.passthrough import reserve
 from hud.platform.store import tables
+from hud.platform.store.tables import LOCAL_TEAM
 
 COUNTS = {
     "huge": 10**30,
@@ -30,6 +35,7 @@ class Provider(http.server.ThreadingHTTPServer):
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self):
                 asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                self.server.asked.append(asked)
                 usage = dict.fromkeys(
                     ("prompt_tokens", "completion_tokens", "total_tokens"), counted
                 )
@@ -53,6 +59,7 @@ class Provider(http.server.ThreadingHTTPServer):
                 pass
 
         super().__init__(("127.0.0.1", 0), Handler)
+        self.asked = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
@@ -64,6 +71,7 @@ def provider():
         made.append(Provider(counted, stream))
         return f"http://127.0.0.1:{made[-1].server_port}/v1"
 
+    begin.made = made
     yield begin
     for one in made:
         one.shutdown()
@@ -113,6 +121,76 @@ async def test_no_count_gives_tokens_back(world, provider, path):
     assert (await world.ask("POST", path, limited, asking("gives"))).status in (200, 502)
     assert (await world.ask("POST", path, limited, asking("takes"))).status == 200
     assert (await world.ask("POST", path, limited, asking("takes"))).status == 429
+
+
+HI = [{"role": "user", "content": "hi"}]
+CHAT = "/v1/chat/completions"
+GEMINI = "/v1beta/models/m:generateContent"
+CONTENTS = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+UNSTATED = {
+    "chat": ("openai", CHAT, {"messages": HI}, ("max_completion_tokens",)),
+    "null": ("openai", CHAT, {"messages": HI, "max_tokens": None}, ("max_completion_tokens",)),
+    "minus one": ("openai", CHAT, {"messages": HI, "max_tokens": -1}, ("max_completion_tokens",)),
+    "responses": ("openai", "/v1/responses", {"input": "hi"}, ("max_output_tokens",)),
+    "messages": ("anthropic", "/v1/messages", {"messages": HI}, ("max_tokens",)),
+    "gemini": ("gemini", GEMINI, CONTENTS, ("generationConfig", "maxOutputTokens")),
+    "gemini's other spelling": (
+        "gemini",
+        GEMINI,
+        {**CONTENTS, "generation_config": {"temperature": 0.5}},
+        ("generationConfig", "maxOutputTokens"),
+    ),
+    "chat for gemini": ("gemini", CHAT, {"messages": HI}, ("generationConfig", "maxOutputTokens")),
+    "chat for anthropic": ("anthropic", CHAT, {"messages": HI}, ("max_tokens",)),
+    "gemini for chat": ("openai", GEMINI, CONTENTS, ("max_completion_tokens",)),
+}
+
+
+@pytest.mark.parametrize(("dialect", "path", "body", "place"), UNSTATED.values(), ids=UNSTATED)
+async def test_an_answer_without_a_limit_is_bounded_to_what_the_key_has_left(
+    world, provider, dialect, path, body, place
+):
+    where = {"url": provider(1), "dialect": dialect}
+    made = {"name": "m", "provider": where}
+    assert (await world.ask("POST", "/v2/models/provide", bearer(world.key()), made)).status == 200
+    asked = provider.made[0].asked
+    body = {"model": "m", **body}
+    await world.ask("POST", path, bearer(world.key(tokens_per_minute=300)), body)
+    await world.ask("POST", path, bearer(world.key()), body)
+    bounded, free = asked
+    bound = bounded
+    for name in place:
+        bound = bound[name]
+    assert 200 < bound < 300
+    assert "generation_config" not in bounded
+    assert (bounded.get("max_tokens") or bound) == bound
+    if "temperature" in body.get("generation_config", {}):
+        assert bounded["generationConfig"]["temperature"] == 0.5
+    if dialect != "anthropic":
+        assert str(bound) not in json.dumps(free)
+    refused = await world.ask("POST", path, bearer(world.key(tokens_per_minute=5)), body)
+    assert refused.status == 429
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("action", "values"),
+    [
+        ("chat/completions", {"max_completion_tokens": 1, "max_tokens": 900}),
+        ("chat/completions", {"max_tokens": 300, "n": 3}),
+        ("completions", {"max_tokens": 300, "best_of": 3, "n": 1}),
+        ("completions", {"max_tokens": 300, "prompt": ["a", "b", "c"]}),
+        ("generateContent", {"generation_config": {"max_output_tokens": 900}}),
+    ],
+)
+def test_the_longest_answers_that_a_request_may_mean_are_reserved(action, values):
+    limits = Limits(clock=lambda: 0.0)
+    who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=1000)
+    assert reserve(Meter(budget=TokenBudget(limits, who)), action, b"", values) is None
+    with pytest.raises(TooManyRequests):
+        reserve(Meter(budget=TokenBudget(limits, who)), action, b"", {"max_tokens": 101})
+    left = reserve(Meter(budget=TokenBudget(limits, who)), "completions", b"", {"n": 10})
+    assert left == 10
 
 
 @pytest.mark.parametrize("name", ["x" * 1_000_000, "a\0b", "\u202e" * 300, ""])

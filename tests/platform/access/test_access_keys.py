@@ -270,3 +270,25 @@ def test_tokens_are_reserved_at_the_start_of_a_request():
         limits.admit(who)
     now[0] += 60
     first.reserve(0, 10_000, 10_000)  # More than a minute's limit: it needs all of that.
+
+
+def test_an_answer_without_a_limit_is_bounded_to_its_reservation():
+    limits = Limits(clock=lambda: 0.0)
+    who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
+    first, second = TokenBudget(limits, who), TokenBudget(limits, who)
+    assert first.reserve(10, None, 30) == 30
+    assert second.reserve(10, None, 1000, choices=4) == (60 - 10) // 4
+    first.settle(89)
+    second.settle(0)
+    with pytest.raises(TooManyRequests, match="too few are left") as refused:
+        second.reserve(11, None, 1000)  # 11 are left: none for the answer.
+    assert refused.value.retry_after == pytest.approx(0.6)
+    assert second.reserve(10, None, 1000) == 1
+
+
+def test_a_prompt_of_the_whole_limit_leaves_no_room_for_an_answer():
+    limits = Limits(clock=lambda: 0.0)
+    who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
+    with pytest.raises(TooManyRequests):
+        TokenBudget(limits, who).reserve(100, None, 1000)
+    assert TokenBudget(limits, Identity(LOCAL_TEAM, frozenset(), "k")).reserve(9, None, 9) is None

@@ -195,6 +195,17 @@ def test_requests_at_once_use_no_more_tokens_than_the_limit(app, url, ours):
     assert ask().status_code == 200  # What the first one did not use was given back.
 
 
+def test_an_answer_without_max_tokens_stays_within_the_limit(app, url, ours):
+    limited = mint(app, Teams(app.state.parts.store).default().id, tokens_per_minute=100)
+    engine = app.state.parts.__dict__["engine"]
+    body = {"model": "tiny", "messages": HELLO}
+    for key in (limited, ours):
+        assert httpx.post(url + "/chat/completions", json=body, headers=bearer(key)).is_success
+    bounded, free = (request for _, _, request in engine.asked)
+    assert bounded.params.max_tokens == 100 - len(bounded.prompt)
+    assert free.params.max_tokens is None
+
+
 def test_inference_is_described_with_the_rest_of_the_platform(url):
     described = httpx.get(url + "/openapi.json").json()["paths"]
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/{call}"):

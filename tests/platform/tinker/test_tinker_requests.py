@@ -302,6 +302,25 @@ async def test_sampling_waits_where_the_engine_is_full_and_counts_as_usage(api, 
     )
 
 
+async def test_samples_without_max_tokens_stay_within_the_limit_of_the_key(tmp_path):
+    app = create_app(PlatformConfig(tmp_path, keys=True))
+    parts = app.state.parts
+    parts.registry.of(LOCAL_TEAM).create("m", TEXTS, sizes=SIZES)
+    secret = parts.keys.mint("k", LOCAL_TEAM, tokens_per_minute=20)[1]
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://hud") as http:
+        http.headers["authorization"] = f"Bearer {secret}"
+        api = Api(http)
+        prompt = {"chunks": [{"type": "encoded_text", "tokens": [7, 8, 9]}]}
+        body = {"base_model": "m", "num_samples": 2, "prompt": prompt}
+        body["sampling_params"] = {"stop": []}
+        await api.result(await api.post("asample", body))
+    parts.gateway.ledger.flush()
+    (row,) = parts.store.rows(sa.select(tables.requests))
+    assert (row.prompt_tokens, row.completion_tokens) == (6, 14)
+    await asyncio.to_thread(parts.close)
+
+
 async def test_a_model_from_the_hub_is_named_by_its_hub_id(api):
     registry = api.parts.registry.of(LOCAL_TEAM)
     folder = registry.model("m").folder

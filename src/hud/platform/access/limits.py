@@ -65,16 +65,19 @@ class Limits(_Buckets):
                 self._refuse("requests", who.requests_per_minute, 1 - left)
             self._set((key, "requests"), left - 1)
 
-    def reserve(self, who: Identity, least: int, most: int) -> int:
-        """Subtract up to `most` tokens for a request that begins, as many as are left; returns how many.
+    def reserve(
+        self, who: Identity, least: int, most: int, *, may_exceed: bool = True
+    ) -> int | None:
+        """Subtract up to `most` tokens for a request that begins, as many as are left; returns how many, None without a limit.
 
-        Raises `TooManyRequests` if fewer than `least` are left, or than the whole limit where `least` is larger.
+        Raises `TooManyRequests` if fewer than `least` are left. With `may_exceed`, a request of more than the whole limit
+        needs only the whole limit.
         """
         if who.key_id is None or who.tokens_per_minute is None:
-            return 0
+            return None
         bucket = (who.limits_id or who.key_id, "tokens")
         left = self._left(bucket, who.tokens_per_minute)
-        needed = max(1, min(least, who.tokens_per_minute))
+        needed = max(1, min(least, who.tokens_per_minute) if may_exceed else least)
         if left < needed:
             self._refuse("tokens", who.tokens_per_minute, needed - left)
         reserved = min(most, math.floor(left))
@@ -104,13 +107,27 @@ class TokenBudget:
         self._limits, self._who = limits, who
         self._reserved = 0
 
-    def reserve(self, prompt: int, stated: int | None, longest: int) -> None:
-        """Reserve the tokens of a prompt and of its answers. `stated`: their most tokens by the request; None: it states none,
-        and `longest` are reserved, or as many as are left. Raises `TooManyRequests`.
+    def reserve(
+        self, prompt: int, stated: int | None, longest: int, choices: int = 1
+    ) -> int | None:
+        """Reserve the tokens of a prompt and of its `choices` answers. `stated`: each one's most tokens by the request; None: it
+        states none, and `longest` are reserved for each, or as many as are left.
+
+        Return the most tokens of each answer where the request states none; None: it states them, or the key has no limit.
+        Raises `TooManyRequests`, also where fewer are left than the prompt and a token of each answer.
         """
-        least = prompt + (stated or 0)
-        most = prompt + (longest if stated is None else stated)
-        self._reserved += self._limits.reserve(self._who, least, most)
+        if stated is not None:
+            tokens = prompt + stated * choices
+            self._reserved += self._limits.reserve(self._who, tokens, tokens) or 0
+            return None
+        least = prompt + min(1, longest) * choices
+        reserved = self._limits.reserve(
+            self._who, least, prompt + longest * choices, may_exceed=False
+        )
+        if reserved is None:
+            return None
+        self._reserved += reserved
+        return (reserved - prompt) // choices
 
     def settle(self, used: int) -> None:
         """Charge the tokens that were used instead of those that were reserved."""

@@ -114,9 +114,10 @@ class Gateway:
             )
             async with exchange.attended():
                 if isinstance(target, ProviderModel) and target.family == dialect.family:
-                    if not count:
-                        reserve(meter, raw, body.values)
-                    await self.passthrough.send(exchange, target, action, raw, body.values, meter)
+                    bound = None if count else reserve(meter, action, raw, body.values)
+                    await self.passthrough.send(
+                        exchange, target, action, raw, body.values, meter, bound
+                    )
                 elif count:
                     await self._count(exchange, dialect, body, target)
                 elif action == COMPACT:

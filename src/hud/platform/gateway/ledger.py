@@ -47,11 +47,13 @@ class Meter:
     budget: TokenBudget | None = None
     """Token reservation of the request; None: without limits."""
 
-    def reserve(self, prompt: int, stated: int | None, longest: int, choices: int = 1) -> None:
-        """Reserve the tokens of a request that begins, each answer's in `stated` and `longest`; see `TokenBudget.reserve`."""
-        if self.budget is not None:
-            answers = None if stated is None else stated * choices
-            self.budget.reserve(prompt, answers, longest * choices)
+    def reserve(
+        self, prompt: int, stated: int | None, longest: int, choices: int = 1
+    ) -> int | None:
+        """Reserve the tokens of a request that begins, and return the bound of each answer; see `TokenBudget.reserve`."""
+        if self.budget is None:
+            return None
+        return self.budget.reserve(prompt, stated, longest, choices)
 
     def count(self, usage: Usage) -> None:
         """Update the counts with those that a provider has sent so far."""

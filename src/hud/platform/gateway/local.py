@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
@@ -64,7 +64,9 @@ class LocalTurns:
         longest = max(0, context - shortest)
         most = None if stated is None else min(stated, longest)
         prompt_tokens = sum(len(prompt.ids) for prompt in prompts)
-        meter.reserve(prompt_tokens, most, longest, request.choices)
+        bound = meter.reserve(prompt_tokens, most, longest, request.choices)
+        if bound is not None and bound < longest:
+            request = replace(request, sampling=replace(request.sampling, max_tokens=bound))
         meter.prompt_tokens = prompt_tokens
         begun = False
         with self.pacing.stream():

@@ -14,6 +14,9 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from hud import exact_json
+from hud.inference.dialects.chat_completions.completions import (
+    DEFAULT_TOKENS as COMPLETION_TOKENS,
+)
 from hud.outbound import AddressRefusedError, read_bounded, read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
@@ -51,6 +54,16 @@ _RETURNED_BELOW = ("x-ratelimit-", "anthropic-ratelimit-")
 """Prefixes of response headers that are returned to a client; others describe the server's account."""
 _LIMITS = ("max_completion_tokens", "max_output_tokens", "max_tokens")
 """Fields of a request with the most tokens of an answer, in any dialect but Gemini's."""
+_LIMIT_OF = {
+    "chat/completions": "max_completion_tokens",
+    "completions": "max_tokens",
+    "responses": "max_output_tokens",
+    "messages": "max_tokens",
+}
+"""Field that bounds the answer of a request which states no limit, by action."""
+_GEMINI_ACTIONS = ("generateContent", "streamGenerateContent")
+_GEMINI_CONFIGS = ("generation_config", "generationConfig")
+_GEMINI_LIMITS = ("maxOutputTokens", "max_output_tokens")
 _KEY_PARAMETERS = ("key", "api_key")
 BYTES_OF_A_TOKEN = 4
 MOST_ERROR_BYTES = 1 << 20
@@ -70,12 +83,14 @@ class PassThrough:
         raw: bytes,
         values: dict[str, Any],
         meter: Meter,
+        bound: int | None = None,
     ) -> None:
-        """Serve an exchange. Raises `UpstreamError` if the provider is unreachable or refuses the server's key."""
-        body = raw
+        """Serve an exchange; `bound`: tokens of an answer, for a request that states no limit.
+
+        Raises `UpstreamError` if the provider is unreachable or refuses the server's key.
+        """
         meter.guess = len(raw) // BYTES_OF_A_TOKEN
-        if model.family != "gemini" and values.get("model") != model.upstream:
-            body = exact_json.dumps({**values, "model": model.upstream})
+        body = _body_for(model, action, raw, values, bound)
         url = URL(_with_query(model.endpoint(action), exchange.scope["query_string"]), encoded=True)
         headers = {
             key.decode(): value.decode("latin-1")
@@ -103,15 +118,70 @@ class PassThrough:
             raise unreachable(model, error) from error
 
 
-def reserve(meter: Meter, raw: bytes, values: dict[str, Any]) -> None:
-    """Reserve the tokens of a request in any dialect. Raises `TooManyRequests`."""
-    config = values.get("generationConfig")
-    config = config if isinstance(config, dict) else {}
-    stated = [*(values.get(name) for name in _LIMITS), config.get("maxOutputTokens")]
-    most = next((one for one in stated if type(one) is int and one > 0), None)
-    counts = (values.get("n"), config.get("candidateCount"))
-    choices = next((one for one in counts if type(one) is int and one > 0), 1)
-    meter.reserve(len(raw) // BYTES_OF_A_TOKEN, most, LONGEST_ANSWER, choices)
+def reserve(meter: Meter, action: str, raw: bytes, values: dict[str, Any]) -> int | None:
+    """Reserve the tokens of a request in any dialect, and return the bound of each answer (see `TokenBudget.reserve`).
+
+    Raises `TooManyRequests`.
+    """
+    config = _generation_config(values)
+    stated = [values.get(name) for name in _LIMITS] + [config.get(name) for name in _GEMINI_LIMITS]
+    # The largest: which of several a provider follows is not known here.
+    most = max(_counts(stated), default=None)
+    counts = [values.get("n"), values.get("best_of")]
+    counts += [config.get(name) for name in ("candidateCount", "candidate_count")]
+    choices = max(_counts(counts), default=1)
+    longest = LONGEST_ANSWER
+    if action == "completions":
+        longest = COMPLETION_TOKENS
+        prompts = values.get("prompt")
+        if isinstance(prompts, list) and prompts and not isinstance(prompts[0], int):
+            choices *= len(prompts)
+    return meter.reserve(len(raw) // BYTES_OF_A_TOKEN, most, longest, choices)
+
+
+def _body_for(
+    model: ProviderModel, action: str, raw: bytes, values: dict[str, Any], bound: int | None
+) -> bytes:
+    """Return a request's body as the provider gets it: with its name of the model, and with a limit if `bound` is one."""
+    if model.family == "gemini":
+        # `values` holds fields of the path as well, which are none of the body's.
+        return raw if bound is None else exact_json.dumps(_bounded(action, _object(raw), bound))
+    if values.get("model") == model.upstream and bound is None:
+        return raw
+    sent = values if bound is None else _bounded(action, values, bound)
+    return exact_json.dumps({**sent, "model": model.upstream})
+
+
+def _bounded(action: str, values: dict[str, Any], bound: int) -> dict[str, Any]:
+    """Return a request with a limit in place of those that are none (null, -1). A compaction has no such field."""
+    if action in _LIMIT_OF:
+        kept = {name: value for name, value in values.items() if name not in _LIMITS}
+        return {**kept, _LIMIT_OF[action]: bound}
+    if action not in _GEMINI_ACTIONS:
+        return values
+    kept = {name: value for name, value in values.items() if name not in _GEMINI_CONFIGS}
+    config = _generation_config(values)
+    settings = {name: value for name, value in config.items() if name not in _GEMINI_LIMITS}
+    return {**kept, "generationConfig": {**settings, "maxOutputTokens": bound}}
+
+
+def _generation_config(values: dict[str, Any]) -> dict[str, Any]:
+    """Return Gemini's settings of a request, in either spelling of their name."""
+    config: dict[str, Any] = {}
+    for name in _GEMINI_CONFIGS:
+        if isinstance(values.get(name), dict):
+            config.update(values[name])
+    return config
+
+
+def _object(raw: bytes) -> dict[str, Any]:
+    values = exact_json.loads(raw)
+    assert isinstance(values, dict)  # The gateway has read it as one.
+    return values
+
+
+def _counts(values: list[Any]) -> list[int]:
+    return [value for value in values if type(value) is int and value > 0]
 
 
 def unreachable(model: ProviderModel, error: BaseException) -> UpstreamError:

@@ -10,9 +10,9 @@ import aiohttp
 
 from hud import exact_json
 from hud.errors import UsageError
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
+from hud.inference.dialects.anthropic.codec import DEFAULT_TOKENS, AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
-from hud.inference.dialects.codec import Family, StreamingCodec, StreamReader
+from hud.inference.dialects.codec import Family, StreamedRequest, StreamingCodec, StreamReader
 from hud.inference.dialects.events import Event
 from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
@@ -79,11 +79,9 @@ class UpstreamTurns:
                 f"The conversation ends with an assistant message, which the provider of {model.name!r} does not continue: end "
                 "it with a user message or the results of tools."
             )
-        wire = _CODECS[model.family].request(model.upstream, replace(request, stream=True))
+        wire = _reserved(model, replace(request, stream=True), meter)
         reader = wire.reader()
         body = exact_json.dumps(wire.body)
-        stated = request.sampling.max_tokens
-        meter.reserve(len(body) // BYTES_OF_A_TOKEN, stated, LONGEST_ANSWER, request.choices)
         headers = {
             "content-type": "application/json",
             "accept": "text/event-stream",
@@ -115,6 +113,24 @@ class UpstreamTurns:
         except EventTooLargeError as error:
             raise UpstreamError(f"The provider of {model.name!r}: {error}", 502) from error
         yield _last_events(model, reader)
+
+
+def _reserved(model: ProviderModel, request: GenerationRequest, meter: Meter) -> StreamedRequest:
+    """Reserve a request's tokens and return its form for the provider, bounded to them if it states no limit.
+
+    Raises `TooManyRequests`.
+    """
+    codec, sampling = _CODECS[model.family], request.sampling
+    wire = codec.request(model.upstream, request)
+    # Anthropic's dialect always states a limit: a request without one gets the codec's default.
+    longest = DEFAULT_TOKENS if model.family == "anthropic" else LONGEST_ANSWER
+    prompt = len(exact_json.dumps(wire.body)) // BYTES_OF_A_TOKEN
+    bound = meter.reserve(prompt, sampling.max_tokens, longest, request.choices)
+    if bound is None:
+        return wire
+    return codec.request(
+        model.upstream, replace(request, sampling=replace(sampling, max_tokens=bound))
+    )
 
 
 def _events(model: ProviderModel, reader: StreamReader, data: bytes, choices: int) -> list[Event]:

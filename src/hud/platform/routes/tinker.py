@@ -189,9 +189,11 @@ async def asample(
         return answer
 
     if not tinker.futures.knows(own, who):
-        stated, count = body.sampling_params.max_tokens, body.num_samples
-        answers = None if stated is None else stated * count
-        budget.reserve(len(body.prompt.ids) * count, answers, LONGEST_ANSWER * count)
+        params, count = body.sampling_params, body.num_samples
+        prompt = len(body.prompt.ids) * count
+        bound = budget.reserve(prompt, params.max_tokens, LONGEST_ANSWER, count)
+        if bound is not None:
+            params.max_tokens = bound
     try:
         tinker.futures.start(own, who, content, work)
     except HudError:

@@ -32,7 +32,7 @@ from hud.trace import new_id
 
 _UNSUPPORTED = (*UNSUPPORTED_SAMPLING, "suffix", "echo")
 _MOST_LOGPROBS = 5
-_DEFAULT_TOKENS = 16
+DEFAULT_TOKENS = 16
 """Default `max_tokens`."""
 
 
@@ -53,7 +53,7 @@ class CompletionsCodec:
             raise UsageError(f"This asks for more than {MOST_CHOICES} completions at once.")
         sampling = read_sampling(body)
         if sampling.max_tokens is None:
-            sampling = replace(sampling, max_tokens=_DEFAULT_TOKENS)
+            sampling = replace(sampling, max_tokens=DEFAULT_TOKENS)
         return GenerationRequest(
             model=body.needed_text("model"),
             prompts=[prompt for prompt in prompts for _ in range(count)],
