@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 
@@ -166,6 +167,14 @@ def test_a_branch_gets_a_lane_of_its_own():
     assert lines[0].startswith("○ m")
     assert lines[1] == "  checkpoint"
     assert lines[2:] == ["● a", "● b", "├─▶ c", "● │ d", "  ● e"]
+
+
+def test_a_tree_of_many_checkpoints_is_drawn_in_time_linear_in_them():
+    names = [str(place) for place in range(20_000)]
+    nodes = [node(name, parent) for name, parent in zip(names, [None, *names], strict=False)]
+    before = time.process_time()
+    assert len(list(draw_tree(MODEL, nodes))) == len(nodes) + 2
+    assert time.process_time() - before < 6  # Quadratic: 12 s.
 
 
 def test_without_checkpoints_the_beginning_serves():

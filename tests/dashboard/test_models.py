@@ -1,5 +1,7 @@
 """Models in the dashboard: the tree of checkpoints, comparisons from what is recorded, promoting and rolling back."""
 
+from pathlib import Path
+
 import pytest
 import sqlalchemy as sa
 from tests.dashboard.conftest import sign_in
@@ -8,6 +10,8 @@ from tests.dashboard.test_train import TASKS, ended, make_model, score
 from hud.eval.results.promotion import decide
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.model_tree import rows_of
+from hud.platform.dashboard.pages import models as pages
+from hud.platform.models import checkpoint_tree
 from hud.platform.models.checkpoint_tree import node_name
 from hud.platform.models.records import CheckpointRecord
 from hud.platform.store import tables
@@ -136,6 +140,47 @@ async def test_a_long_tree_is_paged_to_its_beginning(platform, web):
     page = (await web.get(f"{place}?offset=100")).text
     # Who chooses a checkpoint there stays there.
     assert f"{place}?checkpoint={nodes[0]}&amp;offset=100" in page
+
+
+async def test_a_page_of_a_long_tree_reads_its_own_checkpoints_and_shows_the_head_s_lineage(
+    platform, web, monkeypatch
+):
+    model = make_model(platform)
+    nodes = [made(platform, model, 1)]
+    for step in range(2, 13):
+        nodes.append(made(platform, model, step, nodes[-1], head=step < 10))
+    monkeypatch.setattr(pages, "ROWS_PER_PAGE", 3)
+    read, record = [], checkpoint_tree._record
+    monkeypatch.setattr(checkpoint_tree, "_record", lambda row: read.append(row) or record(row))
+    place = f"/models/{model.slug}"
+    head = nodes[8]
+    for offset in (0, 3, 9):
+        read.clear()
+        data = (await web.get(f"{place}.json?offset={offset}")).json()
+        assert [row["node"]["id"] for row in data["rows"]] == nodes[::-1][offset : offset + 3]
+        assert len(read) <= 3 + 2  # And the chosen one.
+        line = [node["id"] for node in data["lineage"]["nodes"]]
+        assert line == nodes[8::-1][: pages.LINEAGE]
+        assert data["lineage"]["earlier"] == 9 - pages.LINEAGE
+        text = (await web.get(f"{place}?offset={offset}")).text
+        assert f"checkpoint={head}" in text
+        assert "3 earlier" in text
+
+
+def test_rows_of_a_page_have_the_lines_of_the_whole_drawing():
+    parents = [None, 0, 1, 0, 2, 3, None, 6, 4, 1]
+    names = [f"{place:032x}" for place in range(len(parents))]
+    nodes = [
+        CheckpointRecord(
+            name, "m", None if parent is None else names[parent], 1, name, Path(name), now()
+        )
+        for name, parent in zip(names, parents, strict=True)
+    ]
+    whole = rows_of(nodes, None, names[-1], everything=True)
+    for start in range(len(whole)):
+        page = slice(start, start + 3)
+        drawn = rows_of(nodes, None, names[-1], everything=True, drawn=page)
+        assert [row.paths for row in drawn[page]] == [row.paths for row in whole[page]]
 
 
 def test_a_stretch_of_pruned_checkpoints_is_one_row():

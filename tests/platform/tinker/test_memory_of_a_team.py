@@ -29,7 +29,7 @@ async def api(tmp_path):
     parts.registry.of(LOCAL_TEAM).create("m", ["red green blue"], sizes=SIZES)
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://hud", timeout=60) as http:
-        http.parts = parts
+        http.parts, http.app = parts, app
         yield http
     await asyncio.to_thread(parts.close)
 
@@ -94,6 +94,25 @@ async def test_many_checkpoints_are_listed_in_pages_and_page_by_page(api, monkey
     assert (await api.get(path, params={"limit": 3, "offset": MANY})).json() == []
     monkeypatch.setattr(models, "CHECKPOINTS_AT_ONCE", 7)
     assert [row["id"] for row in (await api.get(path)).json()] == ids
+
+
+async def test_many_checkpoints_are_sent_in_few_pieces(api):
+    model, ids = save_many(api.parts, MANY)
+    app, pieces = api.app, []
+
+    async def counted(scope, receive, send):
+        async def sent(message):
+            pieces.append(len(message.get("body", b"")))
+            await send(message)
+
+        await app(scope, receive, sent)
+
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(counted), base_url="http://h"
+    ) as http:
+        listed = (await http.get(f"/v2/models/{model.id}/checkpoints")).json()
+    assert len(listed) == len(ids)
+    assert len(pieces) <= MANY / models.CHECKPOINTS_AT_ONCE + 4  # Start, pages, bracket, end.
 
 
 async def test_saves_of_a_run_are_listed_in_pages(api):

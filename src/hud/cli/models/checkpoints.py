@@ -26,8 +26,8 @@ def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
     if as_json:
         print_json(nodes)
         return
-    for line in draw_tree(model, nodes, everything=everything):
-        console().print(line, markup=False)
+    # One call: each has the cost of a console.
+    console().print("\n".join(draw_tree(model, nodes, everything=everything)), markup=False)
 
 
 @click.command()

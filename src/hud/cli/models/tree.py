@@ -35,6 +35,7 @@ def draw_tree(
     names = {node["id"]: node["name"] for node in nodes}
     rows: list[tuple[str, list[str]]] = []
     folds = {} if everything else _folds(nodes)
+    last_child = {node["prev_model_checkpoint_id"]: place for place, node in enumerate(nodes)}
     for place, node in enumerate(nodes):
         parent = node["prev_model_checkpoint_id"]
         home = places.get(parent, 0)
@@ -44,7 +45,8 @@ def draw_tree(
             lanes.append(None)
         lanes[lane] = node["id"]
         places[node["id"]] = lane
-        waiting = _waiting(nodes[place + 1 :], lanes)
+        # Lanes with pending children of their newest node.
+        waiting = {other for other, tip in enumerate(lanes) if last_child.get(tip, -1) > place}
         if place in folds:
             if folds[place]:
                 graph = _graph(node, lane, home, waiting, "┆")
@@ -117,12 +119,6 @@ def _folds(nodes: list[dict[str, Any]]) -> dict[int, int]:
             folds |= {**dict.fromkeys(stretch, 0), stretch[-1]: len(stretch)}
         stretch = []
     return folds
-
-
-def _waiting(later: list[dict[str, Any]], lanes: list[str | None]) -> set[int]:
-    """Lanes with pending children of their newest node."""
-    parents = {node["prev_model_checkpoint_id"] for node in later}
-    return {place for place, tip in enumerate(lanes) if tip in parents}
 
 
 def _graph(

@@ -7,9 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
-
-from hud.platform.models.records import CheckpointRecord
+from typing import Literal, Protocol
 
 SHORTEST_FOLD = 4
 MOST_LANES = 12
@@ -18,12 +16,23 @@ LANE = 16
 HEIGHT = 32
 
 
+class TreeNode(Protocol):
+    """Place of a checkpoint in the tree: its record, or its link alone."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def parent_id(self) -> str | None: ...
+    @property
+    def folder(self) -> object | None: ...
+
+
 @dataclass
 class Row:
     """Row of the tree."""
 
     kind: Literal["base", "checkpoint", "fold"]
-    node: CheckpointRecord | None = None
+    node: TreeNode | None = None
     """Checkpoint of the row; for a fold, the last one."""
     count: int = 1
     lane: int = 0
@@ -39,14 +48,18 @@ class Row:
 
 
 def rows_of(
-    nodes: Sequence[CheckpointRecord],
+    nodes: Sequence[TreeNode],
     origin: str | None,
     head: str | None,
     *,
     everything: bool,
     keep: frozenset[str] = frozenset(),
+    drawn: slice = slice(None),
 ) -> list[Row]:
-    """Return the rows of `nodes`, which are sorted oldest first; `keep` are never folded."""
+    """Return the rows of `nodes`, which are sorted oldest first; `keep` are never folded.
+
+    `drawn`: the returned rows that get paths.
+    """
     rows = [Row("base")]
     place_of: dict[str | None, int] = {None: 0, origin: 0}
     folds = set() if everything else _foldable(nodes, head, keep)
@@ -63,7 +76,7 @@ def rows_of(
         rows.append(row)
         stretch = row if kind == "fold" else None
     _assign_lanes(rows)
-    _draw(rows)
+    _draw(rows, range(len(rows))[::-1][drawn][::-1])
     return rows[::-1]
 
 
@@ -72,9 +85,7 @@ def width_of(rows: Sequence[Row]) -> int:
     return _x(max(row.lane for row in rows)) + LANE
 
 
-def _foldable(
-    nodes: Sequence[CheckpointRecord], head: str | None, keep: frozenset[str]
-) -> set[str]:
+def _foldable(nodes: Sequence[TreeNode], head: str | None, keep: frozenset[str]) -> set[str]:
     """Return the checkpoints in linear sequences of at least `SHORTEST_FOLD`."""
     children = Counter(node.parent_id for node in nodes)
     kept = {head, *keep}
@@ -106,14 +117,15 @@ def _assign_lanes(rows: Sequence[Row]) -> None:
         row.lane = min(row.lane, MOST_LANES - 1)
 
 
-def _draw(rows: Sequence[Row]) -> None:
+def _draw(rows: Sequence[Row], shown: range) -> None:
+    """Draw the lines of the rows at `shown`, which are counted from the oldest."""
     middle = HEIGHT // 2
     for place, row in enumerate(rows):
-        if row.parent is None:
+        if row.parent is None or place < shown.start or row.parent >= shown.stop:
             continue
         parent, x = rows[row.parent], _x(row.lane)
         row.paths.append(f"M{x} {middle}V{HEIGHT}")
-        for between in rows[row.parent + 1 : place]:
+        for between in rows[max(row.parent + 1, shown.start) : min(place, shown.stop)]:
             between.paths.append(f"M{x} 0V{HEIGHT}")
         if parent.lane == row.lane:
             parent.paths.append(f"M{x} {middle}V0")

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
@@ -43,6 +43,16 @@ OF_NODE = ("idempotency_key", REQUEST, SAVES)
 """Metrics that a copy of a checkpoint does not have."""
 
 
+class CheckpointLink(NamedTuple):
+    """Place of a checkpoint in the tree."""
+
+    id: str
+    parent_id: str | None
+    name: str
+    folder: str | None
+    """None after its files were deleted."""
+
+
 class Tree:
     """The checkpoints of every model of one store."""
 
@@ -69,12 +79,28 @@ class Tree:
         return self.store.row(query) is not None
 
     def nodes(self, model: ModelRecord) -> list[CheckpointRecord]:
-        """Return a model's own checkpoints, oldest first; see `page` for those that may be many."""
+        """Return a model's own checkpoints, oldest first; see `ids` and `records` for those that may be many."""
         return self._records(_of_model(model))
 
-    def page(self, model: ModelRecord, limit: int, offset: int) -> list[CheckpointRecord]:
-        """Return a page of a model's own checkpoints, oldest first."""
-        return self._records(_of_model(model).limit(limit).offset(offset))
+    def links(self, model: ModelRecord) -> list[CheckpointLink]:
+        """Return the links of a model's own checkpoints, oldest first: without metrics, which are most of a row."""
+        columns = [tables.checkpoints.c[name] for name in CheckpointLink._fields]
+        query = _of_model(model).with_only_columns(*columns)
+        return [CheckpointLink(*row) for row in self.store.rows(query)]
+
+    def ids(self, model: ModelRecord, limit: int | None = None, offset: int = 0) -> list[str]:
+        """Return the ids of a page of a model's own checkpoints, or of all from `offset`, oldest first."""
+        query = _of_model(model).with_only_columns(tables.checkpoints.c.id)
+        # An offset without a limit is no SQL in every database.
+        rows = self.store.rows(query if limit is None else query.limit(limit).offset(offset))
+        return [row.id for row in (rows[offset:] if limit is None else rows)]
+
+    def records(self, ids: Sequence[str]) -> list[CheckpointRecord]:
+        """Return at most some hundreds of checkpoints, in the order of `ids`, without those that are gone."""
+        nodes = tables.checkpoints
+        rows = self._records(sa.select(nodes).where(nodes.c.id.in_(ids)))
+        by_id = {node.id: node for node in rows}
+        return [by_id[one] for one in ids if one in by_id]
 
     def with_files(self, model: ModelRecord) -> list[CheckpointRecord]:
         """Return those of a model's own checkpoints whose files are there, oldest first."""

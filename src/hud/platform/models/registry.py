@@ -320,7 +320,7 @@ class Registry:
         if other.id == model.id:
             return False
         own = self.home / "models" / model.id
-        nodes = {node.id for node in self.tree.nodes(model)}
+        nodes = set(self.tree.ids(model))
         return (
             other.base_model_id == model.id
             or other.folder.is_relative_to(own)

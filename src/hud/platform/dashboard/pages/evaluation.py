@@ -85,7 +85,7 @@ def settings_of(runs: TrainingRuns, model: ModelRecord) -> dict[str, Any]:
 
 def checkpoint_options(registry: Registry, model: ModelRecord) -> list[dict[str, str]]:
     """Return the checkpoints to choose from, newest first, and the base."""
-    nodes = [node for node in registry.tree.nodes(model) if node.folder is not None]
+    nodes = [node for node in registry.tree.links(model) if node.folder is not None]
     newest = reversed(nodes[-MOST_CHECKPOINTS:])
     found = [{"value": node.id, "label": node.name} for node in newest]
     return [*found, {"value": BASE, "label": "base"}]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import Form, Query
@@ -13,7 +13,7 @@ from hud.platform.access.audit import Action
 from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
 from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud.platform.dependencies import Audit, EnginePart, Models
-from hud.platform.models.checkpoint_tree import is_named
+from hud.platform.models.checkpoint_tree import CheckpointLink, is_named
 from hud.platform.models.promotion import PROMOTION, Evidence, judge_recorded, record_of
 from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.models.registry import Registry
@@ -23,6 +23,8 @@ from hud.train.monitoring.plots import loss_per_token
 router = Pages()
 ROWS_PER_PAGE = 100
 """Number of the tree's rows on a page."""
+LINEAGE = 6
+"""Number of checkpoints of the head's lineage on each page."""
 RECENT_RUNS = 8
 
 
@@ -55,7 +57,7 @@ def model(
     registry = launching.registry
     found = registry.model(model_id)
     slugs = {one.id: one.slug for one in registry.models()}
-    nodes = registry.tree.nodes(found)
+    nodes = registry.tree.links(found)
     recorded = launching.runs.recent(found.id)
     scores = scores_of(recorded)
     selected = registry.tree.find(found, checkpoint or "head")
@@ -66,16 +68,21 @@ def model(
         found.head_checkpoint_id,
         everything=everything,
         keep=kept,
+        drawn=slice(offset, offset + ROWS_PER_PAGE),
     )
+    page = rows[offset : offset + ROWS_PER_PAGE]
+    ids = [row.node.id for row in page if row.node is not None]
+    records = {node.id: node for node in registry.tree.records(ids)}
     shown = [
         {
             "kind": row.kind,
             "count": row.count,
             "x": row.x,
             "paths": row.paths,
-            "node": None if row.node is None else node_shown(row.node, scores),
+            "node": None if row.node is None else node_shown(records[row.node.id], scores),
         }
-        for row in rows[offset : offset + ROWS_PER_PAGE]
+        for row in page
+        if row.node is None or row.node.id in records
     ]
     training = launching.launches.training(found.id)
     return {
@@ -83,6 +90,7 @@ def model(
         "origin": found.config.origin_checkpoint,
         "base_score": scores.get(found.config.origin_checkpoint),
         "rows": shown,
+        "lineage": lineage_of(nodes, found.head_checkpoint_id),
         **paged(len(rows), ROWS_PER_PAGE, offset),
         "folded": any(row.kind == "fold" for row in rows),
         "everything": everything,
@@ -155,7 +163,7 @@ async def set_head(
 def _promotion(registry: Registry, model: ModelRecord, target: str | None) -> dict[str, Any] | None:
     """Return the record of a promotion; None for a roll back, and without recorded runs to compare."""
     head = model.head_checkpoint_id
-    if target is None or target == head or is_behind(registry.tree.nodes(model), target, head):
+    if target is None or target == head or is_behind(registry.tree.links(model), target, head):
         return None
     found = judge_recorded(registry, model, target)
     if found.verdict == "unknown":
@@ -216,7 +224,19 @@ def scores_of(runs: list[dict[str, Any]]) -> dict[str | None, dict[str, Any]]:
     return found
 
 
-def is_behind(nodes: list[CheckpointRecord], target: str | None, head: str | None) -> bool:
+def lineage_of(nodes: Sequence[CheckpointLink], head: str | None) -> Data:
+    """Return the head and its nearest ancestors, newest first, and how many more there are before the base."""
+    links = {node.id: node for node in nodes}
+    line: list[CheckpointLink] = []
+    place = links.get(head or "")
+    while place is not None:
+        line.append(place)
+        place = links.get(place.parent_id or "")
+    shown = [{"id": node.id, "name": node.name} for node in line[:LINEAGE]]
+    return {"nodes": shown, "earlier": len(line) - len(shown)}
+
+
+def is_behind(nodes: Sequence[CheckpointLink], target: str | None, head: str | None) -> bool:
     """Return True if `target` is an ancestor of `head`: moving the head there is a roll back."""
     parents = {node.id: node.parent_id for node in nodes}
     place = head
@@ -230,12 +250,13 @@ def is_behind(nodes: list[CheckpointRecord], target: str | None, head: str | Non
 def _selected(
     registry: Registry,
     model: ModelRecord,
-    nodes: list[CheckpointRecord],
+    nodes: Sequence[CheckpointLink],
     selected: str | None,
     scores: Mapping[str | None, Any],
 ) -> dict[str, Any]:
     """Return the details of one checkpoint, and the gate's verdict on making it the head."""
-    node = next((one for one in nodes if one.id == selected), None)
+    is_own = any(one.id == selected for one in nodes)
+    node = registry.tree.get(selected) if selected is not None and is_own else None
     head = model.head_checkpoint_id
     is_head = selected == head
     verdict = None

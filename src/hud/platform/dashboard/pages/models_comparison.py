@@ -14,8 +14,9 @@ from hud.platform.dashboard.page import Data, LaunchingPart, Pages, Sent
 from hud.platform.dashboard.pages.evaluation import begun, settings_of
 from hud.platform.dashboard.pages.models import is_behind, model_shown
 from hud.platform.dashboard.pages.train import launch_shown
+from hud.platform.models.checkpoint_tree import CheckpointLink
 from hud.platform.models.promotion import judge_recorded
-from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
+from hud.platform.models.records import BASE, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.store import Store
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
@@ -47,7 +48,7 @@ def compare(
     registry = launching.registry
     store, team = registry.store, launching.who.team_id
     model = registry.model(model_id)
-    nodes = registry.tree.nodes(model)
+    nodes = registry.tree.links(model)
     slugs = frozenset(TasksetRows(store, team, taskset).slugs()) if taskset else None
     origin = model.config.origin_checkpoint
     played: dict[str | None, _Runs] = {}
@@ -125,7 +126,7 @@ def _compared(
         return None
 
 
-def _newest(model: ModelRecord, nodes: list[CheckpointRecord]) -> str | None:
+def _newest(model: ModelRecord, nodes: list[CheckpointLink]) -> str | None:
     """Return the head; if the head is the base, the newest checkpoint."""
     if model.head_checkpoint_id in (None, model.config.origin_checkpoint) and nodes:
         return nodes[-1].id
@@ -134,7 +135,7 @@ def _newest(model: ModelRecord, nodes: list[CheckpointRecord]) -> str | None:
 
 def _before(
     after: str | None,
-    nodes: list[CheckpointRecord],
+    nodes: list[CheckpointLink],
     origin: str | None,
     runs_of: Callable[[str | None], _Runs],
 ) -> str | None:
@@ -198,7 +199,7 @@ def _labelled(store: Store, team: str, tasks: dict[str, Any]) -> dict[str, Any]:
     return tasks
 
 
-def _options(model: ModelRecord, nodes: list[Any]) -> list[dict[str, str]]:
+def _options(model: ModelRecord, nodes: list[CheckpointLink]) -> list[dict[str, str]]:
     found = [
         {"value": node.id, "label": node.name + (" (files deleted)" if node.folder is None else "")}
         for node in reversed(nodes[-MOST_NAMED:])
