@@ -29,7 +29,7 @@ class EmbeddedPlatform:
         if await self.parts.gateway.catalogue.provider(LOCAL.team_id, slug) is not None:
             return None
         record = self.parts.registry.of(LOCAL.team_id).model(slug)
-        model: ChatModel = await self.parts.policies.chat_model(record, checkpoint)
+        model: ChatModel = await self.parts.recorded_model(record, checkpoint, LOCAL.team_id)
         return model
 
     def ingest(self, lines: bytes) -> list[int]:

@@ -16,6 +16,7 @@ from hud.platform.access.keys import Keys
 from hud.platform.access.signed_links import SignedLinks
 from hud.platform.config import PlatformConfig
 from hud.platform.environments.runtime_sessions import RuntimeSessions
+from hud.platform.gateway.ledger import Ledger
 from hud.platform.models.registry import Registry
 from hud.platform.parts import Parts
 from hud.platform.secrets import Secrets
@@ -85,6 +86,7 @@ ConfigPart = Annotated[PlatformConfig, part(lambda parts: parts.config)]
 StorePart = Annotated[Store, part(lambda parts: parts.store)]
 KeysPart = Annotated[Keys, part(lambda parts: parts.keys)]
 EnginePart = Annotated[TokenEngine, part(lambda parts: parts.engine)]
+LedgerPart = Annotated[Ledger, part(lambda parts: parts.gateway.ledger)]
 Steps = Annotated[StepsInFlight, part(lambda parts: parts.steps)]
 LinksPart = Annotated[SignedLinks, part(lambda parts: parts.links)]
 StoppingPart = Annotated[asyncio.Event, part(lambda parts: parts.stopping)]

@@ -16,6 +16,7 @@ from hud.platform.access.web_sessions import WebSessions
 from hud.platform.background import Background, Work
 from hud.platform.config import PlatformConfig
 from hud.platform.environments.runtime_sessions import RuntimeSessions
+from hud.platform.gateway.recorded_model import RecordedModel
 from hud.platform.metrics import Metrics
 from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import EngineDownError
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from hud.platform.environments.playground import Worlds
     from hud.platform.gateway.gateway import Gateway
     from hud.platform.models.loaded_policies import Policies
+    from hud.platform.models.records import ModelRecord
     from hud.platform.rollouts.fleet import Fleet
     from hud.platform.serving.token_engine import TokenEngine
     from hud.platform.tinker.service import Tinker
@@ -164,6 +166,13 @@ class Parts:
             stack.push_async_callback(self._stop_engine)
             await stack.enter_async_context(self.background.running(self._works()))
             yield
+
+    async def recorded_model(
+        self, record: ModelRecord, checkpoint: str | None, team: str
+    ) -> RecordedModel:
+        """Return a policy sampled in this process, whose turns are recorded as the gateway's requests are."""
+        model = await self.policies.chat_model(record, checkpoint)
+        return RecordedModel(model, self.gateway.ledger, team)
 
     def ingest(self, lines: bytes, team: str) -> Ingested:
         """Store journal lines of a team, as POST /v2/ingest does."""

@@ -19,6 +19,7 @@ from hud.platform.store import records, tables
 from hud.platform.store.checkpoint_rewards import ended_runs
 from hud.platform.store.job_runs import job_runs, summary
 from hud.platform.store.job_status import has_ended
+from hud.platform.store.served_runs import is_served
 from hud.platform.store.trained_tasks import trained_on, training_job
 from hud.train.monitoring.candidates import is_candidate
 
@@ -167,12 +168,21 @@ def _rewards(
             f"Job {job!r} holds rollouts of training; evidence is of held-out tasks: hud models promote {model.slug} ..."
         )
     runs = job_runs(store, team, record)
+    served = set(
+        store.values(
+            sa.select(tables.runs.c.trace_id).where(
+                tables.runs.c.job_id == record["id"], tables.runs.c.team_id == team, is_served()
+            )
+        )
+    )
     measured = [run for run in runs if run["reward"] is not None]
     if not measured:
         raise UsageError(f"Job {job!r} has no measured run; hud jobs {job} shows why.")
-    weights = {(run["model"], run["checkpoint"]) for run in measured if _is_played(run)}
+    weights = {(run["model"], run["checkpoint"]) for run in measured if run["trace_id"] in served}
     if not weights:
-        raise ConflictError(f"No model played job {job!r}; play the tasks with {who}.")
+        raise ConflictError(
+            f"This platform sampled no turn of job {job!r}; play the tasks with {who}, through its gateway."
+        )
     others = weights - played
     if others:
         slug, checkpoint = min(others, key=str)
@@ -181,7 +191,7 @@ def _rewards(
             "again with both."
         )
     return rewards_by_attempt(
-        replace(summary(run), reward=run["reward"] if _is_played(run) else None)
+        replace(summary(run), reward=run["reward"] if run["trace_id"] in served else None)
         for run in runs
         if has_ended(run["status"], record["status"] != "running")
     )
@@ -219,8 +229,3 @@ def _trained(
             lineage[ancestor.slug] = None
             ancestor = by_id.get(ancestor.base_model_id or "")
     return trained_on(registry.store, model.team_id, lineage, trace_ids)
-
-
-def _is_played(run: Mapping[str, Any]) -> bool:
-    """True if a run has a turn of a model, which records the weights that played it."""
-    return bool(run["completion_tokens"])

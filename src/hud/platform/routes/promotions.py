@@ -10,7 +10,7 @@ from pydantic import Field
 
 from hud.eval.results.promotion import Decision, Gate
 from hud.platform.access.audit import Action
-from hud.platform.dependencies import TRAIN, Audit, EnginePart, Models, StrictBody, Who
+from hud.platform.dependencies import TRAIN, Audit, EnginePart, LedgerPart, Models, StrictBody, Who
 from hud.platform.models.promotion import (
     PROMOTION,
     Evidence,
@@ -46,6 +46,7 @@ async def promote(
     request: Request,
     registry: Models,
     engine: EnginePart,
+    ledger: LedgerPart,
     who: Who,
     audit: Audit,
     model_id: str,
@@ -54,6 +55,7 @@ async def promote(
     evidence = Evidence(body.jobs, body.gate, body.subsets)
 
     def judged() -> tuple[ModelRecord, ModelRecord, CheckpointRecord, Decision]:
+        ledger.flush()  # It holds the turns of the last half second.
         model = registry.model(model_id)
         source = registry.model(body.source_model_id or model.id)
         node = find_candidate(registry, model, source, body.checkpoint_id)

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
 from hud.platform.store.job_status import has_ended, statuses
+from hud.platform.store.served_runs import is_served
 from hud.platform.store.trained_tasks import training_job
 
 MOST_JOBS = 40
@@ -67,7 +68,7 @@ def ended_runs(
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_JOBS)
     )
-    is_played = runs.c.completion_tokens > 0
+    is_played = is_served()
     weights = runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None)
     with store.read() as connection:
         states = statuses(connection, connection.execute(played).all())

@@ -383,6 +383,7 @@ requests = sa.Table(
     sa.Column("cost_usd", sa.Float),
     sa.Column("seconds", sa.Float, nullable=False),
     sa.Column("created_at", Moment, nullable=False, index=True),
+    sa.Index("requests_of_trace", "trace_id"),
     # Covering index for the usage of a team's keys.
     sa.Index(
         "requests_of_team",
