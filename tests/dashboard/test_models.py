@@ -80,6 +80,19 @@ def record_rewards(platform, model, checkpoint, rewards, name="held-out"):
                 job_id=job, model=model.slug, checkpoint=checkpoint or "", team_id=team
             )
         )
+    served(platform, runs)
+
+
+def served(platform, runs):
+    """Record the turns of runs as those that the gateway sampled."""
+    names = ("trace_id", "team_id", "model", "checkpoint", "completion_tokens")
+    rows = [
+        {**{name: run[name] for name in names}, "id": new_id(), "route": "/v1/chat/completions"}
+        | {"status": 200, "seconds": 0.1, "created_at": now()}
+        for run in runs
+    ]
+    with platform.store.begin() as connection:
+        connection.execute(sa.insert(tables.requests), rows)
 
 
 def tasks(value, count=12):

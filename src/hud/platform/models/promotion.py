@@ -75,7 +75,11 @@ def judge_recorded(
     `slugs`: only these tasks. Tasks that only one of them ever played, and trained tasks, are ignored.
     """
     sides = [
-        list(ended_runs(registry.store, model.team_id, model.slug, side, slugs))
+        list(
+            ended_runs(
+                *(registry.store, model.team_id, model.slug, side, slugs), is_played=is_served()
+            )
+        )
         for side in (model.head_checkpoint_id, checkpoint)
     ]
     played = [{slug: trace_id for slug, trace_id, _ in side} for side in sides]

@@ -10,12 +10,13 @@ import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
 from hud.platform.store.job_status import has_ended, statuses
-from hud.platform.store.served_runs import is_served
 from hud.platform.store.trained_tasks import training_job
 
 MOST_JOBS = 40
 """Maximum number of jobs of a checkpoint that are read, newest first."""
 MOST_RUNS = 20_000
+REPORTED = tables.runs.c.completion_tokens > 0
+"""Condition that a run has a turn of a model, as its recorder reports."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,17 @@ def measured_runs(
 
 
 def ended_runs(
-    store: Store, team: str, model: str, checkpoint: str | None, slugs: Collection[str] | None
+    store: Store,
+    team: str,
+    model: str,
+    checkpoint: str | None,
+    slugs: Collection[str] | None,
+    *,
+    is_played: sa.ColumnElement[bool] = REPORTED,
 ) -> Iterator[tuple[str, str, float | None]]:
     """Yield slug, trace id and reward of ended runs, newest first.
 
+    `is_played` is the condition on a row of `runs` that the model had a turn: as reported, or as this platform sampled it.
     Runs without a turn of the model are unmeasured: they name no weights, and belong to the checkpoint by their job. A job
     of checkpoints alone holds none of the base.
     """
@@ -68,7 +76,6 @@ def ended_runs(
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_JOBS)
     )
-    is_played = is_served()
     weights = runs.c.checkpoint == checkpoint if checkpoint else runs.c.checkpoint.is_(None)
     with store.read() as connection:
         states = statuses(connection, connection.execute(played).all())
