@@ -301,7 +301,7 @@ class StepResult(OptimStepResult):
         return f"step {self.step}: {', '.join(parts) or 'applied'}"
 
     def _repr_html_(self) -> str:
-        from hud.trace.html_table import table, titled
+        from hud.trace.notebook.html_table import table, titled
 
         rows = [("checkpoint", self.checkpoint_id), ("datums", self.num_datums)]
         metrics = [(name, f"{value:.6g}") for name, value in sorted(self.metrics.items())]

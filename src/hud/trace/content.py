@@ -104,7 +104,7 @@ def parsed_arguments(value: Any) -> dict[str, Any] | str:
         parsed = exact_json.loads(value) if value.strip() else None
     except exact_json.JSONDecodeError:
         return value
-    if isinstance(parsed, str):
+    if isinstance(parsed, str) and parsed.strip():
         parsed = parsed_arguments(parsed)
     return value if parsed is not None and not isinstance(parsed, dict) else parsed or {}
 

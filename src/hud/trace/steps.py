@@ -233,7 +233,7 @@ class Trace(BaseModel):
         super().__setattr__(name, check_answer(value) if name == "content" else value)
 
     def _repr_html_(self) -> str:
-        from hud.trace.trace_table import trace_html  # Imports this module.
+        from hud.trace.notebook.trace_table import trace_html  # Imports this module.
 
         return trace_html(self)
 

@@ -121,7 +121,7 @@ class Task(BaseModel):
         return task_label(self.slug, self.id, self.args)
 
     def _repr_html_(self) -> str:
-        from hud.trace.html_table import table, titled
+        from hud.trace.notebook.html_table import table, titled
 
         rows = [("environment", self.env), ("template", self.id), ("slug", self.slug)]
         rows += [(f"argument {name}", repr(value)) for name, value in self.args.items()]

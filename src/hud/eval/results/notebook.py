@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hud.eval.results.failures import FailedRun, causes
 from hud.eval.results.intervals import clustered_interval, with_interval
 from hud.eval.results.tool_failures import tool_failures
-from hud.trace.html_table import LONGEST, table, titled
+from hud.trace.notebook.html_table import LONGEST, table, titled
 
 if TYPE_CHECKING:
     from hud.environment import Task

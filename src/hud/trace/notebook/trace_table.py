@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hud.trace.html_table import table, titled
+from hud.trace.notebook.html_table import table, titled
 from hud.trace.steps import AgentStep, Step, SubagentStep, ToolStep, Trace
 
 

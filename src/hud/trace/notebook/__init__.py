@@ -1,0 +1,1 @@
+"""HTML of traces in a notebook."""
