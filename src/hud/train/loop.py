@@ -26,7 +26,6 @@ from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.default_rates import original, reward_rate, trained_part
 from hud.train.learner import Learner
 from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.convergence import Convergence
@@ -34,6 +33,7 @@ from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.trackers import with_trackers
+from hud.train.planning.default_rates import original, reward_rate, trained_part
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.held_out import HeldOut, held_out_sets

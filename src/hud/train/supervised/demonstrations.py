@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import NotFoundError
-from hud.train.default_rates import CREATED_HERE, original, supervised_rate
+from hud.train.planning.default_rates import CREATED_HERE, original, supervised_rate
 
 if TYPE_CHECKING:
     from hud.environment import Task
