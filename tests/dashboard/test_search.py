@@ -206,6 +206,7 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
         connection.exec_driver_sql("DROP TABLE runs_to_index")
         connection.exec_driver_sql("ALTER TABLE builds DROP COLUMN attempt")
         connection.exec_driver_sql("DROP INDEX rollouts_needs")
+        connection.exec_driver_sql("DROP INDEX requests_of_trace")
         for table, column in NEWER_COLUMNS:
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
         for table in ("lost_attempts", "fleet_nodes"):
