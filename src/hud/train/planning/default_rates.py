@@ -38,8 +38,8 @@ def reward_rate(model: dict[str, Any]) -> float:
 def trained_part(model: dict[str, Any]) -> str:
     """Return the phrase for what is trained."""
     if _is_tiny(model):
-        return "a model that was created here"
-    return "an adapter" if _has_adapter(model) else "full fine-tuning of a pretrained model"
+        return "a tiny model"
+    return "an adapter" if _has_adapter(model) else "full fine-tuning"
 
 
 def _pretrained_rate(model: dict[str, Any]) -> float:
