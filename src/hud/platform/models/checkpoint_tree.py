@@ -100,7 +100,7 @@ class Tree:
         nodes = tables.checkpoints
         rows = self._records(sa.select(nodes).where(nodes.c.id.in_(ids)))
         by_id = {node.id: node for node in rows}
-        return [by_id[one] for one in ids if one in by_id]
+        return [by_id[node] for node in ids if node in by_id]
 
     def with_files(self, model: ModelRecord) -> list[CheckpointRecord]:
         """Return those of a model's own checkpoints whose files are there, oldest first."""

@@ -255,7 +255,7 @@ def _selected(
     scores: Mapping[str | None, Any],
 ) -> dict[str, Any]:
     """Return the details of one checkpoint, and the gate's verdict on making it the head."""
-    is_own = any(one.id == selected for one in nodes)
+    is_own = any(node.id == selected for node in nodes)
     node = registry.tree.get(selected) if selected is not None and is_own else None
     head = model.head_checkpoint_id
     is_head = selected == head
