@@ -260,7 +260,7 @@ async def test_a_converged_policy_finishes_and_keeps_its_head(home):
         "nothing left to learn from these tasks."
     ]
     again = await train(config, tasks=tasks_of(solved))
-    assert (again.resumed, again.finished) == (False, True)
+    assert (again.resumed, again.finished) == (True, True)
 
 
 async def test_a_run_that_had_signal_finishes_where_none_is_left(home, monkeypatch):

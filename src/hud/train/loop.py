@@ -120,6 +120,10 @@ async def train(
     config = _checked(config, chosen, reporter)
     if tasks is not None:
         config = config.on(*(f"{task.env} {task.id} {task.slug} {task.args!r}" for task in tasks))
+    if runtime is None:
+        from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
+
+        runtime = runtime_named(config.runtime, [*chosen, *scored.tasks])
     if config.backend == "tinker":
         model = await model_on_tinker(connect(), config.model)
         config = config.model_copy(update={"model": model})
@@ -147,10 +151,6 @@ async def train(
             f"{overlap} of {len(scored.tasks)} held-out tasks are trained on, too: their scores do not tell learning from "
             "memorizing."
         )
-    if runtime is None:
-        from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
-
-        runtime = runtime_named(config.runtime, [*chosen, *scored.tasks])
     rollouts = await Rollouts.open(
         config,
         [*chosen, *scored.tasks],
