@@ -20,16 +20,12 @@ async def many(letter: str = "e"):
 tasks = [many(letter=letter) for letter in "aeot"]
 """
 SETTINGS = (
-    "--steps",
-    "2",
     "--group",
     "4",
     "--tasks-per-step",
     "2",
     "--max-tokens",
     "12",
-    "--max-concurrent",
-    "1",
     "--seed",
     "3",
 )
@@ -69,6 +65,7 @@ def train(server, model, *arguments):
         "train",
         model,
         "env.py",
+        *("--steps", "2", "--max-concurrent", "1"),
         *SETTINGS,
         *arguments,
     ]
