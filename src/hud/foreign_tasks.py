@@ -10,6 +10,7 @@ from typing import Any
 
 from hud.foreign_code import is_failure
 
+_PACKAGE = __file__.rpartition("foreign_tasks")[0]
 _within_run: ContextVar[bool] = ContextVar("within_run", default=False)
 
 
@@ -82,6 +83,3 @@ class _Contained(Coroutine[Any, Any, Any]):
                 raise
             name = type(error).__name__
             raise RuntimeError(f"{name} in a background task: {error}") from error
-
-
-_PACKAGE = __file__.rpartition("foreign_tasks")[0]

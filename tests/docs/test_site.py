@@ -52,37 +52,37 @@ def server(installed, tmp_path_factory):
     assert made.stop() == 0
 
 
-def test_the_page_of_the_loop_is_that_of_its_files():
-    program = "import loop, json; print(json.dumps([loop.page(), loop.STAGES]))"
+def evaluated(module, expression):
+    """Return an expression's value in a generator of pages.
+
+    In a process of its own: click keeps a command's options as its first caller saw them.
+    """
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", f"import {module}, json; print(json.dumps({expression}))"],
         cwd=ROOT / "scripts" / "site",
         capture_output=True,
         text=True,
         check=True,
     )
-    page, stages = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_the_page_of_the_loop_is_that_of_its_files():
+    page, stages = evaluated("loop", "[loop.page(), loop.STAGES]")
     assert (ROOT / "docs" / "loop.md").read_text() == page, "python scripts/site/loop.py"
     files = [name for _, _, names in stages for name in names]
     assert len(files) == len(set(files))
 
 
 def test_the_pages_of_commands_are_those_of_the_commands():
-    # In a process of its own: click keeps a command's options as whoever asked first saw them.
-    program = "import commands, json; print(json.dumps(commands.pages()))"
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT / "scripts" / "site",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     docs = ROOT / "docs"
     written = {
         path.relative_to(docs).as_posix(): path.read_text()
         for path in (docs / "commands.md", *(docs / "commands").glob("*.md"))
     }
-    assert json.loads(done.stdout) == written, "The pages of commands are not current: make docs"
+    assert evaluated("commands", "commands.pages()") == written, (
+        "The pages of commands are not current: make docs"
+    )
 
 
 def test_the_reference_has_every_public_name_once():

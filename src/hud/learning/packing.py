@@ -67,15 +67,15 @@ def deal(
     none alone at the end while there are sequences for another. A rank without work gets an empty one.
     """
     multiple = ranks * at_once
-    made = packs(max(at_least, multiple))
-    while len(made) % multiple:
-        more = packs(len(made) + multiple - len(made) % multiple)
-        if len(more) <= len(made):  # No more sequences for another pack.
+    micro_batches = packs(max(at_least, multiple))
+    while len(micro_batches) % multiple:
+        more = packs(len(micro_batches) + multiple - len(micro_batches) % multiple)
+        if len(more) <= len(micro_batches):  # No more sequences for another pack.
             break
-        made = more
-    rounds = -(-len(made) // ranks)
-    made = made + [[]] * (rounds * ranks - len(made))
-    return made[rank::ranks]
+        micro_batches = more
+    rounds = -(-len(micro_batches) // ranks)
+    micro_batches = micro_batches + [[]] * (rounds * ranks - len(micro_batches))
+    return micro_batches[rank::ranks]
 
 
 def _order(costs: Sequence[Cost]) -> list[int]:

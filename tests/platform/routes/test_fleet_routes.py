@@ -13,7 +13,7 @@ from tests.fleet.test_rollout_queue import played, step
 from hud.platform.access import bodies
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.store import tables
-from hud.platform.store.reporting import job_entered
+from hud.platform.store.reporting import enter_job
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 
@@ -319,7 +319,8 @@ async def test_many_are_submitted_in_one_request_and_one_that_is_refused_costs_n
     fleet, build
 ):
     job, theirs = new_id(), new_id()
-    job_entered(fleet.platform.store, "another team", theirs, "theirs", 1, None)
+    with fleet.platform.store.begin() as connection:
+        enter_job(connection, "another team", theirs, "theirs", 1, None)
     one = {"env": "echo", "task": "say", "agent": AGENT, "job_id": job}
     first, twice, foreign, last = (new_id() for _ in range(4))
     asked = [

@@ -173,17 +173,19 @@ def kept(address: str, as_json: bool) -> None:
     """List the commands and servers that the cluster keeps."""
     from hud.fleet.ray import keeping  # Loads Ray.
 
-    found = keeping.kept_commands(address)
+    commands = keeping.kept_commands(address)
     if as_json:
-        print_json(found)
+        print_json(commands)
         return
-    if not found:
+    if not commands:
         click.echo("The cluster keeps nothing. Start something: hud fleet ray keep --help")
         return
     shown = table("name", "state", "node", "restarts", "last line")
-    for one in found:
-        where = one.get("url") or one.get("address") or ""
-        shown.add_row(one["name"], one["state"], where, str(one["restarts"]), one["said"])
+    for command in commands:
+        where = command.get("url") or command.get("address") or ""
+        shown.add_row(
+            command["name"], command["state"], where, str(command["restarts"]), command["said"]
+        )
     console().print(shown)
 
 

@@ -62,8 +62,8 @@ class PrefixCache:
         full_pages, rest = divmod(cached, self.page_tokens)
         shared = source.pages[: full_pages + (rest > 0)] if source is not None else []
         wanted = self._count(len(ids))
-        held = sum(self.pages.pins[page] > 0 for page in shared[:full_pages])
-        if self.pages.available < self._count(len(ids) + ahead) - held:
+        pinned = sum(self.pages.pins[page] > 0 for page in shared[:full_pages])
+        if self.pages.available < self._count(len(ids) + ahead) - pinned:
             return None
         for page in shared:
             self.pages.share(page)

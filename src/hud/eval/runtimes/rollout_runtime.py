@@ -48,9 +48,6 @@ class RolloutRuntime:
     async def abandon(self, jobs: Sequence[str]) -> None:
         """Cancel what is still played elsewhere of jobs whose process was killed."""
 
-    def detach(self) -> None:
-        """Leave what is played elsewhere: from now on, cancelling here cancels nothing there."""
-
     async def aclose(self) -> None:
         """Free what is held between runs. A later run opens it again."""
 

@@ -155,14 +155,14 @@ def _body_for(
 def _bounded(action: str, values: dict[str, Any], bound: int) -> dict[str, Any]:
     """Return a request with a limit in place of those that are none (null, -1). A compaction has no such field."""
     if action in _LIMIT_OF:
-        kept = {name: value for name, value in values.items() if name not in _LIMITS}
-        return {**kept, _LIMIT_OF[action]: bound}
+        others = {name: value for name, value in values.items() if name not in _LIMITS}
+        return {**others, _LIMIT_OF[action]: bound}
     if action not in _GEMINI_ACTIONS:
         return values
-    kept = {name: value for name, value in values.items() if name not in _GEMINI_CONFIGS}
+    others = {name: value for name, value in values.items() if name not in _GEMINI_CONFIGS}
     config = _generation_config(values)
     settings = {name: value for name, value in config.items() if name not in _GEMINI_LIMITS}
-    return {**kept, "generationConfig": {**settings, "maxOutputTokens": bound}}
+    return {**others, "generationConfig": {**settings, "maxOutputTokens": bound}}
 
 
 def _generation_config(values: dict[str, Any]) -> dict[str, Any]:

@@ -74,12 +74,9 @@ def judge_recorded(
 
     `slugs`: only these tasks. Tasks that only one of them ever played, and trained tasks, are ignored.
     """
+    store, team = registry.store, model.team_id
     sides = [
-        list(
-            ended_runs(
-                *(registry.store, model.team_id, model.slug, side, slugs), is_played=is_served()
-            )
-        )
+        list(ended_runs(store, team, model.slug, side, slugs, is_played=is_served()))
         for side in (model.head_checkpoint_id, checkpoint)
     ]
     played = [{slug: trace_id for slug, trace_id, _ in side} for side in sides]

@@ -10,7 +10,7 @@ from hud.errors import UsageError
 from hud.platform.rollouts.rollout_queue import Rollouts, waiting_row
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
-from hud.platform.store.reporting import job_entered, new_run
+from hud.platform.store.reporting import enter_job, new_run
 from hud.trace import new_id
 
 _UNSET = ("error", "failure_kind", "stop_reason", "content", "ended_at")
@@ -73,7 +73,8 @@ class HostedJobs:
                 "The platform did not play this job, and does not know how. Play it again with hud eval."
             )
         new = new_id()
-        job_entered(self.store, self.team, new, job["name"], job["group_size"], job["taskset_id"])
+        with self.store.begin() as connection:
+            enter_job(connection, self.team, new, job["name"], job["group_size"], job["taskset_id"])
         groups = {spec.get("group_id"): new_id() for spec, _ in specs}
         again = [
             ({**spec, "group_id": groups[spec.get("group_id")]}, needs) for spec, needs in specs

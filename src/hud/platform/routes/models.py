@@ -339,8 +339,7 @@ async def export(
 async def prune(registry: Models, model_id: str, body: PruneRequest) -> dict[str, Any]:
     model = registry.model(model_id)
     registry.leases.refuse_if_held(model.id, model.slug, "pruned")
-    known = set(registry.tree.ids(model))
-    unknown = set(body.keep) - known
+    unknown = set(body.keep).difference(registry.tree.ids(model))
     if unknown:
         raise NotFoundError(f"Model {model.slug!r} has no checkpoint {min(unknown)!r}.")
     keep = set(body.keep) | registry.needed_checkpoints(model)

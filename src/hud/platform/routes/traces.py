@@ -56,9 +56,10 @@ class RunExited(BaseModel):
 def enter_job(store: StorePart, team: Team, job_id: str, body: JobEntered) -> dict[str, str]:
     """Record the start of a job. Idempotent."""
     taskset = plain(body.taskset_id) if body.taskset_id is not None else None
-    reporting.job_entered(
-        store, team, plain(job_id), body.name, body.group, taskset, planned=body.planned
-    )
+    with store.begin() as connection:
+        reporting.enter_job(
+            connection, team, plain(job_id), body.name, body.group, taskset, planned=body.planned
+        )
     return {"id": plain(job_id)}
 
 

@@ -23,12 +23,15 @@ def played_environments(store: Store, team: str) -> list[dict[str, Any]]:
     played: dict[str, dict[str, Any]] = {}
     for row in rows:
         if (name := environments.get(row.id)) is not None:
-            first = {
-                "name": name,
-                "jobs": 0,
-                "job_id": row.id,
-                "job": job_title(row.name, name),
-                "played_at": row.created_at.isoformat(),
-            }
+            first = {"name": name, "jobs": 0, **newest_job(row, name)}
             played.setdefault(name, first)["jobs"] += 1
     return list(played.values())
+
+
+def newest_job(row: sa.Row[Any], environment: str) -> dict[str, Any]:
+    """Return a job of an environment as the newest one that a list shows: `job_id`, `job` (its title) and `played_at`."""
+    return {
+        "job_id": row.id,
+        "job": job_title(row.name, environment),
+        "played_at": row.created_at.isoformat(),
+    }

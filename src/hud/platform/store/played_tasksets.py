@@ -7,8 +7,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
-from hud.platform.store.job_titles import environments_of, job_title
-from hud.platform.store.played_environments import MOST_JOBS
+from hud.platform.store.job_titles import environments_of
+from hud.platform.store.played_environments import MOST_JOBS, newest_job
 from hud.platform.store.queries import in_parts
 
 
@@ -35,13 +35,11 @@ def played_tasksets(store: Store, team: str) -> list[dict[str, Any]]:
                 "name": key[0],
                 "environment": environment,
                 "jobs": 0,
-                "job_id": row.id,
-                "job": job_title(row.name, environment),
-                "played_at": row.created_at.isoformat(),
+                **newest_job(row, environment),
             }
             played.setdefault(key, first)["jobs"] += 1
             tasks.setdefault(key, set()).update(slugs.get(row.id, ()))
-    return [{**one, "tasks": len(tasks[key])} for key, one in played.items()]
+    return [{**taskset, "tasks": len(tasks[key])} for key, taskset in played.items()]
 
 
 def _slugs_of(connection: sa.Connection, job_ids: list[str]) -> dict[str, set[str]]:

@@ -19,21 +19,6 @@ from hud.platform.store.ownership import refuse_foreign
 from hud.trace.recording.journal import encode_json
 
 
-def job_entered(
-    store: Store,
-    team: str,
-    job_id: str,
-    name: str,
-    group: int,
-    taskset_id: str | None,
-    *,
-    planned: int | None = None,
-) -> None:
-    """Record the start or the resumption of a job; `planned`: number of runs that it will have."""
-    with store.begin() as connection:
-        enter_job(connection, team, job_id, name, group, taskset_id, planned=planned)
-
-
 def enter_job(
     connection: sa.Connection,
     team: str,
@@ -44,7 +29,7 @@ def enter_job(
     *,
     planned: int | None = None,
 ) -> None:
-    """Record the start or the resumption of a job, in a transaction."""
+    """Record the start or the resumption of a job; `planned`: number of runs that it will have."""
     row = {
         "id": job_id,
         "team_id": team,

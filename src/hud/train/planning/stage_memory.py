@@ -55,8 +55,8 @@ class StageMemory:
     @property
     def left(self) -> float:
         """Usable memory that nothing takes; below 0: the stage does not fit."""
-        held = sum(model.weights + model.states + model.cache for model in self.models)
-        return self.models[0].plan.usable - held - self.passing
+        resident = sum(model.weights + model.states + model.cache for model in self.models)
+        return self.models[0].plan.usable - resident - self.passing
 
     @property
     def remedies(self) -> list[str]:

@@ -79,6 +79,6 @@ def _tiles(begins: Integers, firsts: Integers, counts: Integers, tile_tokens: in
     number = -(-counts // tile_tokens)
     row = np.arange(len(counts)).repeat(number)
     offset = (np.arange(len(row)) - (number.cumsum() - number)[row]) * tile_tokens
-    held = np.minimum(tile_tokens, counts[row] - offset)
-    tiles = np.stack((row, firsts[row] + offset, begins[row] + offset, held), axis=1)
+    tokens = np.minimum(tile_tokens, counts[row] - offset)
+    tiles = np.stack((row, firsts[row] + offset, begins[row] + offset, tokens), axis=1)
     return np.ascontiguousarray(tiles[np.argsort(-tiles[:, 2], kind="stable")])

@@ -180,10 +180,10 @@ def _unsaid_reason(text: Any, calls: StreamedCalls) -> str | None:
 
     The server has said that it is done: text and whole calls are the answer, part of a call is none.
     """
-    made = [call for call in calls.calls if call.name or call.text]
-    if not all(call.complete for call in made):
+    begun = [call for call in calls.calls if call.name or call.text]
+    if not all(call.complete for call in begun):
         return None
-    return "stop" if made or text else None
+    return "stop" if begun or text else None
 
 
 def _index(part: dict[str, Any]) -> int:
