@@ -9,7 +9,7 @@ RUN /opt/hud/bin/pip install --no-cache-dir --require-hashes --only-binary :all:
 COPY pyproject.toml README.md LICENSE mkdocs.yml constraints.txt ./
 COPY docs docs
 COPY scripts/site scripts/site
-COPY src src
+COPY packages packages
 RUN python -m venv /opt/build && /opt/build/bin/pip install --no-cache-dir --constraint constraints.txt \
         hatchling==1.33.0 mkdocs mkdocs-material 'mkdocstrings[python]' ruff \
     && /opt/build/bin/python -m hatchling build --target wheel --directory /tmp/wheel \

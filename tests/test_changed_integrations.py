@@ -8,8 +8,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("src/hud/integrations", "docs/integrations", "scripts", "tests/integrations")
-IMPORTED = ("src/hud/agents/budget.py", "src/hud/agents/scripted.py", "src/hud/agents/__init__.py")
+FOLDERS = (
+    "packages/openhud/hud/integrations",
+    "docs/integrations",
+    "scripts",
+    "tests/integrations",
+)
+IMPORTED = (
+    "packages/openhud/hud/agents/budget.py",
+    "packages/openhud/hud/agents/scripted.py",
+    "packages/openhud/hud/agents/__init__.py",
+)
 
 
 def git(repository, *arguments, date="2026-01-02T12:00:00Z"):
@@ -62,9 +71,9 @@ def test_an_integration_is_tested_for_its_own_files_and_for_what_it_imports(repo
 
 
 def test_modules_that_a_package_imports_lazily_count(repository):
-    (repository / "src/hud/agents/budget.py").write_text("")
+    (repository / "packages/openhud/hud/agents/budget.py").write_text("")
     assert listed(repository) == ALWAYS, "no integration imports it"
-    (repository / "src/hud/agents/scripted.py").write_text("")
+    (repository / "packages/openhud/hud/agents/scripted.py").write_text("")
     assert "gymnasium" in listed(repository), "its tests import ScriptedAgent from hud.agents"
 
 

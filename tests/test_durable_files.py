@@ -9,7 +9,7 @@ import pytest
 
 from hud.durable_files import append_lines, make_folder, replaced_file, write_file, write_first
 
-SOURCE = Path(__file__).parents[1] / "src" / "hud"
+SOURCE = Path(__file__).parents[1] / "packages" / "openhud" / "hud"
 ROOMS = (
     *("benchmarks/baseline", "cli/platform", "client", "fleet", "platform", "trace", "train"),
     "engine/tinker",

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "src" / "hud"
+SOURCE = Path(__file__).parents[1] / "packages" / "openhud" / "hud"
 PLACEHOLDERS = frozenset(
     ("found", "one", "known", "given", "said", "told", "asked", "kept", "mine", "whole", "each")
 )

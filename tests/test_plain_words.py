@@ -13,8 +13,8 @@ import pytest
 
 from hud import errors
 
-SOURCE = Path(__file__).parents[1] / "src" / "hud"
-PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
+SOURCE = Path(__file__).parents[1] / "packages" / "openhud" / "hud"
+PAGE = SOURCE.parents[2] / "docs" / "architecture.md"
 OPENING = re.compile(
     r"(what|who|whoever|whose|whatever|somebody|where|which|why|how|when|those)\b", re.IGNORECASE
 )

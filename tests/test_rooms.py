@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "hud"
+SOURCE = Path(__file__).parents[1] / "packages" / "openhud" / "hud"
 
 
 def named_imports(tree: ast.AST) -> list[int]:
@@ -51,7 +51,7 @@ def test_an_import_by_name_is_noticed(code):
 
 
 def test_the_way_of_a_token_names_at_most_thirty_files_that_are_there():
-    page = (SOURCE.parents[1] / "docs" / "engine.md").read_text(encoding="utf-8")
+    page = (SOURCE.parents[2] / "docs" / "engine.md").read_text(encoding="utf-8")
     way = page.split("## The way of a token")[1].split("\n## ")[0]
     files = re.findall(r"^\d+\. `([^`]+)`", way, re.MULTILINE)
     assert 0 < len(files) == len(set(files)) <= 30

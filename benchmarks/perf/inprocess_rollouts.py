@@ -112,7 +112,7 @@ def against(folder: Path, rounds: int, bar: float | None) -> int:
         for side, values in zip(sides, found, strict=True):
             done = subprocess.run(
                 [sys.executable, __file__, "--rates"],
-                env={**os.environ, "PYTHONPATH": str(side / "src")},
+                env={**os.environ, "PYTHONPATH": str(side / "packages" / "openhud")},
                 stdout=subprocess.PIPE,
                 text=True,
                 check=True,

@@ -92,7 +92,7 @@ def benchmark() -> str:
 def circumstances() -> dict[str, object]:
     """Return what every record of this process shares: commit and machine."""
     commit = commit_of(FOLDER)
-    changed = _output("git", "-C", str(FOLDER), "status", "--porcelain", "--", "../../src")
+    changed = _output("git", "-C", str(FOLDER), "status", "--porcelain", "--", "../../packages")
     return {"commit": f"{commit}{'+' if changed else ''}", "machine": _machine()}
 
 

@@ -9,7 +9,7 @@ import ast
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SOURCE = ROOT / "src" / "hud"
+SOURCE = ROOT / "packages" / "openhud" / "hud"
 PAGE = ROOT / "docs" / "loop.md"
 STAGES: list[tuple[str, str, list[str]]] = [
     (
@@ -129,10 +129,10 @@ STAGES: list[tuple[str, str, list[str]]] = [
         ],
     ),
 ]
-"""Stages of the loop: title, what happens, and files below `src/hud/`."""
+"""Stages of the loop: title, what happens, and files below `packages/openhud/hud/`."""
 BEGINNING = """# The closed loop in reading order
 
-The loop from a task to the head that serves: {files} files of `src/hud/`, about {lines:,} lines, in the order in which data
+The loop from a task to the head that serves: {files} files of `packages/openhud/hud/`, about {lines:,} lines, in the order in which data
 flow. [Architecture](architecture.md) has all rooms, [the engine](engine.md) the samplers.
 """
 

@@ -160,7 +160,7 @@ def test_a_server_shows_the_site_without_a_key(server):
 
 
 def test_a_checkout_without_a_site_says_how_to_build_it(tmp_path):
-    package = tmp_path / "src" / "hud"
+    package = tmp_path / "packages" / "openhud" / "hud"
     package.mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text("")
     assert site_files(package) is None

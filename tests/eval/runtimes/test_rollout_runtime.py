@@ -11,7 +11,7 @@ from hud.errors import UsageError
 from hud.eval import HostedRuntime, LocalRuntime, Shared, Taskset
 from hud.eval.runtimes.rollout_runtime import RolloutRuntime, as_runtime
 
-SOURCE = Path(__file__).parents[3] / "src" / "hud"
+SOURCE = Path(__file__).parents[3] / "packages" / "openhud" / "hud"
 PORTS = {"aclose", "play", "prepare", "check_agent", "closes_at_once", "opens_at_once"}
 """Operations of the ports that no code may look up by name."""
 

@@ -72,9 +72,9 @@ def _folders(package: Path) -> list[tuple[Path, str]]:
 
 def checkout_of(package: Path) -> Path | None:
     """Return the checkout whose source a package is; None for an installed package."""
-    checkout = package.parents[1]
-    found = package.parent.name == "src" and (checkout / "pyproject.toml").is_file()
-    return checkout if found else None
+    checkout = package.parents[2]
+    in_checkout = package.parents[1].name == "packages" and (checkout / "pyproject.toml").is_file()
+    return checkout if in_checkout else None
 
 
 def _sections(name: str, text: str) -> Iterator[Section]:

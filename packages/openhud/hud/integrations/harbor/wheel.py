@@ -59,7 +59,7 @@ def _metadata() -> str:
 
 def _source_metadata() -> str:
     try:
-        project = tomllib.loads((_PACKAGE.parents[1] / "pyproject.toml").read_text())["project"]
+        project = tomllib.loads((_PACKAGE.parents[2] / "pyproject.toml").read_text())["project"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             "The package's requirements are not to be found; install openhud, or use its source tree."
