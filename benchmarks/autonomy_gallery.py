@@ -19,13 +19,13 @@ from PIL import Image, ImageDraw, ImageFont
 
 from hud.agents import ScriptedAgent
 from hud.agents.native.bash import BashTool
-from hud.benchmarks.autonomy import applications
-from hud.benchmarks.autonomy.benchmarks import CATEGORIES, SEEDS
-from hud.benchmarks.autonomy.category import Category
-from hud.benchmarks.autonomy.web.application import credentials
-from hud.benchmarks.autonomy.web.browser_actions import BrowserActions
 from hud.eval import NullRecorder, Taskset
 from hud.trace import ToolCall
+from hud_benchmarks.autonomy import applications
+from hud_benchmarks.autonomy.benchmarks import CATEGORIES, SEEDS
+from hud_benchmarks.autonomy.category import Category
+from hud_benchmarks.autonomy.web.application import credentials
+from hud_benchmarks.autonomy.web.browser_actions import BrowserActions
 
 DOCS = Path(__file__).parents[1] / "docs"
 SEED = SEEDS["held-out"][0]

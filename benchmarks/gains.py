@@ -116,7 +116,7 @@ def teacher(answers: Mapping[int, str], solved: float, seed: int) -> ScriptedAge
 
 async def make_base(name: str, family: Family, tasks: Taskset, seed: int) -> tuple[str, float]:
     """Make and warm up the model `name`; returns its checkpoint, and the teacher's mean reward."""
-    from hud.benchmarks.reasoning_gym.items import item
+    from hud_benchmarks.reasoning_gym.items import item
 
     indices = [(task.args["generator"], "train", task.args["index"]) for task in tasks]
     answers = {place[2]: str(item(*place)["answer"]) for place in indices}
@@ -133,7 +133,7 @@ async def make_base(name: str, family: Family, tasks: Taskset, seed: int) -> tup
 
 async def constant(tasks: Taskset, held_out: Taskset) -> Rewards:
     """Return the held-out rewards of the answer that is right most often in training."""
-    from hud.benchmarks.reasoning_gym.items import item
+    from hud_benchmarks.reasoning_gym.items import item
 
     places = [(task.args["generator"], "train", task.args["index"]) for task in tasks]
     [(most, _)] = Counter(str(item(*place)["answer"]) for place in places).most_common(1)

@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items):
 def closing_office():
     """End the LibreOffice that tests of a file started: other files look for processes that were left behind."""
     yield
-    office = sys.modules.get("hud.benchmarks.sheetbench.calculation.office")
+    office = sys.modules.get("hud_benchmarks.sheetbench.calculation.office")
     if office is not None and office.office.cache_info().currsize:
         office.office().close()
 

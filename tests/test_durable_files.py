@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
 
 import pytest
 
 from hud.durable_files import append_lines, make_folder, replaced_file, write_file, write_first
+from tests.sources import CORE
 
-SOURCE = Path(__file__).parents[1] / "packages" / "openhud" / "hud"
 ROOMS = (
     *("benchmarks/baseline", "cli/platform", "client", "fleet", "platform", "trace", "train"),
     "engine/tinker",
@@ -84,9 +83,9 @@ def test_a_folder_is_made_with_those_above_it(tmp_path):
 
 def test_rooms_that_write_into_a_home_write_durably():
     found = {
-        str(path.relative_to(SOURCE))
+        path.relative_to(CORE).as_posix()
         for room in ROOMS
-        for path in (SOURCE / room).rglob("*.py")
+        for path in (CORE / room).rglob("*.py")
         if writes(ast.parse(path.read_text(encoding="utf-8")))
     }
     assert found == set(FLUSHED_LATER)

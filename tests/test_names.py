@@ -3,9 +3,9 @@
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
-SOURCE = Path(__file__).parents[1] / "packages" / "openhud" / "hud"
+from tests.sources import files, place
+
 PLACEHOLDERS = frozenset(
     ("found", "one", "known", "given", "said", "told", "asked", "kept", "mine", "whole", "each")
 )
@@ -29,9 +29,9 @@ def bindings(tree: ast.AST) -> Iterator[str]:
 
 def test_placeholder_names_only_become_fewer():
     counts = Counter()
-    for path in SOURCE.rglob("*.py"):
+    for path in files():
         names = bindings(ast.parse(path.read_text(encoding="utf-8")))
-        counts[path.relative_to(SOURCE).parts[0]] += sum(name in PLACEHOLDERS for name in names)
+        counts["/".join(place(path).split("/")[:2])] += sum(name in PLACEHOLDERS for name in names)
     assert counts.total() <= MOST, f"name what the value is (docs/style.md): {counts}"
     assert counts.total() > MOST - 25, f"set MOST to {counts.total()}"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from hud import errors
+from tests.sources import CORE, ROOT, files, folder_of, place, rooms
 
-SOURCE = Path(__file__).parents[1] / "packages" / "openhud" / "hud"
-PAGE = SOURCE.parents[2] / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "architecture.md"
 OPENING = re.compile(
     r"(what|who|whoever|whose|whatever|somebody|where|which|why|how|when|those)\b", re.IGNORECASE
 )
@@ -39,14 +39,14 @@ READ = (
 )
 """Rooms without such words."""
 UNREAD = (
-    "platform/environments/build_queue.py",
-    "platform/environments/builder.py",
-    "platform/store/run_search.py",
+    "hud/platform/environments/build_queue.py",
+    "hud/platform/environments/builder.py",
+    "hud/platform/store/run_search.py",
 )
 """Files of these rooms that still have some."""
 VARIABLE = re.compile(r"HUD_[A-Z_]+")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-INTERFACES = ("cli", "platform/routes", "platform/dashboard")
+INTERFACES = ("hud/cli", "hud/platform/routes", "hud/platform/dashboard")
 """Rooms in which an error is the interface's answer: an exit code or an HTTP status."""
 BASES = {
     name: {base.__name__ for base in kind.__mro__ if issubclass(base, errors.HudError)}
@@ -145,11 +145,11 @@ def unnamed_errors(source: str) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("room", sorted(one.name for one in SOURCE.iterdir() if one.is_dir()))
+@pytest.mark.parametrize("room", rooms())
 def test_docstrings_open_with_a_noun_or_an_imperative(room):
     riddles = [
-        f"{path.relative_to(SOURCE)}:{line}: {text.splitlines()[0]}"
-        for path in (SOURCE / room).rglob("*.py")
+        f"{place(path)}:{line}: {text.splitlines()[0]}"
+        for path in folder_of(room).rglob("*.py")
         if "presets" not in path.parts
         for line, text in docstrings_of(path)
         if OPENING.match(text)
@@ -160,10 +160,10 @@ def test_docstrings_open_with_a_noun_or_an_imperative(room):
 @pytest.mark.parametrize("room", READ)
 def test_prose_does_not_personify(room):
     personified = [
-        f"{path.relative_to(SOURCE)}:{line}: {found.group()}"
+        f"{place(path)}:{line}: {found.group()}"
         for suffix in ("py", "html", "js", "css")
-        for path in (SOURCE / room).rglob(f"*.{suffix}")
-        if "vendor" not in path.parts and path.relative_to(SOURCE).as_posix() not in UNREAD
+        for path in (CORE / room).rglob(f"*.{suffix}")
+        if "vendor" not in path.parts and place(path) not in UNREAD
         for line, text in prose_of(path)
         for found in PERSONIFIED.finditer(text)
     ]
@@ -172,10 +172,9 @@ def test_prose_does_not_personify(room):
 
 def test_docstrings_name_the_errors_that_a_function_raises():
     silent = [
-        f"{path.relative_to(SOURCE)}: {problem}"
-        for path in SOURCE.rglob("*.py")
-        if "presets" not in path.parts
-        and not path.relative_to(SOURCE).as_posix().startswith(INTERFACES)
+        f"{place(path)}: {problem}"
+        for path in files()
+        if "presets" not in path.parts and not place(path).startswith(INTERFACES)
         for problem in unnamed_errors(path.read_text(encoding="utf-8"))
     ]
     assert silent == []
@@ -184,21 +183,16 @@ def test_docstrings_name_the_errors_that_a_function_raises():
 def test_every_environment_variable_is_in_the_table_of_the_architecture_page():
     table = PAGE.read_text(encoding="utf-8").split("## Environment variables")[1].split("\n## ")[0]
     documented = set(re.findall(r"`(HUD_[A-Z_]+)`", table))
-    used = {
-        text
-        for path in SOURCE.rglob("*.py")
-        for _, text in strings_of(path)
-        if VARIABLE.fullmatch(text)
-    }
+    used = {text for path in files() for _, text in strings_of(path) if VARIABLE.fullmatch(text)}
     assert used == documented
 
 
 def test_variables_are_read_by_name_in_the_settings_alone():
     named = re.compile(r"os\.(environ\.get\(|environ\[|getenv\()\s*[\"']")
     readers = {
-        str(path.relative_to(SOURCE))
-        for path in SOURCE.rglob("*.py")
+        place(path)
+        for path in files()
         if "presets" not in path.parts and named.search(path.read_text(encoding="utf-8"))
     }
     # The guard runs inside a workspace's sandbox, where the package is not.
-    assert readers == {"settings.py", "environment/workspace/inside/guard/sitecustomize.py"}
+    assert readers == {"hud/settings.py", "hud/environment/workspace/inside/guard/sitecustomize.py"}

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "packages" / "openhud" / "hud"
+from tests.sources import CORE, ROOT, files, place
 
 
 def named_imports(tree: ast.AST) -> list[int]:
@@ -30,11 +29,10 @@ def named_imports(tree: ast.AST) -> list[int]:
 
 def test_no_module_of_the_package_is_imported_by_its_name_in_a_string():
     hidden = {}
-    for path in SOURCE.rglob("*.py"):
-        place = path.relative_to(SOURCE)
-        if place.name != "__init__.py" and place.parts[0] != "cli":
+    for path in files():
+        if path.name != "__init__.py" and not place(path).startswith("hud/cli/"):
             lines = named_imports(ast.parse(path.read_text(encoding="utf-8")))
-            hidden |= {str(place): lines} if lines else {}
+            hidden |= {place(path): lines} if lines else {}
     assert hidden == {}
 
 
@@ -51,11 +49,11 @@ def test_an_import_by_name_is_noticed(code):
 
 
 def test_the_way_of_a_token_names_at_most_thirty_files_that_are_there():
-    page = (SOURCE.parents[2] / "docs" / "engine.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "engine.md").read_text(encoding="utf-8")
     way = page.split("## The way of a token")[1].split("\n## ")[0]
     files = re.findall(r"^\d+\. `([^`]+)`", way, re.MULTILINE)
     assert 0 < len(files) == len(set(files)) <= 30
-    assert [name for name in files if not (SOURCE / name).is_file()] == []
+    assert [name for name in files if not (CORE / name).is_file()] == []
 
 
 @pytest.mark.parametrize(
@@ -77,4 +75,4 @@ def test_the_way_of_a_token_names_at_most_thirty_files_that_are_there():
     ],
 )
 def test_the_root_of_a_large_room_holds_a_dozen_files(room):
-    assert len(list((SOURCE / room).glob("*.py"))) <= 12
+    assert len(list((CORE / room).glob("*.py"))) <= 12

@@ -13,14 +13,14 @@ import pytest
 from tests.benchmarks.played import NOTHING, rewards
 
 from hud.benchmarks import benchmark
-from hud.benchmarks.autonomy.applications import WEB
-from hud.benchmarks.autonomy.benchmarks import CATEGORIES, SEEDS
-from hud.benchmarks.autonomy.web.application import credentials
-from hud.benchmarks.autonomy.web.changes import changes
-from hud.benchmarks.autonomy.web.grading import graded
-from hud.benchmarks.autonomy.web.site import OpenSite
 from hud.eval import NullRecorder
 from hud.trace import ToolStep
+from hud_benchmarks.autonomy.applications import WEB
+from hud_benchmarks.autonomy.benchmarks import CATEGORIES, SEEDS
+from hud_benchmarks.autonomy.web.application import credentials
+from hud_benchmarks.autonomy.web.changes import changes
+from hud_benchmarks.autonomy.web.grading import graded
+from hud_benchmarks.autonomy.web.site import OpenSite
 
 SEED = SEEDS["held-out"][0]
 WEB_KINDS = [(name, kind.name) for name, app in WEB.items() for kind in app.kinds]

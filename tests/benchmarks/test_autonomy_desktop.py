@@ -10,21 +10,21 @@ import pytest
 from tests.benchmarks.played import NOTHING, rewards
 
 from hud.benchmarks import benchmark
-from hud.benchmarks.autonomy.applications.editor.document import grade_lines
-from hud.benchmarks.autonomy.applications.editor.tasks import KINDS as EDITS
-from hud.benchmarks.autonomy.applications.editor.tasks import edit
-from hud.benchmarks.autonomy.applications.spreadsheet.tasks import KINDS as WORKS
-from hud.benchmarks.autonomy.applications.spreadsheet.tasks import work
-from hud.benchmarks.autonomy.applications.spreadsheet.values import UnreadableError, state
-from hud.benchmarks.autonomy.applications.spreadsheet.work import blocks
-from hud.benchmarks.autonomy.applications.spreadsheet.workbook import (
+from hud_benchmarks.autonomy.applications.editor.document import grade_lines
+from hud_benchmarks.autonomy.applications.editor.tasks import KINDS as EDITS
+from hud_benchmarks.autonomy.applications.editor.tasks import edit
+from hud_benchmarks.autonomy.applications.spreadsheet.tasks import KINDS as WORKS
+from hud_benchmarks.autonomy.applications.spreadsheet.tasks import work
+from hud_benchmarks.autonomy.applications.spreadsheet.values import UnreadableError, state
+from hud_benchmarks.autonomy.applications.spreadsheet.work import blocks
+from hud_benchmarks.autonomy.applications.spreadsheet.workbook import (
     copied,
     file_of,
     is_formula,
     table,
     with_inputs,
 )
-from hud.benchmarks.autonomy.grading import grade_state
+from hud_benchmarks.autonomy.grading import grade_state
 
 SEED = 1_000_000
 with_a_converter = pytest.mark.skipif(

@@ -14,10 +14,10 @@ from tests.benchmarks.played import NOTHING, rewards
 from hud.agents import ScriptedAgent
 from hud.agents.native.bash import BashTool
 from hud.benchmarks import benchmark
-from hud.benchmarks.autonomy.applications.files.tasks import CHORES, chores
-from hud.benchmarks.autonomy.applications.files.tree import Tree
-from hud.benchmarks.autonomy.grading import grade_state
 from hud.trace import ToolCall
+from hud_benchmarks.autonomy.applications.files.tasks import CHORES, chores
+from hud_benchmarks.autonomy.applications.files.tree import Tree
+from hud_benchmarks.autonomy.grading import grade_state
 
 SEED = 1_000_000
 in_a_workspace = pytest.mark.skipif(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hud.benchmarks.autonomy.benchmarks import CATEGORIES
+from hud_benchmarks.autonomy.benchmarks import CATEGORIES
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 GALLERY = BENCHMARKS.parent / "docs" / "autonomy-10.md"

@@ -9,9 +9,9 @@ import pytest
 from tests.benchmarks.played import NOTHING, installed, rewards
 
 from hud.agents import ScriptedAgent
-from hud.benchmarks.bfcl.benchmarks import CATEGORIES, LEFT_OUT, entries, scenarios
 from hud.eval import NullRecorder, Taskset
 from hud.trace import ToolCall
+from hud_benchmarks.bfcl.benchmarks import CATEGORIES, LEFT_OUT, entries, scenarios
 
 TRAVEL = "multi_turn_long_context_171"
 
@@ -62,7 +62,7 @@ def test_all_the_packages_entries_are_tasks_but_those_left_out_by_name(bfcl):
 
 
 def test_a_scenario_and_a_world_are_on_one_side_of_the_split(bfcl):
-    from hud.benchmarks.bfcl.dialogues import dialogue
+    from hud_benchmarks.bfcl.dialogues import dialogue
 
     assert not set(scenarios("train")) & set(scenarios("held-out"))
     worlds = [
@@ -73,7 +73,7 @@ def test_a_scenario_and_a_world_are_on_one_side_of_the_split(bfcl):
 
 
 async def test_the_entry_that_is_left_out_cannot_be_solved_by_its_own_solution(bfcl):
-    from hud.benchmarks.bfcl.environment import conversation
+    from hud_benchmarks.bfcl.environment import conversation
 
     tasks = Taskset("left out", [conversation(entry=entry) for entry in LEFT_OUT])
     assert set((await rewards(tasks, bfcl.oracle())).values()) == {0.0}
@@ -106,8 +106,8 @@ async def test_runs_of_one_task_at_the_same_time_do_not_meet(bfcl):
 
 def test_runs_share_nothing_that_can_change(bfcl):
     """The package hands parts of its own module to every instance of a long context."""
-    from hud.benchmarks.bfcl.dialogues import dialogue
-    from hud.benchmarks.bfcl.talk import Talk
+    from hud_benchmarks.bfcl.dialogues import dialogue
+    from hud_benchmarks.bfcl.talk import Talk
 
     for category in CATEGORIES:
         talks = [Talk(dialogue(TRAVEL.replace("long_context", category))) for _ in range(2)]
@@ -222,7 +222,7 @@ async def test_a_state_that_cannot_be_compared_is_a_wrong_one(bfcl):
 
 
 async def test_the_tools_have_schemas(bfcl):
-    from hud.benchmarks.bfcl.dialogues import functions
+    from hud_benchmarks.bfcl.dialogues import functions
 
     apis = {api for task in bfcl.tasks() for api in task.columns["apis"].split(", ")}
     assert len(apis) == 8

@@ -11,10 +11,10 @@ from tests.benchmarks.played import NOTHING, installed, rewards
 
 from hud.agents import ScriptedAgent
 from hud.agents.native.computer import ComputerTool
-from hud.benchmarks.miniwob.benchmarks import LEFT_OUT, PACKAGE, PAGES, SEEDS
 from hud.environment.current_run import entered
 from hud.errors import RolloutError
 from hud.eval import NullRecorder
+from hud_benchmarks.miniwob.benchmarks import LEFT_OUT, PACKAGE, PAGES, SEEDS
 
 pytestmark = pytest.mark.skipif(
     any(shutil.which(name) is None for name in ("chromium", "bwrap")),
@@ -40,7 +40,7 @@ async def played(tasks, page, script):
 
 async def center(page, element, seed=1000000):
     """Return where an element of a page is: agents see the screen alone."""
-    from hud.benchmarks.miniwob.environment import browser, env
+    from hud_benchmarks.miniwob.environment import browser, env
 
     async with env.run() as run:
         await run.start("page", {"name": page, "seed": seed})
@@ -189,7 +189,7 @@ TYPED = [
 @pytest.mark.parametrize("text", TYPED)
 @pytest.mark.parametrize("put", ["document.body.innerHTML += %s", "$('body').append(%s)"])
 async def test_text_that_a_page_takes_for_html_executes_nothing(miniwob, text, put):
-    from hud.benchmarks.miniwob.environment import browser, env
+    from hud_benchmarks.miniwob.environment import browser, env
 
     async with env.run() as run:
         await run.start("page", {"name": "email-inbox", "seed": 7})
@@ -234,7 +234,7 @@ async def test_another_copy_of_the_page_earns_nothing(miniwob, way):
 
 @pytest.mark.slow
 async def test_the_policy_of_a_page_refuses_nothing_of_its_own(miniwob):
-    from hud.benchmarks.miniwob.environment import browser, env
+    from hud_benchmarks.miniwob.environment import browser, env
 
     refused = []
     async with env.run() as run:
@@ -258,7 +258,7 @@ async def test_doing_nothing_scores_0(miniwob):
 
 @pytest.mark.slow
 async def test_every_page_begins_and_asks_the_same_for_the_same_seed(miniwob):
-    from hud.benchmarks.miniwob.environment import env
+    from hud_benchmarks.miniwob.environment import env
 
     async with env.run() as run:
         for page in PAGES:

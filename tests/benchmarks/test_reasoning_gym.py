@@ -7,9 +7,9 @@ from tests.benchmarks.played import NOTHING, installed, rewards
 
 from hud.agents import ScriptedAgent
 from hud.benchmarks import SPLITS
-from hud.benchmarks.reasoning_gym.expressions import is_arithmetic, is_expression, is_plain
-from hud.benchmarks.reasoning_gym.generators import GENERATORS, LEFT_OUT
 from hud.eval import NullRecorder
+from hud_benchmarks.reasoning_gym.expressions import is_arithmetic, is_expression, is_plain
+from hud_benchmarks.reasoning_gym.generators import GENERATORS, LEFT_OUT
 
 SAMPLE = [
     "acre", "bf", "chain_sum", "coin_flip", "countdown", "maze", "simple_integration", "spiral_matrix",
@@ -83,7 +83,7 @@ def test_no_held_out_question_is_asked_in_training(generator):
 
 
 def _no_question_is_on_both_sides(generator):
-    from hud.benchmarks.reasoning_gym.items import item
+    from hud_benchmarks.reasoning_gym.items import item
 
     most = 100 if generator in SLOWEST else None
     train, held_out = (
@@ -96,8 +96,8 @@ def _no_question_is_on_both_sides(generator):
 
 @pytest.mark.parametrize("generator", ["chain_sum", "tower_of_hanoi"])
 async def test_left_out_items_are_those_that_the_file_names(generator):
-    from hud.benchmarks.reasoning_gym.generators import ITEMS, indices
-    from hud.benchmarks.reasoning_gym.left_out_items import left_out
+    from hud_benchmarks.reasoning_gym.generators import ITEMS, indices
+    from hud_benchmarks.reasoning_gym.left_out_items import left_out
 
     found = await left_out(generator)
     assert {
@@ -106,7 +106,7 @@ async def test_left_out_items_are_those_that_the_file_names(generator):
 
 
 def test_a_task_is_the_same_in_every_process():
-    from hud.benchmarks.reasoning_gym import items
+    from hud_benchmarks.reasoning_gym import items
 
     first = items.item("zebra_puzzles", "train", 3)
     items.item.cache_clear()
@@ -115,7 +115,7 @@ def test_a_task_is_the_same_in_every_process():
 
 
 async def test_an_answer_may_stand_in_tags_at_the_end_of_other_words():
-    from hud.benchmarks.reasoning_gym.items import item
+    from hud_benchmarks.reasoning_gym.items import item
 
     right = item(**tasks("chain_sum", most=1)[0].args)["answer"]
     assert await scored("chain_sum", right) == (1.0, None)
@@ -157,7 +157,7 @@ async def test_what_the_packages_scorer_takes_without_the_work_scores_0(generato
 
 
 async def test_a_wrong_answer_is_worth_nothing_and_the_packages_score_is_kept():
-    from hud.benchmarks.reasoning_gym.items import item
+    from hud_benchmarks.reasoning_gym.items import item
 
     right = item(**tasks("string_insertion", most=1)[0].args)["answer"]
     job = await tasks("string_insertion", most=1).run(
@@ -168,7 +168,7 @@ async def test_a_wrong_answer_is_worth_nothing_and_the_packages_score_is_kept():
 
 
 async def test_a_board_halts_or_does_not_and_other_words_say_neither():
-    from hud.benchmarks.reasoning_gym.items import item
+    from hud_benchmarks.reasoning_gym.items import item
 
     right = item(**tasks("game_of_life_halting", most=1)[0].args)["answer"]
     assert (await scored("game_of_life_halting", right.lower()))[0] == 1.0
@@ -177,8 +177,8 @@ async def test_a_board_halts_or_does_not_and_other_words_say_neither():
 
 
 def test_tasks_with_few_answers_declare_their_chance_level():
-    from hud.benchmarks.reasoning_gym.chance_levels import LEAST, chance_level
-    from hud.benchmarks.reasoning_gym.generators import chance_levels
+    from hud_benchmarks.reasoning_gym.chance_levels import LEAST, chance_level
+    from hud_benchmarks.reasoning_gym.generators import chance_levels
 
     assert tasks("ransom_note", most=1)[0].columns == {"chance": chance_level("ransom_note")}
     assert tasks("chain_sum", most=1)[0].columns is None

@@ -8,10 +8,10 @@ from tests.agents.servers.loopback import beside
 from tests.benchmarks.played import NOTHING, installed, rewards
 
 from hud.agents import ScriptedAgent
-from hud.benchmarks.tau2.benchmarks import LEFT_OUT, SIZES
 from hud.errors import UsageError
 from hud.eval import NullRecorder, Taskset
 from hud.trace import ToolCall
+from hud_benchmarks.tau2.benchmarks import LEFT_OUT, SIZES
 
 DOMAINS = ("airline", "retail", "telecom")
 
@@ -22,7 +22,7 @@ def package():
 
 
 def service(domain, identifier):
-    from hud.benchmarks.tau2.service import Service
+    from hud_benchmarks.tau2.service import Service
 
     return Service(domain, identifier)
 
@@ -61,7 +61,7 @@ async def test_every_solution_scores_1_and_doing_nothing_0(domain, split):
 
 @pytest.mark.parametrize("domain", ["airline", "retail"])
 def test_tasks_are_left_out_exactly_where_doing_nothing_solves_them(domain):
-    from hud.benchmarks.tau2.data import split_ids, tasks
+    from hud_benchmarks.tau2.data import split_ids, tasks
 
     idle = {one for one in tasks(domain) if service(domain, one).problem() is None}
     assert idle == LEFT_OUT[domain]
@@ -76,7 +76,7 @@ def test_runs_share_no_record_that_changes():
 
 
 async def test_a_telecom_agent_repairs_the_phone_itself():
-    from hud.benchmarks.tau2.environment import case
+    from hud_benchmarks.tau2.environment import case
 
     said = []
 
@@ -101,7 +101,7 @@ async def test_a_telecom_agent_repairs_the_phone_itself():
 
 
 def test_a_locked_sim_card_is_only_solved_by_a_transfer():
-    from hud.benchmarks.tau2.data import tasks
+    from hud_benchmarks.tau2.data import tasks
 
     task = next(one for one in tasks("telecom") if "lock_sim_card_pin[PERSONA:None" in one)
     desk = service("telecom", task)
@@ -131,7 +131,7 @@ def test_a_paid_bill_and_a_resumed_line_bring_service_back_after_a_reboot():
 
 
 def _suspended():
-    from hud.benchmarks.tau2.data import tasks
+    from hud_benchmarks.tau2.data import tasks
 
     return next(
         one for one in tasks("telecom") if one.startswith("[service_issue]overdue_bill_suspension[")

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from tests.cli.test_guides import hud, warm  # noqa: F401
 from tests.docs.blocks import ROOT, pages
+from tests.sources import files
 
 from hud.cli.main import COMMANDS, cli
 
@@ -30,7 +31,7 @@ STANDS = {
 def written() -> list[tuple[str, str]]:
     """Return every text of the sources and recipes that speaks of a command, and what stands in backticks in the documentation."""
     found = []
-    for file in sorted((ROOT / "packages" / "openhud" / "hud").rglob("*.py")):
+    for file in files():
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.JoinedStr):
                 parts = [
@@ -39,7 +40,7 @@ def written() -> list[tuple[str, str]]:
                 found.append((f"{file.relative_to(ROOT)}:{node.lineno}", "".join(map(str, parts))))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 found.append((f"{file.relative_to(ROOT)}:{node.lineno}", node.value))
-    for template in sorted((ROOT / "packages" / "openhud" / "hud").rglob("*.html")):
+    for template in files("html"):
         for number, line in enumerate(template.read_text().splitlines(), 1):
             shown = re.sub(r"<[^>]*>|\{%.*?%\}|[{}\"]", ";", line)
             found.append((f"{template.relative_to(ROOT)}:{number}", shown))

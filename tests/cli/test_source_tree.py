@@ -35,7 +35,7 @@ def packages(tmp_path) -> Path:
 )
 def test_a_command_runs_without_installed_metadata(tmp_path, packages, arguments, printed):
     where = {
-        "PYTHONPATH": f"{ROOT / 'packages' / 'openhud'}:{packages}",
+        "PYTHONPATH": ":".join(map(str, [*(ROOT / "packages").iterdir(), packages])),
         "HUD_HOME": str(tmp_path / "home"),
         "HUD_API_URL": "",
     }

@@ -53,9 +53,9 @@ def test_changed_cells_are_written_as_rectangles_and_others_are_not():
 
 @with_office
 async def test_a_person_does_a_task_of_sheetbench_in_the_grid(web, platform, tmp_path):
-    from hud.benchmarks.sheetbench.kinds import exercise
-    from hud.benchmarks.sheetbench.workbook.cells import Area
-    from hud.benchmarks.sheetbench.workbook.cells import shown as told
+    from hud_benchmarks.sheetbench.kinds import exercise
+    from hud_benchmarks.sheetbench.workbook.cells import Area
+    from hud_benchmarks.sheetbench.workbook.cells import shown as told
 
     tasks = fifty().tasks().filter(["survey-1000000"])
     place = await begin(web, offer(platform.store, tmp_path, tasks.name, tasks), "survey-1000000")

@@ -8,13 +8,13 @@ import re
 import pytest
 from tests.benchmarks.sheetbench.offices import with_office
 
-from hud.benchmarks.sheetbench.environment import env, workbook
-from hud.benchmarks.sheetbench.grading.exercise import SCRATCH
-from hud.benchmarks.sheetbench.grading.grade import damage, grade
-from hud.benchmarks.sheetbench.kinds import KINDS, exercise
-from hud.benchmarks.sheetbench.tables import ANSWER
-from hud.benchmarks.sheetbench.workbook.cells import number
 from hud.environment.current_run import entered
+from hud_benchmarks.sheetbench.environment import env, workbook
+from hud_benchmarks.sheetbench.grading.exercise import SCRATCH
+from hud_benchmarks.sheetbench.grading.grade import damage, grade
+from hud_benchmarks.sheetbench.kinds import KINDS, exercise
+from hud_benchmarks.sheetbench.tables import ANSWER
+from hud_benchmarks.sheetbench.workbook.cells import number
 
 SEED = 1_000_000
 WITH_FORMULAS = [

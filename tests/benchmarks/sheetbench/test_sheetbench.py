@@ -11,8 +11,8 @@ from tests.benchmarks.sheetbench.offices import fifty, with_office
 
 from hud.audit import EXPLOITS, Audit
 from hud.benchmarks.benchmark import SPLITS
-from hud.benchmarks.sheetbench.kinds import CATEGORIES, KINDS, exercise
-from hud.benchmarks.sheetbench.workbook.state import state
+from hud_benchmarks.sheetbench.kinds import CATEGORIES, KINDS, exercise
+from hud_benchmarks.sheetbench.workbook.state import state
 
 SEED = 1_000_000
 SAMPLE = [f"{kind}-{SEED}" for kind in ("ledgers", "errors", "charts")]

@@ -12,12 +12,12 @@ import openpyxl
 import pytest
 from tests.benchmarks.sheetbench.offices import with_office
 
-from hud.benchmarks.sheetbench.calculation import Office, office
-from hud.benchmarks.sheetbench.calculation.office import CalculationError
-from hud.benchmarks.sheetbench.tools import tools
-from hud.benchmarks.sheetbench.workbook.book import Book, saved
-from hud.benchmarks.sheetbench.workbook.state import state
 from hud.errors import UsageError
+from hud_benchmarks.sheetbench.calculation import Office, office
+from hud_benchmarks.sheetbench.calculation.office import CalculationError
+from hud_benchmarks.sheetbench.tools import tools
+from hud_benchmarks.sheetbench.workbook.book import Book, saved
+from hud_benchmarks.sheetbench.workbook.state import state
 
 
 class Run:

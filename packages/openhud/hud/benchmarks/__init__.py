@@ -8,7 +8,16 @@ It knows which tasks a package ships, how they are split, and what its solutions
 with this module, and nothing is fetched from a network when tasks are played.
 """
 
-from hud.benchmarks.benchmark import SPLITS, Benchmark, Package, Reference, Split
+from hud.benchmarks.benchmark import SPLITS, Benchmark, Family, Package, Reference, Split
 from hud.benchmarks.registry import benchmark, benchmarks
 
-__all__ = ["SPLITS", "Benchmark", "Package", "Reference", "Split", "benchmark", "benchmarks"]
+__all__ = [
+    "SPLITS",
+    "Benchmark",
+    "Family",
+    "Package",
+    "Reference",
+    "Split",
+    "benchmark",
+    "benchmarks",
+]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hud import __version__
 from hud.errors import NotFoundError, UsageError
+from hud.plugs import OWN
 
 if TYPE_CHECKING:
     from hud.agents import Agent
     from hud.environment import Task
     from hud.eval import Taskset
 
-OWN = "openhud"
 Split = Literal["train", "held-out"]
 SPLITS: tuple[Split, ...] = ("train", "held-out")
 
@@ -120,6 +121,17 @@ class Benchmark:
             f"Benchmark {self.name!r} needs {self.package.name} {self.package.version}{instead}: "
             f"hud benchmarks install {self.name}"
         )
+
+
+@dataclass(frozen=True)
+class Family:
+    """Benchmarks that join together, by one entry point of the group `hud.benchmarks`: a function that returns this."""
+
+    benchmarks: Sequence[Benchmark]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Reasons, by names that the package has and that are no benchmarks here."""
+    baseline: Path | None = None
+    """Shipped results of people and of reference solvers: a baseline file (`hud.benchmarks.baseline`)."""
 
 
 def _nothing() -> Agent:

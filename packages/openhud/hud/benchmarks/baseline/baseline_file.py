@@ -1,7 +1,7 @@
 """Baseline files: the results of people and of reference solvers on a benchmark's tasks, as JSON.
 
-One file holds a family of benchmarks (the name up to a slash). Two are read together: the one that is shipped
-(`files/FAMILY.json` of this folder), and this user's own (`$HUD_HOME/baselines/FAMILY.json`), which alone is written.
+One file holds a family of benchmarks (the name up to a slash). Two are read together: the one that the family ships,
+and this user's own (`$HUD_HOME/baselines/FAMILY.json`), which alone is written.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hud import settings
+from hud.benchmarks.registry import shipped_baseline
 from hud.durable_files import make_folder, write_file
 from hud.errors import StoreError
-
-SHIPPED = Path(__file__).with_name("files")
 
 
 class _Entry(BaseModel):
@@ -105,7 +104,8 @@ def baseline_file(benchmark: str) -> BaselineFile:
 
     Raises `StoreError` for a file that cannot be read.
     """
-    shipped = _read(SHIPPED / f"{family_of(benchmark)}.json")
+    path = shipped_baseline(benchmark)
+    shipped = BaselineFile() if path is None else _read(path)
     return shipped.joined(_read(own_path(benchmark)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.util
 import tomllib
 import zipfile
 from importlib import metadata
@@ -11,8 +12,10 @@ from pathlib import Path
 
 import hud
 from hud.errors import UsageError
+from hud.plugs import own_entry_points
 
-_PACKAGE = Path(hud.__file__).parent
+_CHECKOUT = Path(hud.__file__).parents[3]
+_LEFT_OUT = {"__pycache__", "docs_pages", "docs_site"}
 _EARLIEST = (1980, 1, 1, 0, 0, 0)
 """Time of every file, so that equal packages are equal wheels and an image's layers stay cached."""
 _WHEEL = "Wheel-Version: 1.0\nGenerator: openhud\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
@@ -37,15 +40,32 @@ def write_wheel(path: Path) -> None:
             record.append(f"{name},sha256={digest},{len(data)}\n")
             archive.writestr(zipfile.ZipInfo(name, _EARLIEST), data, zipfile.ZIP_DEFLATED)
 
-        for file in sorted(_PACKAGE.rglob("*")):
-            inside = file.relative_to(_PACKAGE)
-            if file.is_file() and not {"__pycache__", "docs_pages"} & set(inside.parts):
-                add(f"hud/{inside.as_posix()}", file.read_bytes())
+        for package in _packages():
+            for file in sorted(package.rglob("*")):
+                inside = file.relative_to(package.parent)
+                if file.is_file() and not _LEFT_OUT & set(inside.parts):
+                    add(inside.as_posix(), file.read_bytes())
         add(f"{inner}/METADATA", _metadata().encode())
         add(f"{inner}/WHEEL", _WHEEL.encode())
-        add(f"{inner}/entry_points.txt", b"[console_scripts]\nhud = hud.cli.main:main\n")
+        add(f"{inner}/entry_points.txt", _entry_points().encode())
         record.append(f"{inner}/RECORD,,\n")
         archive.writestr(zipfile.ZipInfo(f"{inner}/RECORD", _EARLIEST), "".join(record))
+
+
+def _packages() -> list[Path]:
+    """Return the folders of the distribution's packages: the core, and those of its entry points."""
+    names = {point.module.partition(".")[0] for point in own_entry_points()}
+    specs = [importlib.util.find_spec(name) for name in sorted({"hud", *names})]
+    return [Path(spec.origin).parent for spec in specs if spec and spec.origin]
+
+
+def _entry_points() -> str:
+    lines = ["[console_scripts]", "hud = hud.cli.main:main"]
+    points = [point for point in own_entry_points() if point.group != "console_scripts"]
+    for group in dict.fromkeys(point.group for point in points):
+        lines += [f"[{group}]"]
+        lines += [f"{point.name} = {point.value}" for point in points if point.group == group]
+    return "\n".join(lines) + "\n"
 
 
 def _metadata() -> str:
@@ -59,7 +79,7 @@ def _metadata() -> str:
 
 def _source_metadata() -> str:
     try:
-        project = tomllib.loads((_PACKAGE.parents[2] / "pyproject.toml").read_text())["project"]
+        project = tomllib.loads((_CHECKOUT / "pyproject.toml").read_text())["project"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
             "The package's requirements are not to be found; install openhud, or use its source tree."

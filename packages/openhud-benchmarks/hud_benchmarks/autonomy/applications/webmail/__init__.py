@@ -1,0 +1,31 @@
+"""Webmail: folders, messages, replies, forwarding, contacts and rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud_benchmarks.autonomy.applications.webmail.kinds import KINDS
+from hud_benchmarks.autonomy.applications.webmail.seed import seed
+from hud_benchmarks.autonomy.web.application import WebApplication
+from hud_benchmarks.autonomy.web.people import AGENT
+
+if TYPE_CHECKING:
+    from hud_benchmarks.autonomy.web.pages import Pages
+
+
+def _pages() -> Pages:
+    from hud_benchmarks.autonomy.applications.webmail.pages import pages
+
+    return pages
+
+
+application = WebApplication(
+    name="webmail",
+    title="Mail",
+    folder=Path(__file__).parent,
+    seed=seed,
+    make_pages=_pages,
+    kinds=KINDS,
+    user=AGENT.login,
+)

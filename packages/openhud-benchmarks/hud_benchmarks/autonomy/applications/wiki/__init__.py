@@ -1,0 +1,32 @@
+"""A wiki: pages in spaces, with tags, a history of revisions, and restoring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hud_benchmarks.autonomy.applications.wiki.kinds import KINDS
+from hud_benchmarks.autonomy.applications.wiki.seed import seed
+from hud_benchmarks.autonomy.web.application import WebApplication
+from hud_benchmarks.autonomy.web.people import AGENT
+
+if TYPE_CHECKING:
+    from hud_benchmarks.autonomy.web.pages import Pages
+
+
+def _pages() -> Pages:
+    from hud_benchmarks.autonomy.applications.wiki.pages import pages
+
+    return pages
+
+
+application = WebApplication(
+    name="wiki",
+    title="Wiki",
+    folder=Path(__file__).parent,
+    seed=seed,
+    make_pages=_pages,
+    kinds=KINDS,
+    user=AGENT.login,
+    unjudged=("revisions",),
+)

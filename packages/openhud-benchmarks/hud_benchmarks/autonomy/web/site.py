@@ -1,0 +1,88 @@
+"""`Site`: the web server of one run on this machine's loopback, as a part of an environment."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sqlite3
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from hud.environment.part import OpenPart, Part
+from hud.environment.run import EnvironmentRun
+from hud.environment.screens.run_folders import run_folder
+from hud_benchmarks.autonomy.web.application import WebApplication
+
+
+class OpenSite(OpenPart):
+    """One run's server and database."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.url = f"http://127.0.0.1:{port}/"
+        self._file = folder / "database.sqlite"
+        self._db: sqlite3.Connection | None = None
+        self._app: ASGIApp | None = None
+
+    def begin(self, application: WebApplication, seed: int) -> None:
+        """Serve an application over a fresh copy of its seeded database, in place of the one before."""
+        self.close()
+        self._file.write_bytes(application.database(seed).serialize())
+        # The server's thread is the only one that uses it until the run ends.
+        self._db = sqlite3.connect(self._file, check_same_thread=False)
+        self._db.row_factory = sqlite3.Row
+        self._db.execute("PRAGMA foreign_keys = ON")
+        self._db.execute("PRAGMA synchronous = OFF")
+        pages = application.make_pages()
+        self._app = pages.serve(self._db, accounts=application.user is not None)
+
+    def state(self) -> sqlite3.Connection:
+        """Return a copy of the database as it is now, in memory."""
+        copy = sqlite3.connect(":memory:")
+        source = sqlite3.connect(self._file)
+        source.backup(copy)
+        source.close()
+        return copy
+
+    def close(self) -> None:
+        """Close the database."""
+        if self._db is not None:
+            self._db.close()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert self._app is not None
+        await self._app(scope, receive, send)
+
+
+class Site(Part[OpenSite]):
+    """A web server for each run, at a port of its own."""
+
+    name = "site"
+
+    @asynccontextmanager
+    async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenSite]:
+        del run
+        listening = socket.socket()
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()  # Connections wait from here on, until the thread takes them.
+        async with run_folder("autonomy") as folder:
+            opened = OpenSite(folder, listening.getsockname()[1])
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    opened, log_config=None, access_log=False, lifespan="off", ws="none", loop="asyncio"
+                )
+            )  # fmt: skip
+            thread = threading.Thread(
+                target=server.run, kwargs={"sockets": [listening]}, daemon=True
+            )
+            thread.start()
+            try:
+                yield opened
+            finally:
+                server.should_exit = True
+                await asyncio.to_thread(thread.join)
+                opened.close()

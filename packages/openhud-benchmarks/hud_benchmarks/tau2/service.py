@@ -1,0 +1,115 @@
+"""`Service`: one run's desk: the world that a task is about, the tools over it, and what was done and said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hud.environment.tools.tool import Tool
+from hud.errors import UsageError
+from hud_benchmarks.tau2.airline import Airline
+from hud_benchmarks.tau2.data import records, tasks
+from hud_benchmarks.tau2.retail import Retail
+from hud_benchmarks.tau2.telecom.carrier import CarrierTools
+from hud_benchmarks.tau2.telecom.phone import PhoneTools
+from hud_benchmarks.tau2.telecom.world import Telecom
+
+Desk = Airline | Retail | CarrierTools | PhoneTools
+DESKS: dict[str, type[Airline] | type[Retail]] = {"airline": Airline, "retail": Retail}
+"""Domains in which a customer is talked to."""
+
+
+def _declared(desk: type[Desk]) -> dict[str, Tool]:
+    """Return the tools of a kind of desk: its public methods."""
+    blank = object.__new__(desk)
+    names = [name for name in vars(desk) if not name.startswith("_")]
+    return {name: Tool(getattr(blank, name), name=name) for name in names}
+
+
+TOOLS: dict[type[Desk], dict[str, Tool]] = {
+    desk: _declared(desk) for desk in (Airline, Retail, CarrierTools, PhoneTools)
+}
+
+
+class Service:
+    """State of one run."""
+
+    def __init__(self, domain: str, identifier: str) -> None:
+        self.domain = domain
+        self.task = tasks(domain)[identifier]
+        self.telecom = Telecom(self.task) if domain == "telecom" else None
+        self.desks: tuple[Desk, ...] = (
+            (DESKS[domain](records(domain)),) if self.telecom is None else self.telecom.desks
+        )
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.said: list[str] = []
+        """Messages to the customer."""
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """Tools of the desks, by name; they are declarations, and `call` executes them."""
+        return {name: tool for desk in self.desks for name, tool in TOOLS[type(desk)].items()}
+
+    @property
+    def solution(self) -> list[dict[str, Any]]:
+        """Actions of the package's solution: `name` and `arguments`."""
+        found: list[dict[str, Any]] = self.task["evaluation_criteria"]["actions"] or []
+        return found
+
+    @property
+    def to_be_said(self) -> list[str]:
+        """Texts that the customer must be told."""
+        found: list[str] = self.task["evaluation_criteria"].get("communicate_info") or []
+        return found
+
+    def call(self, name: str, given: dict[str, Any]) -> Any:
+        """Call a tool; raises `UsageError` for what cannot be done."""
+        desk = next(one for one in self.desks if name in TOOLS[type(one)])
+        arguments = TOOLS[type(desk)][name].arguments.validate(given)
+        self.calls.append((name, given))
+        result = getattr(desk, name)(**arguments)
+        if self.telecom is not None:
+            self.telecom.settle()
+        return result
+
+    def problem(self) -> str | None:
+        """Return what keeps the task from being solved; None where it is."""
+        said = "\n".join(self.said).lower().replace(",", "")
+        for text in self.to_be_said:
+            if text.lower() not in said:
+                return f"The customer was not told {text!r}."
+        if self.telecom is not None:
+            return self._undone() or self.telecom.problem(self.task)
+        expected = Service(self.domain, str(self.task["id"]))
+        expected.solve()
+        same = [_records(desk) for desk in self.desks] == [_records(one) for one in expected.desks]
+        return None if same else "The database is not as the solution leaves it."
+
+    def solve(self) -> None:
+        """Do what the package's solution does; a call that fails changes nothing, as in the package."""
+        for action in self.solution:
+            try:
+                self.call(action["name"], action["arguments"])
+            except UsageError:
+                continue
+
+    def _undone(self) -> str | None:
+        """Return an action that the task demands by itself and that was not called."""
+        if "ACTION" not in self.task["evaluation_criteria"]["reward_basis"]:
+            return None
+        for action in self.solution:
+            if not any(_is(action, name, given) for name, given in self.calls):
+                return f"{action['name']} was not called as the task demands."
+        return None
+
+
+def _records(desk: Desk) -> Any:
+    return getattr(desk, "records", None)
+
+
+def _is(action: Mapping[str, Any], name: str, given: Mapping[str, Any]) -> bool:
+    compared = action.get("compare_args")
+    names = action["arguments"] if compared is None else compared
+    return name == action["name"] and all(
+        given.get(one) == action["arguments"][one] for one in names
+    )

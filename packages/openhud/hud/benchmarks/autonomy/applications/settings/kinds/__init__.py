@@ -1,5 +1,0 @@
-"""Kinds of tasks in the panel."""
-
-from hud.benchmarks.autonomy.applications.settings.kinds import access, account, people
-
-KINDS = (*people.KINDS, *access.KINDS, *account.KINDS)

@@ -1,5 +1,0 @@
-"""Recalculation of workbooks by LibreOffice."""
-
-from hud.benchmarks.sheetbench.calculation.office import Changes, Office, Values, office
-
-__all__ = ["Changes", "Office", "Values", "office"]

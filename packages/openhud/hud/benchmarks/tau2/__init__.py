@@ -1,5 +1,0 @@
-"""tau2: customer service of an airline, a shop and a telephone carrier, graded on the state that is left behind."""
-
-from hud.benchmarks.tau2.benchmarks import benchmarks
-
-__all__ = ["benchmarks"]

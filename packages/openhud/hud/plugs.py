@@ -1,0 +1,74 @@
+"""Plugs: objects that packages, this distribution's and others, join by entry points of a group.
+
+A source tree has the entry points of its `pyproject.toml`, installed or not.
+"""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from hud.errors import UsageError
+
+OWN = "openhud"
+_CHECKOUT = Path(__file__).parents[3]
+
+
+def plugs(group: str) -> dict[str, metadata.EntryPoint]:
+    """Return the entry points of a group by name, those of this distribution first; nothing is imported.
+
+    Raises `UsageError` for a name that two distributions use.
+    """
+    points = [point for point in own_entry_points() if point.group == group]
+    points += [point for point in metadata.entry_points(group=group) if _distribution(point) != OWN]
+    by_name: dict[str, metadata.EntryPoint] = {}
+    for point in points:
+        other = by_name.setdefault(point.name, point)
+        if other.value != point.value:
+            raise UsageError(
+                f"Two distributions register {point.name!r} as {group}: {_distribution(other)} "
+                f"({other.value}) and {_distribution(point)} ({point.value}). Uninstall one of them."
+            )
+    return by_name
+
+
+def load(point: metadata.EntryPoint) -> Any:
+    """Import an entry point's object; raises `UsageError` where that fails, with the distribution that it came from."""
+    try:
+        return point.load()
+    except Exception as error:
+        raise UsageError(
+            f"{point.group} {point.name!r} of {_distribution(point)} cannot be imported ({point.value}): "
+            f"{type(error).__name__}: {error}. Install the distribution again, or uninstall it."
+        ) from error
+
+
+@functools.cache
+def own_entry_points() -> list[metadata.EntryPoint]:
+    """Return the entry points of this distribution: those of the source tree that runs, else the installed ones."""
+    groups = _project().get("entry-points")
+    if groups is not None:
+        return [
+            metadata.EntryPoint(name, value, group)
+            for group, values in groups.items()
+            for name, value in values.items()
+        ]
+    return list(metadata.distribution(OWN).entry_points)
+
+
+def _project() -> dict[str, Any]:
+    """Return the `project` table of the source tree; empty for an installed package."""
+    try:
+        project: dict[str, Any] = tomllib.loads((_CHECKOUT / "pyproject.toml").read_text())[
+            "project"
+        ]
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return {}
+    return project if project.get("name") == OWN else {}
+
+
+def _distribution(point: metadata.EntryPoint) -> str:
+    return point.dist.name if point.dist is not None else OWN

@@ -1,0 +1,58 @@
+"""Plugs: what joins by entry points, this distribution's and a stranger's."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from hud.errors import NotFoundError, UsageError
+from hud.plugs import load, own_entry_points, plugs
+
+
+@pytest.fixture
+def stranger(tmp_path, monkeypatch):
+    """A function that installs a distribution of somebody else: one module, one entry point."""
+
+    def install(group, name, code, value="strange_plug:family"):
+        (tmp_path / "strange_plug.py").write_text(code)
+        folder = tmp_path / "strange_plug-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(
+            "Metadata-Version: 2.1\nName: strange-plug\nVersion: 1.0\n"
+        )
+        (folder / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.delitem(sys.modules, "strange_plug", raising=False)
+
+    return install
+
+
+def test_the_benchmarks_of_this_distribution_are_found_first():
+    names = list(plugs("hud.benchmarks"))
+    assert names[:6] == ["autonomy", "bfcl", "miniwob", "reasoning-gym", "sheetbench", "tau2"]
+    assert {point.module.partition(".")[0] for point in own_entry_points()} >= {"hud_benchmarks"}
+
+
+def test_a_plug_of_another_distribution_joins(stranger):
+    stranger("hud.benchmarks", "chess", "family = 64")
+    assert load(plugs("hud.benchmarks")["chess"]) == 64
+
+
+def test_a_name_that_is_taken_is_refused_with_both_distributions(stranger):
+    stranger("hud.benchmarks", "miniwob", "")
+    with pytest.raises(UsageError, match=r"openhud .*strange-plug .*Uninstall one of them"):
+        plugs("hud.benchmarks")
+
+
+def test_a_plug_that_cannot_be_imported_names_its_distribution(stranger):
+    stranger("hud.benchmarks", "chess", "raise NotImplementedError('no board')")
+    with pytest.raises(UsageError, match=r"'chess' of strange-plug .*no board.*uninstall it"):
+        load(plugs("hud.benchmarks")["chess"])
+
+
+def test_a_benchmark_that_is_left_out_says_why():
+    from hud.benchmarks import benchmark
+
+    with pytest.raises(NotFoundError, match="reasoning-gym/codeio is left out: its questions"):
+        benchmark("reasoning-gym/codeio")
