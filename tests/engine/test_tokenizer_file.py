@@ -1,9 +1,9 @@
 """A stranger's tokenizer.json is refused where one letter may become gigabytes, before native code runs."""
 
+import contextlib
 import json
 import shutil
-import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from base64 import b64encode
 
 import pytest
 from tests.engine.template_folders import PUBLISHED, template_folder
@@ -12,7 +12,10 @@ from tokenizers import Tokenizer
 
 from hud.engine.chat import prompt_tokens
 from hud.engine.chat.chat_format import ChatFormat
-from hud.engine.chat.tokenizer_file import load_tokenizer
+from hud.engine.chat.tokenizers import prompt_process, tokenizer_file
+from hud.engine.chat.tokenizers.published_patterns import PUBLISHED_PATTERNS
+from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
+from hud.engine.chat.tokenizers.tokenizer_trial import trial_problem
 from hud.engine.config import DecoderConfig
 from hud.errors import StoreError, UsageError
 from hud.platform.models.weight_sources import check_folder
@@ -107,37 +110,108 @@ def test_patterns_that_backtrack_for_hours_are_refused_when_a_model_is_added(tmp
         check_folder(folder_with(tmp_path / "model", **changes))
 
 
-def test_patterns_of_published_tokenizers_pass_their_trial(tmp_path):
-    # GPT-4o's.
-    upper, lower = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-    ends = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-    pattern = (
-        rf"[^\r\n\p{{L}}\p{{N}}]?{upper}*{lower}+{ends}|[^\r\n\p{{L}}\p{{N}}]?{upper}+{lower}*{ends}"
-        r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    )
-    assert load_tokenizer(folder_with(tmp_path / "model", **split_by(pattern))).tried
+@pytest.mark.parametrize("pattern", ["(?:a", "[b-a]"])
+def test_a_pattern_that_is_none_is_refused_when_a_model_is_added(tmp_path, pattern):
+    with pytest.raises(UsageError, match="is damaged"):
+        check_folder(folder_with(tmp_path / "model", **split_by(pattern)))
 
 
-def test_a_tiny_model_needs_no_trial():
-    folder = tiny_folder()
-    assert not load_tokenizer(folder).tried
+def usual(folder):
+    return load_tokenizer(folder).text is None
 
 
-def test_loads_at_the_same_time_share_one_trial(tmp_path, monkeypatch):
-    folder, trials, run = (
-        folder_with(tmp_path / "model", **split_by("b+|[^b]+")),
-        [],
-        subprocess.run,
-    )
+def test_patterns_of_published_tokenizers_match_in_this_process_in_linear_time(tmp_path):
+    assert usual(tiny_folder())
+    for place, pattern in enumerate(sorted(PUBLISHED_PATTERNS)):
+        assert usual(folder_with(tmp_path / str(place), **split_by(pattern)))
+    tokenizer = json.loads((tiny_folder() / "tokenizer.json").read_text())
+    for pattern in PUBLISHED_PATTERNS:
+        text = json.dumps({**tokenizer, **split_by(pattern)})
+        assert trial_problem(text, [pattern]) is None, pattern
 
-    def counted(*arguments, **options):
-        trials.append(arguments)
-        return run(*arguments, **options)
 
-    monkeypatch.setattr("hud.engine.chat.tokenizer_trial.subprocess.run", counted)
-    with ThreadPoolExecutor(4) as pool:
-        assert all(loaded.tried for loaded in pool.map(load_tokenizer, [folder] * 4))
-    assert len(trials) == 1
+STRIP = {"type": "Strip", "strip_left": False, "strip_right": False}
+SPECIAL = json.loads((tiny_folder() / "tokenizer.json").read_text())["added_tokens"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        split_by("b+|[^b]+"),
+        {"normalizer": {"type": "Replace", "pattern": {"Regex": "b+"}, "content": ""}},
+        {"pre_tokenizer": {"type": "FixedLength", "length": 4}},
+        {"added_tokens": [{**token, "lstrip": True} for token in SPECIAL]},
+        {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 2 + [STRIP] * 31}},
+    ],
+    ids=["pattern", "normalizer", "kind", "lstrip", "steps"],
+)
+def test_files_without_a_known_bound_encode_in_a_process_with_limits(tmp_path, changes):
+    folder = folder_with(tmp_path / "model", **changes)
+    assert not usual(folder)
+    chat = ChatFormat(folder, DecoderConfig.from_folder(folder))
+    assert chat.encoding_threads is not None
+    own = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    for text in ("abba bab", "<|user|>hi <|end|>", "é" * 100):
+        assert chat.encode(text) == own.encode(text, add_special_tokens=False).ids
+    prompt = chat.render([{"role": "user", "content": "a <|end|> b"}], [])
+    assert prompt.count(own.token_to_id("<|end|>")) == 1
+
+
+def test_a_text_beyond_the_limits_is_refused_and_so_is_the_tokenizer_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(prompt_process, "WALL_FACTOR", 0.3)
+    # Passes the trial: only before its word each position costs millions of steps.
+    gated = "(?=a{1,2000}q7w)(?:a*a*)(?<!a)|[^\\n]"
+    folder = folder_with(tmp_path / "model", **split_by(gated))
+    chat = ChatFormat(folder, DecoderConfig.from_folder(folder))
+    assert chat.encode("aab")
+    for text in (("a" * 2000 + "q7w") * 500, "aab"):
+        with pytest.raises(UsageError, match=r"more than 1\d s .* 1,001,500 characters"):
+            chat.encode(text)
+
+
+def test_a_process_that_was_killed_is_started_again(tmp_path):
+    folder = folder_with(tmp_path / "model", **split_by("b+|[^b]+"))
+    chat = ChatFormat(folder, DecoderConfig.from_folder(folder))
+    ids = chat.encode("abba")
+    chat._prompts._process.kill()
+    with contextlib.suppress(UsageError):
+        chat.encode("abba")
+    assert chat.encode("abba") == ids
+
+
+def test_a_post_processor_repeats_no_text(tmp_path):
+    repeated = [{"Sequence": {"id": "A", "type_id": 0}}] * 1000
+    template = {"type": "TemplateProcessing", "single": repeated, "pair": [], "special_tokens": {}}
+    folder = folder_with(tmp_path / "model", post_processor=template)
+    chat = ChatFormat(folder, DecoderConfig.from_folder(folder))
+    assert len(chat.encode("a")) == 1
+
+
+CHARSMAP = b64encode(bytes(4) + b"a" * 5000 + b"\0").decode()
+DELIMITED = {"type": "CTC", "pad_token": "x", "word_delimiter_token": "", "cleanup": True}
+LONG = {"id": 500, "content": "x" * 4000, "special": False, "single_word": False}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"normalizer": {"type": "Precompiled", "precompiled_charsmap": CHARSMAP}},
+        {"decoder": {"type": "Sequence", "decoders": [DELIMITED] * 30}},
+        {"decoder": {**DOUBLE, "content": "a" * 5}, "added_tokens": [LONG]},
+        {"decoder": {"type": "Replace", "pattern": {"Regex": "(a+)+$"}, "content": ""}},
+    ],
+    ids=["charsmap", "delimiters", "long token", "decoder's pattern"],
+)
+def test_decoders_and_tables_are_bounded_too(tmp_path, changes):
+    with pytest.raises(UsageError, match="another tokenizer"):
+        check_folder(folder_with(tmp_path / "model", **changes))
+
+
+def test_a_file_that_is_too_large_is_damaged(tmp_path, monkeypatch):
+    folder = folder_with(tmp_path / "model")
+    monkeypatch.setattr(tokenizer_file, "LARGEST_FILE", 100)
+    with pytest.raises(StoreError, match="100 are the most"):
+        check_folder(folder)
 
 
 def test_a_prompt_is_as_long_as_the_growth_of_its_tokenizer_allows(tmp_path, monkeypatch):
@@ -157,7 +231,7 @@ def test_folders_of_earlier_tiny_models_are_split_as_before_in_linear_time(tmp_p
     earlier["pretokenizers"][0]["pattern"]["Regex"] = "[A-Za-z]+(?=-)|(?<=-)[A-Za-z]+|[-0-9]"
     folder = folder_with(tmp_path / "model", pre_tokenizer=earlier)
     now = load_tokenizer(folder)
-    assert not now.tried
+    assert now.text is None
     before = Tokenizer.from_file(str(folder / "tokenizer.json"))
     for text in ("ab-cd ef", "-ab", "1ab-2", "a-b-c--d", "éab-cé x", "ab1-cd", " a_b-c"):
         assert now.tokenizer.encode(text).ids == before.encode(text).ids

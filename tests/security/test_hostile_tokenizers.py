@@ -2,6 +2,7 @@
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -48,6 +49,24 @@ def test_a_text_that_takes_hours_stops_neither_other_requests_nor_the_end(server
         assert client.get("/v2/models").status_code == 200
         assert ask(server, "usual", "hi").status_code == 200
         assert slow.is_alive()
+    assert server.stop() == 0
+
+
+def test_slow_texts_are_refused_and_take_no_thread_of_other_models(server, tmp_path):
+    folder = folder_with(tmp_path / "gated", **split_by(GATED))
+    with server.client() as client:
+        client.timeout = 120
+        for name, source in (("gated", folder), ("usual", tiny_folder())):
+            client.post("/v2/models/add", json={"source": str(source), "name": name})
+        with ThreadPoolExecutor(20) as pool:
+            slow = [pool.submit(ask, server, "gated", HOURS) for _ in range(20)]
+            time.sleep(1)
+            # Rendered in a thread that all models share.
+            assert ask(server, "usual", "x" * 30_000) is not None
+            assert not any(request.done() for request in slow)
+        for request in slow:
+            assert request.result().status_code == 400
+            assert "not used again" in request.result().text
     assert server.stop() == 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from hud.engine.chat.tokenizer_file import NAME_PARTS, WORDS
+from hud.engine.chat.tokenizers.published_patterns import NAME_PARTS, WORDS
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.pretrained import save_decoder

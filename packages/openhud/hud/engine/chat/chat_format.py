@@ -11,6 +11,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from hud.engine.chat.chat_template import ChatTemplate
 from hud.engine.chat.prompt_tokens import PromptTokenizer
 from hud.engine.chat.template_text import Span, TemplateText, joined
-from hud.engine.chat.tokenizer_file import load_tokenizer
 from hud.engine.chat.tokenizer_settings import (
     DEFAULT,
     TOOL_USE,
@@ -26,6 +26,8 @@ from hud.engine.chat.tokenizer_settings import (
     read_json,
     special_tokens,
 )
+from hud.engine.chat.tokenizers.prompt_process import PromptProcess
+from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
 from hud.engine.chat.tool_calls.format import Parsed, parse_output
 from hud.engine.chat.tool_calls.formats import format_named, format_of_template
 from hud.engine.config import DecoderConfig, token_ids
@@ -55,8 +57,6 @@ class ChatFormat:
         self.folder = folder
         loaded = load_tokenizer(folder)
         self.tokenizer = loaded.tokenizer
-        self.encodes_at_once = not loaded.tried
-        """False for a tokenizer that may take long for a short text: keep it off the event loop."""
         self.special = special_tokens(folder)
         self._templates = {
             name: ChatTemplate(text, folder) for name, text in chat_templates(folder).items()
@@ -67,9 +67,15 @@ class ChatFormat:
             if tool_call_parser is None
             else format_named(tool_call_parser)
         )
-        self._prompts = PromptTokenizer(
-            self.tokenizer, self.template(tools=False).text + with_tools, loaded.growth
-        )
+        templates = self.template(tools=False).text + with_tools
+        self.encoding_threads: Executor | None = None
+        """Threads for prompts, where a short one may take long; None: any thread, or the event loop for short ones."""
+        self._prompts: PromptTokenizer | PromptProcess
+        if loaded.text is None:
+            self._prompts = PromptTokenizer(self.tokenizer, templates, loaded.growth)
+        else:
+            self._prompts = PromptProcess(loaded.text, templates, loaded.growth)
+            self.encoding_threads = self._prompts.threads
         self._own = {name: TemplateText.literal(token) for name, token in self.special.items()}
         self.stop_ids = self._stop_ids(config)
         texts = {self.tokenizer.id_to_token(token): token for token in sorted(self.stop_ids)}

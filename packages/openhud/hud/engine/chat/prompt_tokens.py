@@ -15,7 +15,7 @@ from itertools import compress
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from hud.engine.chat.template_text import Span, TemplateText
-from hud.engine.chat.tokenizer_file import MOST_CHARACTERS
+from hud.engine.chat.tokenizers.tokenizer_file import MOST_CHARACTERS
 from hud.errors import UsageError
 
 _CACHED = 64
@@ -37,9 +37,6 @@ class PromptTokenizer:
         """`growth` bounds how many times as long the tokenizer makes a text."""
         self.tokenizer = tokenizer
         self._longest = int(MOST_CHARACTERS / growth)
-        # A tokenizer.json may enable either; a prompt is neither truncated nor padded.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
         self._controls = {
             token: added
             for token, added in tokenizer.get_added_tokens_decoder().items()

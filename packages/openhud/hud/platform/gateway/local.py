@@ -118,9 +118,11 @@ class LocalTurns:
 
 async def prompts_of(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
     """Return the prompts of a request, one for each choice or one for all."""
-    if _size(request) > _LONG or not model.format.chat.encodes_at_once:
-        return await asyncio.to_thread(_prompts, model, request)
-    return _prompts(model, request)
+    threads = model.format.chat.encoding_threads
+    if threads is None and _size(request) <= _LONG:
+        return _prompts(model, request)
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(threads, _prompts, model, request)
 
 
 def _size(request: GenerationRequest) -> int:

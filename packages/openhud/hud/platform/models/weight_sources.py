@@ -22,11 +22,11 @@ def check_folder(folder: Path) -> None:
             )
     if not any(folder.glob("*.safetensors")):
         raise UsageError(f"{folder} holds no *.safetensors; save the weights in that format.")
-    from hud.engine.chat.tokenizer_file import load_tokenizer
+    from hud.engine.chat.tokenizers.tokenizer_file import try_tokenizer
     from hud.engine.config import DecoderConfig
 
     DecoderConfig.from_folder(folder)
-    load_tokenizer(folder)
+    try_tokenizer(folder)
 
 
 def place_companions(

@@ -1,26 +1,20 @@
-"""Trial of a tokenizer in a process with limits: texts made of its own patterns, which only a bad pattern encodes slowly.
+"""Trial of a new model's tokenizer in a process with limits: texts made of its own patterns, which only a bad pattern encodes slowly.
 
-A regular expression of a tokenizer.json backtracks in native code, which nothing interrupts: one prompt may take hours.
+It refuses a useless file when it is added. A file that passes may still be slow on other texts (`prompt_process.py`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 import subprocess
 import sys
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import combinations
-from resource import RLIMIT_AS, RLIMIT_CORE, RLIMIT_CPU, setrlimit
-from threading import Lock
 
-from tokenizers import Tokenizer
+from hud.engine.chat.tokenizers.limits import MEMORY, limit_process, limit_time, parsed
 
 CPU_SECONDS = 10
 """Processor time of a trial; published tokenizers need about 1 s."""
-MEMORY = 4 << 30
-"""Address space of a trial, in bytes."""
 WALL_SECONDS = 300.0
 RUN_LENGTH = 1 << 16
 """Characters of a probe that repeats one character: quadratic time on it exceeds the limit."""
@@ -29,21 +23,12 @@ _CLASSES = "aAé中1 \n\t!_'-\u0301😀"
 """A member of each class of characters that published patterns distinguish."""
 _MOST_LITERALS = 24
 _OVER = 3
-"""Exit status of a trial with a text that cannot be encoded."""
-
-_passed: set[str] = set()
-_under_way: defaultdict[str, Lock] = defaultdict(Lock)
-"""By file: requests that come during its trial wait for the result."""
+_DAMAGED = 4
+"""Exit statuses of a trial: a text cannot be encoded, the file cannot be loaded."""
 
 
 def trial_problem(text: str, patterns: list[str]) -> str | None:
     """Return the reason against a tokenizer.json with these regular expressions, as a predicate; None: it passed."""
-    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-    with _under_way[digest]:
-        return None if digest in _passed else _outcome(text, patterns, digest)
-
-
-def _outcome(text: str, patterns: list[str], digest: str) -> str | None:
     slow = f"takes more than {CPU_SECONDS} s, or {MEMORY >> 30} GiB, to encode texts made of its own patterns"
     command = [sys.executable, "-m", __name__, *(pattern.encode().hex() for pattern in patterns)]
     try:
@@ -53,8 +38,9 @@ def _outcome(text: str, patterns: list[str], digest: str) -> str | None:
     except subprocess.TimeoutExpired:
         return slow
     if trial.returncode == 0:
-        _passed.add(digest)
         return None
+    if trial.returncode == _DAMAGED:
+        return f"is damaged ({trial.stdout.decode().strip()})"
     if trial.returncode == _OVER:
         return f"cannot encode a text made of its own patterns ({trial.stdout.decode().strip()})"
     return slow
@@ -78,12 +64,13 @@ def probes(patterns: list[str]) -> Iterator[str]:
 
 def main(patterns: list[str]) -> int:
     """Encode and decode the probes with the tokenizer.json of the standard input, within the limits."""
-    setrlimit(RLIMIT_CORE, (0, 0))
-    setrlimit(RLIMIT_AS, (MEMORY, MEMORY))
-    setrlimit(RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-    tokenizer = Tokenizer.from_str(sys.stdin.buffer.read().decode())
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    limit_process()
+    limit_time(CPU_SECONDS)
+    try:
+        tokenizer = parsed(sys.stdin.buffer.read().decode())
+    except ValueError as error:
+        sys.stdout.write(str(error))
+        return _DAMAGED
     for probe in probes(patterns):
         try:
             tokenizer.decode(tokenizer.encode(probe, add_special_tokens=False).ids)
