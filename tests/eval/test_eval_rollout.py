@@ -137,7 +137,7 @@ async def test_other_failures_have_no_reward(fault, kind):
         ("slow setup", "environment", "set the task up"),
         ("slow grade", "grader", "was graded"),
         ("slow agent", "agent", "agent was playing"),
-        ("slow tool", "environment", "a tool was running"),
+        ("slow tool", "agent", "a tool was running"),
     ],
 )
 async def test_a_limit_that_passes_says_whose_it_was(fault, kind, when):

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 DOCKER = '''#!{python}
-"""docker info, build, image ls, save, load, run, port, logs, rm: images are folders, containers are processes."""
+"""docker info, build, image ls, save, load, run, port, inspect, logs, rm: images are folders, containers are processes."""
 import json, os, pathlib, shutil, signal, socket, subprocess, sys, tarfile, uuid
 state = pathlib.Path(os.environ["DOCKER_CONFIG"])
 command, *rest = sys.argv[1:]
@@ -50,6 +50,11 @@ elif command == "run":
     print(name)
 elif command == "port":
     print("127.0.0.1:%d" % json.loads((state / rest[0]).read_text())[1])
+elif command == "inspect":
+    pid, _ = json.loads((state / rest[-1]).read_text())
+    stat = pathlib.Path(f"/proc/{{pid}}/stat")
+    running = stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    print("true 0 false" if running else "false 3 false")
 elif command == "logs":
     print((state / (rest[-1] + ".log")).read_text())
 elif command == "rm":

@@ -188,7 +188,7 @@ async def test_a_tool_that_never_returns_ends_with_its_own_run(forks):
     runtime = forks(wall_seconds=0.5)
     async with runtime(TASK) as other:
         started = time.monotonic()
-        with pytest.raises(EnvironmentFault, match=r"passed its limit wall_seconds=0\.5"):
+        with pytest.raises(AgentFault, match=r"passed its limit wall_seconds=0\.5"):
             async with runtime(TASK) as connection:
                 await connection.call_tool("hang", {})
         assert time.monotonic() - started < 2.0
@@ -219,7 +219,7 @@ async def test_a_hung_child_without_limits_is_killed_when_the_rollout_is_over(fo
 async def test_a_crash_tells_how_and_the_last_words(forks, tool, arguments, words):
     runtime = forks()
     async with runtime(TASK) as bystander:
-        with pytest.raises(EnvironmentFault, match=words):
+        with pytest.raises(AgentFault, match=words):
             async with runtime(TASK) as connection:
                 await connection.call_tool(tool, arguments)
         assert (await bystander.call_tool("note", {"word": "a"})).result.text == "a"
@@ -251,7 +251,7 @@ async def test_a_memory_bomb_meets_its_limit_and_modest_use_does_not(forks):
 
 
 async def test_spinning_meets_the_processor_limit(forks):
-    with pytest.raises(EnvironmentFault, match="passed its limit cpu_seconds=1"):
+    with pytest.raises(AgentFault, match="passed its limit cpu_seconds=1"):
         async with forks(cpu_seconds=1)(TASK) as connection:
             await connection.call_tool("spin", {})
 
@@ -272,7 +272,7 @@ async def test_what_a_rollout_started_ends_with_it(forks, tool):
 async def test_output_is_kept_from_ours_and_never_fills_anything(forks, capfd):
     async with forks()(TASK) as connection:
         assert (await connection.call_tool("shout", {"megabytes": 8})).result.text == "done"
-        with pytest.raises(EnvironmentFault, match="exited with 3; it last said: x+\nlast words"):
+        with pytest.raises(AgentFault, match="exited with 3; it last said: x+\nlast words"):
             await connection.call_tool("leave", {"status": 3})
     assert capfd.readouterr().out == ""
 
@@ -312,7 +312,7 @@ async def test_runs_are_recorded_with_the_kind_of_their_failure(forks, monkeypat
         play(agent(None)), play(agent("leave", status=1)), play(agent("hang")), play(agent("draw"))
     )
     assert [run.reward for run in (fine, fine_again)] == [1.0, 1.0]
-    assert [run.failure_kind for run in (crashed, hung)] == ["environment", "environment"]
+    assert [run.failure_kind for run in (crashed, hung)] == ["agent", "agent"]
     assert "exited with 1" in crashed.error
     assert "wall_seconds=1" in hung.error
 

@@ -13,7 +13,7 @@ import pytest
 
 from hud.environment import Task, load_environment
 from hud.environment.channel import ControlServer
-from hud.errors import EnvironmentFault, InfrastructureFault, NotFoundError, UsageError
+from hud.errors import AgentFault, EnvironmentFault, InfrastructureFault, NotFoundError, UsageError
 from hud.eval import ForkRuntime, LocalRuntime, Runtime, SubprocessRuntime
 from hud.eval.rollouts import rollout
 from hud.trace import ToolCall
@@ -109,7 +109,7 @@ def test_a_bare_row_needs_an_environment():
 
 
 async def test_a_subprocess_that_dies_tells_how_and_the_last_words(source):
-    with pytest.raises(EnvironmentFault, match="exited with 3; it last said: leaving early"):
+    with pytest.raises(AgentFault, match="exited with 3; it last said: leaving early"):
         async with SubprocessRuntime(source)(TASK) as connection:
             await connection.call_tool("leave", {"status": 3})
 

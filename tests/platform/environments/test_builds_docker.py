@@ -10,7 +10,7 @@ from tests.fleet.docker_stand_in import stand_in
 
 from hud.client.archives import pack
 from hud.environment import Task
-from hud.errors import UsageError
+from hud.errors import AgentFault, UsageError
 from hud.fleet.builds.docker import ImageRuntime
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.environments.registry import Environments
@@ -20,6 +20,10 @@ ENV = """
 import os
 from hud import Environment
 env = Environment("shop")
+
+@env.tool
+async def leave() -> None:
+    os._exit(3)
 
 @env.template()
 async def buy(item: str = "pear"):
@@ -100,6 +104,15 @@ async def test_an_image_is_built_described_and_can_be_run(server, docker, tmp_pa
     containers = [call[0] for call in calls(docker) if call[0][0] in ("run", "rm")]
     assert [command[0] for command in containers] == ["run", "rm"] * 2
     assert not any("of-the-env" in part for command in containers for part in command)
+
+
+async def test_a_call_that_ends_its_own_container_is_its_agents_failure(server, docker, tmp_path):
+    api, platform = server
+    await deploy(api, tmp_path)
+    runtime = ImageRuntime(Environments(platform.store, LOCAL_TEAM).runnable("shop").image)
+    with pytest.raises(AgentFault, match="exited with 3"):
+        async with runtime(Task(env="shop", id="buy")) as connection:
+            await connection.call_tool("leave", {})
 
 
 async def test_a_build_or_an_image_that_fails_says_why(server, docker, tmp_path):

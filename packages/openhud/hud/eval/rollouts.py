@@ -274,6 +274,8 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
         unusable = error.everywhere
     problem = describe(error)
     if timed_out and isinstance(error, TimeoutError):
+        if run.live.phase == "tool":
+            kind = "agent"  # Its own call was running: as much its time as that between calls.
         problem = (
             f"The rollout passed its limit of {run.live.limit_seconds:g} s {_WHEN[run.live.phase]}."
         )

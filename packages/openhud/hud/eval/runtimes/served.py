@@ -14,7 +14,8 @@ from hud.environment.channel.client.remote_connection import Loss, RemoteConnect
 from hud.environment.processes.process_tree import children
 from hud.environment.processes.reaper import kill, reaped_command, signalled
 from hud.errors import EnvironmentFault, UsageError
-from hud.eval.runtimes.interpreter import SHOWN, Interpreter, told_exit
+from hud.eval.runtimes.interpreter import SHOWN, Interpreter
+from hud.eval.runtimes.process_loss import loss_of, oom_kills
 
 _ANNOUNCED = b"HUD_SERVE_PORT="
 _END_SECONDS = 5.0
@@ -26,13 +27,20 @@ class ServedProcess:
     """A process that serves an environment on a local port, with its output."""
 
     def __init__(
-        self, source: str, process: asyncio.subprocess.Process, on_output: Callable[[bytes], None]
+        self,
+        source: str,
+        process: asyncio.subprocess.Process,
+        on_output: Callable[[bytes], None],
+        *,
+        one_run: bool,
     ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
         self.source = source
         self.process = process
+        self.one_run = one_run
         self.said = bytearray()
+        self._oom_kills = oom_kills()
         self._announced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # Both are read to the end: a full pipe would block the environment.
         self._reading = [
@@ -63,7 +71,7 @@ class ServedProcess:
             env=None if interpreter is None else interpreter.variables,
             start_new_session=True,
         )
-        return cls(source, process, on_output)
+        return cls(source, process, on_output, one_run=one_run)
 
     @property
     def pid(self) -> int:
@@ -102,8 +110,10 @@ class ServedProcess:
                 status = signalled(await self.process.wait())
                 await asyncio.wait(self._reading, timeout=1.0)
         except TimeoutError:
-            return Loss("it closed its connection, but runs on")
-        return Loss(told_exit(status, self.said.decode("utf-8", "replace")))
+            return Loss("it closed its connection, but runs on", alone=self.one_run)
+        said = self.said.decode("utf-8", "replace")
+        lacked_memory = oom_kills() != self._oom_kills
+        return loss_of(status, said, alone=self.one_run, lacked_memory=lacked_memory)
 
     async def end(self) -> None:
         """Kill the process and its descendants."""

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -23,6 +22,7 @@ from hud.environment.channel.framing import PRIVATE_FRAME_BYTES
 from hud.errors import AgentFault, EnvironmentFault, InfrastructureFault, UsageError
 from hud.eval.runtimes.child import Limits
 from hud.eval.runtimes.interpreter import Interpreter, told_exit
+from hud.eval.runtimes.process_loss import loss_of, oom_kills, takes_most_memory
 from hud.eval.runtimes.zygote import MESSAGE_BYTES
 from hud.trace import ToolSpec
 
@@ -31,20 +31,6 @@ _EXIT_SECONDS = 0.5
 """Time to wait for the exit status of a server whose socket is closed, in seconds."""
 _END_SECONDS = 2.0
 """Time that a process has to exit, before it is killed, in seconds."""
-_CRASHES = frozenset(
-    map(int, (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT))
-)
-"""Signals by which a fault of the environment's own code ends its process; a program sends the others."""
-
-
-def oom_kills() -> int:
-    """Return how many processes the kernel of this machine has killed for want of memory; 0 where it does not tell."""
-    try:
-        lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
-    except OSError:
-        return 0
-    counts = dict(line.split() for line in lines)
-    return int(counts.get("oom_kill", 0))
 
 
 class Child:
@@ -80,18 +66,17 @@ class Child:
     async def why_lost(self) -> Loss:
         await self._over()
         if not self.ended.done():
-            return Loss("it closed its connection, but runs on")
+            return Loss("it closed its connection, but runs on", alone=True)
         end = self.ended.result()
         if "killed" in end:
             return Loss(end["killed"], AgentFault)
         if "machinery" in end:
             return Loss(end["machinery"], InfrastructureFault)
         if end["limit"] is not None:
-            return Loss(f"it passed its limit {end['limit']}={vars(self.limits)[end['limit']]:g}")
-        sent = end["status"] < 0 and -end["status"] not in _CRASHES
-        by_agent = sent and self.connection.acted and not self.server.lacked_memory
-        fault = AgentFault if by_agent else EnvironmentFault
-        return Loss(told_exit(end["status"], end["said"]), fault)
+            limit = vars(self.limits)[end["limit"]]
+            return Loss(f"it passed its limit {end['limit']}={limit:g}", alone=True)
+        lacked_memory = self.server.lacked_memory and not takes_most_memory(end["peak_bytes"])
+        return loss_of(end["status"], end["said"], lacked_memory=lacked_memory)
 
     async def close(self) -> None:
         """Disconnect, and wait for the process's end: what it held open is free then. One that does not exit is killed."""

@@ -5,7 +5,7 @@ JSON messages over a socket:
 
     in   {"fork": n, "limits": {...}} with the child's end of its stream; {"kill": n}
     out  {"ready": true} with a memory file of the manifest, or {"failed": "sentence"};
-         {"forked": n, "pid"}; {"refused": n, "why"}; {"ended": n, "status", "limit", "said"}
+         {"forked": n, "pid"}; {"refused": n, "why"}; {"ended": n, "status", "limit", "peak_bytes", "said"}
 
 At the end of that socket all processes are killed. At the end of a child its descendants are killed.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -228,7 +229,7 @@ class Zygote:
                 with suppress(ProcessLookupError):  # None of its group is left.
                     os.killpg(pid, signal.SIGKILL)
                 code = os.waitstatus_to_exitcode(status)
-                self._tell_end(child, code, usage.ru_utime + usage.ru_stime)
+                self._tell_end(child, code, usage)
         if self.to_sweep and time.monotonic() - self.swept >= _SWEEP_SECONDS:
             self._sweep()
 
@@ -251,7 +252,7 @@ class Zygote:
         with suppress(FileNotFoundError):
             self.poller.unregister(output)
 
-    def _tell_end(self, child: Child, status: int, cpu_seconds: float) -> None:
+    def _tell_end(self, child: Child, status: int, usage: resource.struct_rusage) -> None:
         child.listen()
         self._ignore(child.output)
         del self.outputs[child.output]
@@ -260,7 +261,8 @@ class Zygote:
             {
                 "ended": child.number,
                 "status": status,
-                "limit": child.passed_limit(status, cpu_seconds),
+                "limit": child.passed_limit(status, usage.ru_utime + usage.ru_stime),
+                "peak_bytes": usage.ru_maxrss << 10,
                 "said": child.said.decode("utf-8", "replace"),
             }
         )

@@ -16,16 +16,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from hud.environment.channel.client.remote_connection import Loss, RemoteConnection
+from hud.environment.processes.reaper import signalled
 from hud.errors import InfrastructureFault, UsageError
+from hud.eval.runtimes.process_loss import loss_of
 from hud.eval.runtimes.remote import Runtime
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.environment.channel.client.remote_connection import RemoteConnection
 
 PORT = 8765
 READY_SECONDS = 120.0
 _CHUNK = 1 << 20
+_STATE = "{{.State.Running}} {{.State.ExitCode}} {{.State.OOMKilled}}"
 _PASSED = ("PATH", "HOME", "LANG", "TMPDIR")
 _OF_DOCKER = ("DOCKER_", "BUILDKIT_", "BUILDX_", "LD_")
 
@@ -41,9 +44,13 @@ class ImageRuntime:
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
         """Start a container, connect, and take it away afterwards."""
         async with AsyncExitStack() as stack:
-            _, host, port = await stack.enter_async_context(container(self.image, self.variables))
+            identifier, host, port = await stack.enter_async_context(
+                container(self.image, self.variables)
+            )
             runtime = Runtime(f"tcp://{host}:{port}", {"ready_timeout": READY_SECONDS})
-            yield await stack.enter_async_context(runtime(task))
+            connection = await stack.enter_async_context(runtime(task))
+            connection.why_lost = lambda: _loss_of(identifier)
+            yield connection
 
 
 @asynccontextmanager
@@ -70,6 +77,19 @@ async def container(
     finally:
         # Whatever happens to who asked: a container that is left stays for ever.
         await asyncio.shield(docker("rm", "--force", identifier))
+
+
+async def _loss_of(identifier: str) -> Loss:
+    """Return how a run's container ended, as the loss of its connection."""
+    try:
+        told = await docker("inspect", "--format", _STATE, identifier)
+        running, code, lacked_memory = told.split()
+        status = int(code)
+    except (InfrastructureFault, ValueError) as error:
+        return Loss(f"its container cannot be found: {error}", InfrastructureFault)
+    if running == "true":
+        return Loss("it closed its connection, but its container runs on", alone=True)
+    return loss_of(signalled(status), "", lacked_memory=lacked_memory == "true")
 
 
 async def has_image(image: str) -> bool:

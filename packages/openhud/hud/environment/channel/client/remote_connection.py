@@ -1,7 +1,7 @@
 """The agent's side of the control channel: `Connection` over a stream.
 
 Handles frames, faults and time-outs. The code that started the environment's process passes `why_lost`, which returns how
-the process ended.
+the process ended. An end of a process that serves this run alone is the agent's failure if a call of the run was under way.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hud.environment.channel.client.remote_run import RemoteRun, is_unknown_method
@@ -23,7 +23,7 @@ from hud.environment.channel.framing import (
     request_frame,
     watch,
 )
-from hud.errors import EnvironmentFault, InfrastructureFault, RolloutError
+from hud.errors import AgentFault, EnvironmentFault, InfrastructureFault, RolloutError
 
 _RETRY_SECONDS = 0.25
 SHUTDOWN_SECONDS = 20.0
@@ -38,9 +38,14 @@ class Loss:
 
     reason: str
     fault: type[RolloutError] = EnvironmentFault
+    alone: bool = False
+    """True if the lost process served this run alone, so that no other run can have ended it."""
+    killed: bool = False
+    """True if a program ended it by a signal: a process that an earlier call left running may have, too."""
 
 
-_AGENTS = frozenset({"tools.call", "tasks.grade"})
+_CALL = "tools.call"
+_AGENTS = frozenset({_CALL, "tasks.grade"})
 """Requests during which code executes that an agent can steer."""
 
 
@@ -171,7 +176,7 @@ class RemoteConnection(RemoteRun):
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._pending[identifier] = future
         self._unanswered[identifier] = method
-        self.acted = self.acted or method == "tools.call"
+        self.acted = self.acted or method == _CALL
         try:
             with contextlib.suppress(ConnectionError):
                 self.writer.write(frame)
@@ -190,13 +195,21 @@ class RemoteConnection(RemoteRun):
         except OSError as error:
             loss = Loss(str(error)) if self.why_lost is None else await self.why_lost()
         except FrameError as error:
-            loss = Loss(str(error))
+            # Not a reason for a repetition: what wrote it runs in this run's process.
+            loss = Loss(str(error), alone=self.why_lost is not None)
         finally:
             # Also on cancellation: no later response may find the future.
-            self._lost = loss
+            self._lost = loss = self._attributed(loss)
             for future in self._pending.values():
                 if not future.done():
                     future.set_exception(self._fault(loss))
+
+    def _attributed(self, loss: Loss) -> Loss:
+        """Return the loss, as the agent's failure where a call of this run has ended its own process."""
+        if loss.fault is not EnvironmentFault or not loss.alone:
+            return loss
+        calling = _CALL in self._unanswered.values()
+        return replace(loss, fault=AgentFault) if calling or (self.acted and loss.killed) else loss
 
     def _settle(self, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")

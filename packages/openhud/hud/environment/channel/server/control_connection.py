@@ -54,6 +54,7 @@ class ControlConnection:
         self.max_frame = max_frame
         self.reader, self.writer = reader, writer
         self.session: Session | None = None
+        self.ending = False
         self.busy: dict[asyncio.Task[None], tuple[str, Any]] = {}
         """Running calls: their methods, and the subagents' sessions that they name."""
         self.methods: dict[str, _Method] = {
@@ -137,6 +138,8 @@ class ControlConnection:
                     "environment",
                 )
         except asyncio.CancelledError:
+            if self.ending:
+                return  # The peer learns it from the end of the stream, and how the process ended.
             error = ChannelError(TASK_FAILED, "tasks.cancel interrupted the task", "environment")
             reply = error_frame(identifier, error)
         except BaseException as error:
@@ -155,6 +158,7 @@ class ControlConnection:
 
     async def end(self) -> None:
         """Handle the end of the connection: a started task is parked, everything else ends."""
+        self.ending = True
         if self.busy:
             await self.interrupt(but="tasks.start")
         if self.session is not None:

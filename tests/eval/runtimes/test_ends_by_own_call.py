@@ -1,0 +1,168 @@
+"""A run's own call that ends its environment is its agent's failure, in every runtime with a process for each run.
+
+A wrong answer would else become a failure without a reward, or one that is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from hud.environment import Task
+from hud.eval import ForkRuntime, SubprocessRuntime, rollout
+from hud.trace import ToolCall
+from hud.trace.recording.recorder import NullRecorder
+
+SOURCE = """
+import asyncio, ctypes, os, signal, socket, subprocess, sys, threading, time
+from hud.environment import Environment
+
+env = Environment("fragile")
+
+def write_garbage():
+    for descriptor in range(3, 100):
+        try:
+            socket.socket(fileno=os.dup(descriptor)).send(b"x" * 1000 + b"\\n")
+        except OSError:
+            pass
+
+ENDS = {
+    "exit": lambda: os._exit(3),
+    "exit in success": lambda: os._exit(0),
+    "segmentation fault": lambda: ctypes.string_at(0),
+    "abort": os.abort,
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "SIGKILL of the group": lambda: os.killpg(0, signal.SIGKILL),
+    "SIGKILL of the parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    "another program": lambda: os.execv("/bin/true", ["true"]),
+    "closed descriptors": lambda: os.closerange(3, 1000),
+    "garbage on the stream": lambda: write_garbage(),
+    "a thread": lambda: threading.Thread(target=os._exit, args=(3,)).start(),
+    "another process": lambda: subprocess.run(["/bin/kill", "-9", str(os.getpid())]),
+    "the interpreter's exit": lambda: ctypes.pythonapi.Py_Exit(4),
+}
+
+@env.tool
+async def end(how: str) -> str:
+    ENDS[how]()
+    await asyncio.sleep(20)
+
+@env.tool
+def end_later() -> str:
+    subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -9 {os.getpid()}"], start_new_session=True)
+
+@env.tool
+async def spin() -> str:
+    while True:
+        pass
+
+@env.tool
+async def pid() -> int:
+    return os.getpid()
+
+@env.template(id="one")
+async def one(end: str = ""):
+    if end == "in setup":
+        os._exit(3)
+    answer = yield "Say hello"
+    if end == "in grading":
+        os._exit(3)
+    yield 1.0 if answer == "hello" else 0.0
+"""
+ENDS = [
+    "exit",
+    "exit in success",
+    "segmentation fault",
+    "abort",
+    "SIGKILL",
+    "SIGTERM",
+    "SIGKILL of the group",
+    "SIGKILL of the parent",
+    "another program",
+    "closed descriptors",
+    "garbage on the stream",
+    "a thread",
+    "another process",
+    "the interpreter's exit",
+]
+TASK = Task(env="fragile", id="one", args={})
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "env.py"
+    path.write_text(SOURCE)
+    return path
+
+
+async def play(runtime, agent, task=TASK, **options):
+    try:
+        return await rollout(task, agent, runtime=runtime, recorder=NullRecorder(), **options)
+    finally:
+        await runtime.aclose()
+
+
+RUNTIMES = {"fork": ForkRuntime, "subprocess": SubprocessRuntime}
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_a_call_that_ends_the_environment_is_reward_0_once(source, runtime, how):
+    attempts = []
+
+    async def agent(run):
+        attempts.append(run)
+        await run.call_tool(ToolCall(id="1", name="end", arguments={"how": how}))
+
+    run = await play(RUNTIMES[runtime](source), agent)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
+    assert len(attempts) == 1, "it is not repeated"
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_what_a_call_left_running_counts_as_the_call(source, runtime):
+    async def agent(run):
+        await run.call_tool(ToolCall(id="1", name="end_later", arguments={}))
+        await asyncio.sleep(1.0)
+
+    run = await play(RUNTIMES[runtime](source), agent)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
+
+
+@pytest.mark.parametrize("limit", ["cpu_seconds", "wall_seconds"])
+async def test_a_call_that_passes_a_limit_of_the_runtime_is_reward_0(source, limit):
+    async def agent(run):
+        await run.call_tool(ToolCall(id="1", name="spin", arguments={}))
+
+    run = await play(ForkRuntime(source, **{limit: 1.0}), agent)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
+    assert f"passed its limit {limit}=1" in run.error
+
+
+@pytest.mark.parametrize("end", ["in setup", "in grading"])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_an_end_by_the_environments_own_code_has_no_reward(source, runtime, end):
+    async def agent(run):
+        await run.call_tool(ToolCall(id="1", name="pid", arguments={}))
+
+    task = Task(env="fragile", id="one", args={"end": end})
+    run = await play(RUNTIMES[runtime](source), agent, task)
+    assert (run.failure_kind, run.reward) == ("environment", None), run.error
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_an_end_without_any_call_has_no_reward(source, runtime):
+    async def agent(run):
+        if runtime == "subprocess":
+            os.kill(int(run.runtime.partition(":")[2]), signal.SIGKILL)
+        else:
+            (child,) = run.live.world.gen.ag_frame.f_locals["server"].children.values()
+            os.kill(child.pid, signal.SIGKILL)
+        await asyncio.sleep(1.0)
+
+    run = await play(RUNTIMES[runtime](source), agent)
+    assert (run.failure_kind, run.reward) == ("environment", None), run.error
