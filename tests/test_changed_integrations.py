@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = (
-    "packages/openhud/hud/integrations",
+    "packages/openhud-integrations/hud_integrations",
     "docs/integrations",
     "scripts",
     "tests/integrations",

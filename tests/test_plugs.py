@@ -36,7 +36,7 @@ def test_the_benchmarks_of_this_distribution_are_found_first():
 
 def test_a_plug_of_another_distribution_joins(stranger):
     stranger("hud.benchmarks", "chess", "family = 64")
-    assert load(plugs("hud.benchmarks")["chess"]) == 64
+    assert load(plugs("hud.benchmarks")["chess"], int) == 64
 
 
 def test_a_name_that_is_taken_is_refused_with_both_distributions(stranger):
@@ -48,7 +48,7 @@ def test_a_name_that_is_taken_is_refused_with_both_distributions(stranger):
 def test_a_plug_that_cannot_be_imported_names_its_distribution(stranger):
     stranger("hud.benchmarks", "chess", "raise NotImplementedError('no board')")
     with pytest.raises(UsageError, match=r"'chess' of strange-plug .*no board.*uninstall it"):
-        load(plugs("hud.benchmarks")["chess"])
+        load(plugs("hud.benchmarks")["chess"], int)
 
 
 def test_a_benchmark_that_is_left_out_says_why():
@@ -56,3 +56,26 @@ def test_a_benchmark_that_is_left_out_says_why():
 
     with pytest.raises(NotFoundError, match="reasoning-gym/codeio is left out: its questions"):
         benchmark("reasoning-gym/codeio")
+
+
+def test_an_integration_is_one_module_under_both_names():
+    import hud.integrations.harbor
+    import hud.integrations.harbor.task_folder as public
+
+    import hud_integrations.harbor.task_folder as own
+
+    assert public is own
+    assert hud.integrations.harbor.HarborEnvironment.__module__.startswith("hud_integrations.")
+    assert own.__spec__.name == "hud_integrations.harbor.task_folder"
+    with pytest.raises(ModuleNotFoundError, match=r"hud\.integrations\.chess"):
+        import hud.integrations.chess
+
+
+def test_a_plug_of_another_type_is_refused(stranger):
+    from hud.exchange import exports
+
+    stranger("hud.exports", "csv", "family = 3")
+    with pytest.raises(
+        UsageError, match=r"'csv' of strange-plug .* is of type int; it must be hud"
+    ):
+        exports()

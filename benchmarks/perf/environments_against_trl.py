@@ -39,7 +39,7 @@ def train(side: str, folder: Path, steps: int) -> list[tuple[float, float]]:
 
     from hud import Environment, Taskset
     from hud.agents.types import AgentConfig
-    from hud.integrations.trl import HudSpec
+    from hud_integrations.trl import HudSpec
 
     questions = shapes.incidents()[: trl_peer.PROMPTS]
     environment = Environment("incidents")

@@ -3,7 +3,7 @@ trained.
 
     embedded   `hud train`, as the demo does it: policy and environments in one process
     alike      the same without replacing groups that have no signal, which the loop does not do either
-    client     a loop over Tinker's client with `hud.integrations.tinker`, sampling and training on a `hud up` on loopback
+    client     a loop over Tinker's client with `hud_integrations.tinker`, sampling and training on a `hud up` on loopback
 
 Each side trains in a home of its own, in turn, some times, and plays the held-out incidents at the end. A step's seconds are without
 the start of either side and without that; processor time is that of all processes, of both sides of the wire, with both. Needs the
@@ -115,8 +115,8 @@ async def client(steps: int) -> tuple[float, list[float]]:
 
     from hud import Taskset
     from hud.eval import Job
-    from hud.integrations.tinker import SamplingProcess, TinkerModel, datums_of
     from hud.train.rollouts.seeds import draw_tasks
+    from hud_integrations.tinker import SamplingProcess, TinkerModel, datums_of
 
     config, count = config_of(steps), demo.GRPO["tasks_per_step"]
     tasks = list(Taskset.from_file(demo.HERE / "tasks.py"))

@@ -12,10 +12,10 @@ import hud.client
 from hud import Environment
 from hud.cli.main import run
 from hud.eval import Taskset
-from hud.integrations.datasets import COLUMNS
 from hud.trace import AgentStep, Sample, ToolCall, ToolResult, ToolStep
 from hud.trace.content import ImageContent
 from hud.trace.trajectory_export import SCHEMA
+from hud_integrations.datasets import COLUMNS
 
 env = Environment("shop")
 

@@ -9,11 +9,12 @@ import functools
 import tomllib
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hud.errors import UsageError
 
 OWN = "openhud"
+T = TypeVar("T")
 _CHECKOUT = Path(__file__).parents[3]
 
 
@@ -35,15 +36,24 @@ def plugs(group: str) -> dict[str, metadata.EntryPoint]:
     return by_name
 
 
-def load(point: metadata.EntryPoint) -> Any:
-    """Import an entry point's object; raises `UsageError` where that fails, with the distribution that it came from."""
+def load(point: metadata.EntryPoint, kind: type[T]) -> T:
+    """Import an entry point's object.
+
+    Raises `UsageError` where that fails or gives no `kind`, with the distribution that it came from.
+    """
     try:
-        return point.load()
+        plug = point.load()
     except Exception as error:
         raise UsageError(
             f"{point.group} {point.name!r} of {_distribution(point)} cannot be imported ({point.value}): "
             f"{type(error).__name__}: {error}. Install the distribution again, or uninstall it."
         ) from error
+    if not isinstance(plug, kind):
+        raise UsageError(
+            f"{point.group} {point.name!r} of {_distribution(point)} ({point.value}) is of type {type(plug).__name__}; "
+            f"it must be {kind.__module__}.{kind.__qualname__}."
+        )
+    return plug
 
 
 @functools.cache

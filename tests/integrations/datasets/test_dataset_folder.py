@@ -10,7 +10,7 @@ import datasets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hud.integrations.datasets import COLUMNS, DatasetFolder
+from hud_integrations.datasets import COLUMNS, DatasetFolder
 
 datasets.disable_progress_bars()
 JOB = {"id": "7" * 32, "name": 'the "first": job |\nof two'}

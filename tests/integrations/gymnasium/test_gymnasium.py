@@ -11,8 +11,8 @@ from gymnasium import spaces
 from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.errors import UsageError
-from hud.integrations.gymnasium import GymnasiumEnvironment
 from hud.trace import ToolCall
+from hud_integrations.gymnasium import GymnasiumEnvironment
 
 LAKE = ("left", "down", "right", "up")
 WAY = ["down", "down", "right", "right", "down", "right"]

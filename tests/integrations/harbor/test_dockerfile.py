@@ -4,7 +4,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from hud.integrations.harbor.dockerfile import read_dockerfile
+from hud_integrations.harbor.dockerfile import read_dockerfile
 
 # A Dockerfile's lines after FROM, with its working directory at the end.
 WORKDIRS = {

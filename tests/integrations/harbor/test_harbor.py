@@ -17,17 +17,17 @@ from hud import Environment, Taskset
 from hud.agents import ScriptedAgent
 from hud.cli.main import run as run_hud
 from hud.errors import GraderFault, UsageError
-from hud.integrations.harbor import (
+from hud.trace import AgentStep, Sample, ToolCall, Trace
+from hud.trace.steps import Usage
+from hud_integrations.harbor import (
     HarborEnvironment,
     atif_trajectory,
     export_tasks,
     import_folder,
     wheel,
 )
-from hud.integrations.harbor.environment import parse_rewards, reward_of
-from hud.integrations.harbor.task_folder import read_folder, read_folders
-from hud.trace import AgentStep, Sample, ToolCall, Trace
-from hud.trace.steps import Usage
+from hud_integrations.harbor.environment import parse_rewards, reward_of
+from hud_integrations.harbor.task_folder import read_folder, read_folders
 
 SOURCE = Path(__file__).parents[3]
 

@@ -6,7 +6,7 @@ from tests.integrations.harbor.harbor_folders import TEST, write_task
 pytest.importorskip("asyncssh", reason="pip install 'openhud[environments]'")
 
 from hud.agents import ScriptedAgent
-from hud.integrations.harbor import HarborEnvironment
+from hud_integrations.harbor import HarborEnvironment
 
 FORGED = "mkdir -p /logs/verifier; echo '{\"reward\": 1}' > /logs/verifier/reward.json"
 LATER = "(while :; do echo '{\"reward\": 1}' > /logs/verifier/reward.json; done) >/dev/null 2>&1 &"

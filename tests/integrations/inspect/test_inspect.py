@@ -19,8 +19,8 @@ from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.cli.main import run as run_hud
 from hud.errors import UsageError
-from hud.integrations.inspect import InspectEnvironment
 from hud.trace import AgentStep, ToolCall
+from hud_integrations.inspect import InspectEnvironment
 
 
 @pytest.fixture(autouse=True)

@@ -24,8 +24,8 @@ from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.client import connect
 from hud.errors import UsageError
-from hud.integrations.openenv import OpenEnvEnvironment, server_app
 from hud.trace import ToolCall
+from hud_integrations.openenv import OpenEnvEnvironment, server_app
 
 
 @pytest.fixture(autouse=True)

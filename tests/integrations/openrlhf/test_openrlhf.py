@@ -20,12 +20,12 @@ from hud.client import connect
 from hud.engine.policy import Policy
 from hud.engine.tiny_model import create_tiny
 from hud.errors import UsageError
-from hud.integrations.openrlhf import write_rows
-from hud.integrations.shared.jobs import forget_jobs
 from hud.trace import SamplingParams
+from hud_integrations.openrlhf import write_rows
+from hud_integrations.shared.jobs import forget_jobs
 
 FILE = """
-from hud.integrations.openrlhf import agent_executor
+from hud_integrations.openrlhf import agent_executor
 
 AgentExecutor = agent_executor({environment!r}, agent={{"max_steps": 3, "stop_on": []}})
 """

@@ -14,8 +14,8 @@ from pydantic import TypeAdapter, ValidationError
 from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.errors import UsageError
-from hud.integrations.rft import export_tasks, python_grader
-from hud.integrations.rft.grading_rule import COMPARISONS
+from hud_integrations.rft import export_tasks, python_grader
+from hud_integrations.rft.grading_rule import COMPARISONS
 
 METHOD = TypeAdapter(ReinforcementMethodParam)
 ENV = '''

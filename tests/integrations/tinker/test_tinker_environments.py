@@ -1,4 +1,4 @@
-"""Our environments trained by Tinker's client: `hud.integrations.tinker`."""
+"""Our environments trained by Tinker's client: `hud_integrations.tinker`."""
 
 import pytest
 
@@ -23,10 +23,10 @@ from hud.client import connect, disconnect
 from hud.engine.sample.request import SampledTurn
 from hud.errors import InfrastructureFault, UsageError
 from hud.eval import Job, Taskset
-from hud.integrations.tinker import SamplingProcess, TinkerModel, datums_of, model
-from hud.integrations.tinker.sampling_process import Sampled, SampledSequence
 from hud.trace import AgentStep, SamplingParams
 from hud.train.rollouts.seeds import SeededAgent
+from hud_integrations.tinker import SamplingProcess, TinkerModel, datums_of, model
+from hud_integrations.tinker.sampling_process import Sampled, SampledSequence
 
 pytestmark = pytest.mark.timeout(300)
 # Every turn is cut off, and the model is asked to go on: three turns, with tokens of ours between them.

@@ -18,9 +18,9 @@ from tests.integrations import letters
 from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.cli.main import run as run_hud
-from hud.integrations.otlp import otlp_traces
 from hud.trace import AgentStep, Sample, ToolCall
 from hud.trace.steps import SubagentStep, Trace, Usage
+from hud_integrations.otlp import otlp_traces
 
 NAMES = {
     value

@@ -21,10 +21,10 @@ from hud.engine.tiny_model import create_tiny
 from hud.environment import Environment
 from hud.errors import UsageError
 from hud.eval import Taskset
-from hud.integrations.shared.event_loop import wait_for
-from hud.integrations.trl import HudSpec, hud_reward
-from hud.integrations.trl.live_policy import LivePolicy, merged_weights
 from hud.trace import Sample
+from hud_integrations.shared.event_loop import wait_for
+from hud_integrations.trl import HudSpec, hud_reward
+from hud_integrations.trl.live_policy import LivePolicy, merged_weights
 
 GROUP = 4
 TEXTS = ["Write red with different letters.", "s u n", "abcdefghijklmnopqrstuvwxyz"] * 20

@@ -21,8 +21,8 @@ from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.client import connect
 from hud.errors import UsageError
-from hud.integrations.shared.jobs import forget_jobs
-from hud.integrations.verifiers import VerifiersEnvironment
+from hud_integrations.shared.jobs import forget_jobs
+from hud_integrations.verifiers import VerifiersEnvironment
 
 SUMS = """
 import verifiers.v1 as vf
@@ -254,7 +254,7 @@ def loaded(tmp_path):
         tmp_path,
         "words_of_ours",
         f"""
-        from hud.integrations.verifiers import hud_taskset
+        from hud_integrations.verifiers import hud_taskset
 
         Words = hud_taskset({str(tmp_path / "words_env.py")!r})
         __all__ = ["Words"]
@@ -301,7 +301,7 @@ async def test_an_unmeasured_run_is_an_error_of_the_task(tmp_path):
 
 
 def test_the_child_imports_nothing_of_this_package():
-    import hud.integrations.verifiers as package
+    import hud_integrations.verifiers as package
 
     text = (Path(package.__file__).parent / "child.py").read_text()
     assert "hud" not in text.replace("hud.", "")

@@ -32,10 +32,10 @@ from hud.client import connect
 from hud.engine.policy import Policy
 from hud.engine.tiny_model import create_tiny
 from hud.errors import InfrastructureFault, UsageError
-from hud.integrations.shared.jobs import forget_jobs
-from hud.integrations.shared.token_model import chat_format
-from hud.integrations.verl import HUDRollout, write_parquet
 from hud.trace import SamplingParams, ToolCall
+from hud_integrations.shared.jobs import forget_jobs
+from hud_integrations.shared.token_model import chat_format
+from hud_integrations.verl import HUDRollout, write_parquet
 
 LETTERS = Path(letters.__file__)
 PROMPT, RESPONSE = 1200, 600
@@ -93,7 +93,7 @@ def config(tmp_path, model, *overrides, **settings):
     lines["agent"] = "{max_steps: 3, stop_on: []}"
     yaml = tmp_path / "agent.yaml"
     yaml.write_text(
-        "- name: hud_agent\n  _target_: hud.integrations.verl.HudAgentLoop\n"
+        "- name: hud_agent\n  _target_: hud_integrations.verl.HudAgentLoop\n"
         + "".join(f"  {name}: {value}\n" for name, value in lines.items())
     )
     rollout = "actor_rollout_ref.rollout"

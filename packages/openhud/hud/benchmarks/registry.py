@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import FunctionType
 
 from hud import plugs
 from hud.benchmarks.benchmark import Benchmark, Family
@@ -21,7 +22,7 @@ def _families() -> dict[str, Family]:
 
 
 def _family(point: EntryPoint) -> Family:
-    family = plugs.load(point)()
+    family = plugs.load(point, FunctionType)()
     if not isinstance(family, Family):
         raise UsageError(
             f"{GROUP} {point.name!r} ({point.value}) returned {type(family).__name__}; "

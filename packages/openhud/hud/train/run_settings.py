@@ -106,7 +106,7 @@ class RunSettings(BaseModel):
     metrics_file: str | None = None
     """JSONL file of every step's metrics; None: in the run's folder under HUD_HOME."""
     track: list[str] = Field(default_factory=list)
-    """Experiment trackers that steps and held-out scores are logged to: wandb, mlflow, tensorboard, opentelemetry."""
+    """Experiment trackers that steps and held-out scores are logged to (docs/integrations/trackers.md)."""
     plot: str | None = None
     """PNG file of the curves; None: in the run's folder under HUD_HOME."""
 

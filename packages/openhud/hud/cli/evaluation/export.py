@@ -2,53 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
-FORMS = {
-    "jsonl": ("trajectories.jsonl", "runs of a job, a line each"),
-    "hf": ("trajectories", "runs, as a folder that load_dataset of Hugging Face datasets reads"),
-    "atif": ("trajectories", "runs, as trajectories of Harbor's format ATIF"),
-    "inspect": ("job.eval", "runs, as an evaluation log of Inspect"),
-    "otlp": ("traces.jsonl", "runs, as OpenTelemetry traces in the conventions for generative AI"),
-    "harbor": ("harbor", "tasks, as task folders of Harbor"),
-    "openrlhf": ("tasks.jsonl", "tasks, as the data set of OpenRLHF's agent executor"),
-    "rft": ("rft", "tasks, as prompts and a grader of OpenAI's reinforcement fine-tuning"),
-    "verl": ("tasks.parquet", "tasks, as the parquet file of verl's data set"),
-}
-"""Default output, and contents, of each form."""
-OF_RUNS = ("jsonl", "hf", "atif", "inspect", "otlp")
-FOLDERS = ("hf", "atif", "harbor", "rft")
+from hud.exchange import Export, RunExport, TaskExport, Written, exports
+
+FORMATS = exports()
 
 
 @click.command(
     name="export",
-    epilog="Forms: "
-    + "; ".join(f"{form}: {contents}" for form, (_, contents) in FORMS.items())
+    epilog="Formats: "
+    + "; ".join(f"{name}: {export.summary}" for name, export in FORMATS.items())
     + ". The schema of jsonl: docs/trajectories.md; the others: docs/integrations.",
 )
 @click.argument("source", metavar="JOB|TASKS")
 @click.option(
     "--to",
-    "form",
-    type=click.Choice(list(FORMS)),
+    "name",
+    type=click.Choice(list(FORMATS)),
     default="jsonl",
     show_default=True,
-    help="The form.",
+    help="The format.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
-    help="The file, or the new folder (default: by the form).",
+    help="The file, or the new folder (default: by the format).",
 )
 @click.option(
     "--endpoint",
     metavar="URL",
     help="With --to otlp: send the traces to this collector, http://HOST:4318, in place of a file.",
 )
-def command(source: str, form: str, output: Path | None, endpoint: str | None) -> None:
+def command(source: str, name: str, output: Path | None, endpoint: str | None) -> None:
     """Write the runs of JOB (messages, token ids, logprobs, states, reward), or TASKS, in another format.
 
     With --to jsonl, pictures are in a folder next to the file, with the same name. TASKS are a .py, .json or .jsonl file, a
@@ -57,27 +50,75 @@ def command(source: str, form: str, output: Path | None, endpoint: str | None) -
     from hud.cli.platform_requests import run
     from hud.errors import UsageError
 
-    target = output or Path(FORMS[form][0])
-    if form in FOLDERS and target.exists():
+    export: Export = FORMATS[name]
+    target = output or Path(export.output)
+    if export.folder and target.exists():
         raise UsageError(f"{target} exists; name a new folder with -o.")
-    if endpoint is not None and (form != "otlp" or output is not None):
+    sends = isinstance(export, RunExport) and export.send is not None
+    if endpoint is not None and (not sends or output is not None):
         raise UsageError("--endpoint goes with --to otlp, and without -o.")
-    if form in OF_RUNS:
-        from hud.cli.evaluation import export_runs
+    match export:
+        case RunExport():
+            run(_export_runs(export, source, target, endpoint))
+        case TaskExport():
+            _export_tasks(export, source, target)
 
-        if endpoint is not None:
-            run(export_runs.send_otlp(source, endpoint))
-            return
 
-        writers = {
-            "jsonl": export_runs.write_lines,
-            "hf": export_runs.write_dataset,
-            "atif": export_runs.write_atif,
-            "inspect": export_runs.write_eval_log,
-            "otlp": export_runs.write_otlp,
-        }
-        run(writers[form](source, target))
+@dataclass(frozen=True)
+class _JobRuns:
+    """Runs of a job, read from the platform page by page."""
+
+    job: dict[str, Any]
+
+    async def __aiter__(self) -> AsyncIterator[tuple[dict[str, Any], dict[str, Any]]]:
+        from hud.cli.platform_requests import pages
+        from hud.client import connect
+
+        async for run in pages(f"/v2/jobs/{self.job['id']}/traces"):
+            recorded = await connect().get(f"/v2/trace/{run['id']}/full")
+            yield recorded["run"], recorded["trace"]
+
+
+async def _export_runs(
+    export: RunExport, reference: str, output: Path, endpoint: str | None
+) -> None:
+    from hud.cli.output import console, count
+    from hud.cli.platform_requests import recorded_job
+
+    job = await recorded_job(reference)
+    written: Written
+    if endpoint is not None and export.send is not None:
+        written = await export.send(_JobRuns(job), endpoint)
+        done = f"sent to {endpoint}"
     else:
-        from hud.cli.evaluation.export_tasks import write_tasks
+        with _named_output(output):
+            written = await export.write(_JobRuns(job), output)
+        done = f"written to {output}"
+    console().print(f"{count(written.runs, 'run')} of {job['name']} {done}")
+    for note in written.notes:
+        console().print(note)
 
-        write_tasks(source, form, target)
+
+def _export_tasks(export: TaskExport, source: str, output: Path) -> None:
+    """Write tasks, and print what was left out, by name."""
+    from hud.cli.evaluation.task_source import task_source
+    from hud.cli.output import console, count
+    from hud.exchange.left_out import lines_of
+
+    tasks = task_source(source, None, None).tasks
+    with _named_output(output):
+        written, left_out = export.write(tasks, output)
+    console().print(f"{count(written, 'task')} of {tasks.name} written to {output}")
+    for line in lines_of(left_out):
+        console().print(line, markup=False)
+
+
+@contextmanager
+def _named_output(output: Path) -> Iterator[None]:
+    """Raise `UsageError` with the output's path in place of an `OSError`."""
+    from hud.errors import UsageError
+
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}.") from error

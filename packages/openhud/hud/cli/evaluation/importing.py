@@ -16,18 +16,23 @@ import click
     help="The new folder (default: SOURCE's name, with -hud).",
 )
 def command(source: Path, output: Path | None) -> None:
-    """Write an environment and its tasks from SOURCE: a folder with task folders of Harbor, or one of them.
+    """Write an environment and its tasks from SOURCE, a folder with tasks of another system, such as Harbor.
 
     What they have that an environment cannot have is named.
     """
     from hud.cli.output import console, count
     from hud.errors import UsageError
-    from hud.integrations.harbor import import_folder
-    from hud.integrations.shared.left_out import lines_of
+    from hud.exchange import sources
+    from hud.exchange.left_out import lines_of
 
     target = output or Path(f"{source.resolve().name}-hud")
+    importers = sources().values()
+    importer = next((one for one in importers if one.recognizes(source)), None)
+    if importer is None:
+        kinds = "; ".join(one.summary for one in importers)
+        raise UsageError(f"{source} is in no format that is imported. There are: {kinds}.")
     try:
-        written, left_out = import_folder(source, target)
+        written, left_out = importer.import_folder(source, target)
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be copied: {error.strerror}.") from error
     for folder, number in written.items():

@@ -1,0 +1,230 @@
+"""`HarborEnvironment`: task folders of Harbor, played in a workspace and graded by their own tests."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hud.environment import Environment, Task, WorkspaceLimits
+from hud.environment.current_run import run_of
+from hud.environment.workspace.files.transfer import copy_in, empty
+from hud.environment.workspace.workspace import Workspace
+from hud.errors import AgentFault, GraderFault, UsageError
+from hud.graders import EvaluationResult, SubScore
+from hud_integrations.harbor.task_folder import Copied, TaskFolder, read_folders
+
+TESTS, SOLUTION, LOGS = "/tests", "/solution", "/logs"
+VERIFIER = f"{LOGS}/verifier"
+TEST_COMMAND = f"bash {TESTS}/test.sh"
+SLACK_SECONDS = 60.0
+"""Time for setup and grading in addition to the limits of the agent and of the verifier, in seconds."""
+_MEMORY_MB, _OUTPUT = 2048.0, 2000
+
+
+class HarborEnvironment(Environment):
+    """Harbor tasks of one folder: template `task`, a workspace with their files.
+
+    The agent has a shell. Tests are copied into the workspace after the agent's end, and solutions only by `oracle`.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        name: str = "harbor",
+        reward_range: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
+        """`reward_range` bounds what the tests write. Raises `UsageError` for tasks that need different sandboxes."""
+        super().__init__(name, reward_range=reward_range)
+        self.source_file = sys._getframe(1).f_code.co_filename
+        found = [task for task in read_folders(Path(folder)) if not task.refused]
+        if not found or len({task.settings for task in found}) > 1:
+            raise UsageError(
+                f"{folder} must hold tasks that have one working directory, network and variables; `hud import` sorts them."
+            )
+        self._tasks = {task.name: task for task in found}
+        first = found[0]
+        hosts = first.allowed_hosts
+        limits = WorkspaceLimits(
+            memory_mb=max([_MEMORY_MB, *(task.memory_mb or 0.0 for task in found)]),
+            seconds=max(map(_seconds, found)),
+        )
+        self._shell = self.add(
+            Workspace(
+                guest_path=first.workdir,
+                folders=(TESTS, SOLUTION, LOGS),
+                network=hosts != (),
+                allowed_hosts=hosts or None,
+                env=first.variables,
+                limits=limits,
+            )
+        )
+        self.template(id="task")(self._episode())
+
+    def all_tasks(self) -> list[Task]:
+        """Return a task for each folder."""
+        return [self._task(folder) for folder in self._tasks.values()]
+
+    def folder_of(self, task: Task) -> Path:
+        """Return the folder of a task. Raises `UsageError` for an unknown one."""
+        return self._folder(task.args.get("name", "")).folder
+
+    def _folder(self, name: str) -> TaskFolder:
+        if name not in self._tasks:
+            raise UsageError(f"There is no Harbor task {name!r} in environment {self.name!r}.")
+        return self._tasks[name]
+
+    def _task(self, folder: TaskFolder) -> Task:
+        task = self.templates["task"](name=folder.name)
+        task.slug = folder.name
+        task.runtime_config = {"limits": {"run_timeout_s": _seconds(folder)}}
+        return task
+
+    def _episode(self) -> Any:
+        async def task(name: str) -> AsyncGenerator[Any, Any]:
+            """Do what a task's instruction says."""
+            folder = self._folder(name)
+            for copied in folder.copies:
+                await self._shell.copy_in(copied.source, copied.target)
+            yield folder.instruction
+            yield await self._graded(folder)
+
+        return task
+
+    async def _graded(self, folder: TaskFolder) -> EvaluationResult:
+        """Run the tests of a task, and return the rewards that they wrote."""
+        await self._shell.end_all()
+        for place in (TESTS, VERIFIER):
+            await self._shell.empty(place)
+        await self._shell.copy_in(folder.folder / "tests", TESTS)
+        ended = await self._shell.bash(
+            TEST_COMMAND,
+            cwd=folder.workdir,
+            timeout=folder.verifier_seconds,
+            env=folder.variables_of("verifier"),
+        )
+        await (
+            self._shell.end_all()
+        )  # A program of the agent, started by the tests, may write later.
+        if ended.exit_code is None:
+            raise await self._time_out(folder)
+        rewards = await self._rewards()
+        return EvaluationResult(
+            reward=reward_of(rewards),
+            info={
+                "exit_code": ended.exit_code,
+                "stdout": ended.stdout[-_OUTPUT:],
+                "stderr": ended.stderr[-_OUTPUT:],
+                "rewards": rewards,
+            },
+            subscores=[
+                SubScore(name=key, value=value, weight=1.0)
+                for key, value in rewards.items()
+                if len(rewards) > 1 and value <= 1.0
+            ]
+            or None,
+        )
+
+    async def _rewards(self) -> dict[str, float]:
+        """Return the rewards in `reward.json`, else in `reward.txt`, as Harbor does.
+
+        A missing, unusable or contradictory file is the agent's failure if it used the shell, as its programs can cause that.
+        """
+        parsed = []
+        try:
+            for name in ("reward.json", "reward.txt"):
+                with suppress(FileNotFoundError):
+                    content = await self._shell.read(f"{VERIFIER}/{name}")
+                    parsed.append(parse_rewards(name, content))
+            low, high = self.reward_range
+            rewards = {reward_of(by_name) for by_name in parsed}
+            if not parsed:
+                raise GraderFault("The tests wrote neither reward.json nor reward.txt.")
+            if len(rewards) > 1:
+                raise GraderFault("The tests wrote one reward to reward.json, and another one to reward.txt.")  # fmt: skip
+            if not low <= max(rewards) <= high:
+                raise GraderFault(
+                    f"The tests wrote the reward {max(rewards):g}, outside of [{low:g}, {high:g}]; declare "
+                    "HarborEnvironment(reward_range=(low, high))."
+                )
+        except GraderFault as fault:
+            if self._shell.was_used:
+                raise AgentFault(f"{fault} The agent was at work there before.") from fault
+            raise
+        return parsed[0]
+
+    async def _time_out(self, folder: TaskFolder) -> AgentFault | GraderFault:
+        """Return the failure of tests that did not end: the agent's only if they end on the task's own files."""
+        said = f"The tests of Harbor task {folder.name!r} did not end within {folder.verifier_seconds:g} s"
+        run = run_of(self)
+        if run is None or not self._shell.was_used:
+            return GraderFault(f"{said}: raise timeout_sec in [verifier] of its task.toml.")
+        async with self._shell.open(run) as untouched:
+            for copied in (*folder.copies, Copied(folder.folder / "tests", TESTS)):
+                await copy_in(untouched.sandbox, str(copied.source), copied.target)
+            await empty(untouched.sandbox, VERIFIER)
+            ended = await untouched.bash(
+                TEST_COMMAND,
+                cwd=folder.workdir,
+                timeout=folder.verifier_seconds,
+                alone=False,
+                env=folder.variables_of("verifier"),
+            )
+        if ended.exit_code is None:
+            return GraderFault(
+                f"{said}, nor without the agent's work: raise timeout_sec in [verifier] of its task.toml."
+            )
+        return AgentFault(f"{said} on what the agent left; without its work they end in time.")
+
+    async def oracle(self, run: Any) -> str:
+        """Play a task with its own solution: an agent for `hud eval`. Raises `UsageError` for a task without one."""
+        folder = self._folder(run.task.args["name"])
+        solution = folder.folder / "solution"
+        if not (solution / "solve.sh").is_file():
+            raise UsageError(f"Harbor task {folder.name!r} has no solution/solve.sh.")
+        shell = await run.open("ssh")
+        for path in sorted(path for path in solution.rglob("*") if path.is_file()):
+            place = f"{SOLUTION}/{path.relative_to(solution).as_posix()}"
+            await shell.run(f"mkdir -p {shlex.quote(str(Path(place).parent))}")
+            await shell.write(place, path.read_bytes())
+        variables = "".join(
+            f"{key}={shlex.quote(value)} " for key, value in folder.variables_of("solution").items()
+        )
+        ended = await shell.run(f"{variables}bash {SOLUTION}/solve.sh", timeout=_seconds(folder))
+        return f"solve.sh ended with {ended.exit_status}"
+
+
+def parse_rewards(name: str, content: bytes) -> dict[str, float]:
+    """Return the rewards in `reward.json` or `reward.txt`, by name. Raises `GraderFault` for anything but finite numbers."""
+    try:
+        if name == "reward.txt":
+            found: Any = float(content)
+        else:
+            found = json.loads(content)
+        named = found if isinstance(found, dict) else {"reward": found}
+        if any(isinstance(value, bool | str) or value is None for value in named.values()):
+            raise ValueError("a value is no number")
+        rewards = {str(key): float(value) for key, value in named.items()}
+        if not rewards or not all(map(math.isfinite, rewards.values())):
+            raise ValueError("no finite number")
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise GraderFault(f"The tests wrote no rewards to {name}, but {content[:200]!r}: {error}.") from None  # fmt: skip
+    return rewards
+
+
+def reward_of(rewards: dict[str, float]) -> float:
+    """Return the value named `reward`, else the mean of all."""
+    return rewards["reward"] if "reward" in rewards else sum(rewards.values()) / len(rewards)
+
+
+def _seconds(task: TaskFolder) -> float:
+    """Return the time limit of a whole run."""
+    agent = task.agent_seconds
+    # The tests run twice where they do not end: the second time without the agent's work.
+    return (3600.0 if agent is None else agent) + 2 * task.verifier_seconds + SLACK_SECONDS

@@ -1,0 +1,61 @@
+"""Import of Harbor task folders: copies, with an `env.py` and an `oracle.py` for each kind of sandbox that they need."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from hud.errors import UsageError
+from hud.exchange.left_out import LeftOut
+from hud_integrations.harbor.task_folder import TaskFolder, read_folders
+
+_ENV = '''"""Tasks of Harbor, in the folder `tasks`."""
+
+from pathlib import Path
+
+from hud_integrations.harbor import HarborEnvironment
+
+env = HarborEnvironment(Path(__file__).parent / "tasks", name={name!r})
+tasks = env.all_tasks()
+'''
+_ORACLE = '''"""The agent that plays each task with its own solution."""
+
+from env import env
+
+agent = env.oracle
+'''
+
+
+def import_folder(source: Path, output: Path) -> tuple[dict[Path, int], list[LeftOut]]:
+    """Copy the tasks of `source` into a new folder; returns the written folders with their numbers of tasks.
+
+    Tasks that need different sandboxes (working directory, network, variables) are in folders of their own in `output`.
+    Raises `UsageError` if there is no task that can be played, or if `output` exists.
+    """
+    if output.exists():
+        raise UsageError(f"{output} exists; name a new folder with -o.")
+    tasks = read_folders(source)
+    left_out = [LeftOut(task.name, part) for task in tasks for part in task.lost]
+    left_out += [LeftOut(task.name, part, whole=True) for task in tasks for part in task.refused]
+    groups: dict[object, list[TaskFolder]] = {}
+    for task in tasks:
+        if not task.refused:
+            groups.setdefault(task.settings, []).append(task)
+    if not groups:
+        reasons = "; ".join(sorted({one.part for one in left_out if one.whole}))
+        raise UsageError(f"No task of {source} can be played in a workspace: {reasons}.")
+    written: dict[Path, int] = {}
+    for number, group in enumerate(groups.values(), 1):
+        folder = output if len(groups) == 1 else output / f"{number}{_name(group[0].workdir)}"
+        for task in group:
+            shutil.copytree(task.folder, folder / "tasks" / task.name, symlinks=True)
+        (folder / "env.py").write_text(_ENV.format(name=_name(source.resolve().name)[1:]))
+        (folder / "oracle.py").write_text(_ORACLE)
+        written[folder] = len(group)
+    return written, left_out
+
+
+def _name(text: str) -> str:
+    """Return a text as part of a name: `-`, then letters, digits and hyphens."""
+    return "-" + (re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower() or "harbor")

@@ -1,0 +1,207 @@
+"""`TaskFolder`: a task of Harbor, read from its files: `instruction.md`, `task.toml`, `environment/`, `tests/`, `solution/`."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from posixpath import normpath
+from typing import Any
+
+from hud.environment.workspace.sandbox.mounts import taken
+from hud.errors import UsageError
+from hud_integrations.harbor.dockerfile import Copy, Stage, read_dockerfile
+
+WORKDIR = "/app"
+"""Folder of a task that names none, or one that a sandbox cannot have."""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A file or folder of `environment/`, and its place in the sandbox."""
+
+    source: Path
+    target: str
+
+
+@dataclass
+class TaskFolder:
+    """One task. `lost` names the parts that have no counterpart here, `refused` those without which it cannot be played."""
+
+    folder: Path
+    name: str
+    instruction: str
+    config: dict[str, Any]
+    workdir: str = WORKDIR
+    copies: list[Copied] = field(default_factory=list)
+    variables: dict[str, str] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def allowed_hosts(self) -> tuple[str, ...] | None:
+        """Hosts that programs may reach: None for all public ones, empty for none."""
+        environment = self._section("environment")
+        mode = environment.get("network_mode")
+        if mode == "no-network" or (mode is None and environment.get("allow_internet") is False):
+            return ()
+        return tuple(environment.get("allowed_hosts") or ()) if mode == "allowlist" else None
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """Settings of the sandbox; tasks with equal ones share an environment."""
+        return self.workdir, self.allowed_hosts, tuple(sorted(self.variables.items()))
+
+    @property
+    def verifier_seconds(self) -> float:
+        return float(self._section("verifier").get("timeout_sec", 600.0))
+
+    @property
+    def agent_seconds(self) -> float | None:
+        found = self._section("agent").get("timeout_sec")
+        return None if found is None else float(found)
+
+    @property
+    def memory_mb(self) -> float | None:
+        found = self._section("environment").get("memory_mb")
+        return None if found is None else float(found)
+
+    def variables_of(self, section: str) -> dict[str, str]:
+        """Return the literal variables of a section; `${NAME}` is left out."""
+        declared = self._section(section).get("env") or {}
+        return {name: str(value) for name, value in declared.items() if "${" not in str(value)}
+
+    def _section(self, name: str) -> dict[str, Any]:
+        found = self.config.get(name)
+        return found if isinstance(found, dict) else {}
+
+
+def read_folder(folder: Path, name: str) -> TaskFolder:
+    """Read one task. Raises `UsageError` for a file that is missing or cannot be parsed."""
+    if (link := _link_out_of(folder)) is not None:
+        # Its target would become the prompt, or a file of the sandbox.
+        return TaskFolder(
+            folder, name, "", {}, refused=[f"the link {link}, which leads out of its folder"]
+        )
+    try:
+        config = tomllib.loads((folder / "task.toml").read_text())
+        instruction = folder / "instruction.md"
+        task = TaskFolder(folder, name, "", config)
+        if "steps" in config:
+            task.refused.append("steps, of which each has its own instruction and verifier")
+        else:
+            task.instruction = instruction.read_text().strip()
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{folder / 'task.toml'} is not valid TOML: {error}.") from None
+    except OSError as error:
+        raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from None
+    _read_config(task)
+    _read_dockerfile(task)
+    if task.workdir == "/" or taken(task.workdir):
+        task.lost.append(f"the working directory {task.workdir} (it is {WORKDIR})")
+        task.workdir = WORKDIR
+    return task
+
+
+def _link_out_of(folder: Path) -> str | None:
+    """Return a symbolic link in a folder whose target is not in it, or is absolute; None without one."""
+    root = folder.resolve()
+    for place, folders, files in os.walk(folder):
+        for path in (Path(place) / name for name in (*folders, *files)):
+            if path.is_symlink() and (
+                path.readlink().is_absolute() or not path.resolve().is_relative_to(root)
+            ):
+                return path.relative_to(folder).as_posix()
+    return None
+
+
+def holds_tasks(root: Path) -> bool:
+    """Return whether a folder is a task of Harbor, or has some below it."""
+    return next(root.rglob("task.toml"), None) is not None
+
+
+def read_folders(root: Path) -> list[TaskFolder]:
+    """Read a task folder, or every one in a folder, by their relative paths. Raises `UsageError` if there is none."""
+    if (root / "task.toml").is_file():
+        return [read_folder(root, root.resolve().name)]
+    found = sorted(path.parent for path in root.rglob("task.toml"))
+    if not found:
+        raise UsageError(f"{root} has no task folder of Harbor: none has a task.toml.")
+    return [read_folder(folder, folder.relative_to(root).as_posix()) for folder in found]
+
+
+def _read_config(task: TaskFolder) -> None:
+    """Name what `task.toml` sets and a sandbox cannot have."""
+    config = task.config
+    environment, verifier = config.get("environment") or {}, config.get("verifier") or {}
+    refusing = {
+        "environment.gpus": environment.get("gpus"),
+        "environment.tpu": environment.get("tpu"),
+        "environment.os = windows": environment.get("os") == "windows",
+        "environment.mcp_servers": environment.get("mcp_servers"),
+        "a verifier in a container of its own": verifier.get("environment_mode") == "separate"
+        or verifier.get("environment"),
+        "environment/docker-compose.yaml": (
+            task.folder / "environment" / "docker-compose.yaml"
+        ).exists(),
+        "a verifier without tests/test.sh": not (task.folder / "tests" / "test.sh").is_file(),
+    }
+    task.refused += [name for name, is_set in refusing.items() if is_set]
+    losing = {
+        "environment.docker_image": environment.get("docker_image"),
+        "environment.healthcheck": environment.get("healthcheck"),
+        "environment.skills_dir": environment.get("skills_dir"),
+        "environment.storage_mb": environment.get("storage_mb"),
+        "environment.cpus": environment.get("cpus"),
+        "agent.user": (config.get("agent") or {}).get("user"),
+        "verifier.user": verifier.get("user"),
+        "verifier.collect": verifier.get("collect"),
+        "artifacts": config.get("artifacts"),
+        "trajectory.json": (task.folder / "trajectory.json").exists(),
+    }
+    task.lost += [name for name, is_set in losing.items() if is_set]
+    for section in ("environment", "verifier", "solution"):
+        declared = (config.get(section) or {}).get("env") or {}
+        task.lost += [
+            f"{section}.env.{name}" for name, value in declared.items() if "${" in str(value)
+        ]
+    for section in ("agent", "verifier"):
+        if (config.get(section) or {}).get("network_mode"):
+            task.lost.append(f"{section}.network_mode")
+    task.variables.update(task.variables_of("environment"))
+
+
+def _read_dockerfile(task: TaskFolder) -> None:
+    """Take working directory, copied files and variables of the last stage, and what is not carried over."""
+    path = task.folder / "environment" / "Dockerfile"
+    stage = read_dockerfile(path.read_text(errors="replace")) if path.is_file() else Stage()
+    environment = task.config.get("environment") or {}
+    task.lost += [
+        part
+        for part in stage.lost
+        if not (part.startswith("Dockerfile: FROM ") and environment.get("docker_image"))
+    ]
+    task.variables = {**stage.variables, **task.variables}
+    for copy in stage.copies:
+        _read_copy(task, copy)
+    workdir = str(environment.get("workdir") or stage.workdir)
+    task.workdir = WORKDIR if workdir == "/" and not path.is_file() else workdir
+
+
+def _read_copy(task: TaskFolder, copy: Copy) -> None:
+    context = task.folder / "environment"
+    place = normpath(copy.workdir / copy.target)
+    into_folder = (
+        len(copy.sources) > 1
+        or copy.target.rpartition("/")[2] in ("", ".", "..")
+        or copy.workdir.is_relative_to(place)
+    )
+    for name in copy.sources:
+        source = context / name.lstrip("/")
+        if not source.resolve().is_relative_to(context.resolve()) or not source.exists():
+            task.lost.append(f"Dockerfile: {copy.instruction}")
+        elif source.is_dir() or not into_folder:
+            task.copies.append(Copied(source, place))
+        else:
+            task.copies.append(Copied(source, f"{place.rstrip('/')}/{source.name}"))

@@ -1,0 +1,20 @@
+"""Foreign formats of runs and tasks: the ports that exports and sources satisfy, and the format of our own.
+
+Exports join by entry points of the group `hud.exports`, sources by `hud.sources`.
+"""
+
+from hud.exchange.left_out import LeftOut
+from hud.exchange.ports import Export, RecordedRuns, RunExport, Source, TaskExport, Written
+from hud.exchange.registry import exports, sources
+
+__all__ = [
+    "Export",
+    "LeftOut",
+    "RecordedRuns",
+    "RunExport",
+    "Source",
+    "TaskExport",
+    "Written",
+    "exports",
+    "sources",
+]

@@ -1,0 +1,19 @@
+"""The registered exports and sources, by name."""
+
+from __future__ import annotations
+
+from hud.exchange.ports import Export, Source
+from hud.plugs import load, plugs
+
+EXPORTS = "hud.exports"
+SOURCES = "hud.sources"
+
+
+def exports() -> dict[str, Export]:
+    """Return the formats of `hud export`; raises `UsageError` for one that cannot be imported."""
+    return {name: load(point, Export) for name, point in plugs(EXPORTS).items()}
+
+
+def sources() -> dict[str, Source]:
+    """Return the formats of `hud import`; raises `UsageError` for one that cannot be imported."""
+    return {name: load(point, Source) for name, point in plugs(SOURCES).items()}
