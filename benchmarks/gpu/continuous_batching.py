@@ -18,7 +18,7 @@ from transformers.generation.continuous_batching.utils import WorkloadHints
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
+from hud.engine.models.reference_decoder import ReferenceDecoder
 
 BAR = 5.0
 
@@ -45,7 +45,7 @@ def against_transformers(
     ]
 
 
-def their_rates(decoder: Decoder, load: Load, device: torch.device) -> list[float]:
+def their_rates(decoder: ReferenceDecoder, load: Load, device: torch.device) -> list[float]:
     """Return tokens a second of `transformers`' continuous batching, over the very same tensors."""
     config = decoder.config
     shape = {key: value for key, value in config.to_dict().items() if key != "architectures"}

@@ -12,7 +12,7 @@ from qwen3 import bandwidth, random_decoder, synchronized
 from records import report
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.sample.kv_cache import PAGE_TOKENS, bytes_for
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
@@ -57,7 +57,7 @@ def floor_rate(config: DecoderConfig, load: Load, rate: float) -> float:
 
 
 def our_rates(
-    decoder: Decoder, load: Load, device: torch.device
+    decoder: ReferenceDecoder, load: Load, device: torch.device
 ) -> tuple[list[float], list[float]]:
     """Return tokens a second of whole runs, and of their decode steps, round for round."""
     length = load.prompt + load.new

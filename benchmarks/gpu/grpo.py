@@ -25,10 +25,10 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.trainer import Trainer
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import save_decoder
 from hud.engine.sample.request import SampledTurn
 from hud.engine.sample.sampler import Sampler
@@ -144,7 +144,7 @@ def write_tokenizer(folder: Path, size: int) -> None:
     whole.save_pretrained(folder)
 
 
-def phases_of(decoder: Decoder, device: torch.device, sizes: Sizes) -> dict[str, float]:
+def phases_of(decoder: ReferenceDecoder, device: torch.device, sizes: Sizes) -> dict[str, float]:
     """Take the steps; return the median seconds of each phase.
 
     The reward of a rollout is the share of its tokens with an even id, so that every group has a spread.

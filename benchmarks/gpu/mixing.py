@@ -1,6 +1,6 @@
 """Steps that compute prompts while other sequences decode: their time over the device's, and how long a token waits.
 
-Prompts go through packed passes of at most `HUD_PREFILL_MS` each (`engine/cuda/prefill/budget.py`).
+Prompts go through packed passes of at most `HUD_PREFILL_MS` each (`hud_kernels/cuda/prefill/budget.py`).
 """
 
 from __future__ import annotations

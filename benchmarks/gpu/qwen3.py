@@ -7,9 +7,8 @@ from time import perf_counter
 
 import torch
 
-from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
+from hud.engine.models.reference_decoder import ReferenceDecoder
 
 SMALL = DecoderConfig(
     model_type="qwen3",
@@ -54,13 +53,13 @@ TINY = replace(
 )
 
 
-def random_decoder(config: DecoderConfig, device: torch.device) -> Decoder:
+def random_decoder(config: DecoderConfig, device: torch.device) -> ReferenceDecoder:
     """Return a decoder with normal weights in bf16, made on the device."""
     with torch.device(device):
         before = torch.get_default_dtype()
         torch.set_default_dtype(torch.bfloat16)
         try:
-            decoder = (decoder_type(device) if device.type == "cuda" else Decoder)(config)
+            decoder = ReferenceDecoder(config)
         finally:
             torch.set_default_dtype(before)
     generator = torch.Generator(device).manual_seed(0)

@@ -17,9 +17,9 @@ import shapes
 import torch
 from records import report
 
-from hud.engine.cpu.fused_decoder import FusedDecoder
 from hud.engine.policy import Policy
 from hud.trace import SamplingParams
+from hud_kernels.cpu.fused_decoder import FusedDecoder
 
 TURNS, SAID, DRAWN = 20, 40, 30
 GROUP, PROMPT = 16, 2000

@@ -32,8 +32,8 @@ from records import report
 from sizes import size
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach, load_adapter, save_adapter
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.vllm.publication import Publisher
 from hud.engine.vllm.sampler import VllmSampler
@@ -60,13 +60,13 @@ SHAPE = DecoderConfig(
 """Qwen3-1.7B's layers; about 0.1 GB each in bf16, and 0.13 GB of embeddings."""
 
 
-def models(most: float, folder: Path) -> Iterator[Decoder]:
+def models(most: float, folder: Path) -> Iterator[ReferenceDecoder]:
     """Yield decoders of 1, 3, 7, 15, ... layers while they fit."""
     layers = 1
     while True:
         config = replace(SHAPE, num_hidden_layers=layers)
         with torch.device("meta"):
-            size = bytes_of(Decoder(config))
+            size = bytes_of(ReferenceDecoder(config))
         room = min(most, psutil.virtual_memory().available / 4, shutil.disk_usage(folder).free / 2)
         if layers > 1 and size > room:
             return
@@ -74,12 +74,12 @@ def models(most: float, folder: Path) -> Iterator[Decoder]:
         layers = 2 * layers + 1
 
 
-def filled(config: DecoderConfig) -> Decoder:
+def filled(config: DecoderConfig) -> ReferenceDecoder:
     """Return a decoder in bf16 whose weights are all written."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
     try:
-        decoder = Decoder(config)
+        decoder = ReferenceDecoder(config)
     finally:
         torch.set_default_dtype(before)
     with torch.no_grad():

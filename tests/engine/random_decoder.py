@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import torch
 
-from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
+from hud.engine.models.reference_decoder import ReferenceDecoder
 
 CONFIG = DecoderConfig(
     model_type="qwen3",
@@ -21,15 +20,10 @@ CONFIG = DecoderConfig(
 )
 
 
-def random_decoder(
-    seed: int = 0, *, spread: float = 0.0, kind: type[Decoder] | None = None, **options: object
-) -> Decoder:
-    """Return a decoder of `CONFIG`, with `options` of it changed; scales and biases are up to `spread` from 1 and 0.
-
-    `kind` None: the class that this machine trains.
-    """
+def random_decoder(seed: int = 0, *, spread: float = 0.0, **options: object) -> ReferenceDecoder:
+    """Return a decoder of `CONFIG`, with `options` of it changed; scales and biases are up to `spread` from 1 and 0."""
     torch.manual_seed(seed)
-    decoder = (kind or decoder_type("cpu"))(replace(CONFIG, **options))
+    decoder = ReferenceDecoder(replace(CONFIG, **options))
     for parameter in decoder.parameters():
         if parameter.dim() > 1:
             parameter.data.normal_(0, 0.25)  # Distributions that are far from even.
@@ -39,7 +33,7 @@ def random_decoder(
     return decoder.eval()
 
 
-def forward_logprobs(decoder: Decoder, prompt: list[int], drawn: list[int]) -> list[float]:
+def forward_logprobs(decoder: ReferenceDecoder, prompt: list[int], drawn: list[int]) -> list[float]:
     """Return the logprobs of `drawn` after `prompt`, computed in one packed pass."""
     ids = torch.tensor([*prompt, *drawn])
     with torch.no_grad():

@@ -9,17 +9,17 @@ from tests.engine.tiny_policy import tiny_folder
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hud.engine.cuda.decode_graphs import DecodeGraphs
-from hud.engine.cuda.graph_cache import GraphCache
-from hud.engine.decoder import Decoder, inverse_frequencies
 from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.packed_pass import PackedPass
-from hud.engine.learn.training_pass import pass_logprobs
+from hud.engine.learn.training_pass import PlainPasses
 from hud.engine.lora import LoraConfig, attach, lora_layers
+from hud.engine.models.reference_decoder import ReferenceDecoder, inverse_frequencies
 from hud.engine.pretrained import load_decoder
 from hud.engine.sample.adapter_bank import AdapterBank
 from hud.engine.sample.kv_cache import CacheSize, KVCache
+from hud_kernels.cuda.decode_graphs import DecodeGraphs
+from hud_kernels.cuda.graph_cache import GraphCache
 
 META = torch.device("meta")
 
@@ -66,7 +66,7 @@ def elsewhere(thing):
 @pytest.fixture
 def decoder():
     with META:
-        made = Decoder(CONFIG).eval()
+        made = ReferenceDecoder(CONFIG).eval()
     return made
 
 
@@ -116,7 +116,7 @@ def test_a_cached_step_computes_where_the_weights_are(decoder):
 def test_a_training_pass_computes_where_the_weights_are(decoder):
     batch = pass_on_meta()
     with OnMeta():
-        logprobs, _ = pass_logprobs(decoder, batch)
+        logprobs, _ = PlainPasses(decoder).token_logprobs(batch)
         logprobs.sum().backward()
     assert all(one.grad.is_meta for one in decoder.parameters())
 
@@ -125,7 +125,7 @@ def test_adapters_are_where_the_weights_are(decoder):
     attach(decoder, LoraConfig(rank=2))
     assert elsewhere(decoder) == []
     with META:
-        base = Decoder(CONFIG)
+        base = ReferenceDecoder(CONFIG)
     bank = AdapterBank(base)
     adapter = bank.put("v1", lora_layers(decoder))
     bank.aim([adapter, None], width=2)
@@ -142,7 +142,7 @@ def test_graphs_buffers_are_where_the_cache_is(decoder):
 def test_a_training_pass_of_adapters_computes_where_the_weights_are(decoder):
     attach(decoder, LoraConfig(rank=2))
     with OnMeta():
-        logprobs, _ = pass_logprobs(decoder, pass_on_meta())
+        logprobs, _ = PlainPasses(decoder).token_logprobs(pass_on_meta())
         logprobs.sum().backward()
     layers = lora_layers(decoder).values()
     assert all(one.lora_A.grad.is_meta and one.lora_B.grad.is_meta for one in layers)
@@ -151,7 +151,7 @@ def test_a_training_pass_of_adapters_computes_where_the_weights_are(decoder):
 def test_a_step_with_an_adapter_per_row_computes_where_the_weights_are(decoder):
     attach(decoder, LoraConfig(rank=2))
     with META:
-        bank = AdapterBank(Decoder(CONFIG).eval())
+        bank = AdapterBank(ReferenceDecoder(CONFIG).eval())
     adapter = bank.put("v1", lora_layers(decoder))
     size = CacheSize(pages=4, page_tokens=64, max_context=63)
     cache = KVCache(CONFIG, size, torch.float32, META)
@@ -167,7 +167,7 @@ def test_a_step_with_an_adapter_per_row_computes_where_the_weights_are(decoder):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_optimizers_state_is_where_the_weights_are(dtype, states):
     with META:
-        decoder = Decoder(replace(CONFIG, hidden_size=64, intermediate_size=128))
+        decoder = ReferenceDecoder(replace(CONFIG, hidden_size=64, intermediate_size=128))
     decoder.to(dtype)
     optimizer = AdamW(decoder.named_parameters(), OptimizerOptions(states=states))
     for parameter in decoder.parameters():

@@ -9,7 +9,7 @@ import torch
 from tests.engine.random_decoder import random_decoder
 
 from hud.engine.learn.packed_pass import PackedPass
-from hud.engine.learn.training_pass import pass_logprobs
+from hud.engine.learn.training_pass import PlainPasses
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
 from hud.engine.sample.token_sampling import sample_tokens
@@ -65,7 +65,7 @@ def test_the_trainers_sum_keeps_the_tail_of_the_vocabulary(spread, entropy):
     logits = logits_of(4, spread).requires_grad_()
     targets = torch.tensor([0, 9, 3_000, VOCABULARY - 1])
     batch = batch_of([1], targets.tolist())
-    mine, found = pass_logprobs(Given(logits), batch, entropy=entropy)
+    mine, found = PlainPasses(Given(logits)).token_logprobs(batch, entropy=entropy)
     exact = logits.detach().double().requires_grad_()
     everything = exact.log_softmax(-1)
     expected = everything.gather(-1, targets[:, None]).squeeze(-1)
@@ -114,7 +114,9 @@ async def test_sampler_and_trainer_agree_within_the_promised_bound(scale):
     for prompt, drawn in zip(prompts, turns, strict=True):
         batch = batch_of(prompt, drawn.token_ids)
         with torch.no_grad():
-            mine, reference = pass_logprobs(decoder, batch)[0], pass_logprobs(exact, batch)[0]
+            mine, reference = (
+                PlainPasses(one).token_logprobs(batch)[0] for one in (decoder, exact)
+            )
         sampled = torch.tensor(drawn.logprobs, dtype=torch.float64)
         assert (sampled - mine).abs().max() < 5e-5
         assert (mine - reference).abs().max() < 5e-5

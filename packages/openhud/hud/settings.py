@@ -38,9 +38,9 @@ class Settings:
     shared_keys: frozenset[str] = frozenset()
     """Variables with providers' keys that every team may use, at the provider's own address only (`HUD_SHARED_KEYS`)."""
     cpu_kernels: bool = True
-    """False (`HUD_CPU_KERNELS=0`): compute on a CPU with the reference decoder alone, slower."""
+    """False (`HUD_CPU_KERNELS=0`): compute on a CPU without `hud_kernels`, slower."""
     cuda_kernels: bool = True
-    """False (`HUD_CUDA_KERNELS=0`): compute on a GPU without CUDA graphs and OpenHUD's kernels, slower."""
+    """False (`HUD_CUDA_KERNELS=0`): compute on a GPU without `hud_kernels`, slower."""
     prefill_ms: float = 25.0
     """Most milliseconds for which prompts hold up decoding sequences at a time on a GPU (`HUD_PREFILL_MS`)."""
     user_model: str | None = None

@@ -9,11 +9,11 @@ import torch
 from tests.engine.learn.small_decoder import random_datum
 from tests.engine.random_decoder import random_decoder
 
-from hud.engine.cpu import chunked_layers as layer_chunks
-from hud.engine.cpu.decoder import CpuDecoder
 from hud.engine.cpu_threads import in_parallel
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach
+from hud_kernels.cpu import chunked_layers as layer_chunks
+from hud_kernels.cpu.passes import CpuLayers
 
 LENGTHS = [50, 7, 40, 31]
 PREFIXES = [-1, -1, 0, 1]
@@ -29,7 +29,7 @@ def one_thread(monkeypatch):
     torch.set_num_threads(before)
 
 
-drawn_decoder = partial(random_decoder, spread=0.2, kind=CpuDecoder)
+drawn_decoder = partial(random_decoder, spread=0.2)
 
 
 def computed(decoder, dtype=torch.float32):
@@ -41,7 +41,9 @@ def computed(decoder, dtype=torch.float32):
     starts = torch.tensor([0, *LENGTHS]).cumsum(0)
     positions = torch.cat([torch.arange(length) for length in LENGTHS])
     rows = torch.arange(3, len(ids), 2)
-    hidden = decoder.hidden_packed(ids, positions, starts, torch.tensor(PREFIXES), rows)
+    hidden = decoder.hidden_packed(
+        ids, positions, starts, torch.tensor(PREFIXES), rows, CpuLayers(decoder.config)
+    )
     logprobs = decoder.logits(hidden).log_softmax(-1)[torch.arange(len(rows)), ids[rows]]
     weights = torch.randn(len(rows), generator=generator, dtype=torch.float64).to(dtype)
     if any(parameter.requires_grad for parameter in decoder.parameters()):

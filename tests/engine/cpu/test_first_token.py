@@ -14,10 +14,11 @@ import sys
 from pathlib import Path
 
 import torch
-from hud.engine.cpu.attention_kernels import attend, attend_gradient
-from hud.engine.cpu.decode_kernels import draw_on, forward, project
+from hud_kernels.cpu.attention_kernels import attend, attend_gradient
+from hud_kernels.cpu.decode_kernels import draw_on, forward, project
 from hud.engine.pretrained import load_decoder
-from hud.engine.cpu.fused_decoder import FusedDecoder
+from hud_kernels.cpu.fused_decoder import FusedDecoder
+from hud_kernels.cpu.passes import CpuLayers
 from hud.engine.sample.kv_cache import CacheSize, KVCache
 
 decoder = load_decoder(Path(sys.argv[1]))
@@ -27,7 +28,8 @@ cache = KVCache(decoder.config, size, torch.float32, torch.device("cpu"))
 computing.logits(computing.run([[1]], [[0]], [0], cache))
 computing.draw_on([1], [[0]], [0], cache, [1.0], [[0.5]], [1], frozenset(), until_end=False)
 tokens = torch.arange(3)
-decoder.hidden_packed(tokens, tokens, torch.tensor([0, 3])).sum().backward()
+layers = CpuLayers(decoder.config)
+decoder.hidden_packed(tokens, tokens, torch.tensor([0, 3]), layers=layers).sum().backward()
 used = forward, project, draw_on, attend, attend_gradient
 print(*(sum(one.stats.cache_misses.values()) for one in used))
 """

@@ -4,9 +4,9 @@ import pytest
 import torch
 from tests.engine.random_decoder import random_decoder
 
-from hud.engine.cpu.fused_decoder import FusedDecoder, can_be_fused
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sample.kv_cache import CacheSize, KVCache
+from hud_kernels.cpu.fused_decoder import FusedDecoder, can_be_fused
 
 FAMILIES = {
     "qwen3": {"model_type": "qwen3"},

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.engine.cpu.kernels import gate, largest, normalize, power_of_two, weigh
+from hud_kernels.cpu.kernels import gate, largest, normalize, power_of_two, weigh
 
 
 @given(st.floats(-126, 0, width=32))

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.engine.cpu.matmul_kernels import COLUMNS, add_product, multiply
+from hud_kernels.cpu.matmul_kernels import COLUMNS, add_product, multiply
 
 
 def random(*shape):

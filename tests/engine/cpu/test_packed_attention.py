@@ -4,8 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hud.engine.attention import Packing, SharedPacking
-from hud.engine.cpu.packed_attention import BLOCK, OneCore, Unpadded, packing_of
+from hud.engine.models.attention import Packing, SharedPacking
+from hud_kernels.cpu.packed_attention import BLOCK, OneCore, Unpadded, packing_of
 
 HEADS, KV_HEADS, SIZE = 4, 2, 16
 

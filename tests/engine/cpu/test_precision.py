@@ -6,7 +6,7 @@ import pytest
 import torch
 from tests.engine.tiny_policy import tiny_folder
 
-from hud.engine.cpu import precision
+from hud.engine.models import precision
 from hud.engine.policy import Policy
 from hud.errors import StoreError
 

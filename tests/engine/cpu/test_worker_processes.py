@@ -11,14 +11,14 @@ from tests.engine.learn.small_decoder import random_datum
 from tests.engine.tiny_policy import lesson, tiny_policy
 from tests.engine.waiting import until
 
-from hud.engine.cpu import worker_handle as side_process
-from hud.engine.cpu.shared_weights import SharedWeights, decoder_over
 from hud.engine.cpu_threads import in_parallel, sampling_processes
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach, lora_parameters
-from hud.engine.sample import sampler_pool as samplers
 from hud.engine.sample.request import Turn
 from hud.engine.sample.sampler import Sampler
+from hud.engine.workers import sampler_pool as samplers
+from hud.engine.workers import worker_handle as side_process
+from hud.engine.workers.shared_weights import SharedWeights, decoder_over
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 

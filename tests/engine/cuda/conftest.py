@@ -50,16 +50,16 @@ def prompt_attention(q, keys, values, table, tiles):
 def sampler_of(monkeypatch):
     """Return what makes a sampler with a runner of the given class."""
     attend = SimpleNamespace(paged_attention=attention)
-    monkeypatch.setitem(sys.modules, "hud.engine.cuda.paged_attention", attend)
+    monkeypatch.setitem(sys.modules, "hud_kernels.cuda.paged_attention", attend)
     prompts = SimpleNamespace(prefill_attention=prompt_attention)
-    monkeypatch.setitem(sys.modules, "hud.engine.cuda.prefill.attention", prompts)
+    monkeypatch.setitem(sys.modules, "hud_kernels.cuda.prefill.attention", prompts)
     rows = SimpleNamespace(
         sample_rows=drawing,
         RowParams=lambda *values: SimpleNamespace(
             temperatures=values[0], top_p=values[1], top_k=values[2]
         ),
     )
-    monkeypatch.setitem(sys.modules, "hud.engine.cuda.fused_sampling", rows)
+    monkeypatch.setitem(sys.modules, "hud_kernels.cuda.fused_sampling", rows)
 
     def make(kind, decoder, **options):
         monkeypatch.setattr(sampling, "runner_type", lambda *_: kind)

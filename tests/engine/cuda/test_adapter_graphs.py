@@ -10,14 +10,13 @@ import torch
 from tests.engine.random_decoder import CONFIG, random_decoder
 from tests.engine.rounding import logprob_tolerance
 
-from hud.engine.cuda.decode_graphs import KINDS
-from hud.engine.cuda.runner import CudaRunner
-from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach, lora_layers, lora_parameters
 from hud.engine.sample.adapter_bank import AdapterBank
+from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Turn, wait_for_turn
-from hud.engine.sample.runner import Runner
 from hud.trace import SamplingParams
+from hud_kernels.cuda.decode_graphs import KINDS
+from hud_kernels.cuda.runner import CudaRunner
 
 SLOTS = 3
 EXTRAS = [{}, {"followed": True}, {"top": 2}, {"stopped": lambda ids: len(ids) == 9}]
@@ -55,9 +54,9 @@ async def play(sampler, forks, seed):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_each_row_has_its_adapter(sampler_of, seed):
-    base, found = random_decoder(kind=Decoder).requires_grad_(False), []
+    base, found = random_decoder().requires_grad_(False), []
     everything = len(KINDS) * SLOTS
-    for kind in (Runner, CudaRunner):
+    for kind in (PlainRunner, CudaRunner):
         bank = AdapterBank(base)
         forks = [None, put(bank, base, 1, rank=4), put(bank, base, 2, rank=8)]
         sampler = sampler_of(kind, bank.decoder, slots=SLOTS, max_context=256, bank=bank)

@@ -8,10 +8,10 @@ LAYERS = """
 from dataclasses import replace
 import torch
 from tests.engine.random_decoder import CONFIG, random_decoder
-from hud.engine.cuda.decode_graphs import rows_of
-from hud.engine.cuda.graph_cache import GraphCache
-from hud.engine.cuda.decode_layers import add_norm, gated, hidden_fused
-from hud.engine.decoder import Decoder, RMSNorm
+from hud_kernels.cuda.decode_graphs import rows_of
+from hud_kernels.cuda.graph_cache import GraphCache
+from hud_kernels.cuda.decode_layers import add_norm, gated, hidden_fused
+from hud.engine.models.reference_decoder import ReferenceDecoder, RMSNorm
 from hud.engine.sample.kv_cache import CacheSize
 
 torch.manual_seed(0)
@@ -33,7 +33,7 @@ for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 0.004), (torch.bfloa
         expected = torch.nn.functional.silu(x) * added
         torch.testing.assert_close(gated(x, added), expected, atol=bound / 2, rtol=bound / 2)
     for kind in ("qwen3", "qwen2", "llama"):
-        decoder = random_decoder(kind=Decoder, spread=0.2, model_type=kind).to(dtype)
+        decoder = random_decoder(spread=0.2, model_type=kind).to(dtype)
         size = CacheSize(pages=4, page_tokens=64, max_context=128)
         outputs = []
         for fused in (False, True):
@@ -44,7 +44,7 @@ for dtype, bound in ((torch.float32, 1e-5), (torch.float16, 0.004), (torch.bfloa
             rows = rows_of([3, 4, 5], [[2], [0, 3], [1]], [10, 64, 0], 3, size.pages)
             with torch.no_grad():
                 positions = cache.aim_at_tables(rows[:, 2:], rows[:, 1])
-                run = hidden_fused if fused else Decoder.hidden_cached
+                run = hidden_fused if fused else ReferenceDecoder.hidden_cached
                 outputs.append((run(decoder, rows[:, 0], positions, cache), cache.keys, cache.values))
         for mine, theirs in zip(*outputs):
             torch.testing.assert_close(mine, theirs, atol=bound, rtol=bound)
@@ -54,8 +54,8 @@ print("alike")
 COMPILED = """
 import triton
 from triton.backends.compiler import GPUTarget
-from hud.engine.cuda import decode_layers, fused_sampling, paged_attention
-from hud.engine.cuda.prefill import attention as prefill_attention
+from hud_kernels.cuda import decode_layers, fused_sampling, paged_attention
+from hud_kernels.cuda.prefill import attention as prefill_attention
 
 H100 = GPUTarget("cuda", 90, 32)
 

@@ -4,8 +4,8 @@ from tests.engine.cuda.interpreted import check, needs_triton
 
 KERNEL = """
 import torch
-import hud.engine.cuda.fused_sampling as fused
-from hud.engine.cuda.fused_sampling import RowParams, sample_rows
+import hud_kernels.cuda.fused_sampling as fused
+from hud_kernels.cuda.fused_sampling import RowParams, sample_rows
 from hud.engine.sample.token_sampling import sample_tokens
 from hud.trace import SamplingParams
 

@@ -10,15 +10,15 @@ from tests.engine.learn.test_trainer_decoder import decoder, gradients, grouped_
 from tests.engine.random_decoder import CONFIG
 from tests.engine.tiny_policy import lesson, tiny_folder
 
-from hud.engine.acceleration import runner_type
-from hud.engine.cuda.runner import CudaRunner
-from hud.engine.decoder import Decoder
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_weights, save_decoder
+from hud.engine.sample.plain_runner import runner_type
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
+from hud_kernels.cuda.runner import CudaRunner
 
 DEVICE = "cuda"
 
@@ -80,7 +80,7 @@ def test_the_gpu_samples_the_tokens_of_the_cpu(params):
 def test_recorded_steps_sample_the_tokens_of_the_reference(monkeypatch):
     pytest.importorskip("triton")
     torch.manual_seed(0)
-    model = Decoder(replace(CONFIG, head_dim=16)).to(DEVICE).eval()
+    model = ReferenceDecoder(replace(CONFIG, head_dim=16)).to(DEVICE).eval()
     assert runner_type(model) is CudaRunner
     found = []
     for kernels in ("1", "0"):

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(
 
 CHECK = """
 import torch
-from hud.engine.cuda.paged_attention import paged_attention
+from hud_kernels.cuda.paged_attention import paged_attention
 
 torch.manual_seed(0)
 for heads, kv_heads, dim, page, lengths in [
@@ -51,13 +51,13 @@ STEPS = """
 import torch
 from tests.engine.random_decoder import CONFIG
 from dataclasses import replace
-from hud.engine.decoder import Decoder
-from hud.engine.cuda.decode_graphs import rows_of
-from hud.engine.cuda.graph_cache import GraphCache
+from hud.engine.models.reference_decoder import ReferenceDecoder
+from hud_kernels.cuda.decode_graphs import rows_of
+from hud_kernels.cuda.graph_cache import GraphCache
 from hud.engine.sample.kv_cache import CacheSize
 
 torch.manual_seed(0)
-decoder = Decoder(replace(CONFIG, head_dim=16)).eval()
+decoder = ReferenceDecoder(replace(CONFIG, head_dim=16)).eval()
 size = CacheSize(pages=12, page_tokens=64, max_context=256)
 ids, tables, starts = [3, 4, 5], [[7, 2, 9], [0], [1, 11]], [150, 12, 64]
 outputs = []

@@ -9,17 +9,16 @@ import torch
 from tests.engine.random_decoder import CONFIG, random_decoder
 from tests.engine.rounding import logprob_tolerance
 
-from hud.engine.cuda import runner as cuda_runner
-from hud.engine.cuda.decode_graphs import KINDS
-from hud.engine.cuda.prefill.budget import FIRST_TOKENS, LEAST_TOKENS, PrefillBudget
-from hud.engine.cuda.runner import CudaRunner
-from hud.engine.decoder import Decoder
+from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Turn, wait_for_turn
-from hud.engine.sample.runner import Runner
 from hud.engine.sample.scheduler import PASS_TOKENS
 from hud.errors import UsageError
 from hud.settings import load
 from hud.trace import SamplingParams
+from hud_kernels.cuda import runner as cuda_runner
+from hud_kernels.cuda.decode_graphs import KINDS
+from hud_kernels.cuda.prefill.budget import FIRST_TOKENS, LEAST_TOKENS, PrefillBudget
+from hud_kernels.cuda.runner import CudaRunner
 
 MOST = 3
 """Sequences of a sampler; `batch_sizes` gives 1, 2 and 3."""
@@ -85,7 +84,7 @@ async def beside_decoding(sampler, prompts, params):
 def test_a_long_prompt_holds_decoding_up_for_the_budget_at_most(sampler_of, monkeypatch):
     monkeypatch.setenv("HUD_PREFILL_MS", "20")
     passes = Passes(monkeypatch, fixed=0.004, each=20e-6)
-    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=MOST, max_context=4096)
+    sampler = sampler_of(CudaRunner, random_decoder(), slots=MOST, max_context=4096)
     passes.sampler = sampler
     params = SamplingParams(max_tokens=3, seed=1)
     asyncio.run(beside_decoding(sampler, [prompt_of(4000)], params))
@@ -100,7 +99,7 @@ def test_a_long_prompt_holds_decoding_up_for_the_budget_at_most(sampler_of, monk
 def test_nothing_binds_while_no_sequence_decodes(sampler_of, monkeypatch):
     monkeypatch.setenv("HUD_PREFILL_MS", "1")
     passes = Passes(monkeypatch, fixed=0.004, each=20e-6)
-    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=MOST, max_context=4096)
+    sampler = sampler_of(CudaRunner, random_decoder(), slots=MOST, max_context=4096)
     passes.sampler = sampler
     asyncio.run(sampler.sample(prompt_of(4000), SamplingParams(max_tokens=2, seed=1), KEEP))
     sampler.close()
@@ -110,11 +109,11 @@ def test_nothing_binds_while_no_sequence_decodes(sampler_of, monkeypatch):
 def test_chunks_of_any_lengths_are_one_pass_with_the_tokens_of_the_reference(
     sampler_of, monkeypatch
 ):
-    decoder = random_decoder(kind=Decoder)
+    decoder = random_decoder()
     prompts = [prompt_of(length, seed=length) for length in (700, 20, 130, 5)]
     params, found = SamplingParams(max_tokens=8, seed=2), []
     passes = Passes(monkeypatch, fixed=0.0, each=1e-9)
-    for kind in (Runner, CudaRunner):
+    for kind in (PlainRunner, CudaRunner):
         sampler = sampler_of(kind, decoder, slots=6, max_context=1024)
         passes.sampler = sampler
 
@@ -146,7 +145,7 @@ KINDS_OF_TURNS = [{}, {"top_p": 0.8}, {"top_k": 3}, {"temperature": 0.0}]
 
 
 def test_no_step_is_recorded_while_serving(sampler_of):
-    decoder = random_decoder(kind=Decoder)
+    decoder = random_decoder()
     sampler = sampler_of(CudaRunner, decoder, slots=MOST, max_context=512)
     graphs = sampler._runner.graphs
     seen = []
@@ -211,7 +210,7 @@ def test_no_step_is_recorded_while_serving(sampler_of):
 def test_recording_stops_for_a_swap_and_goes_on_after_it(sampler_of, monkeypatch):
     shown = []
     monkeypatch.setattr(cuda_runner, "show_recording", lambda *progress: shown.append(progress))
-    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=MOST, max_context=512)
+    sampler = sampler_of(CudaRunner, random_decoder(), slots=MOST, max_context=512)
     runner, everything = sampler._runner, len(KINDS) * MOST
     runner.interrupted = lambda: len(shown) == 4
     with torch.inference_mode():

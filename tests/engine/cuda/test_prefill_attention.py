@@ -7,8 +7,8 @@ pytestmark = needs_triton
 ATTENTION = """
 import torch
 from hypothesis import Phase, given, settings, strategies as st
-from hud.engine.cuda.prefill.attention import prefill_attention
-from hud.engine.cuda.prefill.packing import pack
+from hud_kernels.cuda.prefill.attention import prefill_attention
+from hud_kernels.cuda.prefill.packing import pack
 
 HEADS = st.sampled_from([(4, 2), (6, 1), (2, 2), (14, 2)])
 # Not bf16: the interpreter multiplies its bits as integers in tl.dot.
@@ -67,18 +67,18 @@ print("alike")
 PASSES = """
 import torch
 from tests.engine.random_decoder import random_decoder
-from hud.engine.cuda.prefill import passes
-from hud.engine.cuda.decode_layers import hidden_fused
-from hud.engine.cuda.graph_cache import GraphCache
-from hud.engine.cuda.prefill.passes import Prefill
-from hud.engine.decoder import Decoder
+from hud_kernels.cuda.prefill import passes
+from hud_kernels.cuda.decode_layers import hidden_fused
+from hud_kernels.cuda.graph_cache import GraphCache
+from hud_kernels.cuda.prefill.passes import Prefill
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.sample.kv_cache import CacheSize, KVCache
-from hud.engine.sample.runner import Runner
+from hud.engine.sample.plain_runner import PlainRunner
 
 ids, tables, starts = [[3] * 9, [5, 6] * 40, [8]], [[7, 2, 9], [0, 4], [1, 11]], [150, 12, 64]
 size = CacheSize(pages=12, page_tokens=64, max_context=256)
 for kind in ("qwen3", "qwen2", "llama"):
-    decoder = random_decoder(kind=Decoder, spread=0.2, model_type=kind)
+    decoder = random_decoder(spread=0.2, model_type=kind)
     outputs = []
     for way in ("gathered", "packed", "fused"):
         cache = (KVCache if way == "gathered" else GraphCache)(
@@ -91,7 +91,7 @@ for kind in ("qwen3", "qwen2", "llama"):
             passes.hidden_states = hidden_fused
         with torch.no_grad():
             if way == "gathered":
-                hidden = Runner(decoder, cache, 4).last_hidden(ids, tables, starts)
+                hidden = PlainRunner(decoder, cache, 4).last_hidden(ids, tables, starts)
             else:
                 hidden = Prefill(decoder, cache).run(ids, tables, starts)
         # Of these pages every position holds a sequence's token in the one way and in the other.

@@ -10,13 +10,12 @@ import torch
 from tests.engine.random_decoder import CONFIG, random_decoder
 from tests.engine.rounding import logprob_tolerance
 
-from hud.engine.cuda.decode_graphs import DecodeGraphs
-from hud.engine.cuda.runner import CudaRunner
-from hud.engine.decoder import Decoder
+from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Turn, wait_for_turn
-from hud.engine.sample.runner import Runner
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
+from hud_kernels.cuda.decode_graphs import DecodeGraphs
+from hud_kernels.cuda.runner import CudaRunner
 
 CACHE_BYTES = 14 * 2 * 2 * 2 * 64 * 16 * 4
 """14 pages, so that some sequences are preempted."""
@@ -124,10 +123,10 @@ MIXES = {"plain": (plain, 0), "special": (special, 0)} | {
 
 @pytest.mark.parametrize(("extras", "seed"), MIXES.values(), ids=MIXES)
 def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, extras, seed):
-    decoder = random_decoder(kind=Decoder)
+    decoder = random_decoder()
     ahead = calls_of(monkeypatch)
     found = []
-    for kind in (Runner, CudaRunner):
+    for kind in (PlainRunner, CudaRunner):
         sampler = sampler_of(kind, decoder, slots=5, max_context=256, cache_bytes=CACHE_BYTES)
         rng = np.random.default_rng(seed)
         turns = [turn(number, **extras(number, rng)) for number in range(14)]
@@ -147,7 +146,7 @@ def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, ex
 
 
 def test_weights_that_change_in_flight_take_over_where_the_swap_says(sampler_of):
-    decoder = random_decoder(kind=Decoder)
+    decoder = random_decoder()
     sampler = sampler_of(CudaRunner, decoder, slots=2, max_context=1024, version="old")
     params = SamplingParams(max_tokens=900, seed=1)
     swapping = threading.Event()
@@ -182,7 +181,7 @@ def test_weights_that_change_in_flight_take_over_where_the_swap_says(sampler_of)
     place, found = asyncio.run(swapped())
     sampler.close()
     assert (found.version, found.swaps) == ("old", [(place, "new")])
-    reference = sampler_of(Runner, random_decoder(kind=Decoder), slots=2, max_context=1024)
+    reference = sampler_of(PlainRunner, random_decoder(), slots=2, max_context=1024)
     before = asyncio.run(reference.sample([1, 2, 3], params, frozenset()))
     reference.close()
     assert found.token_ids[:place] == before.token_ids[:place]
@@ -190,7 +189,7 @@ def test_weights_that_change_in_flight_take_over_where_the_swap_says(sampler_of)
 
 
 def test_a_caller_that_waits_ends_a_call_early(sampler_of, monkeypatch):
-    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=2, max_context=512)
+    sampler = sampler_of(CudaRunner, random_decoder(), slots=2, max_context=512)
     calls = calls_of(monkeypatch)
     sampler._runner.interrupted = lambda: len(calls) == 2
     params = SamplingParams(max_tokens=40, seed=1)
@@ -216,7 +215,7 @@ class Launches:
 
 def test_a_streams_next_step_is_launched_before_its_token_is_heard(sampler_of, monkeypatch):
     launches, heard = Launches(monkeypatch), []
-    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=2, max_context=512)
+    sampler = sampler_of(CudaRunner, random_decoder(), slots=2, max_context=512)
     params = SamplingParams(max_tokens=12, seed=1)
     made = Turn(prompt=[1, 2, 3], params=params, stop_ids=frozenset(), followed=True)
 
@@ -235,9 +234,9 @@ def test_a_streams_next_step_is_launched_before_its_token_is_heard(sampler_of, m
 
 
 def test_a_stop_wastes_one_step_whose_pages_and_numbers_harm_nobody(sampler_of, monkeypatch):
-    decoder, found = random_decoder(kind=Decoder), []
+    decoder, found = random_decoder(), []
     launches = Launches(monkeypatch)
-    for kind in (Runner, CudaRunner):
+    for kind in (PlainRunner, CudaRunner):
         sampler = sampler_of(kind, decoder, slots=2, max_context=256, cache_bytes=CACHE_BYTES)
         # The wasted token is the first of a page.
         prompt = [number % CONFIG.vocab_size for number in range(65)]
@@ -265,7 +264,7 @@ def test_a_stop_wastes_one_step_whose_pages_and_numbers_harm_nobody(sampler_of, 
 
 
 def test_pages_are_free_only_after_the_step_that_still_writes_to_them(sampler_of):
-    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=2, max_context=512)
+    sampler = sampler_of(CudaRunner, random_decoder(), slots=2, max_context=512)
     held = []
 
     def submit(listener):
@@ -293,7 +292,7 @@ def test_pages_are_free_only_after_the_step_that_still_writes_to_them(sampler_of
 
 
 def test_a_failure_after_an_end_does_not_undo_it(sampler_of, monkeypatch):
-    sampler = sampler_of(CudaRunner, random_decoder(kind=Decoder), slots=2, max_context=256)
+    sampler = sampler_of(CudaRunner, random_decoder(), slots=2, max_context=256)
     original = DecodeGraphs.sample
 
     def sample(*args):

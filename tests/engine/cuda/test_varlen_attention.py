@@ -3,6 +3,8 @@
 Its mathematics is replaced by a plain loop here; its real interface is called on the meta device.
 """
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,11 +13,12 @@ from tests.engine.cpu.test_packed_attention import HEADS, KV_HEADS, attended
 from tests.engine.learn.test_trainer_decoder import decoder as small
 from tests.engine.learn.test_trainer_decoder import gradients, grouped_batch
 
-from hud.engine.attention import Packing, SharedPacking
-from hud.engine.cuda.decoder import CudaDecoder
-from hud.engine.cuda.varlen_attention import VarlenPacking, varlen_packing
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.training_pass import PlainPasses
+from hud.engine.models.attention import Packing, SharedPacking
+from hud_kernels.cuda.passes import CUDA, CudaPasses
+from hud_kernels.cuda.varlen_attention import VarlenPacking, varlen_packing
 
 varlen = pytest.importorskip("torch.nn.attention.varlen")
 
@@ -88,10 +91,11 @@ def test_what_it_cannot_compute_is_padded():
 @pytest.mark.parametrize("recompute", [False, True])
 def test_a_gpus_decoder_gives_the_gradient_of_the_reference(recompute):
     reference = small()
-    mine = CudaDecoder(reference.config)
-    mine.load_state_dict(reference.state_dict())
+    mine = copy.deepcopy(reference)
     plain = Trainer(reference)
+    plain._computer = PlainPasses(reference)
     other = Trainer(mine, options=TrainerOptions(recompute_layers=recompute))
+    other._computer = CudaPasses(mine)
     datums = grouped_batch()
     plain.forward_backward(datums, "ppo")
     other.forward_backward(datums, "ppo")
@@ -110,10 +114,10 @@ def test_recomputed_layers_attend_once():
                 counts["attention"] = counts.get("attention", 0) + 1
             return func(*args, **(kwargs or {}))
 
-    made = CudaDecoder(small().config)
+    made = small()
     made.checkpointed = True
     ids = torch.arange(12)
     with Counted():
-        hidden = made.hidden_packed(ids, ids, torch.tensor([0, 12]))
+        hidden = made.hidden_packed(ids, ids, torch.tensor([0, 12]), layers=CUDA)
         hidden.sum().backward()
     assert counts["attention"] == made.config.num_hidden_layers

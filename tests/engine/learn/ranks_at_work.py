@@ -16,13 +16,13 @@ if "OMP_NUM_THREADS" not in os.environ:
     )  # Before the engine reads it: as many passes at the same time, on any machine.
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
 from hud.engine.learn import trainer
 from hud.engine.learn.distributed import follow, leading, open_trainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.process_group import join, leave
 from hud.engine.lora import LoraConfig
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.errors import ConflictError, UsageError
 from hud.learning.datums import Datum
 
@@ -61,7 +61,7 @@ def decoder(seed=0, tied=True, dtype=torch.float32):
         head_dim=8,
         tie_word_embeddings=tied,
     )
-    made = Decoder(config)
+    made = ReferenceDecoder(config)
     for parameter in made.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.2)

@@ -6,14 +6,17 @@ import numpy as np
 import torch
 from torch import nn
 
+from hud.engine.decoder import Decoder
 from hud.learning.datums import Datum
 
 
-class SmallDecoder(nn.Module):
+class SmallDecoder(Decoder):
+    shares_prefixes = False
+
     def __init__(self, vocab=23, width=8, dtype=torch.float64, seed=0):
         super().__init__()
         torch.manual_seed(seed)
-        self.config = SimpleNamespace(vocab_size=vocab)
+        self.config = SimpleNamespace(vocab_size=vocab, ours=False)
         self.embed = nn.Embedding(vocab, width)
         self.place = nn.Embedding(64, width)
         self.q_proj = nn.Linear(width, width, bias=False)
@@ -21,6 +24,17 @@ class SmallDecoder(nn.Module):
         self.v_proj = nn.Linear(width, width, bias=True)
         self.head = nn.Linear(width, vocab, bias=False)
         self.to(dtype)
+
+    @property
+    def device(self):
+        return self.embed.weight.device
+
+    @property
+    def dtype(self):
+        return self.embed.weight.dtype
+
+    def hidden_cached(self, input_ids, positions, cache):
+        raise NotImplementedError  # It is trained only.
 
     def hidden_packed(self, input_ids, positions, cu_seqlens, prefixes=None, rows=None):
         assert prefixes is None

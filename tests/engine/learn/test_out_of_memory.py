@@ -30,7 +30,7 @@ def test_a_pass_without_memory_leaves_no_gradient_and_training_goes_on(monkeypat
     trainer = Trainer(load_decoder(tiny_folder()))
     trainer.forward_backward(batch(), "cross_entropy")
     with monkeypatch.context() as patched:
-        patched.setattr("hud.engine.learn.trainer.gradient_pass", no_memory)
+        patched.setattr("hud.engine.learn.training_pass.PlainPasses.gradient", no_memory)
         with pytest.raises(DeviceMemoryError) as raised:
             trainer.forward_backward(batch(), "cross_entropy")
     said = str(raised.value)
@@ -54,7 +54,7 @@ def test_options_in_use_are_not_advised(monkeypatch):
     options = TrainerOptions(OptimizerOptions("8bit", offload=True), recompute_layers=True)
     full = Trainer(load_decoder(tiny_folder()), options=options)
     adapter = Trainer(load_decoder(tiny_folder()), lora=LoraConfig(rank=2))
-    monkeypatch.setattr("hud.engine.learn.trainer.gradient_pass", no_memory)
+    monkeypatch.setattr("hud.engine.learn.training_pass.PlainPasses.gradient", no_memory)
     said = []
     for trainer in (full, adapter):
         with pytest.raises(DeviceMemoryError) as raised:

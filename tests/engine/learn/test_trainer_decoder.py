@@ -10,10 +10,10 @@ from tests.engine.learn.small_decoder import SmallDecoder
 from tests.engine.rounding import sum_tolerance
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, load_adapter, save_adapter
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import save_decoder
 from hud.errors import UsageError
 from hud.learning.datums import Datum
@@ -34,7 +34,7 @@ def decoder(kind="qwen3", tied=True, seed=0, dtype=torch.float32):
         head_dim=8,
         tie_word_embeddings=tied,
     )
-    made = Decoder(config)
+    made = ReferenceDecoder(config)
     for parameter in made.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=0.2)
@@ -262,7 +262,7 @@ def test_tokens_without_an_advantage_cost_no_gradient_and_keep_their_logprobs(
     if not tempered:
         datums = [replace(one, temperatures=np.ones_like(one.temperatures)) for one in datums]
     told = every_token_counts(datums)
-    monkeypatch.setattr(Decoder, "shares_prefixes", share)
+    monkeypatch.setattr(ReferenceDecoder, "shares_prefixes", share)
     alone, both = (Trainer(decoder(dtype=torch.float64)) for _ in range(2))
     expected = alone.forward_backward(datums, loss)
     found = both.forward_backward(told, loss)

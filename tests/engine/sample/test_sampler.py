@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tests.engine.random_decoder import random_decoder
 from tests.engine.tiny_policy import TEXTS, TOOLS, tiny_policy
 
-from hud.engine.cpu import runner
 from hud.engine.policy import Policy
 from hud.engine.sample import sampler
 from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.tiny_model import create_tiny
 from hud.errors import ContextOverflow, InfrastructureFault
 from hud.trace import Continuation, SamplingParams
+from hud_kernels.cpu import runner
 
 WORDS = ["look at item 3", "the answer", "apples and more apples", "9 8 7", ""]
 

@@ -13,9 +13,9 @@ from tests.engine.waiting import until
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import DEFAULT_TARGETS, LoraConfig, attach, lora_parameters
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, save_decoder
 from hud.engine.sample.sampler import Sampler
@@ -195,7 +195,7 @@ def random_folder(folder, seed):
     shutil.rmtree(folder, ignore_errors=True)
     config = replace(DecoderConfig.from_folder(tiny_folder()), tie_word_embeddings=False)
     torch.manual_seed(seed)
-    save_decoder(Decoder(config), folder)
+    save_decoder(ReferenceDecoder(config), folder)
     return folder
 
 

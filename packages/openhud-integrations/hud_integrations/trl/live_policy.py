@@ -9,20 +9,17 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from hud.engine.acceleration import decoder_type
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import inverse_frequencies
+from hud.engine.decoder import Decoder
+from hud.engine.models.reference_decoder import ReferenceDecoder, inverse_frequencies
 from hud.engine.policy import Policy
 from hud.errors import UsageError
-
-if TYPE_CHECKING:
-    from hud.engine.pretrained import AnyDecoder
 
 
 class LivePolicy:
@@ -59,19 +56,19 @@ class LivePolicy:
                             own[name].copy_(tensor)
             self.policy.checkpoint = version
 
-    def _sharing_decoder(self, config: DecoderConfig) -> AnyDecoder:
+    def _sharing_decoder(self, config: DecoderConfig) -> Decoder:
         if _is_peft(self._model):
             state = {name: tensor.clone() for name, tensor in merged_weights(self._model)}
         else:
             state = {name: tensor.detach() for name, tensor in self._model.state_dict().items()}
         device = self._whole.device
         if not config.ours:
-            foreign: AnyDecoder = _transformers_decoder(self._whole, config, state)
+            foreign: Decoder = _transformers_decoder(self._whole, config, state)
             return foreign
         if config.tie_word_embeddings:
             state.pop("lm_head.weight", None)
         with torch.device("meta"):
-            decoder = decoder_type(device)(config)
+            decoder = ReferenceDecoder(config)
         decoder.load_state_dict(state, assign=True)
         decoder.rotary = inverse_frequencies(config).to(device)
         decoder.requires_grad_(False).eval()

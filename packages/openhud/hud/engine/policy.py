@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.chat.grammars import Constraint
 from hud.engine.chat.tool_calls.format import Parsed
-from hud.engine.cpu.precision import computing_type
+from hud.engine.learn.pass_workers import PassWorker
+from hud.engine.models.precision import computing_type
 from hud.engine.pretrained import load_decoder
 from hud.engine.sample.request import Request, SampledTurn, Turn, wait_for_turn
-from hud.engine.sample.sampler_pool import SamplerPool
+from hud.engine.sample.sampler import Sampler
+from hud.engine.workers.sampler_pool import SamplerPool
 from hud.trace import (
     ChatMessage,
     Completion,
@@ -26,10 +28,6 @@ from hud.trace import (
     Usage,
     begins_turn,
 )
-
-if TYPE_CHECKING:
-    from hud.engine.cpu.worker_handle import WorkerProcess
-    from hud.engine.sample.sampler import Sampler
 
 
 class TurnSampler(Protocol):
@@ -126,7 +124,7 @@ class Policy:
     def checkpoint(self, checkpoint: str | None) -> None:
         self._samplers.version = checkpoint
 
-    def beside(self) -> Sequence[WorkerProcess]:
+    def beside(self) -> Sequence[PassWorker]:
         """Return the worker processes that compute training passes now, if any; see `Trainer`."""
         return self._samplers.beside() if isinstance(self._samplers, SamplerPool) else ()
 

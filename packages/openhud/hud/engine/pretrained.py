@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
-from hud.engine.cuda.out_of_memory import TRAINING, within_memory
-from hud.engine.decoder import Decoder, inverse_frequencies
+from hud.engine.decoder import Decoder
+from hud.engine.device_memory import TRAINING, within_memory
+from hud.engine.models.reference_decoder import ReferenceDecoder, inverse_frequencies
 from hud.engine.models.tensor_file import write_tensors
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
-
-if TYPE_CHECKING:
-    from hud.engine.transformers_decoder import TransformersDecoder
-
-    AnyDecoder = Decoder | TransformersDecoder
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHTS = "model.safetensors"
@@ -32,7 +26,7 @@ _FEWER = f"Load fewer models at a time, end other programs on the GPU, or lower 
 @within_memory("the weights of a model", _FEWER)
 def load_decoder(
     folder: Path, *, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
-) -> AnyDecoder:
+) -> Decoder:
     """Load the decoder of a folder, in the type of its weights unless `dtype` says another.
 
     Raises `NotFoundError` for a folder without a model, `UsageError` for an architecture that cannot be
@@ -48,7 +42,7 @@ def load_decoder(
 
         return load_transformers(folder, config, dtype=dtype or stored, device=device)
     with torch.device("meta"):
-        decoder = decoder_type(device)(config)
+        decoder = ReferenceDecoder(config)
     state = read_weights(folder, device)
     if config.tie_word_embeddings:
         state.pop("lm_head.weight", None)
@@ -73,7 +67,7 @@ def empty_decoder(folder: Path) -> torch.nn.Module:
     config = DecoderConfig.from_folder(folder)
     with torch.device("meta"):
         if config.ours:
-            return Decoder(config)
+            return ReferenceDecoder(config)
         from hud.engine.transformers_decoder import empty_transformers  # Loads transformers.
 
         return empty_transformers(folder)
@@ -121,9 +115,9 @@ def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, 
 
 @torch.no_grad()
 @within_memory("the weights of a checkpoint", _FEWER)
-def load_weights(decoder: AnyDecoder, folder: Path) -> None:
+def load_weights(decoder: Decoder, folder: Path) -> None:
     """Put a folder's weights into a decoder of the same shape, in place. Raises `ConflictError` for another shape."""
-    if isinstance(decoder, Decoder):
+    if decoder.config.ours:
         state = read_weights(folder, decoder.device)
     else:  # Names in files are not those of modules everywhere: `transformers` knows.
         state = dict(load_decoder(folder, dtype=decoder.dtype).named_parameters())
@@ -136,11 +130,13 @@ def load_weights(decoder: AnyDecoder, folder: Path) -> None:
         parameter.copy_(tensor)
 
 
-def save_decoder(decoder: AnyDecoder, folder: Path) -> None:
+def save_decoder(decoder: Decoder, folder: Path) -> None:
     """Write `config.json` and the weights to a folder that `transformers` and `load_decoder` read."""
     folder.mkdir(parents=True, exist_ok=True)
-    if not isinstance(decoder, Decoder):
-        decoder.causal.save_pretrained(folder)
+    if not decoder.config.ours:
+        from hud.engine.transformers_decoder import save_transformers  # Loads transformers.
+
+        save_transformers(decoder, folder)
         return
     target = decoder.dtype
     names = {value: key for key, value in DTYPES.items()}

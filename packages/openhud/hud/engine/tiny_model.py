@@ -11,7 +11,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from hud.engine.chat.tokenizers.published_patterns import NAME_PARTS, WORDS
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import save_decoder
 from hud.errors import UsageError
 
@@ -133,9 +133,9 @@ def _tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def _random(config: DecoderConfig, seed: int) -> Decoder:
+def _random(config: DecoderConfig, seed: int) -> ReferenceDecoder:
     """Return a decoder with normal weights, those that write to the residual stream scaled down by depth."""
-    decoder = Decoder(config)
+    decoder = ReferenceDecoder(config)
     generator = torch.Generator().manual_seed(seed)
     depth_scale = (2 * config.num_hidden_layers) ** -0.5
     with torch.no_grad():

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 from transformers.utils import logging
 
-from hud.engine.attention import packing_of
 from hud.engine.config import DecoderConfig
-from hud.engine.sample.kv_cache import KVCache
+from hud.engine.decoder import AttentionCache, Decoder
+from hud.engine.models.attention import packing_of
 from hud.errors import StoreError
 
 _OURS = "hud"
@@ -27,10 +27,8 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q (N, heads, D), k and v (N, kv_heads, D)) to (N, heads * D)."""
 
 
-class TransformersDecoder(nn.Module):
-    """A `transformers` model with the interface of `Decoder`."""
-
-    shares_prefixes = True
+class TransformersDecoder(Decoder):
+    """A `transformers` model behind the port of decoders."""
 
     def __init__(self, config: DecoderConfig, causal: Any) -> None:
         super().__init__()
@@ -78,7 +76,7 @@ class TransformersDecoder(nn.Module):
         hidden = self._hidden(input_ids, positions, lambda layer, q, k, v: packing.attend(q, k, v))
         return hidden if rows is None else hidden.index_select(0, rows)
 
-    def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+    def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: AttentionCache) -> Tensor:
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -127,6 +125,12 @@ def load_transformers(
     except Exception as error:  # transformers raises many kinds of errors
         raise StoreError(f"transformers cannot load {folder}: {error}") from error
     return TransformersDecoder(config, causal.to(device)).eval()
+
+
+def save_transformers(decoder: Decoder, folder: Path) -> None:
+    """Write a decoder that `load_transformers` returned as a Hugging Face folder."""
+    assert isinstance(decoder, TransformersDecoder)
+    decoder.causal.save_pretrained(folder)
 
 
 def empty_transformers(folder: Path) -> nn.Module:

@@ -23,15 +23,15 @@ from torch import Tensor
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.pass_workers import PassWorker
 from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.errors import ConflictError, HudError, UsageError
 from hud.learning.datums import Floats
 
 if TYPE_CHECKING:
-    from hud.engine.cpu.worker_handle import WorkerProcess
     from hud.engine.learn.process_group import ProcessGroup
-    from hud.engine.pretrained import AnyDecoder
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -211,7 +211,7 @@ class DistributedTrainer:
     def __init__(
         self,
         lead: Lead,
-        decoder: Decoder,
+        decoder: ReferenceDecoder,
         *,
         lora: LoraConfig | None = None,
         options: TrainerOptions | None = None,
@@ -249,13 +249,13 @@ class DistributedTrainer:
         return self._mine.last_logprobs
 
     @property
-    def reference(self) -> AnyDecoder | None:
+    def reference(self) -> Decoder | None:
         """The policy that KL is taken to; with LoRA None: the base is it."""
         return self._mine.reference
 
     @reference.setter
-    def reference(self, reference: AnyDecoder) -> None:
-        if not isinstance(reference, Decoder):
+    def reference(self, reference: Decoder) -> None:
+        if not isinstance(reference, ReferenceDecoder):
             raise _foreign()
         self._call(_REFERENCE, lead_only=reference)
 
@@ -294,16 +294,16 @@ AnyTrainer = Trainer | DistributedTrainer
 
 
 def open_trainer(
-    decoder: AnyDecoder,
+    decoder: Decoder,
     *,
     lora: LoraConfig | None = None,
     options: TrainerOptions | None = None,
-    beside: Callable[[], Sequence[WorkerProcess]] = tuple,
+    beside: Callable[[], Sequence[PassWorker]] = tuple,
 ) -> AnyTrainer:
     """Return the trainer of a decoder: distributed where this process leads other ranks, else its own."""
     if _lead is None:
         return Trainer(decoder, lora=lora, options=options, beside=beside)
-    if not isinstance(decoder, Decoder):
+    if not isinstance(decoder, ReferenceDecoder):
         raise _foreign()
     return DistributedTrainer(_lead, decoder, lora=lora, options=options)
 

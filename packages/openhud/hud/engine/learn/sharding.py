@@ -14,12 +14,11 @@ from torch.distributed.fsdp import (
     register_fsdp_forward_method,
 )
 
-from hud.engine.acceleration import decoder_type
 from hud.engine.config import DecoderConfig
-from hud.engine.cuda.compiled_layers import compile_layers
-from hud.engine.decoder import Decoder, inverse_frequencies
+from hud.engine.learn.compiled_layers import compile_layers
 from hud.engine.learn.process_group import ProcessGroup
 from hud.engine.lora import LoraConfig, attach
+from hud.engine.models.reference_decoder import ReferenceDecoder, inverse_frequencies
 
 
 def sharded_decoder(
@@ -29,10 +28,10 @@ def sharded_decoder(
     lora: LoraConfig | None = None,
     *,
     compiled: bool = False,
-) -> Decoder:
+) -> ReferenceDecoder:
     """Return a decoder of which this rank holds its part, weights still to be filled in by `take_weights`."""
     with torch.device("meta"):
-        decoder = decoder_type(ranks.device)(config).to(dtype)
+        decoder = ReferenceDecoder(config).to(dtype)
     if lora is not None:
         attach(decoder, lora)
     if compiled:  # Before sharding: gathering weights is not compiled.
@@ -56,7 +55,9 @@ def sharded_decoder(
 
 
 @torch.no_grad()
-def take_weights(ranks: ProcessGroup, decoder: Decoder, full_decoder: nn.Module | None) -> None:
+def take_weights(
+    ranks: ProcessGroup, decoder: ReferenceDecoder, full_decoder: nn.Module | None
+) -> None:
     """Fill a sharded decoder with the weights that rank 0 has in `full_decoder`; the other ranks have None."""
     weights = {} if full_decoder is None else dict(full_decoder.named_parameters())
     for name, parameter in decoder.named_parameters():
@@ -65,7 +66,7 @@ def take_weights(ranks: ProcessGroup, decoder: Decoder, full_decoder: nn.Module 
 
 @torch.no_grad()
 def give_weights(
-    ranks: ProcessGroup, decoder: Decoder, names: list[str], full_decoder: nn.Module | None
+    ranks: ProcessGroup, decoder: ReferenceDecoder, names: list[str], full_decoder: nn.Module | None
 ) -> None:
     """Copy weights of a sharded decoder into the decoder `full_decoder` that rank 0 has."""
     taken = {} if full_decoder is None else dict(full_decoder.named_parameters())

@@ -14,39 +14,32 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from hud.engine.cpu_threads import for_training, in_parallel, on_all_cores, passes_at_once
-from hud.engine.cuda.compiled_layers import compile_layers
-from hud.engine.cuda.out_of_memory import training_advice, within_memory
 from hud.engine.decoder import Decoder
+from hud.engine.device_memory import within_memory
 from hud.engine.learn.accumulation import Accumulation, not_finite
+from hud.engine.learn.compiled_layers import compile_layers
 from hud.engine.learn.flops import pass_flops
+from hud.engine.learn.memory_advice import training_advice
 from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.packed_pass import PackedPass, check, cost_of, lay_out
+from hud.engine.learn.pass_computer import PassResult
 from hud.engine.learn.pass_metrics import Measured, pass_metrics
+from hud.engine.learn.pass_workers import Compute, PassWorker, on_first_free
 from hud.engine.learn.ranks import Ranks
 from hud.engine.learn.step_meter import Meter
-from hud.engine.learn.training_pass import (
-    Compute,
-    PassResult,
-    gradient_pass,
-    logprobs_pass,
-    on_first_free,
-)
+from hud.engine.learn.training_pass import pass_computer
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
 from hud.errors import DeviceMemoryError, UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.packing import deal, pack, tokens_of
-
-if TYPE_CHECKING:
-    from hud.engine.cpu.worker_handle import WorkerProcess
-    from hud.engine.pretrained import AnyDecoder
 
 T = TypeVar("T")
 
@@ -62,14 +55,14 @@ class Trainer:
 
     def __init__(
         self,
-        decoder: AnyDecoder,
+        decoder: Decoder,
         *,
         lora: LoraConfig | None = None,
-        reference: AnyDecoder | None = None,
+        reference: Decoder | None = None,
         pass_tokens: int = PASS_TOKENS,
         options: TrainerOptions | None = None,
         ranks: Ranks | None = None,
-        beside: Callable[[], Sequence[WorkerProcess]] = tuple,
+        beside: Callable[[], Sequence[PassWorker]] = tuple,
     ) -> None:
         """`reference`: the reference policy of KL terms; with LoRA the base by default.
 
@@ -94,6 +87,7 @@ class Trainer:
             compile_layers(decoder)
         if options.recompute_layers:
             decoder.checkpointed = True
+        self._computer = pass_computer(decoder)
         self._ranks = ranks or Ranks()
         self._beside = beside
         self._advice = training_advice(options, lora=lora is not None)
@@ -103,13 +97,11 @@ class Trainer:
         first = next(iter(trained.values()))
         self._device = first.device
         self._dtype = torch.float64 if first.dtype == torch.float64 else torch.float32
-        self._meter = Meter(
-            first.device, decoder.dtype if isinstance(decoder, Decoder) else first.dtype
-        )
+        self._meter = Meter(first.device, decoder.dtype)
         self._at_once = 1
         """Passes computed at the same time. 1 with adapters, which a pass of the reference disables, with shards, which a
         pass gathers and frees, be it in one process, and with `transformers` models."""
-        plain = isinstance(decoder, Decoder) and isinstance(reference, Decoder | None)
+        plain = decoder.config.ours and (reference is None or reference.config.ours)
         plain = plain and lora is None and not options.compile_layers
         if plain and first.device.type == "cpu" and ranks is None:
             self._at_once = passes_at_once(
@@ -272,7 +264,7 @@ class Trainer:
 
     def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
         """Pack this rank's passes: as many as every other's, for the collectives of each layer."""
-        share = getattr(self.decoder, "shares_prefixes", False)
+        share = self.decoder.shares_prefixes
         used = [number for number, datum in enumerate(datums) if datum.actions]
         check(datums, used)
         costs = [cost_of(datums[number], share) for number in used]
@@ -307,7 +299,7 @@ class Trainer:
         sides = [] if loss is not None and loss.needs_reference else self._beside()
         work: Compute = self._one_pass
         if sides and 2 * len(sides) >= min(self._at_once, len(passes)):
-            checkpointed = bool(getattr(self.decoder, "checkpointed", False))
+            checkpointed = self.decoder.checkpointed
             work = on_first_free(sides, self._one_pass, checkpointed=checkpointed)
         works = [partial(work, batch, loss) for batch in passes]
         yield from zip(passes, in_parallel(works), strict=True)
@@ -315,10 +307,10 @@ class Trainer:
     def _one_pass(self, batch: PackedPass, loss: LossConfig | None) -> PassResult:
         """Compute one pass and, of a loss, its gradient."""
         if loss is None:
-            return logprobs_pass(self.decoder, batch)
+            return self._computer.logprobs(batch)
         reference = self._reference_logprobs(batch) if loss.needs_reference else None
         trained = self._trained if self._at_once > 1 else None
-        return gradient_pass(self.decoder, batch, loss, reference, trained=trained)
+        return self._computer.gradient(batch, loss, reference, trained=trained)
 
     def _collect(self, batch: PackedPass, result: PassResult, measured: Measured) -> None:
         """Accumulate the gradient and the metrics of a pass; called in the order of the passes."""
@@ -334,7 +326,7 @@ class Trainer:
             return
         measured.add(batch, result.sums, result.logprobs)
         flops = 0.0
-        if isinstance(self.decoder, Decoder):
+        if self.decoder.config.ours:
             flops = pass_flops(self.decoder.config, batch, self.lora)
         self._meter.add(len(batch.input_ids), flops)
 
@@ -354,6 +346,6 @@ class Trainer:
         policy = self.reference or self.decoder
         without = disabled(self.decoder) if self.reference is None else nullcontext()
         with without:
-            logprobs = logprobs_pass(policy, batch).logprobs
+            logprobs = pass_computer(policy).logprobs(batch).logprobs
         self._ranks.release(policy)
         return logprobs

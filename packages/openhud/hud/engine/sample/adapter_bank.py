@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraLinear
+from hud.engine.models.reference_decoder import ReferenceDecoder
 
 AnyModule = TypeVar("AnyModule", bound=nn.Module)
 
@@ -40,7 +40,7 @@ class Adapter:
 class AdapterBank:
     """A decoder that computes each row with that row's adapter. No pass may run during `put` or `drop`."""
 
-    def __init__(self, base: Decoder) -> None:
+    def __init__(self, base: ReferenceDecoder) -> None:
         self.decoder = sharing(base, base.parameters())
         self._capacity = _COLUMNS
         self._held: set[Adapter] = set()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hud.engine.chat.grammars import Constraint
 from hud.engine.sample.adapter_bank import Adapter
@@ -15,8 +15,12 @@ from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
-if TYPE_CHECKING:
-    from hud.engine.sample.shared_base import ForkSampler
+
+class Fork(Protocol):
+    """A policy with an adapter of its own over weights that several share."""
+
+    adapter: Adapter | None
+    """The adapter of turns that begin now."""
 
 
 class SamplerClosed(InfrastructureFault):
@@ -54,7 +58,7 @@ class Turn:
     top: int = 0
     """Number of likeliest tokens to keep for each sampled one."""
     constraint: Constraint | None = None
-    fork: ForkSampler | None = None
+    fork: Fork | None = None
     """The policy whose adapter samples it, where several share a sampler over the same base weights."""
 
 

@@ -12,15 +12,16 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 
-from hud.engine.acceleration import runner_type
 from hud.engine.cpu_threads import SMALL_PARAMETERS, for_sampling
-from hud.engine.cuda.out_of_memory import TRAINING, OutOfMemory, sentence, within_memory
+from hud.engine.decoder import Decoder
+from hud.engine.device_memory import TRAINING, OutOfMemory, sentence, within_memory
+from hud.engine.sample.adapter_bank import AdapterBank
 from hud.engine.sample.kv_cache import CacheSize
 from hud.engine.sample.pages import Pages
+from hud.engine.sample.plain_runner import runner_type
 from hud.engine.sample.prefix_cache import PrefixCache
 from hud.engine.sample.request import (
     Request,
@@ -35,10 +36,6 @@ from hud.engine.sample.scheduler import PASS_TOKENS, Scheduler
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
-
-if TYPE_CHECKING:
-    from hud.engine.pretrained import AnyDecoder
-    from hud.engine.sample.adapter_bank import AdapterBank
 
 PREFILL_TOKENS = 512
 """Most prompt tokens between two decode steps, where the runner measures none (`Runner.prompt_tokens`)."""
@@ -55,7 +52,7 @@ class Sampler:
 
     def __init__(
         self,
-        decoder: AnyDecoder,
+        decoder: Decoder,
         *,
         slots: int = DEFAULT_SLOTS,
         max_context: int | None = None,
@@ -144,7 +141,7 @@ class Sampler:
                 self._pauses[in_flight] -= 1
                 self._changed.notify_all()
 
-    def hand_over(self, successor: Sampler, decoder: AnyDecoder) -> None:
+    def hand_over(self, successor: Sampler, decoder: Decoder) -> None:
         """Finish active sequences with `decoder`, a copy; `successor` takes over the waiting ones."""
         with self.exclusive(in_flight=True), self._changed:
             self.decoder = decoder

@@ -12,27 +12,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
 
 from hud.engine.config import DecoderConfig
-from hud.engine.decoder import Decoder
 from hud.engine.lora import lora_layers
 from hud.engine.models.file_identity import Version, versions
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import load_decoder, weight_files
 from hud.engine.sample.adapter_bank import Adapter, AdapterBank, sharing
+from hud.engine.sample.request import Request, Turn
 from hud.engine.sample.sampler import Sampler
-
-if TYPE_CHECKING:
-    from hud.engine.sample.request import Request, Turn
 
 
 class SharedBase:
     """The base weights of some forks, and their common sampler."""
 
-    def __init__(self, decoder: Decoder) -> None:
+    def __init__(self, decoder: ReferenceDecoder) -> None:
         self.decoder = decoder.requires_grad_(False)
         self.bank = AdapterBank(decoder)
         self.sampler = Sampler(self.bank.decoder, bank=self.bank)
@@ -110,7 +107,7 @@ class SharedBases:
             with suppress(LookupError):
                 return self._loaded[key].fork()
             decoder = load_decoder(folder, dtype=dtype, device=device)
-            assert isinstance(decoder, Decoder)
+            assert isinstance(decoder, ReferenceDecoder)
             base = self._loaded[key] = SharedBase(decoder)
             return base.fork()
 
@@ -118,7 +115,7 @@ class SharedBases:
 class ForkSampler:
     """The `TurnSampler` of one fork."""
 
-    def __init__(self, base: SharedBase, decoder: Decoder) -> None:
+    def __init__(self, base: SharedBase, decoder: ReferenceDecoder) -> None:
         self.base = base
         self.decoder = decoder
         """For training; publishing copies its adapter."""

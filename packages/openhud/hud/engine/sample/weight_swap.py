@@ -5,15 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from hud.engine.decoder import Decoder
 from hud.engine.lora import lora_parameters
 from hud.engine.sample.adapter_bank import sharing
 from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.engine.sample.sampler import Sampler
-
-if TYPE_CHECKING:
-    from hud.engine.pretrained import AnyDecoder
 
 HAND_OVER_BYTES = 1 << 30
 """Most bytes for a second cache and a copy of the changing weights, while active turns are finished."""
@@ -22,7 +19,7 @@ HAND_OVER_BYTES = 1 << 30
 class SwappingSampler:
     """The samplers of one decoder: one that accepts turns and, while older turns are finished with old weights, another."""
 
-    def __init__(self, decoder: AnyDecoder, *, slots: int, version: str | None = None) -> None:
+    def __init__(self, decoder: Decoder, *, slots: int, version: str | None = None) -> None:
         self.decoder = decoder
         self.slots = slots
         self.sampler = Sampler(decoder, slots=slots, version=version)
@@ -87,7 +84,7 @@ class SwappingSampler:
             self._retiring.close()
 
 
-def copied(decoder: AnyDecoder) -> AnyDecoder:
+def copied(decoder: Decoder) -> Decoder:
     """Return a copy that keeps its weights when those of `decoder` change; of an adapted one they share the base's."""
     adapter = {id(parameter) for parameter in lora_parameters(decoder).values()}
     shared = (

@@ -9,18 +9,15 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, save_adapter
 from hud.engine.pretrained import save_decoder
 from hud.engine.vllm.completion import Piece
 from hud.engine.vllm.weight_transfer import Connect, Transfer
-
-if TYPE_CHECKING:
-    from hud.engine.pretrained import AnyDecoder
 
 KEPT = 2
 """Number of kept folders: the newest, and the previous one, for turns that finish with it."""
@@ -128,7 +125,7 @@ class Publisher:
 
     def __init__(
         self,
-        decoder: AnyDecoder,
+        decoder: Decoder,
         lora: LoraConfig | None,
         *,
         root: Path,

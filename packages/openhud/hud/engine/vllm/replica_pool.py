@@ -15,13 +15,13 @@ from contextlib import suppress
 
 import aiohttp
 
-from hud.engine.sample.prefix_index import BLOCK, PrefixIndex, block_hashes
 from hud.engine.sample.request import Request
 from hud.engine.vllm.publication import Publication
 from hud.engine.vllm.replica import Replica, send
 from hud.engine.vllm.server import Server, ServerBusy, ServerRefused
 from hud.engine.vllm.server_settings import Servers
 from hud.engine.vllm.weight_agreement import WeightAgreement
+from hud.engine.workers.prefix_index import BLOCK, PrefixIndex, block_hashes
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.outbound import guarded_session
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hud.engine.chat.chat_format import ChatFormat
-from hud.engine.cpu.precision import computing_type
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.lora import (
@@ -28,6 +27,7 @@ from hud.engine.lora import (
     merge,
     save_adapter,
 )
+from hud.engine.models.precision import computing_type
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.shared_base import SharedBases
@@ -41,8 +41,8 @@ from hud.platform.models.weight_sources import place_companions
 from hud.platform.serving.token_engine import OverloadedError
 
 if TYPE_CHECKING:
+    from hud.engine.decoder import Decoder
     from hud.engine.learn.distributed import AnyTrainer
-    from hud.engine.pretrained import AnyDecoder
     from hud.platform.models.registry import Registry
     from hud.trace import ChatModel
 
@@ -346,7 +346,7 @@ def write_policy(trainer: AnyTrainer, base: Path, folder: Path) -> None:
 
 
 @torch.no_grad()
-def _set_adapter(decoder: AnyDecoder, adapter: Path | None, fresh: dict[str, torch.Tensor]) -> None:
+def _set_adapter(decoder: Decoder, adapter: Path | None, fresh: dict[str, torch.Tensor]) -> None:
     if adapter is not None:
         load_adapter(decoder, adapter)
         return

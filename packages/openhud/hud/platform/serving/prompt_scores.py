@@ -16,7 +16,7 @@ from hud.platform.models.records import ModelRecord
 from hud.trace.chat_model import LEAST_TEMPERATURE
 
 if TYPE_CHECKING:
-    from hud.engine.decoder import Decoder
+    from hud.engine.models.reference_decoder import ReferenceDecoder
     from hud.engine.policy import Policy
     from hud.platform.models.loaded_policies import Policies
 
@@ -78,7 +78,7 @@ def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
     return found
 
 
-def _rows(decoder: Decoder, ids: Tensor) -> Iterator[tuple[int, Tensor]]:
+def _rows(decoder: ReferenceDecoder, ids: Tensor) -> Iterator[tuple[int, Tensor]]:
     """Yield the (T, V) logprobs of T positions after the first at a time, with the number of those before them."""
     count = len(ids) - 1
     predicts = torch.arange(count, device=ids.device)

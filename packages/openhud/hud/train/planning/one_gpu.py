@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from hud.engine.config import DecoderConfig
-from hud.engine.cuda.out_of_memory import SHORTER, training_remedies
-from hud.engine.decoder import Decoder
+from hud.engine.device_memory import SHORTER
+from hud.engine.learn.memory_advice import training_remedies
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.training_pass import LOGITS_AT_ONCE
+from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.sample.kv_cache import CacheSize, bytes_for
 from hud.engine.sample.sampler import CACHE_BYTES, DEFAULT_SLOTS
 from hud.errors import UsageError
@@ -100,7 +101,7 @@ def shared_gpu(
 def shape_of(config: DecoderConfig) -> ModelShape:
     """Return the dimensions of a model; its parameters are counted, not estimated."""
     with torch.device("meta"):
-        parameters = sum(parameter.numel() for parameter in Decoder(config).parameters())
+        parameters = sum(parameter.numel() for parameter in ReferenceDecoder(config).parameters())
     return ModelShape(
         config.model_type,
         parameters,

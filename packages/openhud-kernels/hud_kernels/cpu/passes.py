@@ -1,0 +1,138 @@
+"""Training passes on a CPU: small fp32 layers on one core run in compiled code.
+
+Results are the plain passes' up to the rounding of fp32.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from hud.engine.config import DecoderConfig
+from hud.engine.learn.packed_pass import PackedPass
+from hud.engine.learn.training_pass import PlainPasses
+from hud.engine.models.attention import AnyPacking, chosen
+from hud.engine.models.reference_decoder import (
+    Attention,
+    Layer,
+    PackedLayers,
+    ReferenceDecoder,
+    RMSNorm,
+)
+from hud_kernels.cpu.chunked_layers import LARGEST, FeedForward, Heads, Projection
+from hud_kernels.cpu.packed_attention import packing_of
+
+
+class CpuPasses(PlainPasses):
+    """Passes of a reference decoder on a CPU."""
+
+    def __init__(self, decoder: ReferenceDecoder) -> None:
+        super().__init__(decoder)
+        self._reference = decoder
+        self._layers = CpuLayers(decoder.config)
+
+    def hidden(self, batch: PackedPass, rows: Tensor) -> Tensor:
+        return self._reference.hidden_packed(
+            batch.input_ids, batch.positions, batch.cu_seqlens, batch.prefixes, rows, self._layers
+        )
+
+
+class CpuLayers(PackedLayers):
+    """Layers in chunks of rows, where they are small, fp32, without adapters and on one thread."""
+
+    def __init__(self, config: DecoderConfig) -> None:
+        widest = max(config.intermediate_size, config.num_attention_heads * config.head_dim)
+        unbiased = not config.output_bias and not config.mlp_bias
+        self._small = config.hidden_size * widest <= LARGEST and unbiased
+
+    def packing(
+        self, decoder: ReferenceDecoder, cu_seqlens: Tensor, prefixes: Tensor | None
+    ) -> AnyPacking:
+        one_core = by_one_core(decoder.model.embed_tokens.weight)
+        head = decoder.config.head_dim if one_core else None
+        return packing_of(cu_seqlens, prefixes, one_core_head=head)
+
+    def compute(
+        self,
+        layer: Layer,
+        x: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        packing: AnyPacking,
+        rows: Tensor | None,
+    ) -> Tensor:
+        if not self._in_chunks(layer, x):
+            return super().compute(layer, x, cos, sin, packing, rows)
+        q, k, v = _projected(layer.self_attn, x, layer.input_layernorm, cos, sin)
+        norm, mlp = layer.post_attention_layernorm, layer.mlp
+        output: Tensor = FeedForward.apply(  # type: ignore[no-untyped-call]
+            chosen(rows, x),
+            packing.attend(q, k, v, rows),
+            scale_of(norm),
+            squared_epsilon(norm),
+            layer.self_attn.o_proj.weight,
+            mlp.gate_proj.weight,
+            mlp.up_proj.weight,
+            mlp.down_proj.weight,
+        )
+        return output
+
+    def _in_chunks(self, layer: Layer, x: Tensor) -> bool:
+        """Return whether a layer is faster in chunks."""
+        projections = (*layer.self_attn.children(), *layer.mlp.children())
+        plain = (type(module) in (nn.Linear, RMSNorm) for module in projections)
+        return self._small and by_one_core(x) and all(plain)
+
+
+def by_one_core(x: Tensor) -> bool:
+    """Return whether x (...) is fp32 on a CPU that computes on one thread, as compiled code needs it."""
+    return x.dtype == torch.float32 and x.device.type == "cpu" and torch.get_num_threads() == 1
+
+
+def squared_epsilon(norm: RMSNorm) -> float:
+    """H * eps: the norm's epsilon for a sum of squares (not a mean)."""
+    return norm.weight.shape[0] * norm.eps
+
+
+def scale_of(norm: RMSNorm) -> Tensor:
+    """Return weight * sqrt(H), (H,): the factor of rows of length 1."""
+    return norm.weight * math.sqrt(norm.weight.shape[0])
+
+
+def heads_of(attention: Attention) -> Heads:
+    """Return the shape of a layer's heads for compiled code."""
+    epsilon = squared_epsilon(attention.q_norm) if attention.normalized else -1.0
+    return Heads(attention.heads, attention.kv_heads, attention.head_dim, epsilon)
+
+
+def heads_scale(attention: Attention) -> Tensor:
+    """Return the factors of queries and keys of length 1, (heads + kv_heads, D); ones without norms."""
+    if not attention.normalized:
+        return torch.ones(attention.heads + attention.kv_heads, attention.head_dim)
+    norms = ((attention.q_norm, attention.heads), (attention.k_norm, attention.kv_heads))
+    return torch.cat([scale_of(norm).expand(count, -1) for norm, count in norms])
+
+
+def _projected(
+    attention: Attention, x: Tensor, norm: RMSNorm, cos: Tensor, sin: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return q, k and v of what `norm` makes of x (N, H), computed in chunks."""
+    projections = (attention.q_proj, attention.k_proj, attention.v_proj)
+    bias = None
+    if attention.q_proj.bias is not None:
+        bias = torch.cat([projection.bias for projection in projections])
+    once = attention.head_dim // 2  # Both halves of a head turn by the same angles.
+    projected: tuple[Tensor, Tensor, Tensor] = Projection.apply(  # type: ignore[no-untyped-call]
+        x,
+        scale_of(norm),
+        squared_epsilon(norm),
+        bias,
+        heads_scale(attention),
+        cos[:, 0, :once].contiguous().numpy(),
+        sin[:, 0, :once].contiguous().numpy(),
+        heads_of(attention),
+        *(projection.weight for projection in projections),
+    )
+    return projected
