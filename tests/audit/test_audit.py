@@ -12,6 +12,7 @@ from hud.agents import ScriptedAgent
 from hud.audit import EXPLOITS, Audit
 from hud.audit.reach import Canary
 from hud.eval import RunSummary, Taskset
+from hud.trace.recording.recorder import NullRecorder
 
 
 @pytest.fixture(scope="module")
@@ -156,12 +157,22 @@ async def test_a_run_that_cannot_be_measured_is_named():
     assert report.tasks[0].rewards == {}
 
 
-def test_no_variable_of_an_audit_has_a_name_that_an_environment_could_know():
-    names = []
-    for _ in range(2):
-        before = set(os.environ)
-        with Canary().set():
-            names += set(os.environ) - before
-        assert set(os.environ) == before
-    assert len(set(names)) == 2
-    assert not any("AUDIT" in name or "CANARY" in name for name in names)
+async def test_an_evaluation_has_the_mark_that_an_audit_looks_for():
+    from hud import Environment
+
+    env = Environment("marked")
+    seen = []
+
+    @env.template()
+    async def marked():
+        seen.append(set(os.environ))
+        yield "Say x."
+        yield 1.0
+
+    before = set(os.environ)
+    await Taskset("marked", [marked()]).run(lambda run: "x", recorder=NullRecorder())
+    await Audit(Taskset("marked", [marked()]), exploits=EXPLOITS[:1]).play()
+    evaluated, audited, *_ = seen
+    assert evaluated == audited
+    assert Canary().name in evaluated
+    assert evaluated - before <= {Canary().name}

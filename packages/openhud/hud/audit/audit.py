@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -9,9 +10,7 @@ from typing import TYPE_CHECKING
 from hud.audit.exploits import (
     DUMP,
     EXPLOITS,
-    REACHED,
     REPLAY,
-    SKIPPED,
     Attacker,
     Exploit,
 )
@@ -19,6 +18,7 @@ from hud.audit.findings import Observed, declared_exceptions, findings_of, witho
 from hud.audit.knowledge import Knowledge, Solution
 from hud.audit.reach import Canary
 from hud.audit.report import FLOOR, AuditReport, TaskAudit, with_luck_removed
+from hud.audit.turns import notes_of
 from hud.eval.scheduler import StopSignal
 from hud.trace.recording.recorder import NullRecorder
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 SOLVED = 1.0
 """Reward from which on a run counts as a solution."""
 ROLLOUT_SECONDS = 120.0
+_MODELS = ("my-policy", "policy", "my-model", "qwen3-0.6b", "smollm2-135m", "tiny")
+"""Names that people give their policies, for turns of exploits."""
 CHANCE = "chance"
 """Column of a task that declares the reward of a guess."""
 DECLARED = "audit:"
@@ -58,6 +60,9 @@ class Audit:
     def __post_init__(self) -> None:
         self.stop = StopSignal()
         self.canary = Canary()
+        played = [run.model for run in self.runs if run.model is not None]
+        self.model = played[0] if played else random.choice(_MODELS)
+        """Name of the model that the turns show to graders."""
         self.observed = {slug: Observed() for slug, _ in self.tasks.items()}
         self.rewards: dict[str, dict[str, float]] = {slug: {} for slug, _ in self.tasks.items()}
         self.unmeasured: dict[str, str] = {}
@@ -69,13 +74,12 @@ class Audit:
 
     async def play(self, solver: Player | None = None) -> None:
         """Play the work with `solver`, then every exploit; `stop.request()` ends it early, with what is known."""
-        with self.canary.set():
-            if solver is not None:
-                await self._play("solver", solver, self._solved)
-            for exploit in self.exploits:
-                if not exploit.needs_solutions or self.knowledge.solutions:
-                    await self._attack(exploit, self._earned)
-            await self._repeat()
+        if solver is not None:
+            await self._play("solver", solver, self._solved)
+        for exploit in self.exploits:
+            if not exploit.needs_solutions or self.knowledge.solutions:
+                await self._attack(exploit, self._earned)
+        await self._repeat()
         self.complete = not self.stop.stopping
 
     def report(self) -> AuditReport:
@@ -121,7 +125,7 @@ class Audit:
         *,
         name: str | None = None,
     ) -> None:
-        attacker = Attacker(exploit, self.knowledge, self.canary)
+        attacker = Attacker(exploit, self.knowledge, self.canary, self.model)
         await self._play(name or exploit.name, attacker, take, tasks)
 
     async def _play(
@@ -132,7 +136,7 @@ class Audit:
         rewards: list[float] = []
 
         def ended(run: Run) -> None:
-            if SKIPPED in run.trace.extra:
+            if notes_of(run).skipped:
                 return
             if run.reward is None:
                 self.unmeasured.setdefault(run.slug, f"{name}: {run.error}")
@@ -164,7 +168,7 @@ class Audit:
         if name in _declared(run.task):
             return
         self.rewards[run.slug][name] = run.reward
-        self.observed[run.slug].take(name, run, run.trace.extra.get(REACHED) or [])
+        self.observed[run.slug].take(name, run)
 
     def _dumped_again(self, run: Run) -> None:
         self.observed[run.slug].compare(self.rewards[run.slug].get(DUMP), run.reward)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hud.audit.knowledge import Knowledge
 from hud.audit.report import Finding, constant
-from hud.audit.tool_calls import BLIND
+from hud.audit.turns import notes_of
 from hud.eval.results.statistics import rewards_by_task
 from hud.eval.results.task_signal import near_duplicates
 from hud.graders.group_signal import has_signal
@@ -47,16 +47,17 @@ class Observed:
         if first is not None and second is not None and first != second:
             self.unequal = (first, second)
 
-    def take(self, name: str, run: Run, reached: list[str]) -> None:
+    def take(self, name: str, run: Run) -> None:
         """Keep what a run of the exploit `name` showed."""
+        notes = notes_of(run)
         self.prompt = self.prompt or run.prompt_text
-        self.reached = self.reached or reached
+        self.reached = self.reached or notes.reached
         if name != "calls":
             return
         for step in run.trace.steps:
             if not isinstance(step, ToolStep) or step.call is None or step.result is None:
                 continue
-            if step.call.id.startswith(BLIND):
+            if step.call.id in notes.blind:
                 self.blind.setdefault(step.call.name, step.result.text[:KEPT])
 
 

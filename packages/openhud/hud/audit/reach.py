@@ -1,24 +1,22 @@
 """Reach of an agent's tools: the environment's source, the task's arguments, other processes.
 
 An agent that has a shell, or a tool that opens files or runs code, gets as far as the process behind the tool does. The
-probes look for what no agent of the task should see: lines of the environment's source, hidden arguments, and a canary, a
-random value in the environment variables of the process that audits. Its variable has another name in each audit: an environment
-that knew the name would behave only while it is audited.
+probes look for what no agent of the task should see: lines of the environment's source, hidden arguments, and a canary: the mark
+of the process that plays, a random value in its environment variables, which evaluations have as well.
 """
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
-from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
-from hud.agents.native.attach import attach
 from hud.audit.knowledge import hidden_arguments, source_files
-from hud.audit.tool_calls import MOST_CALLS, SHELL, call, instance, string_parameters
+from hud.audit.tool_calls import MOST_CALLS, SHELL, instance, string_parameters
+from hud.audit.turns import call_in_turns
+from hud.eval.process_mark import process_mark
+from hud.trace import ToolCall
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -28,6 +26,8 @@ SOURCE_LINES = 3
 """Lines of the environment's source that an output must hold to count as showing it."""
 _LONG_LINE = 40
 
+_NO_FILES = ("computer", "editor")
+"""Native tools that run no commands on files of this machine."""
 _CODE = ("code", "python", "source", "program", "expression")
 _FILE = ("path", "file", "filename", "file_name", "filepath", "file_path")
 _SQL = ("query", "sql", "statement")
@@ -51,40 +51,27 @@ _PYTHON = (
 
 
 class Canary:
-    """A random value in this process's environment variables."""
+    """The mark of this process, and the search for it."""
 
     def __init__(self) -> None:
-        self.name = "".join(secrets.choice(ascii_uppercase) for _ in range(8))
-        """Name of the variable."""
-        self.value = secrets.token_hex(16)
+        self.name, self.value = process_mark()
         self.searched: set[str] = set()
         """Environments from which memory was searched for it: once is enough, as it takes long."""
-
-    @contextmanager
-    def set(self) -> Iterator[Canary]:
-        """Keep it in the environment variables while inside; processes that are started have it too."""
-        os.environ[self.name] = self.value
-        try:
-            yield self
-        finally:
-            os.environ.pop(self.name, None)
 
 
 async def probe(run: Any, task: Task, canary: Canary) -> str:
     """Call the tools with everything that may reach too far; return their output."""
-    await attach(run, ("bash", "mcp"))
     memory = task.env not in canary.searched
     canary.searched.add(task.env)
     files = [str(file) for file in source_files(task.environment)]
-    seen: list[str] = []
-    for spec in list(run.tools):
-        if spec.delegated:
-            continue
-        for arguments in _probes(spec, files, canary if memory else None):
-            if len(seen) == MOST_CALLS:
-                return "\n".join(seen)
-            seen.append((await call(run, spec.name, arguments, f"reach-{len(seen)}")).text)
-    return "\n".join(seen)
+    probes = (
+        ToolCall(name=spec.name, arguments=arguments)
+        for spec in list(run.tools)
+        if not spec.delegated and spec.native not in _NO_FILES
+        for arguments in _probes(spec, files, canary if memory else None)
+    )
+    results = await call_in_turns(run, list(islice(probes, MOST_CALLS)))
+    return "\n".join(result.text for result in results)
 
 
 def reached(text: str, task: Task, prompt: str, canary: Canary) -> list[str]:

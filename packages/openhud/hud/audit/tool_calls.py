@@ -8,52 +8,41 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from hud.agents.native.attach import attach
+from hud.agents.types import AgentConfig
+from hud.audit.turns import call_in_turns, notes_of
 from hud.errors import NotFoundError
-from hud.trace import ToolCall, ToolResult, ToolSpec
+from hud.trace import ToolCall, ToolSpec
 
-CALL_SECONDS = 10.0
-"""Limit of one call."""
 MOST_CALLS = 300
 """Calls of one run."""
 REPEATS = 3
 """Equal calls of each tool, before those with other arguments."""
 VARIANTS = 3
-BLIND = "blind-"
-"""Beginning of the ids of calls whose arguments come from the schema alone."""
 SHELL = ("command", "cmd", "script", "bash", "shell")
 """Names of parameters that a shell executes."""
 _GRID = [(x / 6, y / 6) for y in range(1, 6) for x in range(1, 6)]
 
 
 async def attach_all(run: Any) -> None:
-    """Give the run every tool that its capabilities make possible."""
-    await attach(run, ("bash", "editor", "computer", "mcp"))
-
-
-async def call(run: Any, name: str, arguments: Any, place: str) -> ToolResult:
-    """Call a tool within `CALL_SECONDS`."""
-    made = ToolCall(id=place, name=name, arguments=arguments)
-    result: ToolResult = await run.call_tool(made, timeout=CALL_SECONDS)
-    return result
+    """Give the run every tool that its capabilities make possible, as a model gets them."""
+    with contextlib.suppress(NotFoundError):
+        await attach(run, AgentConfig().native_tools)
 
 
 async def call_everything(run: Any, words: Sequence[str]) -> None:
     """Call every tool several times, first with what its schema alone gives, then with `words` of the prompt."""
-    await attach_all(run)
-    planned = itertools.islice(_planned(run.tools, words), MOST_CALLS)
-    for number, (spec, arguments, blind) in enumerate(planned):
-        await call(run, spec.name, arguments, f"{BLIND if blind else 'call-'}{number}")
+    calls = []
+    for spec, arguments, blind in itertools.islice(_planned(run.tools, words), MOST_CALLS):
+        made = ToolCall(name=spec.name, arguments=arguments)
+        calls.append(made)
+        if blind:
+            notes_of(run).blind.add(made.id)
+    await call_in_turns(run, calls)
 
 
 async def replay(run: Any, calls: Iterable[ToolCall]) -> None:
     """Make the calls of a solution, in order."""
-    calls = list(calls)
-    own = {tool.name for tool in run.tools}
-    if any(made.name not in own for made in calls):
-        with contextlib.suppress(NotFoundError):
-            await attach_all(run)
-    for made in calls:
-        await run.call_tool(made, timeout=CALL_SECONDS)
+    await call_in_turns(run, [ToolCall(name=made.name, arguments=made.arguments) for made in calls])
 
 
 def altered(calls: Iterable[ToolCall]) -> list[ToolCall] | None:

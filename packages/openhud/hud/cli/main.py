@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from hud import __version__
+from hud.cli.evaluation.audit_process import disguised
 from hud.cli.hud_commands import refused, respelled
 from hud.cli.repeated_options import refuse_repeats
 from hud.errors import HudError, StoreError, UsageError
@@ -119,7 +120,7 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
+    arguments = disguised(list(sys.argv[1:])) if argv is None else list(argv)
     code = run(arguments)
     # A closed output pipe (`hud jobs | head`) is no error, also not at exit.
     with contextlib.suppress(BrokenPipeError):

@@ -21,6 +21,7 @@ from hud.environment.templates.task import Player, Provider
 from hud.errors import FailureKind, RefusedError, RolloutError, StoreError, UsageError, located
 from hud.eval.grade import Grade
 from hud.eval.job import default_recorder
+from hud.eval.process_mark import process_mark
 from hud.eval.run import Phase, Run
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.foreign_code import is_failure
@@ -206,6 +207,7 @@ async def bring_up(run: Run, provider: Provider) -> None:
     """Bring an environment up for the run, and start its task there."""
     run.live.phase = "provision"
     run.live.provider = provider
+    process_mark()
     world = provider(run.task)
     run.live.connection = await world.__aenter__()
     run.live.world = world

@@ -138,18 +138,15 @@ class WarmServer:
         ours.setblocking(False)
         # This process's `sys.path`: the environment can import the same modules.
         path = f"import sys; sys.path[:] = {sys.path!r}\n" if interpreter is None else ""
-        code = (
-            f"{path}from hud.eval.runtimes import zygote\n"
-            f"zygote.main({theirs.fileno()}, {source!r})"
-        )
+        code = f"{path}from hud.eval.runtimes import zygote\nzygote.main({source!r})"
         variables = os.environ if interpreter is None else interpreter.variables
         # Not asyncio's: the server outlives the event loop and its child watcher, and starting it blocks briefly.
         process = subprocess.Popen(  # noqa: ASYNC220
             [sys.executable if interpreter is None else str(interpreter.python), "-c", code],
             env=variables,
-            stdin=subprocess.DEVNULL,
+            # Not another descriptor: its number depends on what this process has open, and would tell an audit.
+            stdin=theirs.fileno(),
             stdout=2,  # Output of the environment's import must not be printed here.
-            pass_fds=(theirs.fileno(),),
             start_new_session=True,
         )
         theirs.close()

@@ -295,9 +295,12 @@ def _publish(environment: Environment, control: socket.socket) -> None:
     os.close(file)
 
 
-def main(descriptor: int, source: str) -> None:
-    control = socket.socket(fileno=descriptor)
-    control.set_inheritable(False)
+def main(source: str) -> None:
+    """Serve the environment at `source`; standard input is the control socket."""
+    control = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent process handles Ctrl-C.
     withhold_secrets()
     try:
