@@ -72,8 +72,13 @@ serve_beside() {
 # Targets of the Makefile take minutes, and the first makes the environment in which this runs: they are read, not run.
 make() { command make -n -C "$ROOT" "$@"; }
 # scripts/check-wheel installs it; here its extras are held to be the project's, and other packages to be installed. A page
-# installs it from the clone or from the clone's wheel: there is no release.
+# installs it from the clone or from the clone's wheel: there is no release. A package that the page wrote is installed beside.
 pip() {
+  case "$1 $2" in "install ./"*)
+    python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --target "$STAGE/plugs" "$2"
+    export PYTHONPATH="$STAGE/plugs${PYTHONPATH:+:$PYTHONPATH}"
+    return ;;
+  esac
   python - "$@" <<'PY'
 import os, re, sys, tomllib
 from importlib.metadata import version

@@ -1,0 +1,91 @@
+"""The conformance suite of `hud.engine.decoder.Decoder`."""
+
+import pytest
+import torch
+from tests.ports.decoders import DECODERS, VOCABULARY
+
+from hud.engine.sample.kv_cache import CacheSize, KVCache
+
+LENGTHS = [9, 5, 7]
+CLOSE = {"atol": 2e-5, "rtol": 1e-4}
+
+
+@pytest.fixture(params=DECODERS)
+def decoder(request):
+    return DECODERS[request.param]()
+
+
+def sequences():
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randint(0, VOCABULARY, (length,), generator=generator) for length in LENGTHS]
+
+
+def packed(decoder, parts, rows=None):
+    """Return the hidden states of independent sequences in one pass."""
+    positions = torch.cat([torch.arange(len(part)) for part in parts])
+    bounds = torch.tensor([0, *map(len, parts)]).cumsum(0)
+    return decoder.hidden_packed(torch.cat(parts), positions, bounds, None, rows)
+
+
+def test_it_says_device_dtype_and_configuration(decoder):
+    parameter = next(decoder.parameters())
+    assert (decoder.device, decoder.dtype) == (parameter.device, parameter.dtype)
+    assert decoder.config.vocab_size == VOCABULARY
+
+
+def test_packed_sequences_do_not_see_each_other(decoder):
+    parts = sequences()
+    with torch.no_grad():
+        hidden = packed(decoder, parts)
+        alone = torch.cat([packed(decoder, [part]) for part in parts])
+    assert hidden.shape[0] == sum(LENGTHS)
+    assert decoder.logits(hidden).shape == (sum(LENGTHS), VOCABULARY)
+    torch.testing.assert_close(hidden, alone, **CLOSE)
+
+
+def test_rows_are_rows_of_the_pass(decoder):
+    parts, rows = sequences(), torch.tensor([2, 8, 13])
+    with torch.no_grad():
+        torch.testing.assert_close(
+            packed(decoder, parts, rows), packed(decoder, parts)[rows], **CLOSE
+        )
+
+
+def test_a_sequence_that_continues_a_prefix_is_computed_as_both_in_one(decoder):
+    if not decoder.shares_prefixes:
+        pytest.skip("this decoder packs without sharing")
+    prefix, first, second = sequences()
+    with torch.no_grad():
+        hidden = decoder.hidden_packed(
+            torch.cat([prefix, first, second]),
+            torch.cat([torch.arange(9), 9 + torch.arange(5), 9 + torch.arange(7)]),
+            torch.tensor([0, 9, 14, 21]),
+            torch.tensor([-1, 0, 0]),
+        )
+        for part, place in ((first, slice(9, 14)), (second, slice(14, 21))):
+            joined = packed(decoder, [torch.cat([prefix, part])])
+            torch.testing.assert_close(hidden[place], joined[9:], **CLOSE)
+
+
+def test_tokens_on_top_of_a_cache_are_those_of_the_packed_pass(decoder):
+    ids, config = sequences()[0], decoder.config
+    size = CacheSize.within(1 << 20, config, torch.float32, slots=1, max_context=64)
+    cache = KVCache(config, size, torch.float32, decoder.device)
+    states = []
+    with torch.no_grad():
+        for start, end in ((0, 4), (4, 5), (5, 9)):
+            positions = cache.aim([[0]], [start], [end], end - start)
+            states.append(decoder.hidden_cached(ids[start:end], positions, cache))
+        torch.testing.assert_close(torch.cat(states), packed(decoder, [ids]), **CLOSE)
+
+
+def test_recomputed_layers_have_the_same_gradient(decoder):
+    gradients = []
+    for recompute in (False, True):
+        decoder.checkpointed = recompute
+        assert decoder.checkpointed is recompute
+        decoder.requires_grad_(True).zero_grad()
+        decoder.logits(packed(decoder, sequences())).log_softmax(-1)[:, 1].sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in decoder.parameters()])
+    for plain, recomputed in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, recomputed, **CLOSE)
