@@ -94,7 +94,7 @@ class ToolCall(BaseModel):
 def parsed_arguments(value: Any) -> dict[str, Any] | str:
     """Return a call's arguments as an object, or as text if they are no JSON object.
 
-    Servers send JSON text, JSON text encoded a second time, an object, and for no arguments an empty text or null.
+    Servers send JSON text, JSON text encoded a second time, an object, and for no arguments an empty text (also encoded) or null.
     """
     if value is None or isinstance(value, dict):
         return value or {}
@@ -104,7 +104,7 @@ def parsed_arguments(value: Any) -> dict[str, Any] | str:
         parsed = exact_json.loads(value) if value.strip() else None
     except exact_json.JSONDecodeError:
         return value
-    if isinstance(parsed, str) and parsed.strip():
+    if isinstance(parsed, str):
         parsed = parsed_arguments(parsed)
     return value if parsed is not None and not isinstance(parsed, dict) else parsed or {}
 

@@ -1,4 +1,4 @@
-"""Tool calls in every dialect: their arguments, their ids, and the finish reason of a turn with calls."""
+"""Tool calls in every dialect: their arguments, their ids, and the finish reasons of turns."""
 
 from __future__ import annotations
 
@@ -7,13 +7,42 @@ from hashlib import sha256
 from typing import Any
 
 from hud.inference.dialects.conversation_parts import own_turn
+from hud.inference.retries import BrokenAnswer
 from hud.trace import ChatMessage, ToolCall, new_id, parsed_arguments
 
+_ARGUMENT_FIELDS = ("arguments", "input", "args", "parameters")
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 
 MALFORMED = "malformed_tool_call"
 CUT_OFF = ("length", "context_full", "content_filter", "refusal")
 """Finish reasons of a turn whose last call may be truncated."""
+
+
+_FAILURES = frozenset(
+    {
+        "abort",  # SGLang, vLLM
+        "aborted",
+        "cancelled",
+        "canceled",
+        "error",  # OpenRouter, Mistral, vLLM, Cohere
+        "failed",
+        "insufficient_system_resource",  # DeepSeek
+        "internal_error",
+        "load",  # Ollama
+        "network_error",  # GLM
+        "overloaded",
+        "server_error",
+        "timeout",
+        "unload",  # Ollama
+    }
+)
+"""Words for a turn that the server could not complete."""
+
+
+def check_reason(word: Any) -> None:
+    """Raise `BrokenAnswer` for a finish reason of a turn that the server could not complete."""
+    if str(word).lower() in _FAILURES:
+        raise BrokenAnswer(f"ended the turn with finish_reason {str(word)!r}")
 
 
 def final_reason(reason: str, *, calls: bool) -> str:
@@ -28,6 +57,17 @@ def are_whole(arguments: Any) -> bool:
     if isinstance(arguments, str) and not arguments.strip():
         return False
     return arguments is not None and isinstance(parsed_arguments(arguments), dict)
+
+
+def arguments_in(function: dict[str, Any], *names: str) -> Any:
+    """Return the arguments of a call that a server sent, in the dialect's field or that of another dialect.
+
+    `names` are the dialect's own. Without the other fields, a tool would run with its defaults.
+    """
+    for name in (*names, *_ARGUMENT_FIELDS):
+        if function.get(name) is not None:
+            return function[name]
+    return None
 
 
 def distinct_ids(calls: list[ToolCall]) -> list[ToolCall]:

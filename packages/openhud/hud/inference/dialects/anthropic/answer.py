@@ -13,7 +13,9 @@ from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.codec import Refusal
 from hud.inference.dialects.events import Finished, Turn
 from hud.inference.dialects.tool_calls import (
+    arguments_in,
     arguments_object,
+    check_reason,
     final_reason,
     new_call_id,
 )
@@ -53,9 +55,10 @@ _ERRORS = {
 
 
 def check_message(message: dict[str, Any]) -> None:
-    """Raise `BrokenAnswer` for a response that is no complete message."""
+    """Raise `BrokenAnswer` for a response that is no complete message, or that failed."""
     if not isinstance(message.get("content"), list) or not message.get("stop_reason"):
         raise BrokenAnswer(f"answered with something that is no message: {str(message)[:200]}")
+    check_reason(message["stop_reason"])
 
 
 def read_turn(answers: list[dict[str, Any]], model: str, declared: Declared) -> Completion:
@@ -121,6 +124,8 @@ def _with_ids(blocks: list[Block]) -> list[Block]:
             if not block.get("id") or block["id"] in used:
                 block = {**block, "id": new_call_id()}
             used.add(block["id"])
+            if block.get("input") is None:
+                block = {**block, "input": arguments_in(block)}
         checked.append(block)
     return checked
 

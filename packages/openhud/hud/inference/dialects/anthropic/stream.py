@@ -26,7 +26,13 @@ from hud.inference.dialects.events import (
     reason_of,
 )
 from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
-from hud.inference.dialects.tool_calls import CUT_OFF, MALFORMED, final_reason
+from hud.inference.dialects.tool_calls import (
+    CUT_OFF,
+    MALFORMED,
+    arguments_in,
+    check_reason,
+    final_reason,
+)
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Usage, parsed_arguments
 
@@ -34,9 +40,13 @@ BROKE_OFF = "broke its stream off before the message was complete"
 
 
 def joined_message(events: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the message of a stream's events. Raises `BrokenAnswer` for a stream that ended early."""
+    """Return the message of a stream's events. Raises `BrokenAnswer` for a stream that ended early.
+
+    A second start with an index begins another block: some servers number all blocks 0.
+    """
     message: dict[str, Any] = {}
-    blocks: dict[int, dict[str, Any]] = {}
+    blocks: list[dict[str, Any]] = []
+    by_index: dict[int, dict[str, Any]] = {}
     over = False
     try:
         for event in events:
@@ -44,9 +54,10 @@ def joined_message(events: list[dict[str, Any]]) -> dict[str, Any]:
                 case "message_start":
                     message = dict(event["message"])
                 case "content_block_start":
-                    blocks[event["index"]] = dict(event["content_block"])
+                    by_index[event["index"]] = dict(event["content_block"])
+                    blocks.append(by_index[event["index"]])
                 case "content_block_delta":
-                    _extend(blocks[event["index"]], event["delta"])
+                    _extend(by_index[event["index"]], event["delta"])
                 case "message_delta":
                     counts = event.get("usage") or {}
                     reported = {name: count for name, count in counts.items() if count is not None}
@@ -57,7 +68,7 @@ def joined_message(events: list[dict[str, Any]]) -> dict[str, Any]:
         raise BrokenAnswer(f"streamed what cannot be read: {error}") from error
     if not over:
         raise BrokenAnswer(BROKE_OFF)
-    return {**message, "content": [_block(blocks[index]) for index in sorted(blocks)]}
+    return {**message, "content": [_block(block) for block in blocks]}
 
 
 def _block(block: dict[str, Any]) -> dict[str, Any]:
@@ -113,6 +124,7 @@ class MessageReader:
     def end(self) -> list[Event]:
         if not self._stop_reason:
             raise BrokenAnswer(BROKE_OFF)
+        check_reason(self._stop_reason)
         reason = FINISH_REASONS.get(self._stop_reason, self._stop_reason)
         events = self._end_call(cut=reason in CUT_OFF)
         reason = final_reason(reason, calls=self._calls.ended > 0)
@@ -128,7 +140,7 @@ class MessageReader:
             case "tool_use":
                 self._call = ReceivedCall(index)
                 self._call.take(block.get("id") or "", block.get("name") or "")
-                self._input = block.get("input")
+                self._input = arguments_in(block, "input")
             case "text" if block.get("text"):
                 events.append(TextDelta(0, block["text"]))
             case "thinking" if block.get("thinking"):

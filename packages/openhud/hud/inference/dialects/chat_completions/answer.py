@@ -14,6 +14,7 @@ from hud.inference.dialects.tool_calls import (
     CUT_OFF,
     MALFORMED,
     are_whole,
+    arguments_in,
     distinct_ids,
     final_reason,
 )
@@ -111,7 +112,7 @@ def read_calls(message: dict[str, Any], reason: str | None) -> list[ToolCall]:
         functions.append({"function": message["function_call"]})
     if reason in CUT_OFF:
         functions = [
-            call for call in functions if are_whole((call.get("function") or {}).get("arguments"))
+            call for call in functions if are_whole(arguments_in(call.get("function") or {}))
         ]
     return distinct_ids([_tool_call(call) for call in functions])
 
@@ -121,7 +122,7 @@ def _tool_call(call: dict[str, Any]) -> ToolCall:
     name = function.get("name")
     if not isinstance(name, str) or not name:
         raise BrokenAnswer(f"answered with a tool call without a name: {str(call)[:200]}")
-    arguments = parsed_arguments(function.get("arguments"))
+    arguments = parsed_arguments(arguments_in(function))
     return ToolCall(id=str(call.get("id") or ""), name=name, arguments=arguments)
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud.inference.dialects.tool_calls import MALFORMED
-from hud.inference.retries import BrokenAnswer
+from hud.inference.dialects.tool_calls import MALFORMED, check_reason
 
 _REASONS = {
     "function_call": "tool_calls",
@@ -33,32 +32,9 @@ _REASONS = {
     "unexpected_tool_call": MALFORMED,
 }
 """`Completion.finish_reason` by a server's word in lower case; other words are unchanged."""
-_FAILURES = frozenset(
-    {
-        "abort",  # SGLang, vLLM
-        "aborted",
-        "cancelled",
-        "canceled",
-        "error",  # OpenRouter, Mistral, vLLM, Cohere
-        "failed",
-        "insufficient_system_resource",  # DeepSeek
-        "internal_error",
-        "load",  # Ollama
-        "network_error",  # GLM
-        "overloaded",
-        "server_error",
-        "timeout",
-        "unload",  # Ollama
-    }
-)
-"""Words for a turn that the server could not complete."""
-
-
 def read_reason(word: Any) -> str | None:
     """Return the finish reason for a server's word, None without one. Raises `BrokenAnswer` for a failure."""
     if not word:
         return None
-    plain = str(word).lower()
-    if plain in _FAILURES:
-        raise BrokenAnswer(f"ended the turn with finish_reason {str(word)!r}")
-    return _REASONS.get(plain, str(word))
+    check_reason(word)
+    return _REASONS.get(str(word).lower(), str(word))

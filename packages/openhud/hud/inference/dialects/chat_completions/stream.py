@@ -195,7 +195,7 @@ def _index(part: dict[str, Any]) -> int:
 
 def _delta(part: dict[str, Any]) -> dict[str, Any]:
     """Return a choice's delta; some servers send a message in its place."""
-    delta: dict[str, Any] = part.get("delta" if "delta" in part else "message") or {}
+    delta: dict[str, Any] = part.get("delta") or part.get("message") or {}
     return delta
 
 

@@ -12,6 +12,7 @@ from collections.abc import Collection
 from typing import Any
 
 from hud.inference.dialects.received_calls import ReceivedCall, json_text
+from hud.inference.dialects.tool_calls import arguments_in
 from hud.trace import call_message
 
 
@@ -34,7 +35,7 @@ class StreamedCalls:
                 call = ReceivedCall(_index(piece))
                 self.calls.append(call)
             function = _function(piece)
-            call.take(_id(piece), function.get("name") or "", function.get("arguments"))
+            call.take(_id(piece), function.get("name") or "", arguments_in(function))
             taken.append(call)
 
     def messages(self) -> list[dict[str, Any]]:
@@ -69,7 +70,7 @@ class StreamedCalls:
     def _begins(self, call: ReceivedCall, piece: dict[str, Any], taken: list[ReceivedCall]) -> bool:
         """Return True if a piece begins another call than `call`, the last one with its index or id."""
         function, identity = _function(piece), _id(piece)
-        name, arguments = function.get("name") or "", function.get("arguments")
+        name, arguments = function.get("name") or "", arguments_in(function)
         if not name:
             return False
         if identity and call.id and identity != call.id:
@@ -87,7 +88,7 @@ class StreamedCalls:
 def _renews_id(call: ReceivedCall, piece: dict[str, Any]) -> bool:
     """Return True if a piece with a new id and the whole name continues `call`: its text can begin no arguments."""
     name, identity = _function(piece).get("name"), _id(piece)
-    arguments = _function(piece).get("arguments")
+    arguments = arguments_in(_function(piece))
     if not identity or identity == call.id or name != call.name or _index(piece) is None:
         return False
     unfinished = call.text.lstrip().startswith("{") and not call.complete

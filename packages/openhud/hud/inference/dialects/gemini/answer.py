@@ -11,7 +11,7 @@ from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import Call, Finished, TokenInfo, Turn
 from hud.inference.dialects.gemini.conversation import DIALECT
 from hud.inference.dialects.gemini.tools import Declared
-from hud.inference.dialects.tool_calls import distinct_ids, final_reason
+from hud.inference.dialects.tool_calls import arguments_in, distinct_ids, final_reason
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, Usage, parsed_arguments
@@ -108,8 +108,15 @@ def _function(part: Part) -> ToolCall:
     function = part["functionCall"]
     if not function.get("name"):
         raise BrokenAnswer(f"answered with a function call without a name: {str(function)[:200]}")
-    arguments = parsed_arguments(function.get("args"))
+    arguments = parsed_arguments(whole_arguments(function))
     return ToolCall(id=function.get("id") or "", name=function["name"], arguments=arguments)
+
+
+def whole_arguments(function: dict[str, Any]) -> Any:
+    """Return the arguments of a function call. Raises `BrokenAnswer` for pieces of them, which are sent on request only."""
+    if function.get("partialArgs") or function.get("willContinue"):
+        raise BrokenAnswer(f"answered with part of a function call: {str(function)[:200]}")
+    return arguments_in(function, "args")
 
 
 def _texts(parts: list[Part], *, thought: bool) -> Iterable[str]:

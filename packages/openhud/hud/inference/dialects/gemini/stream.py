@@ -28,6 +28,7 @@ from hud.inference.dialects.gemini.answer import (
     NO_END,
     call_part,
     token_counts,
+    whole_arguments,
     write_candidate,
     write_error,
     write_logprobs,
@@ -106,7 +107,7 @@ class ContentReader:
         function = part.get("functionCall")
         if isinstance(function, dict):
             call = ReceivedCall()
-            call.take(function.get("id") or "", function.get("name") or "", function.get("args"))
+            call.take(function.get("id") or "", function.get("name") or "", whole_arguments(function))
             return self._calls.end(call, cut=False)
         text = part.get("text")
         if not text:

@@ -10,11 +10,13 @@ from hud.inference.dialects.events import Finished, TokenInfo, Turn
 from hud.inference.dialects.responses.computer import actions_of
 from hud.inference.dialects.responses.conversation import DIALECT
 from hud.inference.dialects.responses.tools import Declared
-from hud.inference.dialects.tool_calls import are_whole, new_call_id
+from hud.inference.dialects.tool_calls import are_whole, arguments_in, new_call_id
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, new_id, parsed_arguments
 
+_KINDS = {"text": "output_text"}
+"""Kinds of content of other servers, by the dialect's."""
 _CALLS = ("function_call", "computer_call")
 
 
@@ -83,7 +85,7 @@ def _whole(item: dict[str, Any], *, cut: bool) -> bool:
     """Return True for a complete item: a truncated call can be neither executed nor repeated."""
     if item.get("type") in _CALLS and item.get("status") == "incomplete":
         return False
-    return not (cut and item.get("type") == "function_call") or are_whole(item.get("arguments"))
+    return not (cut and item.get("type") == "function_call") or are_whole(arguments_in(item))
 
 
 def _with_ids(items: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -128,7 +130,7 @@ def _calls(item: dict[str, Any], declared: Declared) -> list[ToolCall]:
         ]
     if item["type"] != "function_call":
         return []
-    arguments = parsed_arguments(item.get("arguments"))
+    arguments = parsed_arguments(arguments_in(item))
     name = declared.named.get(item["name"], item["name"])
     return [ToolCall(id=item["call_id"], name=name, arguments=arguments)]
 
@@ -146,7 +148,7 @@ def _parts(items: list[dict[str, Any]], kind: str, field: str) -> list[str]:
         for item in items
         if item["type"] == "message"
         for part in item.get("content") or []
-        if part.get("type") == kind
+        if _KINDS.get(part.get("type"), part.get("type")) == kind and part.get(field)
     ]
 
 

@@ -39,7 +39,9 @@ def joined_response(events: list[dict[str, Any]]) -> dict[str, Any]:
     Raises `BrokenAnswer` for an incomplete stream and `AnsweredError` for an error event.
     """
     items: dict[int, dict[str, Any]] = {}
+    pieces = _Pieces()
     for event in events:
+        pieces.take(event)
         kind = event.get("type")
         if kind == "error":
             raise AnsweredError(event.get("code"), str(event.get("message")))
@@ -49,8 +51,42 @@ def joined_response(events: list[dict[str, Any]]) -> dict[str, Any]:
             response: dict[str, Any] = event["response"]
             # The items' own events have the reasoning in the form for later requests.
             output = [items[index] for index in sorted(items)] or response.get("output") or []
-            return {**response, "output": output}
+            return {**response, "output": pieces.completed(output)}
     raise BrokenAnswer("broke its stream off before the response was complete")
+
+
+class _Pieces:
+    """Items as they were added, and their streamed texts, for servers whose last events lack them."""
+
+    def __init__(self) -> None:
+        self._added: dict[int, dict[str, Any]] = {}
+        self._texts: dict[int, str] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Add an event of the stream."""
+        place = event.get("output_index")
+        if not isinstance(place, int):
+            return
+        match event.get("type"):
+            case "response.output_item.added":
+                self._added[place] = event.get("item") or {}
+            case "response.function_call_arguments.delta" | "response.output_text.delta":
+                self._texts[place] = self._texts.get(place, "") + (event.get("delta") or "")
+            case "response.function_call_arguments.done":
+                self._texts[place] = event.get("arguments") or self._texts.get(place, "")
+
+    def completed(self, output: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the output, with the streamed arguments of calls without any; the added items if it is empty."""
+        items = output or [self._added[place] for place in sorted(self._added)]
+        return [self._completed(place, item) for place, item in enumerate(items)]
+
+    def _completed(self, place: int, item: dict[str, Any]) -> dict[str, Any]:
+        text = self._texts.get(place)
+        if text and item.get("type") == "function_call" and not item.get("arguments"):
+            return {**item, "arguments": text, "status": "completed"}
+        if text and item.get("type") == "message" and not item.get("content"):
+            return {**item, "content": [{"type": "output_text", "text": text, "annotations": []}]}
+        return item
 
 
 class ResponseWriter:
