@@ -53,6 +53,28 @@ TOO_LONG = {
     "LM Studio, input": "The number of tokens to keep from the initial prompt is greater than the context length.",
     "TGI": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 4000 `inputs` tokens and 512 `max_new_tokens`",
     "TGI, input": "Input validation error: `inputs` must have less than 4096 tokens. Given: 5000",
+    "OpenAI, one text": "Invalid 'messages[1].content': string too long. Expected a string with maximum length 10485760.",
+    "Anthropic, 413": "Request exceeds the maximum size",
+    "SGLang, older": "Input ids are too long. The max length is 4095 but the input length is 5000",
+    "TensorRT-LLM": "The sum of prompt length (5000), max_tokens (100) should not exceed max_seq_len (4096)",
+    "TensorRT-LLM, room": "default_max_tokens (-904) should be greater than 0, default_max_tokens (-904) = max_seq_len (4096) - prompt_len (5000)",
+    "TensorRT-LLM, pass": "prompt length (5000) should not exceed max_num_tokens (4096)",
+    "TensorRT-LLM, Triton": "Prompt length (5000) exceeds maximum input length (4096).",
+    "LMDeploy": "Input length 5000 exceeds session length 4096",
+    "MLC": "Request prompt has 5000 tokens in total, larger than the model input length limit 4096.",
+    "TabbyAPI": "Prompt length 5000 is greater than max_seq_len 4096",
+    "KoboldCpp": "prompt exceeds context size",
+    "transformers": "Token indices sequence length is longer than the specified maximum sequence length for this model (5000 > 4096)",
+    "llama.cpp, batch": "input (5000 tokens) is too large to process. increase the physical batch size (current batch size: 512)",
+    "SiliconFlow": "length of prompt_tokens (40000) must be less than max_seq_len (32768).",
+    "SambaNova": "The provided prompt is 9000 tokens long, but the maximum supported sequence length is just 8192!",
+    "Databricks": "prompt token count (9000) cannot exceed 8192",
+    "watsonx": "the number of input tokens 9000 cannot exceed the total tokens limit 8192 for this model",
+    "watsonx, input": "The input token sequence length (9000) exceeds the maximum sequence length (8192)",
+    "Baidu": "prompt tokens too long",
+    "GLM, in Chinese": "tokens 超出限制",
+    "GitHub Models": "Request body too large for gpt-4o model. Max size: 8000 tokens.",
+    "LiteLLM, its kind alone": "litellm.ContextWindowExceededError: litellm.BadRequestError: refused",
     "this engine": "The prompt has 600 tokens; the model's context holds 512.",
 }
 
@@ -102,3 +124,11 @@ def test_other_limits_are_no_overflow(limit):
 def test_a_limit_of_the_rate_is_tried_again_whatever_its_sentence_says():
     trouble = http_trouble(429, {"error": {"message": TOO_LONG["OpenAI"]}}, {})
     assert (trouble.too_long, trouble.curable) == (False, True)
+
+
+def test_the_sentence_of_the_provider_behind_openrouter_counts():
+    raw = '{"error":{"message":"This model\'s maximum context length is 131072 tokens."}}'
+    error = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}
+    trouble = http_trouble(400, {"error": error}, {})
+    assert trouble.too_long
+    assert "131072" in trouble.description

@@ -29,21 +29,35 @@ _SENTENCES = (
     # older: "max_tokens must be at least 1, got -186", vllm-project/vllm issues 4667 and 12165
     r"maximum model length",
     r"max_model_len",
+    # TensorRT-LLM: "prompt length (5000) should not exceed max_num_tokens", "The sum of prompt length (5000), max_tokens (100)
+    # should not exceed max_seq_len (4096)", "default_max_tokens (-904) = max_seq_len (4096) - prompt_len (5000)"
+    # (tensorrt_llm/executor, serve). SiliconFlow: "length of prompt_tokens (N) must be less than max_seq_len (M)".
+    # TabbyAPI: "Prompt length 5000 is greater than max_seq_len 4096"
+    r"max_seq_len",
+    r"prompt length.{0,80}should not exceed",
     r"max_tokens must be at least 1, got -",
     # Anthropic, Vertex, Fireworks ("The prompt is too long: 40177, model maximum ...", fw-ai/cookbook issue 134);
     # Ollama: "prompt too long; exceeded max context length by 263 tokens"; RKLLM, Databricks
-    r"prompt (is )?too long",
+    r"prompt (is |tokens )?too long",
     r"prompt \(.{0,40}\) is too long",
     r"input prompt \(\d+ tokens\) is too long",  # vLLM before 0.6
     # SGLang: "Input length (5000 tokens) exceeds the maximum allowed length (4096 tokens)",
     # sgl-project/sglang, srt/managers/scheduler.py; Poolside: "maximum allowed input length of N tokens"
     r"input length.{0,40}exceeds? the (maximum|model)",
-    r"exceeds? the maximum (allowed )?(input|prompt) length",
+    r"exceeds? (the )?maximum (allowed )?(input|prompt|sequence) length",
+    r"input ids are too long",  # SGLang before 0.3
+    r"input length \d+ exceeds session length",  # LMDeploy
+    r"larger than the model input length limit",  # MLC: "Request prompt has 5000 tokens in total, larger than the ..."
+    r"maximum supported sequence length",  # SambaNova
+    r"longer than the specified maximum sequence length",  # transformers
+    r"prompt (tokens )?exceeds? (max(imum)? )?context",  # KoboldCpp
     r"input is too long",  # Bedrock: "Input is too long for requested model."
     r"input (token length|length) too long",  # Kimi
     # Gemini: "The input token count (N) exceeds the maximum number of tokens allowed (M).", Vertex: "the input token count is
     # N but model only supports up to M", Copilot: "prompt token count of N exceeds the limit of M"
-    r"token count.{0,40}(exceeds|but model only supports)",
+    r"token count.{0,40}(exceeds|cannot exceed|but model only supports)",
+    # watsonx.ai: "the number of input tokens N cannot exceed the total tokens limit M for this model"
+    r"number of input tokens.{0,20}cannot exceed",
     r"exceeds?.{0,40}(number of (input )?tokens|token limit)",
     r"tokens in request more than max tokens allowed",
     r"maximum prompt length",  # Grok: "This model's maximum prompt length is 131072 but the request contains ..."
@@ -57,6 +71,13 @@ _SENTENCES = (
     # Cohere: "too many tokens: total number of tokens in the prompt cannot exceed 4081", docs.cohere.com/reference/errors
     r"too many (input )?tokens",
     r"input tokens exceed the configured limit",  # OpenAI
+    r"ContextWindowExceeded",  # LiteLLM: docs.litellm.ai/docs/exception_mapping
+    r"request body too large for .{1,60} model",  # GitHub Models: "Max size: 8000 tokens."
+    r"request exceeds the maximum (allowed )?size",  # Anthropic, status 413
+    r"'(messages|input)\[\d+\]\.(content|output)[^']*': string too long",  # OpenAI: more than 10 MB of one text
+    # llama.cpp: "input is too large to process. increase the physical batch size", tools/server/server.cpp
+    r"input (\(\d+ tokens\) )?is too large to process",
+    r"tokens? ?超出",  # GLM, code 1261
     r"request_too_large",  # Anthropic: more than 32 MB, of which images are most
 )
 _OVERFLOW = re.compile("|".join(f"(?:{sentence})" for sentence in _SENTENCES), re.IGNORECASE)

@@ -239,12 +239,20 @@ def code_of(body: Any) -> str | None:
 
 def message_of(body: Any) -> str:
     """Return the sentence in an error body of any provider: at most 500 characters of one line."""
-    value = _single(body)
+    value = _upstream(_single(body))
     for name in ("detail", "error", "message"):
         if isinstance(value, dict) and value.get(name):
             value = value[name]
     text = value if isinstance(value, str) else str(value)
     return " ".join(text.split())[:500] or "(nothing)"
+
+
+def _upstream(body: Any) -> Any:
+    """Return an error body with the sentence of the provider behind OpenRouter, which says "Provider returned error"."""
+    error = body.get("error") if isinstance(body, dict) else None
+    metadata = error.get("metadata") if isinstance(error, dict) else None
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    return {"message": f"{error['message']}: {raw}"} if raw and error.get("message") else body
 
 
 def _single(body: Any) -> Any:
