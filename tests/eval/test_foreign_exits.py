@@ -22,6 +22,11 @@ class Odd(BaseException):
     pass
 
 
+class Textless(Exception):
+    def __str__(self):
+        raise ValueError("no text")
+
+
 async def leaked():
     """Await a task of one's own that was cancelled."""
     task = asyncio.ensure_future(asyncio.sleep(60))
@@ -49,6 +54,7 @@ RAISES = {
     "KeyboardInterrupt": raising(KeyboardInterrupt()),
     "GeneratorExit": raising(GeneratorExit()),
     "a BaseException": raising(Odd()),
+    "an exception without a text": raising(Textless()),
 }
 KINDS = {
     "prompt": "environment",
@@ -200,6 +206,28 @@ async def test_a_task_that_is_cancelled_before_its_first_step_is_closed():
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
+
+
+async def cancels_its_own_task():
+    asyncio.current_task().cancel()
+    await asyncio.sleep(0)
+
+
+async def cancels_its_own_task_at_the_end():
+    asyncio.current_task().cancel()
+
+
+@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")  # Parts of a combined grade that never began.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("raises", [cancels_its_own_task, cancels_its_own_task_at_the_end])
+@pytest.mark.parametrize("place", [*KINDS, "shutdown", "tool"])
+async def test_foreign_code_that_cancels_its_own_task_fails_at_most_its_run(place, raises):
+    tasks, agent = world(place, raises)
+    job = await tasks.run(agent, max_concurrent=1, runtime=LocalRuntime())
+    assert [run.slug for run in job.runs] == ["bad", "t"]
+    assert (job.runs[1].reward, job.runs[1].failure_kind) == (1.0, None)
+    assert job.runs[0].trace.status in ("completed", "error")
+    assert not job.interrupted
 
 
 async def test_a_cancelled_rollout_is_cancelled():

@@ -145,8 +145,17 @@ def located(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_NOT_THE_USERS)]
     where = (own or frames)[-1:]
-    name = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = text_of(error)
+    name = f"{type(error).__name__}: {text}" if text else type(error).__name__
     return name + "".join(f" ({_shown(frame.filename)}:{frame.lineno})" for frame in where)
+
+
+def text_of(error: BaseException) -> str:
+    """Return an exception's text; none where the text of foreign code's exception cannot be made."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 _PATHS = sysconfig.get_paths()

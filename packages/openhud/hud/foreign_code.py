@@ -27,6 +27,13 @@ def is_failure(error: BaseException) -> bool:
     return not _passes_handler(error.__traceback__)
 
 
+def withdraw_cancellation() -> None:
+    """Withdraw the cancellation of the current asyncio task, which foreign code requested."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling():
+        task.uncancel()
+
+
 def _is_cancelled() -> bool:
     try:
         task = asyncio.current_task()

@@ -24,7 +24,7 @@ from hud.eval.job import default_recorder
 from hud.eval.process_mark import process_mark
 from hud.eval.run import Phase, Run
 from hud.eval.runtimes.rollout_runtime import as_runtime
-from hud.foreign_code import is_failure
+from hud.foreign_code import is_failure, withdraw_cancellation
 from hud.foreign_tasks import exits_contained
 from hud.processes.backoff import Backoff
 from hud.trace import Step, Trace, new_id, now
@@ -243,7 +243,7 @@ async def take_down(run: Run) -> None:
                 await run.disconnect()
                 await world.__aexit__(None, None, None)
     except BaseException as error:
-        if not is_failure(error):
+        if not _is_failure_of(run, error):
             raise
         # The grade is valid: it was measured before. The failure is recorded in addition.
         if isinstance(error, TimeoutError) and not str(error):
@@ -260,7 +260,7 @@ async def take_down(run: Run) -> None:
 
 def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
     """Make the failure that `error` was the outcome of `run`; raises what is not the run's to keep."""
-    if not is_failure(error):
+    if not _is_failure_of(run, error):
         run.trace.status = "cancelled"
         run.error = f"Cancelled {_WHEN[run.live.phase]}."
         run.grade = Grade.ungraded()
@@ -287,6 +287,14 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
         # The runtime itself is wrong (no such file, no such environment), or the model's server knows no such
         # key or model: so it is for every other run.
         raise error
+
+
+def _is_failure_of(run: Run, error: BaseException) -> bool:
+    """Return True for a failure of foreign code, a cancellation of the run's asyncio task by that code included."""
+    cancels = run.live.cancels
+    if isinstance(error, asyncio.CancelledError) and cancels is not None and not cancels():
+        withdraw_cancellation()
+    return is_failure(error)
 
 
 def describe(error: BaseException) -> str:

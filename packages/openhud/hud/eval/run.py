@@ -84,6 +84,8 @@ class LiveRun:
     """Tool calls without a result, in the order of their starts."""
     repetition: Run | None = None
     """The attempt after this one, which infrastructure broke."""
+    cancels: Callable[[], bool] | None = None
+    """Returns True while the scheduler cancels its runs; any other cancellation is foreign code's."""
 
 
 @dataclass(eq=False, repr=False)
@@ -102,6 +104,11 @@ class Run(RunRecord):
     broken_attempts: int = 0
     """Attempts before this one that infrastructure broke."""
     live: LiveRun = field(default_factory=LiveRun)
+
+    def __post_init__(self) -> None:
+        """Copy the task: an agent may change it, and other attempts play it, too."""
+        self.planned_task = self.task
+        self.task = self.task.copied()
 
     def __repr__(self) -> str:
         from hud.eval.results.notebook import run_text
@@ -335,7 +342,7 @@ class Run(RunRecord):
     def successor(self) -> Run:
         """Return the run that repeats this one, with the id recorded in its trace."""
         again = Run(
-            task=self.task,
+            task=self.planned_task,
             trace=Trace(trace_id=self.trace.extra["retried_as"]),
             job_id=self.job_id,
             group_id=self.group_id,
@@ -346,7 +353,7 @@ class Run(RunRecord):
             broken_attempts=self.broken_attempts + 1,
         )
         again.budget.within = self.budget.within
-        again.live.tool_timeout = self.live.tool_timeout
+        again.live.tool_timeout, again.live.cancels = self.live.tool_timeout, self.live.cancels
         self.live.repetition = again
         for name in ("parent_trace_id", "subagent"):
             if name in self.trace.extra:

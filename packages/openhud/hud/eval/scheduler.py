@@ -19,6 +19,7 @@ from hud.errors import UsageError
 from hud.eval.rollouts import carry_out, check_limit
 from hud.eval.run import Run
 from hud.eval.waits import Waits
+from hud.foreign_code import withdraw_cancellation
 from hud.trace import new_id
 
 if TYPE_CHECKING:
@@ -162,6 +163,7 @@ async def run_planned(
     queue = iter(enumerate(planned))
     room = limit if limit is not None else nullcontext()
     waits = Waits(job, on_wait)
+    cancelling = asyncio.Event()
 
     async def work() -> None:
         for index, item in queue:
@@ -175,7 +177,7 @@ async def run_planned(
                     attempt=item.attempt,
                     recorder=job.recorder,
                 )
-                run.live.tool_timeout = tool_timeout
+                run.live.tool_timeout, run.live.cancels = tool_timeout, cancelling.is_set
                 job.active.append(run)
                 try:
                     ended[index] = await carry_out(run, agent, provider, rollout_timeout)
@@ -185,14 +187,19 @@ async def run_planned(
             if on_run is not None:
                 on_run(ended[index])
             # A rollout in this process may never yield; signals and recorders need the event loop.
-            await asyncio.sleep(0)
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                if cancelling.is_set():
+                    raise
+                withdraw_cancellation()  # Of a run that has ended.
 
     width = min(max_concurrent or MAX_CONCURRENT, len(planned))
     if width:
         watching = asyncio.create_task(waits.watch())
         try:
             with patient_collector():
-                await _all(work, width, stop)
+                await _all(work, width, stop, cancelling)
         finally:
             watching.cancel()
     job.interrupted = job.interrupted or len(ended) < len(planned)
@@ -226,12 +233,16 @@ def patient_collector() -> Iterator[None]:
 
 
 async def _all(
-    work: Callable[[], Coroutine[None, None, None]], width: int, stop: StopSignal
+    work: Callable[[], Coroutine[None, None, None]],
+    width: int,
+    stop: StopSignal,
+    cancelling: asyncio.Event,
 ) -> None:
-    """Run `width` workers to their end; the second stop request, or an error, cancels all."""
+    """Run `width` workers to their end; the second stop request, or an error, sets `cancelling` and cancels all."""
     workers = [asyncio.ensure_future(work()) for _ in range(width)]
 
     def cancel() -> None:
+        cancelling.set()
         for worker in workers:
             worker.cancel()
 

@@ -17,7 +17,7 @@ from hud.environment.environment import Environment
 from hud.environment.sources.variables import set_variables
 from hud.environment.templates.task import Task
 from hud.environment.tools.agent_tool import AgentTool
-from hud.errors import HudError, NotFoundError, UsageError
+from hud.errors import HudError, NotFoundError, UsageError, text_of
 from hud.foreign_code import is_failure
 
 FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")
@@ -86,7 +86,7 @@ def _telling_where(target: str) -> Iterator[None]:
             if "importlib" not in frame.filename and frame.filename != __file__
         ]
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else target
-        raise UsageError(f"{where}: {type(error).__name__}: {error}") from error
+        raise UsageError(f"{where}: {type(error).__name__}: {text_of(error)}") from error
 
 
 def _refuse_shadowing(path: Path) -> None:

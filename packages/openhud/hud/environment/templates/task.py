@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
+from hud.trace.json_values import copied
+
 if TYPE_CHECKING:
     from hud.environment.connection import Connection
     from hud.environment.environment import Environment
@@ -109,6 +111,13 @@ class Task(BaseModel):
     def environment(self) -> Environment | None:
         """The environment that created the task, or that it was bound to; None for plain data."""
         return self._environment
+
+    def copied(self) -> Task:
+        """Return a copy that shares no list or object of its data; it is bound to the same environment."""
+        task = self.model_copy()
+        for name in ("args", "columns", "validation", "agent_config", "runtime_config"):
+            setattr(task, name, copied(getattr(task, name)))
+        return task
 
     def bind(self, environment: Environment) -> Task:
         """Bind the task to an environment, and return it."""

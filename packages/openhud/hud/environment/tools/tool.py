@@ -11,7 +11,7 @@ from typing import Any
 from hud.environment.processes.worker_threads import in_thread
 from hud.environment.tools.arguments import Arguments, annotated, unwrapped
 from hud.environment.tools.results import text_block, tool_result
-from hud.errors import UsageError
+from hud.errors import UsageError, text_of
 from hud.foreign_code import is_failure
 from hud.trace import ToolResult, ToolSpec, parsed_arguments
 
@@ -69,7 +69,7 @@ class Tool:
                 raise
             if clock.expired() and isinstance(error, TimeoutError):
                 return tool_result(ToolResult.of_time_out(self.name, limit))
-            message = f"{self.name}: {type(error).__name__}: {error}"
+            message = f"{self.name}: {type(error).__name__}: {text_of(error)}"
             return tool_result(ToolResult(content=[text_block(message)], is_error=True))
 
 
