@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, Optional, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PydanticUserError,
+    ValidationError,
+    create_model,
+)
 from pydantic_core import from_json
 
 from hud.environment.tools.docstrings import parse_docstring
@@ -60,14 +67,16 @@ class Arguments:
                 _or_none(hint) if default is None else hint,
                 Field(default=default, alias=name, title=None, description=described.get(name)),
             )
-        self.model: type[BaseModel] = create_model(
-            "Arguments",
-            __config__=ConfigDict(
-                extra="allow" if self.takes_any else "forbid", arbitrary_types_allowed=True
-            ),
-            **fields,
+        config = ConfigDict(
+            extra="allow" if self.takes_any else "forbid", arbitrary_types_allowed=True
         )
-        self.schema = self._schema()
+        try:
+            self.model: type[BaseModel] = create_model("Arguments", __config__=config, **fields)
+            self.schema = self._schema()
+        except PydanticUserError as error:
+            raise UsageError(
+                f"{what}: the type of an argument has no JSON schema: {error.message.rstrip('.')}."
+            ) from None
         self.names = set(self._fields)
 
     def validate(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -154,15 +163,34 @@ def _or_none(hint: Any) -> Any:
 def _unquoted(
     arguments: dict[str, Any], error: ValidationError, optional: Collection[str]
 ) -> dict[str, Any]:
-    """Return the arguments without invalid nulls for optional ones, and with invalid strings parsed as JSON."""
-    values = dict(arguments)
+    """Return the arguments without invalid nulls for optional ones, and with invalid strings parsed as JSON.
+
+    A null within an argument is removed, too: its field then has its default, or is missing.
+    """
+    values: dict[str, Any] = copied(arguments)
     for problem in error.errors(include_url=False):
+        *path, name = problem["loc"]
+        if not path and values.get(str(name), 0) is None and name not in optional:
+            continue
+        holder = _at(values, path)
+        if isinstance(holder, dict) and holder.get(name, 0) is None:
+            del holder[name]
         name = problem["loc"][0]
-        if len(problem["loc"]) == 1 and name in optional and values.get(str(name), 0) is None:
-            del values[str(name)]
         if isinstance(name, str) and isinstance(values.get(name), str):
             try:
                 values[name] = from_json(values[name])
             except ValueError:
                 continue
     return values
+
+
+def _at(value: Any, path: Sequence[int | str]) -> Any:
+    """Return the part of a value at a path; None for a path through anything else than objects and lists."""
+    for step in path:
+        if isinstance(value, dict) and step in value:
+            value = value[step]
+        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
+            value = value[step]
+        else:
+            return None
+    return value

@@ -6,7 +6,7 @@ import base64
 import dataclasses
 import json
 import math
-from collections.abc import KeysView, Mapping, ValuesView
+from collections.abc import Callable, Mapping, Sequence, Set, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,11 @@ from hud import exact_json
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult
 from hud.trace.json_values import is_writable
 
+_OPTIONS = (
+    exact_json.OPT_NON_STR_KEYS
+    | exact_json.OPT_SERIALIZE_NUMPY
+    | exact_json.OPT_PASSTHROUGH_DATACLASS
+)
 MAX_TEXT_BYTES = 256 * 1024
 """Bytes to which a result's text is cut: a tool that returns 50 MB must not end the run, or fill the store."""
 MAX_IMAGE_BYTES = 16 * 1024 * 1024
@@ -32,6 +37,10 @@ class Image:
 def tool_result(value: Any, *, limit: int = MAX_TEXT_BYTES) -> ToolResult:
     """Return `value` as a tool result: text, images, JSON, or a list of those."""
     value = _without_foreign_blocks(value)
+    if _is_content_with_data(value):
+        content, structured = value
+        value = ToolResult(content=[_block(item) for item in content])
+        value.structured_content = as_json(structured)
     if isinstance(value, ToolResult):
         blocks, structured, failed = list(value.content), value.structured_content, value.is_error
     elif isinstance(value, list | tuple) and any(
@@ -39,11 +48,8 @@ def tool_result(value: Any, *, limit: int = MAX_TEXT_BYTES) -> ToolResult:
     ):
         blocks, structured, failed = [_block(item) for item in value], None, False
     else:
-        blocks, structured, failed = (
-            [] if value is None else [_block(value)],
-            _structured(value),
-            False,
-        )
+        blocks = [] if value is None else _blocks(value)
+        structured, failed = _structured(value), False
     cut = _cut(blocks, limit)
     if cut is not blocks:
         structured = None
@@ -51,15 +57,22 @@ def tool_result(value: Any, *, limit: int = MAX_TEXT_BYTES) -> ToolResult:
 
 
 def _without_foreign_blocks(value: Any) -> Any:
-    """Return `value` with content blocks and results of the `mcp` package as those of `hud.trace`."""
+    """Return `value` with pictures of Pillow, and content blocks and results of the `mcp` package, as those of `hud.trace`."""
     if isinstance(value, list | tuple):
+        if value and all(map(_is_written_block, value)) and any(map(_is_written_image, value)):
+            return list(map(_read_block, value))
         blocks = [_without_foreign_blocks(item) for item in value]
-        return (
-            blocks if any(new is not old for new, old in zip(blocks, value, strict=True)) else value
-        )
+        changed = any(new is not old for new, old in zip(blocks, value, strict=True))
+        return type(value)(blocks) if changed and type(value) in (list, tuple) else value
+    if _is_written_image(value):
+        return _read_block(value)
     if callable(getattr(value, "to_image_content", None)):  # The `Image` of MCP's servers.
         value = value.to_image_content()
-    if type(value).__module__.split(".")[0] not in ("mcp", "mcp_types", "fastmcp"):
+    package = type(value).__module__.split(".")[0]
+    if package == "PIL" and callable(getattr(value, "_repr_png_", None)):
+        data = value._repr_png_()
+        return value if data is None else Image(data)
+    if package not in ("mcp", "mcp_types", "fastmcp"):
         return value
     from hud.capabilities.mcp.results import (  # Imports `mcp`, which is loaded already.
         block_of,
@@ -68,6 +81,58 @@ def _without_foreign_blocks(value: Any) -> Any:
 
     result = result_of(value)[0] if hasattr(value, "structured_content") else None
     return result or block_of(value) or value
+
+
+def _is_written_block(value: Any) -> bool:
+    """Return True for a text or an image in the JSON form of MCP."""
+    if not isinstance(value, dict):
+        return False
+    return _is_written_image(value) or (
+        value.get("type") == "text" and isinstance(value.get("text"), str)
+    )
+
+
+def _is_written_image(value: Any) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.get("type") == "image"
+        and isinstance(value.get("data"), str)
+        and isinstance(value.get("mimeType"), str)
+    )
+
+
+def _read_block(value: dict[str, Any]) -> ContentBlock:
+    if value["type"] == "text":
+        return text_block(value["text"])
+    return ImageContent(data=value["data"], mime_type=value["mimeType"])
+
+
+def _is_content_with_data(value: Any) -> bool:
+    """Return True for a pair of content blocks and data, which tools of MCP's servers may return."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        return False
+    content, structured = value
+    return (
+        isinstance(structured, dict)
+        and isinstance(content, list | tuple)
+        and any(isinstance(item, Image | ImageContent | TextContent) for item in content)
+    )
+
+
+def _blocks(value: Any) -> list[ContentBlock]:
+    """Return a value as a block of text, and the images within it, which the text numbers from 1."""
+    if isinstance(value, str | bytes | bytearray | float | Image | TextContent | ImageContent):
+        return [_block(value)]
+    images: list[ContentBlock] = []
+
+    def plain(part: Any) -> Any:
+        block = _without_foreign_blocks(part)
+        if not isinstance(block, Image | ImageContent):
+            return _plain(block)
+        images.append(_block(block))
+        return f"[image {len(images)}]"
+
+    return [text_block(to_json(value, plain)), *images]
 
 
 def _block(value: Any) -> ContentBlock:
@@ -97,7 +162,7 @@ def _structured(value: Any) -> dict[str, Any] | None:
     if isinstance(value, BaseModel):
         return _plain_object(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        value = dataclasses.asdict(value)
+        value = _fields(value)
     if not isinstance(value, dict):
         return None
     structured: dict[str, Any] = as_json(value)
@@ -109,11 +174,10 @@ def as_json(value: Any) -> Any:
     return exact_json.loads(to_json(value))
 
 
-def to_json(value: Any) -> str:
-    """Return `value` as compact JSON; values without a JSON form become their `str`."""
-    options = exact_json.OPT_NON_STR_KEYS | exact_json.OPT_SERIALIZE_NUMPY
+def to_json(value: Any, plain: Callable[[Any], Any] | None = None) -> str:
+    """Return `value` as compact JSON; values without a JSON form become that of `plain`, by default their `str`."""
     try:
-        return exact_json.dumps(value, default=_plain, option=options).decode()
+        return exact_json.dumps(value, default=plain or _plain, option=_OPTIONS).decode()
     except exact_json.JSONEncodeError:
         # Lone surrogates, integers beyond 64 bits, deep nesting: slower, but without errors.
         return json.dumps(_stringified(value), separators=(",", ":"), default=_plain)
@@ -133,18 +197,33 @@ def _stringified(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
+    value = _without_foreign_blocks(value)
+    if isinstance(value, TextContent):
+        return value.text
+    if isinstance(value, Image | ImageContent):
+        return f"[{value.mime_type}, {_image_bytes(value):,} bytes]"
     if isinstance(value, BaseModel):
         return _plain_object(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if isinstance(value, set | frozenset | tuple | range | KeysView | ValuesView):
+        return _fields(value)
+    if isinstance(value, bytes | bytearray):
+        return _decoded(bytes(value))
+    if isinstance(value, Set | Sequence | ValuesView):
         return list(value)
     if isinstance(value, Mapping):
         return dict(value)
-    if isinstance(value, bytes | bytearray):
-        return _decoded(bytes(value))
     tolist = getattr(value, "tolist", None)  # Arrays that `exact_json` does not write.
     return tolist() if callable(tolist) else str(value)
+
+
+def _image_bytes(image: Image | ImageContent) -> int:
+    return len(image.data) if isinstance(image, Image) else len(image.data) * 3 // 4
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass's instance, except those with a leading underscore."""
+    names = [field.name for field in dataclasses.fields(value)]
+    return {name: getattr(value, name) for name in names if not name.startswith("_")}
 
 
 def _plain_object(value: BaseModel) -> dict[str, Any]:
