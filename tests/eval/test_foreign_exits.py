@@ -217,7 +217,9 @@ async def cancels_its_own_task_at_the_end():
     asyncio.current_task().cancel()
 
 
-@pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")  # Parts of a combined grade that never began.
+@pytest.mark.filterwarnings(
+    "ignore:coroutine:RuntimeWarning"
+)  # Parts of a combined grade that never began.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("raises", [cancels_its_own_task, cancels_its_own_task_at_the_end])
 @pytest.mark.parametrize("place", [*KINDS, "shutdown", "tool"])

@@ -63,7 +63,10 @@ class Tree(BaseModel):
         ({"place": '{"x": 1, "y": 2}'}, "1 2 []"),
         ({"place": {"x": 1}, "trees": [{"name": "a", "branches": None}]}, "1 7 ['a']"),
         (
-            {"place": {"x": 1}, "trees": [{"name": "a", "branches": [{"name": "b", "branches": None}]}]},
+            {
+                "place": {"x": 1},
+                "trees": [{"name": "a", "branches": [{"name": "b", "branches": None}]}],
+            },
             "1 7 ['a']",
         ),
         ({"place": {"x": 1, "y": None}, "trees": None}, "1 7 []"),

@@ -250,9 +250,10 @@ def message_of(body: Any) -> str:
 def _upstream(body: Any) -> Any:
     """Return an error body with the sentence of the provider behind OpenRouter, which says "Provider returned error"."""
     error = body.get("error") if isinstance(body, dict) else None
-    metadata = error.get("metadata") if isinstance(error, dict) else None
-    raw = metadata.get("raw") if isinstance(metadata, dict) else None
-    return {"message": f"{error['message']}: {raw}"} if raw and error.get("message") else body
+    if not isinstance(error, dict) or not isinstance(error.get("metadata"), dict):
+        return body
+    raw = error["metadata"].get("raw")
+    return {"message": f"{error.get('message')}: {raw}"} if raw else body
 
 
 def _single(body: Any) -> Any:

@@ -187,10 +187,8 @@ def _unquoted(
 def _at(value: Any, path: Sequence[int | str]) -> Any:
     """Return the part of a value at a path; None for a path through anything else than objects and lists."""
     for step in path:
-        if isinstance(value, dict) and step in value:
+        try:
             value = value[step]
-        elif isinstance(value, list) and isinstance(step, int) and step < len(value):
-            value = value[step]
-        else:
+        except (TypeError, LookupError):
             return None
     return value

@@ -32,6 +32,8 @@ _REASONS = {
     "unexpected_tool_call": MALFORMED,
 }
 """`Completion.finish_reason` by a server's word in lower case; other words are unchanged."""
+
+
 def read_reason(word: Any) -> str | None:
     """Return the finish reason for a server's word, None without one. Raises `BrokenAnswer` for a failure."""
     if not word:

@@ -107,7 +107,9 @@ class ContentReader:
         function = part.get("functionCall")
         if isinstance(function, dict):
             call = ReceivedCall()
-            call.take(function.get("id") or "", function.get("name") or "", whole_arguments(function))
+            call.take(
+                function.get("id") or "", function.get("name") or "", whole_arguments(function)
+            )
             return self._calls.end(call, cut=False)
         text = part.get("text")
         if not text:
