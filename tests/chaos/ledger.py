@@ -147,7 +147,7 @@ def _played(api: httpx.Client, model: str) -> list[tuple[str, int, str, float | 
     runs = [
         run
         for job in jobs
-        if job["name"] == f"{model} training"
+        if job["purpose"] == "training" and job["name"].startswith(f"{model} ")
         for run in api.get(f"/v2/jobs/{job['id']}/traces", params={"limit": 1000}).json()["items"]
     ]
     runs.sort(key=lambda run: run["started_at"])

@@ -53,7 +53,7 @@ def set_row(platform, model, head):
         )
 
 
-def record_rewards(platform, model, checkpoint, rewards, name="held-out"):
+def record_rewards(platform, model, checkpoint, rewards, purpose="held_out"):
     """A job in which a checkpoint earned rewards by task."""
     job, team = new_id(), model.team_id
     runs = [
@@ -69,7 +69,8 @@ def record_rewards(platform, model, checkpoint, rewards, name="held-out"):
             sa.insert(tables.jobs).values(
                 id=job,
                 team_id=team,
-                name=f"{model.slug} {name}",
+                name=f"{model.slug} job",
+                purpose=purpose,
                 status="completed",
                 created_at=now(),
             )
@@ -231,7 +232,7 @@ async def test_runs_on_trained_tasks_do_not_pass_the_gate_in_the_dashboard(platf
     record_rewards(platform, model, None, tasks(0.2))
     record_rewards(platform, model, first, tasks(0.8))
     assert "Passes the gate" in (await web.get(f"/models/m?checkpoint={first}")).text
-    record_rewards(platform, model, None, tasks(0.2), name="training")
+    record_rewards(platform, model, None, tasks(0.2), purpose="training")
     assert "Passes the gate" not in (await web.get(f"/models/m?checkpoint={first}")).text
     await web.post("/models/m/head", data={"checkpoint": first})
     nodes = {node["id"]: node for node in (await web.get("/v2/models/m/checkpoints")).json()}
@@ -295,10 +296,11 @@ def test_the_gate_says_what_may_be_said():
     assert "too few tasks" in few.sentence
 
 
-async def test_training_s_own_rollouts_enter_no_comparison(platform):
+async def test_rollouts_of_training_and_of_subagents_enter_no_comparison(platform):
     model = make_model(platform)
     first = made(platform, model, 1)
-    record_rewards(platform, model, first, tasks(0.9), name="training")
+    for purpose in ("training", "subagent"):
+        record_rewards(platform, model, first, tasks(0.9), purpose=purpose)
     record_rewards(platform, model, first, tasks(0.5, 2))
     record_rewards(platform, model, None, tasks(0.1, 2))
 

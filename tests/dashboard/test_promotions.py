@@ -104,7 +104,7 @@ async def test_jobs_that_no_model_played_and_rollouts_of_training_are_no_evidenc
                 tables.requests.c.trace_id.in_(sa.select(tables.runs.c.trace_id).where(of_job))
             )
         )
-    record_rewards(platform, model, node, tasks(0.9), name="training")
+    record_rewards(platform, model, node, tasks(0.9), purpose="training")
     with platform.store.read() as connection:
         newest = tables.jobs.select().order_by(tables.jobs.c.created_at.desc())
         training = connection.execute(newest).first().id

@@ -187,6 +187,7 @@ async def test_a_bounded_search_says_how_many_runs_it_did_not_see(platform):
 
 NEWER_COLUMNS = [
     ("builds", "digest"),
+    ("jobs", "purpose"),
     *(("rollouts", name) for name in ("needs", "faults", "preemptions")),
 ]
 

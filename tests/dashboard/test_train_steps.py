@@ -27,8 +27,16 @@ def metrics(**more):
 def trained(platform):
     """A run of two steps over one job of rollouts: a group a step, and a held-out job before and after."""
     model = make_model(platform)
-    rollouts = record(platform, "m training", {"first": [0.0, 1.0, 0.5], "second": [0.25, 0.25]})
-    held_out = [record(platform, f"m held-out step {step}", {"h": [step / 2]}) for step in (0, 2)]
+    rollouts = record(
+        platform,
+        "m training",
+        {"first": [0.0, 1.0, 0.5], "second": [0.25, 0.25]},
+        purpose="training",
+    )
+    held_out = [
+        record(platform, f"m held-out step {step}", {"h": [step / 2]}, purpose="held_out")
+        for step in (0, 2)
+    ]
     runs = TrainingRuns(platform.store, model.team_id)
     scores = [score(0, 0.0, job_id=held_out[0]), score(2, 1.0, job_id=held_out[1])]
     run = runs.start(model.id, {"model": "m", "steps": 2}, {"scores": scores, "jobs": [rollouts]})

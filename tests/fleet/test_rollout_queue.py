@@ -245,7 +245,9 @@ def test_a_result_says_nothing_of_other_runs_and_jobs(rollouts):
     trace, victim = submit(rollouts, job), submit(rollouts, other_job)
     rollouts.take("one", 2)
     lease = Lease(trace, "one", 1)
-    opened = encode_event(b"J", other_job, 0, encode_json({**JOB, "name": "say, called in job x"}))
+    opened = encode_event(
+        b"J", other_job, 0, encode_json({**JOB, "name": "say", "called_as": "say"})
+    )
     for forged in (
         played(trace) + played(victim, reward=0.9),
         played(trace) + step(victim, 1, "forged"),
@@ -267,7 +269,10 @@ def test_of_several_ends_in_one_request_each_counts_for_itself(rollouts):
     rollouts.take("one", 5)
     inside = derived_id(job, "ask")
     opened = encode_event(
-        b"J", inside, 0, encode_json({**JOB, "name": f"ask, called in job {job}"})
+        b"J",
+        inside,
+        0,
+        encode_json({**JOB, "name": "ask", "called_as": "ask", "purpose": "subagent"}),
     )
     called = opened + played(subagent, job=inside, reward=0.5)
     answers = store_events(

@@ -109,6 +109,38 @@ def test_attempts_of_rollouts_that_wait_become_faults(tmp_path, monkeypatch):
     assert Store.open(tmp_path).rows(faults) == [(0, 0), (3, 0)]
 
 
+@pytest.mark.parametrize(
+    ("name", "purpose"),
+    [
+        ("m training", "training"),
+        ("spring training", "evaluation"),
+        ("m held-out step 20", "held_out"),
+        ("ask_reader, called in job 0123456789ab", "subagent"),
+        ("arithmetic · m", "evaluation"),
+    ],
+)
+def test_purposes_of_older_jobs_are_read_off_their_names(tmp_path, monkeypatch, name, purpose):
+    store = store_of("0006", tmp_path, monkeypatch)
+    kept = ("id", "team_id", "name", "group_size", "status", "extra", "created_at")
+    old = sa.table("jobs", *(sa.column(name, tables.jobs.c[name].type) for name in kept))
+    job = {"id": "a" * 32, "team_id": "b" * 32, "name": name, "group_size": 1, "extra": {}}
+    model = {"id": "c" * 32, "team_id": "b" * 32, "slug": "m", "kind": "tiny"}
+    columns = sa.inspect(store.engine).get_columns("models")
+    model |= {
+        column["name"]: "{}" if isinstance(column["type"], sa.JSON) else ""
+        for column in columns
+        if not column["nullable"] and column["default"] is None and column["name"] not in model
+    }
+    marks = ", ".join(f":{column}" for column in model)
+    with store.begin() as connection:
+        values = {**job, "status": "completed", "created_at": datetime.now(UTC)}
+        connection.execute(sa.insert(old).values(**values))
+        connection.execute(
+            sa.text(f"INSERT INTO models ({', '.join(model)}) VALUES ({marks})"), model
+        )
+    assert Store.open(tmp_path).values(sa.select(tables.jobs.c.purpose)) == [purpose]
+
+
 def test_processes_that_open_a_new_store_at_once_all_get_it(tmp_path):
     # Threads stand for processes: each opens the database by itself.
     start = Barrier(6)

@@ -53,6 +53,8 @@ class EventRecorder(ABC):
             "benchmark": _text(job.benchmark),
             "group_size": job.group,
             "planned": job.planned,
+            "purpose": job.purpose,
+            "called_as": _text(job.called_as),
             "pid": pid,
             "process_started": None if pid is None else process_started(pid),
             "host": socket.gethostname(),

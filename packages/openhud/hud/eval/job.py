@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hud.errors import UsageError
 from hud.eval.run import Run
 from hud.trace import new_id
-from hud.trace.recording.recorder import NullRecorder, Recorder
+from hud.trace.recording.recorder import NullRecorder, Purpose, Recorder
 
 if TYPE_CHECKING:
     from hud.eval.results.statistics import JobStatistics
@@ -39,8 +39,11 @@ class Job:
     """Id of the platform's taskset; None: the tasks are of a file or of Python."""
     benchmark: str | None = None
     """Name of the tasks' benchmark."""
+    purpose: Purpose = "evaluation"
     called_by: str | None = None
     """The job of the callers, for subagents' runs."""
+    called_as: str | None = None
+    """The tool that the callers called, for subagents' runs."""
     interrupted: bool = False
     """True if it was stopped before every run was started."""
     recorder: Recorder = field(default_factory=NullRecorder, repr=False)
@@ -57,6 +60,7 @@ class Job:
         taskset: str | None = None,
         taskset_id: str | None = None,
         benchmark: str | None = None,
+        purpose: Purpose = "evaluation",
         recorder: Recorder | None = None,
     ) -> Job:
         """Open a job; pass it to any number of `run(..., job=job)`, then `await job.finish()`.
@@ -76,6 +80,7 @@ class Job:
             taskset=taskset,
             taskset_id=taskset_id,
             benchmark=benchmark,
+            purpose=purpose,
             recorder=recorder if recorder is not None else default_recorder(),
         )
         job.recorder.job_started(job)

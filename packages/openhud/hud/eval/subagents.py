@@ -129,7 +129,9 @@ def _job_of(run: Run, name: str) -> str | None:
     job = Job(
         id=derived_id(run.job_id, name),
         name=f"{name}, called in job {run.job_id[:12]}",
+        purpose="subagent",
         called_by=run.job_id,
+        called_as=name,
     )
     known = _announced.setdefault(run.recorder, set())
     if job.id not in known:

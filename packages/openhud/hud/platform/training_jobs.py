@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,7 +11,6 @@ from hud.errors import NotFoundError
 from hud.platform.store import Store, tables
 from hud.platform.store.job_status import statuses
 from hud.platform.store.job_sums import sums_of
-from hud.platform.store.trained_tasks import training_job
 from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.progress import scores_of
 
@@ -19,7 +18,6 @@ MOST_RUNS = 4_096
 """Maximum number of rollouts of one step that are read."""
 _EARLIER_RUNS = 50
 """Maximum number of training runs searched for the run of a job, newest first."""
-_JUST_BEFORE = timedelta(minutes=1)
 _ROLLOUT = (
     *("trace_id", "slug", "group_id", "attempt", "status", "reward", "failure_kind"),
     *("checkpoint", "turns", "completion_tokens", "error", "stop_reason", "content"),
@@ -34,10 +32,10 @@ class TrainingJobs:
     def __init__(self, store: Store, team: str) -> None:
         self.store, self.team = store, team
 
-    def shown(self, run: Run, slug: str) -> list[dict[str, Any]]:
+    def shown(self, run: Run) -> list[dict[str, Any]]:
         """Return the jobs of a run: those of its rollouts (`step` None), then its evaluations, by step."""
         scores = {one.job_id: one.as_dict() for one in scores_of(run["state"]) if one.job_id}
-        ids = [*self.rollouts(run, slug), *scores]
+        ids = [*self.rollouts(run), *scores]
         jobs = tables.jobs
         with self.store.read() as connection:
             query = sa.select(jobs).where(jobs.c.id.in_(ids), jobs.c.team_id == self.team)
@@ -57,22 +55,11 @@ class TrainingJobs:
             if one in rows
         ]
 
-    def rollouts(self, run: Run, slug: str) -> list[str]:
+    def rollouts(self, run: Run) -> list[str]:
         """Return the ids of the jobs of a run's rollouts: one for its start and one for each resumption."""
-        known = run["state"].get("jobs")
-        if known is not None:
-            return [str(one) for one in known]
-        # Runs of earlier releases did not record their jobs: the job has this name and started during the run.
-        jobs = tables.jobs
-        query = sa.select(jobs.c.id).where(
-            jobs.c.team_id == self.team,
-            jobs.c.name == training_job(slug),
-            jobs.c.created_at >= datetime.fromisoformat(run["created_at"]) - _JUST_BEFORE,
-            jobs.c.created_at <= datetime.fromisoformat(run["updated_at"]),
-        )
-        return self.store.values(query.order_by(jobs.c.created_at))
+        return [str(job_id) for job_id in run["state"].get("jobs") or []]
 
-    def of_step(self, run: Run, slug: str, step: int) -> list[dict[str, Any]]:
+    def of_step(self, run: Run, step: int) -> list[dict[str, Any]]:
         """Return the rollouts that ended during a step (counted from 0), in the order of their starts.
         Synchronous training plays a step's rollouts within the step. With a policy lag, a step uses finished rollouts.
         Raises `NotFoundError` for a step that has not finished.
@@ -90,7 +77,7 @@ class TrainingJobs:
             rows = connection.execute(
                 sa.select(*(runs.c[name] for name in _ROLLOUT))
                 .where(
-                    runs.c.job_id.in_(self.rollouts(run, slug)),
+                    runs.c.job_id.in_(self.rollouts(run)),
                     runs.c.team_id == self.team,
                     runs.c.ended_at > began,
                     runs.c.ended_at <= ends[step],
@@ -102,7 +89,7 @@ class TrainingJobs:
 
     def run_of(self, job: dict[str, Any]) -> str | None:
         """Return the id of the training run of a job (see `records.find_job`), or None."""
-        if not job["name"].endswith(" training") and " held-out step " not in job["name"]:
+        if job["purpose"] not in ("training", "held_out"):
             return None
         runs, _ = TrainingRuns(self.store, self.team).page(None, _EARLIER_RUNS, 0)
         for run in runs:

@@ -234,7 +234,7 @@ class _Loop:
         await self.held_out.recall(self.policy.client, earlier)
         # A killed process leaves rollouts behind whose results nothing reads.
         await as_runtime(self.rollouts.runtime).abandon([*run.jobs, *run.evaluations])
-        job = await Job.start(f"{config.model} training", group=config.group)
+        job = await Job.start(f"{config.model} training", group=config.group, purpose="training")
         for learner in self.learners:
             await learner.run.add_job(job.id)
         try:

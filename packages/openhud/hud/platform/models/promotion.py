@@ -20,7 +20,7 @@ from hud.platform.store.checkpoint_rewards import ended_runs
 from hud.platform.store.job_runs import job_runs, summary
 from hud.platform.store.job_status import has_ended
 from hud.platform.store.served_runs import is_served
-from hud.platform.store.trained_tasks import trained_on, training_job
+from hud.platform.store.trained_tasks import trained_on
 from hud.train.monitoring.candidates import is_candidate
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _rewards(
     """
     store, team = registry.store, model.team_id
     record = records.find_job(store, team, job)
-    if record["name"] in {training_job(slug) for slug, _ in played}:
+    if record["purpose"] == "training":
         raise ConflictError(
             f"Job {job!r} holds rollouts of training; evidence is of held-out tasks: hud models promote {model.slug} ..."
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from hud import exact_json
 from hud.errors import UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import NOT_OURS, Batch, problem_of
@@ -21,8 +22,6 @@ from hud.trace import derived_id
 from hud.trace.recording.journal import Event, decode_events, named
 
 _logger = logging.getLogger("hud.platform.store")
-_CALLED = ", called in job "
-"""In the name of a subagent's job, between the tool and the job that called it."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +136,8 @@ def _bind(batch: Batch, attempt: Attempt) -> None:
 
 
 def _tool(job: dict[str, object]) -> str:
-    """Return the tool that a subagent's job is named after."""
-    return str(job["name"]).rpartition(_CALLED)[0]
+    """Return the tool that a subagent's job is for; "" for other jobs."""
+    return str(exact_json.loads(str(job["extra"])).get("called_as") or "")
 
 
 def _other_runs(batch: Batch, attempt: Attempt) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from hud.platform.store import Store, tables
 from hud.platform.store.job_status import has_ended, statuses
-from hud.platform.store.trained_tasks import training_job
 
 MOST_JOBS = 40
 """Maximum number of jobs of a checkpoint that are read, newest first."""
@@ -70,8 +69,8 @@ def ended_runs(
             noted.c.team_id == team,
             noted.c.model == model,
             noted.c.checkpoint == (checkpoint or ""),
-            # Rollouts of training are from many checkpoints, on trained tasks.
-            jobs.c.name != training_job(model),
+            # Rollouts of training, and of agents that they call, are from many checkpoints, on trained tasks.
+            jobs.c.purpose.in_(("evaluation", "held_out")),
         )
         .order_by(jobs.c.created_at.desc())
         .limit(MOST_JOBS)

@@ -22,6 +22,7 @@ from hud.platform.store.blobs import Blobs
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace import plain
 from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
+from hud.trace.recording.recorder import PURPOSES
 from hud.trace.token_columns import pack_ids, pack_logprobs
 
 _Row = dict[str, Any]
@@ -338,11 +339,16 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
         "benchmark": payload.get("benchmark"),
         "planned": _planned(payload.get("planned")),
         "taskset": _name(payload.get("taskset")),
+        "called_as": _name(payload.get("called_as")),
     }
+    purpose = payload.get("purpose", "evaluation")
+    if purpose not in PURPOSES:
+        raise ValueError(f"purpose {purpose!r}")
     return {
         **{name: payload[name] for name in kept},
         "id": identifier,
         "team_id": team,
+        "purpose": purpose,
         "taskset_id": plain(payload["taskset_id"]) if payload["taskset_id"] else None,
         "status": "running",
         "extra": exact_json.dumps({name: one for name, one in extra.items() if one}).decode(),
@@ -353,7 +359,7 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
 def _name(value: object) -> str | None:
     """Return a name; raises `TypeError` for anything else."""
     if not (value is None or isinstance(value, str)):
-        raise TypeError(f"taskset cannot be a {type(value).__name__}")
+        raise TypeError(f"a name cannot be a {type(value).__name__}")
     return value
 
 

@@ -22,7 +22,7 @@ from hud.trace import TOOL_CALLS
 from hud.trace.ids import plain, trace_id_of
 from hud.trace.token_columns import unpack_ids, unpack_logprobs
 
-_JOB = ("id", "team_id", "name", "taskset_id", "group_size")
+_JOB = ("id", "team_id", "name", "purpose", "taskset_id", "group_size")
 _SUMS = ("runs", "graded", "failed", "reward", "low", "high", "completion_tokens")
 _START = re.compile("[0-9a-f]{4,31}")
 """Pattern of the start of an id: hexadecimal, so that "g" sorts after every continuation."""

@@ -16,11 +16,6 @@ from hud.platform.store.queries import in_parts
 _IDENTITY = ("env", "id", "args")
 
 
-def training_job(model: str) -> str:
-    """Return the name of the jobs with the rollouts of a model's training runs."""
-    return f"{model} training"
-
-
 def trained_on(
     store: Store, team: str, models: Collection[str], trace_ids: Collection[str]
 ) -> set[str]:
@@ -28,12 +23,13 @@ def trained_on(
 
     Tasks are equal if slug, environment, template and arguments are; where a run records no task, its slug decides.
     """
-    jobs = tables.jobs
-    names = [training_job(model) for model in models]
-    training = {
-        *store.values(sa.select(jobs.c.id).where(jobs.c.team_id == team, jobs.c.name.in_(names))),
-        *_supervised_jobs(store, team, models),
-    }
+    jobs, noted = tables.jobs, tables.job_models
+    rollouts = (
+        sa.select(jobs.c.id)
+        .join(noted, noted.c.job_id == jobs.c.id)
+        .where(jobs.c.team_id == team, jobs.c.purpose == "training", noted.c.model.in_(models))
+    )
+    training = {*store.values(rollouts), *_supervised_jobs(store, team, models)}
     if not training:
         return set()
     played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 from hud.errors import FailureKind
 from hud.trace.steps import Step, Trace
@@ -57,6 +57,11 @@ class RecordedRun(Protocol):
     def ended_at(self) -> datetime | None: ...
 
 
+Purpose = Literal["evaluation", "training", "held_out", "subagent"]
+"""What a job is for: an evaluation; rollouts to learn from; a training run's held-out score; runs that another agent's calls started."""
+PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
+
+
 class RecordedJob(Protocol):
     """The recorded part of a job."""
 
@@ -75,7 +80,11 @@ class RecordedJob(Protocol):
     @property
     def taskset(self) -> str | None: ...
     @property
+    def purpose(self) -> Purpose: ...
+    @property
     def called_by(self) -> str | None: ...
+    @property
+    def called_as(self) -> str | None: ...
     @property
     def interrupted(self) -> bool: ...
 

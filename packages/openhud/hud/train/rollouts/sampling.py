@@ -190,7 +190,10 @@ class Rollouts:
         planned = len(held_out.tasks) * config.eval_group
         self.reporter.phase("held-out", step, planned)
         job = await Job.start(
-            f"{config.model} held-out step {step}", group=config.eval_group, planned=planned
+            f"{config.model} held-out step {step}",
+            group=config.eval_group,
+            planned=planned,
+            purpose="held_out",
         )
         if begun is not None:
             await begun(job.id)

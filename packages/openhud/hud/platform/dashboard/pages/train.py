@@ -126,9 +126,7 @@ def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
         "quiet": quiet,
         "overlaid": [one for one in others if one["id"] in beside],
         "others": [one for one in others if one["id"] not in beside],
-        "jobs": TrainingJobs(launching.registry.store, launching.who.team_id).shown(
-            found, model["slug"]
-        ),
+        "jobs": TrainingJobs(launching.registry.store, launching.who.team_id).shown(found),
         "recent": step_rows(history[: -RECENT_STEPS - 1 : -1]),
         "why_not_resumed": _why_not_resumed(launching, found, shown["status"]),
         "revision": _revision(launching, found["id"]).value,

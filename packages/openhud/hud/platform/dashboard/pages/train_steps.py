@@ -52,7 +52,7 @@ def step(
         raise NotFoundError(
             f"Step {number} of this run has not finished; finished steps: {len(history)}."
         )
-    rollouts = TrainingJobs(store, team).of_step(found, shown["model"], number - 1)
+    rollouts = TrainingJobs(store, team).of_step(found, number - 1)
     groups = _groups(rollouts)
     _add_samples(store, groups[offset : offset + GROUPS_PER_PAGE])
     labels = task_labels(
