@@ -67,6 +67,23 @@ def test_the_environment_of_a_file_is_found_by_its_tasks(folder, capsys, runtime
     assert (found["reward"], len(found["runs"])) == (1.0, 1)
 
 
+def test_a_file_with_a_list_named_tasks_has_no_others(folder, capsys):
+    """`held` beside `tasks` is for a held-out file; it was played, and trained on, with the rest."""
+    (folder / "letters_both.py").write_text(ENVIRONMENT)
+    (folder / "held_out.py").write_text("from letters_both import held as tasks\n")
+    words = [task.args["word"] for task in Taskset.from_file(folder / "letters_both.py")]
+    assert words == ["red", "green"]
+    assert [task.args["word"] for task in Taskset.from_file(folder / "held_out.py")] == ["violet"]
+    assert run(["eval", "letters_both.py", "agent.py", "--all", "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
+
+
+def test_without_such_a_list_all_tasks_of_a_file_count(folder):
+    text = ENVIRONMENT.replace("tasks = [", "train = [").replace("held = [", "more = [")
+    (folder / "letters_more.py").write_text(text + "\n\ndef tasks():\n    return train\n")
+    assert len(Taskset.from_file(folder / "letters_more.py")) == 3
+
+
 def tasks_of(source):
     module = {}
     exec(source, module)

@@ -50,7 +50,7 @@ def test_python_files_give_the_tasks_at_their_top_level_in_order(folder):
         folder,
         "tasks.py",
         ENVIRONMENT
-        + "first = count(word='a')\ntasks = [count(word='b'), first]\nmore = {'c': count(word='c')}\n"
+        + "first = count(word='a')\npair = [count(word='b'), first]\nmore = {'c': count(word='c')}\n"
         "_hidden = count(word='hidden')\n",
     )
     taskset = Taskset.from_file(path)

@@ -57,17 +57,19 @@ def save_tasks(tasks: Iterable[Task], path: Path) -> None:
 
 
 def tasks_of(module: ModuleType, origin: Path) -> list[Task]:
-    """Return a module's tasks, or a task of each template without required arguments.
+    """Return the tasks of `tasks`; without it all of a module, or one of each template without required arguments.
 
     Raises `UsageError` without tasks.
     """
-    found: dict[int, Task] = {}
+    if named := list(tasks_in(getattr(module, "tasks", None))):
+        return named
+    tasks: dict[int, Task] = {}
     for name, value in vars(module).items():
         if not name.startswith("_"):
             for task in tasks_in(value):
-                found.setdefault(id(task), task)
-    if found:
-        return list(found.values())
+                tasks.setdefault(id(task), task)
+    if tasks:
+        return list(tasks.values())
     minted = [task for value in environments_of(module) for task in _mint(value)]
     if not minted:
         raise UsageError(

@@ -62,8 +62,8 @@ class Taskset:
     def from_file(cls, path: str | Path) -> Taskset:
         """Load a `.py`, `.json` or `.jsonl` file, or a folder with one.
 
-        A Python file defines tasks at its top level; without any, there is a task of each template without required
-        arguments.
+        The tasks of a Python file are those of its `tasks`; without that name, all at its top level; without any, one of
+        each template without required arguments.
         """
         from hud.eval.tasksets.sources import load_tasks  # Imports this module.
 
