@@ -1,6 +1,7 @@
 """Training from the dashboard: what may be launched, how it is shown, and who may do what."""
 
 import asyncio
+import re
 import socket
 
 import pytest
@@ -8,6 +9,7 @@ from tests.dashboard.conftest import browse, sign_in
 
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.pages.train_form import config_of, fields
+from hud.platform.training.launch_request import launched_config
 from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.progress import Score, scores_of
@@ -241,6 +243,21 @@ def test_the_form_as_it_stands_gives_the_defaults_that_the_command_has(given, lo
     config, problems = config_of({**untouched, **given}, "m", "tasks.py", [])
     assert not problems
     assert (config.loss, config.max_concurrent) == (loss, at_once)
+
+
+async def test_the_form_leaves_the_learning_rate_to_the_rule_of_the_model(platform, web, folder):
+    """It sent 1e-4 explicitly, which ruins full fine-tuning of a pretrained model."""
+    make_model(platform)
+    page = (await web.get("/train/new")).text
+    field = re.search(r'<input id="lr"[^>]*value="([^"]*)"', page)
+    assert field.group(1) == ""
+    assert "1e-5 for full fine-tuning" in page
+    untouched = {one.name: one.value for group in fields({}, {}).values() for one in group}
+    config, _ = config_of(untouched, "m", "tasks.py", [])
+    assert "lr" not in config.model_fields_set
+    assert "lr" not in launched_config(config)
+    stated, _ = config_of({**untouched, "lr": "1e-4"}, "m", "tasks.py", [])
+    assert launched_config(stated)["lr"] == 1e-4
 
 
 async def test_what_is_trained_on_cannot_be_held_out(platform, web, folder):

@@ -52,7 +52,7 @@ class RunSettings(BaseModel):
     """Tasks: a file or folder that `Taskset.from_file` reads. Python callers may pass a Taskset."""
 
     lr: float = Field(default=1e-4, gt=0)
-    """Peak learning rate. Default for full fine-tuning of a pretrained model: 1e-5."""
+    """Peak learning rate. Default: 1e-5 for full fine-tuning of a pretrained model, 1e-4 for adapters and tiny models."""
     lr_schedule: ScheduleName = "constant"
     """Shape of the learning rate over the steps."""
     warmup_steps: int = Field(default=0, ge=0)

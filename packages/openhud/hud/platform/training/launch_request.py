@@ -179,8 +179,14 @@ class Launching:
         if any(one.taskset_id is None for one in sources) and runnable:
             raise UsageError("Tasks of a file and of a taskset cannot be played in one run.")
         return {
-            "config": config.model_dump(mode="json"),
+            "config": launched_config(config),
             "tasks": vars(tasks),
             "held_out": [vars(one) for one in held_out],
             "environments": runnable,
         }
+
+
+def launched_config(config: TrainConfig) -> dict[str, Any]:
+    """Return the configuration for the launched process, without a learning rate that was not set: its default is the model's."""
+    unset = {"lr"} - config.model_fields_set
+    return config.model_dump(mode="json", exclude=unset)

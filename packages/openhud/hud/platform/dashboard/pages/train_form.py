@@ -51,6 +51,8 @@ RUNTIMES = ("local", "hosted")
 """Runtimes of a training that the server launches: its own machine, or the fleet."""
 OTHERWISE_AHEAD = ("loss", "max_concurrent")
 """Settings with a default that depends on `max_lag`: the form shows none for them."""
+OF_THE_MODEL = ("lr",)
+"""Settings with a default that depends on the model: the field is empty, and its hint has the rule."""
 LONGEST = 20_000
 Kind = Literal["number", "text", "choice", "flag", "lines"]
 _KINDS: dict[str, Kind] = {"keep": "text", "loss_config": "lines", "system_prompt": "lines"}
@@ -172,6 +174,8 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
     )
     if name in OTHERWISE_AHEAD:
         hint, shown = f"{hint} Default: {default}.", ""
+    if name in OF_THE_MODEL:
+        hint, shown = f"{hint} Left empty: the default.", ""
     if kind == "flag":
         shown = "on" if default else ""
     value = shown if given is None else given
