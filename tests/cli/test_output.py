@@ -174,3 +174,18 @@ def test_durations_have_units():
     shown = [about(value) for value in (0.2, 45, 99, 600, 5900, 9000, None)]
     assert shown == ["0 s", "45 s", "99 s", "10 min", "98 min", "2 h", "–"]
     assert max(map(len, shown)) <= 6
+
+
+def test_a_long_title_of_a_job_goes_on_in_the_next_line(monkeypatch):
+    """`my-environ…ut step 2` hid the environment, the purpose or the step."""
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [["0a1b", "my-environment · clerk held-out step 2", "1.000"], ["0c", "tickets", "–"]]
+    lines = lines_of(
+        ["id", "name", "reward"], rows, left=["id", "name"], shrinks="name", wraps=True
+    )
+    assert lines == [
+        "id    name                        reward",
+        "0a1b  my-environment · clerk       1.000",
+        "      held-out step 2",
+        "0c    tickets                          –",
+    ]

@@ -93,6 +93,13 @@ async def test_notebooks_show_tables_in_which_all_text_is_escaped():
     assert any("<script>" in text for text in texts), "as text"
 
 
+async def test_a_job_in_a_notebook_has_its_whole_interval():
+    job = await played("tea", "lamp", "door")
+    interval = job.statistics.interval
+    shown = f"reward {job.reward:.3f} [{interval.low:.3f}, {interval.high:.3f}]"
+    assert shown in Tags(job._repr_html_()).texts
+
+
 def test_a_long_taskset_says_how_many_tasks_are_not_shown():
     tasks = Taskset("many", [price(item=str(number)) for number in range(60)])
     assert "10 more" in tasks._repr_html_()

@@ -107,9 +107,17 @@ def rest(columns: Sequence[Column]) -> int:
 
 
 def lines_of(
-    names: Sequence[str], rows: Sequence[Sequence[str]], *, left: Sequence[str], shrinks: str
+    names: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: Sequence[str],
+    shrinks: str,
+    wraps: bool = False,
 ) -> list[str]:
-    """Return a table as lines that fit the console: columns `left` are left-aligned, and `shrinks` is cut if needed."""
+    """Return a table as lines that fit the console: columns `left` are left-aligned, and `shrinks` is cut if needed.
+
+    With `wraps` a long text of that column goes on in the next line, in place of the cut.
+    """
     widths = [
         max(len(name), *(len(one[place]) for one in rows)) if rows else len(name)
         for place, name in enumerate(names)
@@ -120,6 +128,11 @@ def lines_of(
     columns = [
         Column(name, width, name not in left) for name, width in zip(names, widths, strict=True)
     ]
+    if wraps:
+        return [
+            header(columns),
+            *(line for one in rows for line in _wrapped_row(columns, one, place)),
+        ]
     # Names that differ at their ends must stay distinguishable.
     shrunk = {one[place] for one in rows}
     middle = len({fitted(text, widths[place]) for text in shrunk}) < len(shrunk)
@@ -128,6 +141,16 @@ def lines_of(
         for one in rows
     ]
     return [header(columns), *(row(columns, one) for one in cut)]
+
+
+def _wrapped_row(columns: Sequence[Column], cells: Sequence[str], place: int) -> list[str]:
+    """Return a row as lines: the text at `place` goes on below itself."""
+    first, *later = textwrap.wrap(cells[place], columns[place].width) or [""]
+    blank = [""] * len(columns)
+    return [
+        row(columns, [*cells[:place], first, *cells[place + 1 :]]),
+        *(row(columns, [*blank[:place], text, *blank[place + 1 :]]) for text in later),
+    ]
 
 
 def fitted(text: str, width: int, *, middle: bool = False) -> str:

@@ -47,7 +47,7 @@ async def _list(limit: int, as_json: bool) -> None:
     ]
     names = ["id", "name", "status", "runs", "failed", "reward", "started"]
     left = ["id", "name", "status", "started"]
-    for line in lines_of(names, rows, left=left, shrinks="name"):
+    for line in lines_of(names, rows, left=left, shrinks="name", wraps=True):
         console().print(line, markup=False)
 
 

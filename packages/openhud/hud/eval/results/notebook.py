@@ -46,7 +46,7 @@ def run_text(run: Run) -> str:
 
 def job_html(job: Job) -> str:
     """Return a job as a table of its tasks, with its failures by cause."""
-    first, outcome, _ = job_text(job).split("\n")
+    first = job_text(job).partition("\n")[0]
     rows = []
     for runs in job.results.values():
         rewards = [run.reward for run in runs if run.reward is not None]
@@ -59,7 +59,7 @@ def job_html(job: Job) -> str:
     broken = [(f"{len(one.runs)}×", one.kind, one.error[:LONGEST]) for one in found]
     failures = table(("failed", "kind", "error"), broken) if broken else ""
     return (
-        f"<div><p><b>{escape(first)}</b><br>{escape(outcome.partition(', ')[0])}<br>"
+        f"<div><p><b>{escape(first)}</b><br>reward {escape(_reward(job))}<br>"
         f"<code>hud jobs {escape(job.id[:12])}</code></p>{rewards_table}{failures}</div>"
     )
 
