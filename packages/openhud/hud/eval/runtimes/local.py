@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from hud.environment import Environment, load_environment
 from hud.environment.templates.runtime_config import refuse_unsupported
 from hud.errors import UsageError
 from hud.eval.runtimes.rollout_runtime import RolloutRuntime
+from hud.eval.runtimes.shared_variables import shared_variables
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -20,7 +21,7 @@ Source = Environment | str | Path | Callable[["Task"], Environment]
 
 
 class LocalRuntime(RolloutRuntime):
-    """Runtime of rollouts in this process; `env.state` is separate for each run.
+    """Runtime of rollouts in this process; `env.state` is separate for each run, and variables of modules are shared.
 
     `source` is an environment, a path to one (loaded once), or a function of the task that returns one. By default each
     task runs in the environment that created it.
@@ -33,7 +34,7 @@ class LocalRuntime(RolloutRuntime):
     def __call__(self, task: Task) -> AbstractAsyncContextManager[Connection]:
         """Return a new run of the task's environment."""
         refuse_unsupported(task.slug, task.runtime_config, "LocalRuntime")
-        return self._environment(task).run()
+        return _run(self._environment(task))
 
     def _environment(self, task: Task) -> Environment:
         if self._loaded is not None:
@@ -49,3 +50,13 @@ class LocalRuntime(RolloutRuntime):
                 "runtime=LocalRuntime('env.py'), or another runtime."
             )
         return task.environment
+
+
+@asynccontextmanager
+async def _run(environment: Environment) -> AsyncIterator[Connection]:
+    """Open a run, and warn if runs change variables that they share."""
+    shared = shared_variables(environment)
+    shared.begin()
+    async with environment.run() as run:
+        yield run
+    shared.end()
