@@ -58,6 +58,15 @@ async def test_a_final_answer_is_a_turn(home):
     assert len(await TrainingClient("m").checkpoints()) == 2
 
 
+async def test_a_teachers_reward_is_not_the_policys(home):
+    """The list of models said 1.000 for the head, the reward of the script that it imitates."""
+    job = await tasks.run(ScriptedAgent(script), group=2)
+    await warm_up("m", job.runs, batch=4)
+    (node,) = await TrainingClient("m").checkpoints()
+    assert node.mean_reward is None
+    assert node.metrics["trained_reward:mean"] == 1.0
+
+
 async def test_a_scripts_calls_are_turns_too(home):
     job = await tasks.run(ScriptedAgent(caller))
     said = conversation_of(job.runs[0].trace)

@@ -249,6 +249,10 @@ class TrainedModel:
         given = body.measured_reward if body else None
         key = body.idempotency_key if body else None
         reward = total.mean_reward if given is None else given
+        if total.loss_fn == "cross_entropy" and given is None:
+            reward = (
+                None  # Rewards of its examples, such as a teacher's: no measure of this policy.
+            )
         rewards = {"reward:mean": reward, "trained_reward:mean": total.trained_reward}
         metrics: dict[str, Any] = {
             name: value
