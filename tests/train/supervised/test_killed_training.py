@@ -1,6 +1,7 @@
 """A supervised training killed anywhere and started again: the weights of one that was not, and no reported step twice."""
 
 import json
+import logging
 import os
 import random
 import signal
@@ -14,7 +15,8 @@ from tests.train.supervised.test_warm_up import script, tasks
 from tests.train.test_client_training import SIZES, TEXTS, home
 
 from hud import TrainingClient
-from hud.agents import ScriptedAgent
+from hud.agents import ScriptedAgent, create_agent
+from hud.cli.models.options import unsaved_note
 from hud.client import connect
 from hud.eval import StopSignal
 from hud.eval.job import Job
@@ -151,7 +153,7 @@ async def test_held_out_tasks_are_scored_and_the_run_is_in_the_journal(job, monk
     assert report.last_loss < report.first_loss
 
 
-async def test_steps_without_a_checkpoint_survive_until_the_head_is_moved(job):
+async def test_steps_without_a_checkpoint_survive_until_the_head_is_moved(job, caplog):
     """Another training of the model begins with them; a head that a person moved leaves them behind."""
     process = learner("n", job)
     for line in process.stdout:
@@ -160,7 +162,18 @@ async def test_steps_without_a_checkpoint_survive_until_the_head_is_moved(job):
             break
     process.wait()
     assert await connect().get("/v2/models/n/checkpoints") == []
+    steps = (await connect().get("/v2/models/n"))["unsaved_steps"]
+    assert steps in (4, 5)
+    with caplog.at_level(logging.WARNING, "hud.eval"):
+        await create_agent("n").prepare()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"note: The head of n plays, without {steps} newer steps of a training that runs or was stopped. The training's command "
+        "makes a checkpoint of them."
+    ]
+    note = unsaved_note({"model_name": "n", "unsaved_steps": steps})
+    assert note.startswith(f"note: {steps} steps of the training of n are on disk")
     report, heard = await learn("n", job, fresh=True, last=0)
     steps = [node["step"] for node in await connect().get("/v2/models/n/checkpoints")]
     assert (steps[0] in (4, 5), steps[1]) == (True, steps[0] + 1)
     assert (report.first_step, heard.steps) == (0, [0])
+    assert (await connect().get("/v2/models/resolve", params={"model": "n"}))["unsaved_steps"] == 0

@@ -7,6 +7,7 @@ is the engine in this process, a provider's model is called in its dialect.
 from __future__ import annotations
 
 import asyncio
+import logging
 from difflib import get_close_matches
 from typing import Any
 
@@ -23,6 +24,7 @@ from hud.trace import (
     Completion,
 )
 
+_log = logging.getLogger("hud.eval")
 TURN_TOKENS = 1024
 """Default of the most tokens in a turn of a local policy, or of one of the platform."""
 _PRIVATE = frozenset({"api_key", "base_url"})
@@ -68,6 +70,14 @@ class CatalogueAgent(ToolLoopAgent):
             self.hides_tools = row is not None and row.get("shows_tools") is False
             self.player = self._made(row)
             self.config = self.player.config
+            steps = 0 if row is None else row.get("unsaved_steps", 0)
+            if steps and self.lookup.checkpoint is None:
+                _log.warning(
+                    "note: The head of %s plays, without %d newer steps of a training that runs or was stopped. The training's "
+                    "command makes a checkpoint of them.",
+                    self.slug,
+                    steps,
+                )
             price = _price_in(row)
             if price is not None:
                 self.player.model = _PricedModel(self.player.model, price)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from hud.cli.models.options import as_json_option
+from hud.cli.models.options import as_json_option, unsaved_note
 from hud.cli.output import console, print_json, tell, training_usage
 from hud.cli.platform_requests import ask, model_path, run
 
@@ -28,6 +28,8 @@ def checkpoints(slug: str, everything: bool, as_json: bool) -> None:
         return
     # One call: each has the cost of a console.
     console().print("\n".join(draw_tree(model, nodes, everything=everything)), markup=False)
+    if note := unsaved_note(model):
+        console().print(note, markup=False)
 
 
 @click.command()

@@ -8,7 +8,7 @@ from hud.cli.models.adding import add, fork
 from hud.cli.models.checkpoints import checkpoints, discard, export, head, name
 from hud.cli.models.comparison import compare, promote
 from hud.cli.models.creation import create
-from hud.cli.models.options import as_json_option
+from hud.cli.models.options import as_json_option, unsaved_note
 from hud.cli.models.vllm import vllm
 from hud.cli.output import console, print_json, table, tell
 from hud.cli.platform_requests import ask, model_path
@@ -47,6 +47,8 @@ def list_models(as_json: bool) -> None:
         created = model["created_at"][:16].replace("T", " ")
         shown.add_row(model["model_name"], model["kind"], trained, head, origin, created)
     console().print(shown)
+    for note in filter(None, map(unsaved_note, found["items"])):
+        console().print(note, markup=False)
 
 
 @command.command()

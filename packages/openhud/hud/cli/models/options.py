@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hud.cli.output import tell, training_usage
+from hud.cli.output import count, tell, training_usage
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 runtime_option = click.option(
@@ -81,3 +81,14 @@ def print_made(model: dict[str, Any], as_json: bool, verb: str, then: str | None
             err=as_json,
         )
     tell(as_json, model, f"{verb} {slug} ({model['id']}).\n{usage}")
+
+
+def unsaved_note(model: dict[str, Any]) -> str | None:
+    """Return the sentence for steps of a training that no checkpoint holds; None without any."""
+    steps = model.get("unsaved_steps", 0)
+    if not steps:
+        return None
+    return (
+        f"note: {count(steps, 'step')} of the training of {model['model_name']} {'is' if steps == 1 else 'are'} on disk, without a "
+        "checkpoint: it runs, or was stopped. Its command continues it; the head is without them."
+    )

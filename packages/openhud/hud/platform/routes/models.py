@@ -52,6 +52,7 @@ from hud.platform.routes.model_responses import shown_checkpoint, shown_model, s
 from hud.platform.secrets import Secrets
 from hud.platform.serving.calls import ChangeServers, ExportModel, ForgetModel, MoveHead
 from hud.platform.store.tables import LOCAL_TEAM
+from hud.platform.training.unsaved_steps import UnsavedSteps
 from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
 
@@ -143,7 +144,7 @@ def list_models(
     found = [*own, *(model for model in others if model.slug not in taken)]
     last = None if limit is None else offset + limit
     return {
-        "items": [shown_model(model) for model in found[offset:last]],
+        "items": [_with_steps(registry, model, shown_model(model)) for model in found[offset:last]],
         "total": len(found),
         "limit": limit if limit is not None else len(found),
         "offset": offset,
@@ -152,7 +153,8 @@ def list_models(
 
 @router.get("/resolve")
 def resolve(registry: Models, secrets: TeamSecrets, model: str) -> dict[str, Any]:
-    return shown_with_tools(_found(registry, secrets, model))
+    record = _found(registry, secrets, model)
+    return _with_steps(registry, record, shown_with_tools(record))
 
 
 @router.post("/fork", dependencies=TRAIN)
@@ -201,7 +203,13 @@ async def add_on_tinker(registry: Models, body: TinkerRequest) -> dict[str, Any]
 
 @router.get("/{model_id}")
 def describe(registry: Models, secrets: TeamSecrets, model_id: str) -> dict[str, Any]:
-    return shown_model(_found(registry, secrets, model_id))
+    record = _found(registry, secrets, model_id)
+    return _with_steps(registry, record, shown_model(record))
+
+
+def _with_steps(registry: Registry, model: ModelRecord, shown: dict[str, Any]) -> dict[str, Any]:
+    """Return a shown model with `unsaved_steps`: optimizer steps on disk, beyond the head, that no checkpoint holds."""
+    return {**shown, "unsaved_steps": UnsavedSteps(registry.tree, model.id).count(model)}
 
 
 @router.delete("/{model_id}", dependencies=TRAIN)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hud.errors import StoreError
 from hud.platform.models.checkpoint_files import (
     Manifest,
     link_or_copy,
+    read_manifest,
     verify_checkpoint,
     write_checkpoint,
 )
@@ -71,6 +73,17 @@ class UnsavedSteps:
             recovered = self._append(*newest)
         self.clear()
         return recovered
+
+    def count(self, model: ModelRecord) -> int:
+        """Return the number of optimizer steps beyond the head that are on disk. Hashes are not verified."""
+        steps = [0]
+        for folder in self._folders():
+            with suppress(StoreError, ValueError):
+                node = _NODE.validate_python(read_manifest(folder).node)
+                if node.parent_id == model.head_checkpoint_id:
+                    head = node.parent_id
+                    steps.append(node.step - (0 if head is None else self.tree.get(head).step))
+        return max(steps)
 
     def _append(self, node: CheckpointRecord, manifest: Manifest) -> CheckpointRecord:
         source = self.folder / node.id
