@@ -256,6 +256,21 @@ def test_a_misspelt_agent_is_suggested(home, capsys):
     assert "Did you mean" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["evn.py", "worker.py"], "There is no file evn.py; did you mean env.py?"),
+        (["env", "worker.py"], "Did you mean env.py?"),
+        (["env.py", "wroker.py"], "There is no file wroker.py; did you mean worker.py?"),
+        (["env.py", "worker"], "Did you mean the script worker.py?"),
+    ],
+)
+def test_a_misspelt_file_is_suggested(home, capsys, arguments, sentence):
+    (home / "worker.py").write_text("def agent(run):\n    return '1'\n")
+    assert hud_command(["eval", *arguments]) == 2
+    assert sentence in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize("name", ["no_arguments", "a_generator", "Plain", "Demanding", "WRONG"])
 def test_the_command_refuses_a_wrong_agent(home, capsys, name):
     (home / "mine.py").write_text("from tests.agents.test_agent_forms import *\n")

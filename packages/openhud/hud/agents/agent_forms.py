@@ -159,11 +159,12 @@ def _human(config: dict[str, Any]) -> Agent:
 def _from_file(target: str, config: dict[str, Any]) -> Agent:
     """Load an agent from `path.py:name`; default name: `agent`."""
     from hud.environment.sources.loader import load_file
+    from hud.environment.sources.near_files import no_file
 
     text, _, name = target.partition(":")
     path, name = Path(text), name or "agent"
     if not path.is_file():
-        raise NotFoundError(f"There is no file {path}.")
+        raise NotFoundError(no_file(path))
     form = getattr(load_file(path), name, None)
     if form is None:
         raise UsageError(f"{path} defines no {name!r}; name it: {path}:NAME.")

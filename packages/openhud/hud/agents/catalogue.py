@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from hud import settings
@@ -139,11 +140,19 @@ class CatalogueAgent(ToolLoopAgent):
         except NotFoundError as error:
             if not needed:
                 return None
-            near = get_close_matches(self.slug, KINDS, n=1, cutoff=0.7)
-            if not near:
+            meant = _meant(self.slug)
+            if meant is None:
                 raise
-            raise NotFoundError(f"{error} Did you mean the agent {near[0]!r}?") from error
+            raise NotFoundError(f"{error} Did you mean the {meant}?") from error
         return row
+
+
+def _meant(slug: str) -> str | None:
+    """Return a script of this folder, or a kind of agent, whose name is nearly that of a missing model."""
+    if Path(f"{slug}.py").is_file():
+        return f"script {slug}.py"
+    near = get_close_matches(slug, KINDS, n=1, cutoff=0.7)
+    return f"agent {near[0]!r}" if near else None
 
 
 class _LookedUpModel(ChatModel):

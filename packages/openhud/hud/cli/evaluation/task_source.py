@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hud.environment.sources.near_files import near_file
 from hud.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -55,8 +56,10 @@ def _load(source: Path) -> Taskset:
     try:
         return Taskset.from_api(str(source))
     except NotFoundError:
+        near = near_file(source)
+        meant = "" if near is None else f" Did you mean {near}?"
         raise NotFoundError(
-            f"There is no file {source}, and the platform has no taskset of that name."
+            f"There is no file {source}, and the platform has no taskset of that name.{meant}"
         ) from None
 
 

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from hud.environment.environment import Environment
+from hud.environment.sources.near_files import no_file
 from hud.environment.sources.variables import set_variables
 from hud.environment.templates.task import Task
 from hud.environment.tools.agent_tool import AgentTool
@@ -50,9 +51,9 @@ def load_file(path: Path) -> ModuleType:
 
     Raises `NotFoundError` if there is none.
     """
-    path = path.resolve()
     if not path.exists():
-        raise NotFoundError(f"There is no file {path}.")
+        raise NotFoundError(no_file(path))
+    path = path.resolve()
     _refuse_shadowing(path)
     _make_neighbours_importable(path.parent)
     set_variables(path.parent)

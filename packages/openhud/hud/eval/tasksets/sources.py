@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from hud import exact_json
 from hud.environment import Environment, Task
 from hud.environment.sources.loader import environments_of, load_file, load_module, tasks_in
+from hud.environment.sources.near_files import no_file
 from hud.errors import NotFoundError, UsageError
 
 _FOLDER_FILES = ("tasks.py", "taskset.py", "tasks.jsonl", "tasks.json", "env.py", "environment.py")
@@ -28,7 +29,7 @@ def load_tasks(path: Path) -> list[Task]:
     if path.is_dir():
         return _from_folder(path)
     if not path.exists():
-        raise NotFoundError(f"There is no file {path}.")
+        raise NotFoundError(no_file(path))
     if path.suffix == ".py":
         return tasks_of(load_file(path), path)
     if path.suffix in (".json", ".jsonl"):
