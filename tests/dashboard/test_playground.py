@@ -173,7 +173,10 @@ async def test_a_task_of_a_taskset_is_loaded_and_its_answer_graded(
     deploy(platform.store, tmp_path / "build")
     taskset = upload(platform.store, "banana", "apple")
     chosen = (await web.get(f"/playground.json?taskset={taskset}&task=apple")).json()
-    assert (chosen["tasks"], chosen["task"]) == (["banana", "apple"], "apple")
+    assert ([one["slug"] for one in chosen["tasks"]], chosen["task"]) == (
+        ["banana", "apple"],
+        "apple",
+    )
     page = (await web.get(f"/tasksets/{taskset}/row?slug=apple")).text
     assert f"/playground?taskset={taskset}&amp;task=apple" in page
     opened = await web.post("/playground/worlds", json={"taskset": taskset, "task": "banana"})

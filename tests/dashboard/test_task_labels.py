@@ -4,8 +4,11 @@ import pytest
 from tests.dashboard.made_traces import conversation, put_run
 from tests.dashboard.recorded import record
 from tests.dashboard.test_tasksets_pages import know_environment, upload
+from tests.dashboard.test_train import make_model
 
 from hud.environment.templates.task import default_slug
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.platform.tasksets.versions import Tasksets
 
 POWER = {"env": "arithmetic", "id": "power", "args": {"base": 2, "exponent": 3}}
 SLUG = default_slug("power", POWER["args"])
@@ -50,3 +53,21 @@ async def test_a_taskset_names_its_tasks_by_their_arguments(platform, web):
     rows = {"name": slug, "env": "shop", "task_id": "buy", "args": {"n": 3}}
     taskset = upload(platform.store, rows)
     assert ">buy(n=3)</a>" in (await web.get(f"/tasksets/{taskset}")).text
+
+
+@pytest.mark.parametrize("place", ["/tasksets/{}/row?slug={}", "/playground?taskset={}"])
+async def test_pages_of_a_task_say_its_arguments_in_place_of_a_digest(platform, web, place):
+    rows = [
+        {"env": {"name": "arithmetic"}, "scenario": "power", "args": POWER["args"], "name": SLUG}
+    ]
+    made = Tasksets(platform.store, LOCAL_TEAM).upload("a", rows, taskset_id=None, project_id=None)
+    make_model(platform)
+    page = await web.get(place.format(made["taskset_id"], SLUG))
+    assert LABEL in text_of(page)
+    assert f"<h1>{SLUG}</h1>" not in page.text
+
+
+async def test_a_model_without_checkpoints_offers_its_base_once_to_evaluate(platform, web):
+    make_model(platform)
+    page = (await web.get("/models/m/compare")).text
+    assert page.count('name="checkpoint"') == 1

@@ -200,7 +200,7 @@ async def test_what_an_environment_does_at_its_end_and_in_threads_is_nobody_s_co
     )
     state, lines = await deploy(api, source(tmp_path, env_py=odd))
     assert state["status"] == "SUCCEEDED"
-    assert lines[-1] == "It has 1 tasks."
+    assert lines[-1] == "It has 1 template."
 
 
 async def test_any_file_may_make_the_environment(server, tmp_path):

@@ -84,7 +84,7 @@ class Lines(Reporter):
 
     def scored(self, score: Score) -> None:
         self._say(
-            f"held-out after {score.step} steps  {with_interval(score.mean, score.low, score.high)}  "
+            f"held-out after {count(score.step, 'step')}  {with_interval(score.mean, score.low, score.high)}  "
             f"{score.runs} runs"
         )
         for one in score.sets if len(score.sets) > 1 else ():

@@ -301,8 +301,8 @@ def _tell_supervised(report: WarmUpReport, tasks: str | None) -> None:
     out = console()
     verb = "Finished" if report.finished else "Stopped"
     out.print(
-        f"\n{verb} at step {report.next_step} of {report.steps}: {report.model} learned from {report.runs} runs in "
-        f"{report.next_step - report.first_step} steps ({seconds(report.seconds)}); {report.left_out} runs left out."
+        f"\n{verb} at step {report.next_step} of {report.steps}: {report.model} learned from {count(report.runs, 'run')} in "
+        f"{count(report.next_step - report.first_step, 'step')} ({seconds(report.seconds)}); {count(report.left_out, 'run')} left out."
     )
     out.print(f"  loss per token  {number(report.first_loss)} to {number(report.last_loss)}")
     for score in report.scores:

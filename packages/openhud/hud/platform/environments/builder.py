@@ -126,7 +126,8 @@ class Builder:
         finally:
             await asyncio.to_thread(shutil.rmtree, making.scratch, True)
         # Said before the end is: whoever follows the log stops there.
-        await log.conclude(f"It has {len(manifest['tasks'])} tasks.")
+        templates = len(manifest["tasks"])
+        await log.conclude(f"It has {templates} {'template' if templates == 1 else 'templates'}.")
         await asyncio.to_thread(self.builds.succeed, build, folder, manifest)
 
 

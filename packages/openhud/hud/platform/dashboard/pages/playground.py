@@ -20,6 +20,7 @@ from hud.platform.access import needs
 from hud.platform.access.limits import Limits
 from hud.platform.dashboard.page import Data, Pages
 from hud.platform.dashboard.pages.evaluation import checkpoint_options
+from hud.platform.dashboard.pages.tasksets import row_label
 from hud.platform.dashboard.trace_grades import grade_of
 from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
 from hud.platform.environments.playground import Worlds
@@ -115,7 +116,7 @@ def playground(
         "own_machine": not config.keys,
         "tasksets": [vars(one) for one in Playable(store, who.team_id).choices()],
         "taskset": taskset,
-        "tasks": _slugs(store, who.team_id, taskset, task) if taskset else [],
+        "tasks": _tasks(store, who.team_id, taskset, task) if taskset else [],
         "task": task,
     }
 
@@ -219,10 +220,14 @@ def _prompt(messages: list[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.text} for message in messages]
 
 
-def _slugs(store: Store, team: str, taskset: str, task: str) -> list[str]:
-    slugs = TasksetRows(store, team, taskset).slugs()
+def _tasks(store: Store, team: str, taskset: str, task: str) -> list[dict[str, str]]:
+    """Return the name and the display name of the first tasks, and of the chosen one."""
+    rows = TasksetRows(store, team, taskset)
+    slugs = rows.slugs()
     shown = slugs[:MOST_TASKS]
-    return [task, *shown] if task in slugs and task not in shown else shown
+    if task in slugs and task not in shown:
+        shown = [task, *shown]
+    return [{"slug": row["name"], "label": row_label(row)} for row in rows.named(shown)]
 
 
 def _json(value: Any) -> Response:

@@ -86,7 +86,7 @@ def taskset(
         {
             **row,
             **scores.get(row["name"], Difficulty()).shown(),
-            "label": label_of(row["name"], {"id": row["scenario"], "args": row["args"]}),
+            "label": row_label(row),
         }
         for row in rows.named(shown, version)
     ]
@@ -111,6 +111,7 @@ def row(store: StorePart, team: Team, rows: Rows, slug: str) -> Data:
     return {
         "taskset": rows.taskset,
         "slug": slug,
+        "label": slug if current is None else row_label({**current, "name": slug}),
         "row": current,
         "history": history,
         "difficulty": scores.shown(),
@@ -144,6 +145,11 @@ def download(sets: TeamTasksets, taskset_id: str, version: Version = None) -> Re
     name = f"{plain(exported['id'])[:8]}-v{exported['version']}.jsonl"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(lines, media_type="application/x-ndjson", headers=headers)
+
+
+def row_label(row: dict[str, Any]) -> str:
+    """Return the display name of a row: its template with the arguments, in place of a digest."""
+    return label_of(row["name"], {"id": row["scenario"], "args": row["args"]})
 
 
 def sync_command(taskset: dict[str, Any]) -> str:
