@@ -11,7 +11,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import reduce
 from pathlib import Path
-from time import thread_time
 from typing import Any
 
 import jinja2
@@ -24,13 +23,28 @@ from jinja2.visitor import NodeTransformer
 from markupsafe import Markup, escape
 
 from hud.engine.chat.reasoning_effort import reasoning_switch
+from hud.engine.chat.template_limits import (
+    WITHOUT,
+    OpaqueNamespace,
+    begin,
+    bounded_call,
+    bounded_filter,
+    bounded_result,
+    charge,
+    multiplied,
+    nested,
+    tick,
+)
 from hud.engine.chat.template_text import SUMMED, TemplateText, joined
 from hud.errors import StoreError, UsageError
 
 RENDER_SECONDS = 10.0
 """Processor time of a rendering."""
-_DEADLINE = "own_deadline"
-"""Variable of a rendering: its end, in seconds of its thread's processor time."""
+LONGEST_SOURCE = 1 << 18
+"""Longest template in characters; published ones have up to 30,000."""
+_LONGEST_REASON = 1000
+_LONGEST_PATTERN = 100
+_LARGEST_INDENT = 32
 
 
 class ChatTemplate:
@@ -42,12 +56,12 @@ class ChatTemplate:
         environment = _Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
         )
-        environment.filters.update(
-            tojson=_tojson, join=_join, own_sum=_sum, own_text=_text, own_loop=_loop
-        )
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda pattern: datetime.now().strftime(pattern)
+        if len(text) > LONGEST_SOURCE:
+            raise StoreError(
+                f"The chat template of {folder} has {len(text):,} characters; {LONGEST_SOURCE:,} are the most."
+            )
         try:
+            begin(RENDER_SECONDS)
             parsed = environment.parse(text)
             self.reasoning = reasoning_switch(parsed, folder)
             self._template = environment.from_string(_Literals(environment).visit(parsed))
@@ -55,15 +69,19 @@ class ChatTemplate:
             raise StoreError(
                 f"The chat template of {folder}, line {error.lineno}: {error.message}."
             ) from error
+        except Exception as error:  # Nesting that Python or jinja2 cannot compile.
+            raise StoreError(
+                f"The chat template of {folder} cannot be compiled: {_reason(error)}."
+            ) from error
 
     def render(self, **variables: Any) -> TemplateText:
         """Return the rendered text. Raises `UsageError` for any exception of the template."""
         try:
-            text = self._template.render({**variables, _DEADLINE: thread_time() + RENDER_SECONDS})
+            begin(RENDER_SECONDS)
+            text = self._template.render(variables)
         except Exception as error:  # The template is the model's code: it may raise anything.
-            reason = str(error) or type(error).__name__
             raise UsageError(
-                f"The chat template of {self.folder} refused the conversation: {reason.rstrip('.')}."
+                f"The chat template of {self.folder} refused the conversation: {_reason(error)}."
             ) from error
         assert isinstance(text, TemplateText)
         return text
@@ -72,11 +90,35 @@ class ChatTemplate:
 class _Sandbox(ImmutableSandboxedEnvironment):
     """The sandbox of templates, which are untrusted: they come with downloaded weights."""
 
-    concat = staticmethod(joined)
+    intercepted_binops = frozenset({"*", "**", "%"})
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.filters = {
+            name: bounded_filter(function, name)
+            for name, function in self.filters.items()
+            if name not in WITHOUT
+        }
+        self.filters.update(tojson=_tojson, join=_join)
+        self.filters.update(own_sum=_sum, own_text=_text, own_tick=_tick, own_nested=nested)
+        del self.globals["lipsum"]
+        self.globals.update(
+            raise_exception=_refuse, strftime_now=_strftime_now, namespace=OpaqueNamespace
+        )
+
+    @staticmethod
+    def concat(pieces: Iterable[str]) -> TemplateText:
+        pieces = list(pieces)
+        charge(sum(map(len, pieces)))
+        return joined(pieces)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        _check_time(__context)
-        return super().call(__context, __obj, *args, **kwargs)
+        args = bounded_call(__obj, args, kwargs)
+        return bounded_result(super().call(__context, __obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        multiplied(operator, left, right)
+        return super().call_binop(context, operator, left, right)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return `message.role` as jinja2 does, without its first attempt at an attribute, whose exception is slow."""
@@ -118,9 +160,25 @@ class _Literals(NodeTransformer):
         return node
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802
+        outputs = sum(len(output.nodes) for output in node.find_all(nodes.Output))
         self.generic_visit(node)
-        node.iter = self._placed(nodes.Filter(node.iter, "own_loop", [], [], None, None), node)
+        count = self._placed(nodes.Const(1 + outputs), node)
+        counted = self._placed(nodes.Filter(count, "own_tick", [], [], None, None), node)
+        node.body.insert(0, self._placed(nodes.ExprStmt(counted), node))
         return node
+
+    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
+        return self._nested(node)
+
+    def visit_Dict(self, node: nodes.Dict) -> nodes.Node:  # noqa: N802
+        return self._nested(node)
+
+    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
+        return self._nested(node) if node.ctx == "load" else node
+
+    def _nested(self, node: nodes.Expr) -> nodes.Node:
+        self.generic_visit(node)
+        return self._placed(nodes.Filter(node, "own_nested", [], [], None, None), node)
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
         return self._filter([self.visit(item) for item in node.nodes], "own_text", node)
@@ -161,11 +219,12 @@ class _Generation(Extension):
 
 def _sum(items: list[Any]) -> Any:
     """Return `a + b + c`. Markup among them (`x | safe`) escapes the others, as in `markupsafe`."""
-    if all(type(item) in SUMMED for item in items):
-        return joined(items)
     if all(isinstance(item, str) for item in items):
+        charge(sum(map(len, items)))
+        if all(type(item) in SUMMED for item in items):
+            return joined(items)
         return joined(item if isinstance(item, Markup) else _escaped(item) for item in items)
-    return reduce(operator.add, items)
+    return bounded_result(reduce(operator.add, items))
 
 
 def _escaped(text: str) -> str:
@@ -181,20 +240,15 @@ def _escaped(text: str) -> str:
 
 def _text(items: list[Any]) -> str:
     """Return `a ~ b ~ c`."""
-    return joined(map(str, items))
+    texts = list(map(str, items))
+    charge(sum(map(len, texts)))
+    return joined(texts)
 
 
 @jinja2.pass_context
-def _loop(context: Context, items: Any) -> Any:
-    """Return the items of a loop that begins."""
-    _check_time(context)
-    return items
-
-
-def _check_time(context: Context) -> None:
-    """Raise `TemplateError` after the time of a rendering, which loops in loops and macros that call themselves use up."""
-    if thread_time() > context.parent[_DEADLINE]:
-        raise jinja2.TemplateError(f"it took longer than {RENDER_SECONDS:g} s")
+def _tick(_: Context, outputs: int) -> None:
+    """Count an iteration of a loop. The context keeps jinja2 from computing it once, as a constant."""
+    tick(outputs)
 
 
 @jinja2.pass_environment
@@ -206,14 +260,35 @@ def _join(
 ) -> str:
     if attribute is not None:
         value = map(make_attrgetter(environment, attribute), value)
-    return TemplateText.join(d if isinstance(d, TemplateText) else TemplateText(d), map(str, value))
+    texts = list(map(str, value))
+    charge(len(d) * len(texts) + sum(map(len, texts)))
+    return TemplateText.join(d if isinstance(d, TemplateText) else TemplateText(d), texts)
 
 
 def _tojson(
-    value: Any, indent: int | None = None, ensure_ascii: bool = False, **options: Any
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
 ) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, **options)
+    long = [text for text in separators or () if len(text) > _LARGEST_INDENT]
+    if long or (indent is not None and not 0 <= int(indent) <= _LARGEST_INDENT):
+        raise jinja2.TemplateError("it indents JSON too far")
+    text = json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+    charge(len(text))
+    return text
+
+
+def _strftime_now(pattern: str) -> str:
+    return datetime.now().strftime(pattern[:_LONGEST_PATTERN])
 
 
 def _refuse(message: str) -> None:
     raise jinja2.TemplateError(message)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error) or type(error).__name__)[:_LONGEST_REASON].rstrip(".")
