@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ _MOST = {
     "max_position_embeddings": 1 << 30,
 }
 """Largest values of a downloaded folder: an object is made for each layer before any weight is read."""
+
+_DTYPE = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 _FOREIGN_MOST = {"layer": 1000, "expert": 1 << 16}
 """Largest whole numbers of models outside the family, by a word of their name: an object is made for each."""
@@ -109,7 +112,7 @@ class DecoderConfig:
             raw = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise NotFoundError(f"{folder} is no model folder: it has no config.json.") from None
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise StoreError(f"{path} cannot be read: {error}.") from error
         names = raw.get("architectures") if isinstance(raw, dict) else None
         name = names[0] if isinstance(names, list) and names else "?"
@@ -150,8 +153,12 @@ class DecoderConfig:
         for name in ("tie_word_embeddings", "attention_bias", "mlp_bias"):
             if type(getattr(self, name)) is not bool:
                 return f"{name} must be true or false."
-        if any(type(token) is not int or token < 0 for token in self.eos_token_ids):
+        if not all(map(is_token_id, self.eos_token_ids)):
             return "eos_token_id must be a token id, or a list of them."
+        if self.bos_token_id is not None and not is_token_id(self.bos_token_id):
+            return "bos_token_id must be a token id."
+        if not _DTYPE.fullmatch(self.dtype):
+            return "dtype must be the name of a type, such as bfloat16."
         if self.num_attention_heads % self.num_key_value_heads:
             return "num_attention_heads must be a multiple of num_key_value_heads."
         return "head_dim must be even." if self.ours and self.head_dim % 2 else None
@@ -213,6 +220,11 @@ class DecoderConfig:
 def token_ids(value: Any) -> tuple[int, ...]:
     """Return the ids of a setting that holds one, a list of them, or none."""
     return tuple(value) if isinstance(value, list) else () if value is None else (value,)
+
+
+def is_token_id(value: Any) -> bool:
+    """Return True for a value that may be a token's id."""
+    return type(value) is int and 0 <= value < _MOST["vocab_size"]
 
 
 def _odd_value(value: Any, name: str = "") -> str | None:

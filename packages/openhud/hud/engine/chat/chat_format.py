@@ -30,8 +30,8 @@ from hud.engine.chat.tokenizers.prompt_process import PromptProcess
 from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
 from hud.engine.chat.tool_calls.format import Parsed, parse_output
 from hud.engine.chat.tool_calls.formats import format_named, format_of_template
-from hud.engine.config import DecoderConfig, token_ids
-from hud.errors import UsageError
+from hud.engine.config import DecoderConfig, is_token_id, token_ids
+from hud.errors import StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
 
 if TYPE_CHECKING:
@@ -286,8 +286,11 @@ class ChatFormat:
     def _stop_ids(self, config: DecoderConfig) -> frozenset[int]:
         """Return every token that ends a turn: of the configuration, its generation settings, and the tokenizer."""
         ids = set(config.eos_token_ids)
-        generation = read_json(self.folder / "generation_config.json").get("eos_token_id")
-        ids.update(token_ids(generation))
+        settings = self.folder / "generation_config.json"
+        generation = token_ids(read_json(settings).get("eos_token_id"))
+        if not all(map(is_token_id, generation)):
+            raise StoreError(f"{settings}: eos_token_id must be a token id, or a list of them.")
+        ids.update(generation)
         if self.special.get("eos_token"):
             ids.update(token_ids(self.tokenizer.token_to_id(self.special["eos_token"])))
         if not ids:

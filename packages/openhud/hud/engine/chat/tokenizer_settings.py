@@ -56,10 +56,10 @@ def chat_templates(folder: Path) -> dict[str, str]:
 
     Template files win over tokenizer_config.json. Raises `UsageError` where there is none.
     """
-    named = {path.stem: path.read_text(encoding="utf-8") for path in _further_templates(folder)}
+    named = {path.stem: _read_template(path) for path in _further_templates(folder)}
     alone = folder / "chat_template.jinja"
     if alone.exists():
-        named[DEFAULT] = alone.read_text(encoding="utf-8")
+        named[DEFAULT] = _read_template(alone)
     settings = folder / "tokenizer_config.json"
     named = named or _named(read_json(settings).get("chat_template"), settings)
     templates = {name: named[name] for name in (DEFAULT, TOOL_USE) if named.get(name)}
@@ -69,6 +69,13 @@ def chat_templates(folder: Path) -> dict[str, str]:
             f"{folder} has no chat template{others} (chat_template.jinja, or in tokenizer_config.json)."
         )
     return templates
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (ValueError, OSError) as error:
+        raise StoreError(f"{path} cannot be read: {error}.") from error
 
 
 def _further_templates(folder: Path) -> list[Path]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from hud.engine.chat.tokenizer_settings import TEMPLATE_FOLDER
-from hud.errors import NotFoundError, UsageError
+from hud.engine.chat.tokenizer_settings import TEMPLATE_FOLDER, format_files
+from hud.errors import NotFoundError, StoreError, UsageError
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")
 
 
 def check_folder(folder: Path) -> None:
-    """Raise `UsageError`, naming what is missing, for a folder that the engine could not load."""
+    """Raise `UsageError`, naming what is missing or damaged, for a folder that the engine could not load."""
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():
             raise UsageError(
@@ -22,11 +24,26 @@ def check_folder(folder: Path) -> None:
             )
     if not any(folder.glob("*.safetensors")):
         raise UsageError(f"{folder} holds no *.safetensors; save the weights in that format.")
+    for path in [*format_files(folder), *folder.glob("*.safetensors*")]:
+        if os.path.lexists(path) and not path.is_file():
+            raise UsageError(f"{path} is not a regular file. Replace it, or leave it out.")
+    try:
+        _read_formats(folder)
+    except StoreError as error:  # Not the platform's own store.
+        raise UsageError(str(error)) from error
+
+
+def _read_formats(folder: Path) -> None:
+    from hud.engine.chat.chat_format import ChatFormat
     from hud.engine.chat.tokenizers.tokenizer_file import try_tokenizer
     from hud.engine.config import DecoderConfig
 
-    DecoderConfig.from_folder(folder)
+    config = DecoderConfig.from_folder(folder)
     try_tokenizer(folder)
+    with suppress(
+        UsageError
+    ):  # A folder without a chat template may be trained; its first turn names the problem.
+        ChatFormat(folder, config)
 
 
 def place_companions(
