@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ _SHOWN = 48
 """Steps in the sparkline."""
 _SECONDS_BETWEEN_LINES = 2.0
 """Least time between the lines of supervised steps."""
+QUIET_SECONDS = 10.0
+"""Time without a line after which the state of the running step is printed; it doubles until the next line of another kind."""
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -48,6 +51,8 @@ class Lines(Reporter):
         self._headed = False
         self._shown = 0.0
         """Time of the newest line of a step."""
+        self._said, self._patience = self._began, QUIET_SECONDS
+        self._doing, self._step, self._total, self._ended = "", 0, 0, 0
 
     def started(self, run_id: str, first_step: int, steps: int) -> None:
         going = f"going on at step {first_step + 1}" if first_step else "from the head"
@@ -57,8 +62,24 @@ class Lines(Reporter):
         self._began, self._first, self._steps = monotonic(), first_step, steps
 
     def phase(self, phase: Phase, step: int, total: int) -> None:
+        self._doing, self._step, self._total, self._ended = phase, step, total, 0
         if phase == "examples":
             self._say(f"reading {count(total, 'recorded run')}")
+
+    def run_ended(self, reward: float | None) -> None:
+        del reward
+        self._ended += 1
+
+    def waited(self) -> None:
+        """Print the state of the running step if no line was printed for a while."""
+        quiet = monotonic() - self._said
+        if not self._doing or quiet < self._patience:
+            return
+        self._patience *= 2
+        progress = f", {self._ended:,} of {count(self._total, 'run')}" if self._total else ""
+        self.out.print(
+            f"step {self._step + 1}: {self._doing}{progress}, for {about(quiet)}", markup=False
+        )
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
         if is_supervised(metrics):
@@ -66,7 +87,9 @@ class Lines(Reporter):
             if step + 1 < self._steps and monotonic() - self._shown < _SECONDS_BETWEEN_LINES:
                 return
             self._shown = monotonic()
-            cells = _supervised_cells(step + 1, self._steps, metrics, self._left(step + 1))
+            # The first step compiles and loads: no measure of the others.
+            left = None if step == self._first else self._left(step + 1)
+            cells = _supervised_cells(step + 1, self._steps, metrics, left)
         else:
             cells = _cells(step + 1, self._steps, metrics, self._left(step + 1))
         columns = [Column(name, width) for name, width, _ in cells]
@@ -93,10 +116,12 @@ class Lines(Reporter):
             )
 
     def note(self, text: str) -> None:
+        self._said, self._patience = monotonic(), QUIET_SECONDS
         # Contains commands for copying: left to the terminal's wrapping.
         self.out.print(f"note: {text}", markup=False, soft_wrap=True)
 
     def _say(self, line: str) -> None:
+        self._said, self._patience = monotonic(), QUIET_SECONDS
         self.out.print(line, markup=False)
 
 
@@ -175,11 +200,24 @@ def reporter(config: RunSettings, stop: StopSignal, *, quiet: bool) -> Iterator[
     if quiet:
         yield Reporter()
     elif not out.is_terminal:
-        yield Lines(config, out)
+        lines, ended = Lines(config, out), Event()
+        watch = Thread(target=_watch, args=(lines, ended), daemon=True)
+        watch.start()
+        try:
+            yield lines
+        finally:
+            ended.set()
+            watch.join()
     else:
         panel = LivePanel(config, out, stop)
         with Live(panel, console=out, refresh_per_second=4, transient=False):
             yield panel
+
+
+def _watch(lines: Lines, ended: Event) -> None:
+    """Print the state of slow steps until the training ends; a thread, as the first step compiles in the event loop."""
+    while not ended.wait(1.0):
+        lines.waited()
 
 
 def _figures(metrics: dict[str, float]) -> list[str]:
