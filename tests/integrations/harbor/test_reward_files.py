@@ -108,6 +108,13 @@ DURING = {
     "a number that is none of a float": "printf '1%.0s' $(seq 400) > /logs/verifier/reward.json",
     "too deep to read": "printf '[%.0s' $(seq 20000) > /logs/verifier/reward.json",
     "no tests any more": "kill -9 $PPID $(pgrep -f /tests/test.sh)",
+    "a reward, and no tests any more": f"{FORGED}; kill -9 $PPID $(pgrep -f /tests/test.sh)",
+    "a reward, and tests that seem to be terminated": f"{FORGED}; kill $PPID $(pgrep -f /tests/test.sh)",
+    "a reward, and a folder for the tests' file": f"{FORGED}; mkdir -p /logs/verifier/reward.txt",
+    "a reward, and a link for the tests' file": f"{FORGED}; ln -s /dev/null /logs/verifier/reward.txt",
+    "a reward, and a link to nothing": f"{FORGED}; ln -s /app/none/x /logs/verifier/reward.txt",
+    "a reward, and a socket for the tests' file": f"{FORGED}; python3 -c 'import socket; "
+    'socket.socket(socket.AF_UNIX).bind("/logs/verifier/reward.txt")\'',
     "files that cannot be replaced": "mkdir -p /logs/verifier/reward.txt",
 }
 

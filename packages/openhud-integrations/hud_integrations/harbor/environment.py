@@ -7,7 +7,6 @@ import math
 import shlex
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from hud_integrations.harbor.task_folder import Copied, TaskFolder, read_folders
 
 TESTS, SOLUTION, LOGS = "/tests", "/solution", "/logs"
 VERIFIER = f"{LOGS}/verifier"
-TEST_COMMAND = f"bash {TESTS}/test.sh"
+TEST_COMMAND = f"exec bash {TESTS}/test.sh"
 SLACK_SECONDS = 60.0
 """Time for setup and grading in addition to the limits of the agent and of the verifier, in seconds."""
 _MEMORY_MB, _OUTPUT = 2048.0, 2000
@@ -114,7 +113,7 @@ class HarborEnvironment(Environment):
         )  # A program of the agent, started by the tests, may write later.
         if ended.exit_code is None:
             raise await self._time_out(folder)
-        rewards = await self._rewards()
+        rewards = await self._rewards(cut_short=ended.signalled)
         return EvaluationResult(
             reward=reward_of(rewards),
             info={
@@ -131,17 +130,25 @@ class HarborEnvironment(Environment):
             or None,
         )
 
-    async def _rewards(self) -> dict[str, float]:
+    async def _rewards(self, *, cut_short: bool) -> dict[str, float]:
         """Return the rewards in `reward.json`, else in `reward.txt`, as Harbor does.
 
-        A missing, unusable or contradictory file is the agent's failure if it used the shell, as its programs can cause that.
+        A missing, unusable or contradictory file is the agent's failure if it used the shell, as its programs can cause that; so
+        are tests that a signal cut short.
         """
         parsed = []
         try:
+            if cut_short:
+                raise GraderFault("The tests were ended by a signal.")
+            present = (await self._shell.bash(f"ls -A {VERIFIER}")).stdout.splitlines()
             for name in ("reward.json", "reward.txt"):
-                with suppress(FileNotFoundError):
+                try:
                     content = await self._shell.read(f"{VERIFIER}/{name}")
-                    parsed.append(parse_rewards(name, content))
+                except FileNotFoundError as error:
+                    if name in present:
+                        raise GraderFault(f"The tests' {name} is no file: {error}") from error
+                    continue
+                parsed.append(parse_rewards(name, content))
             low, high = self.reward_range
             rewards = {reward_of(by_name) for by_name in parsed}
             if not parsed:

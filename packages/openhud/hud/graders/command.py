@@ -45,6 +45,8 @@ class CommandOutcome:
     exit_code: int | None
     stdout: str
     stderr: str
+    signalled: bool = False
+    """True if a signal ended it in a workspace; `exit_code` is then 128 and the signal's number."""
 
 
 async def run_command(

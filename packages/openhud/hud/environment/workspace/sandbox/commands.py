@@ -53,8 +53,10 @@ async def run_inside(
 ) -> CommandOutcome:
     """Run `argv` to its end or for `seconds`; the last `kept_bytes` of stdout and of stderr are kept."""
     out, err = _Kept(kept_bytes), _Kept(kept_bytes)
-    exit_code = await execute(sandbox, argv, None, out.take, err.take, seconds, variables)
-    return CommandOutcome(exit_code, out.text(), err.text())
+    status = await execute(sandbox, argv, None, out.take, err.take, seconds, variables)
+    signalled = status is not None and status < 0
+    exit_code = 128 - status if status is not None and signalled else status
+    return CommandOutcome(exit_code, out.text(), err.text(), signalled)
 
 
 def _own(sandbox: Sandbox, variables: Mapping[str, str]) -> dict[str, str]:
@@ -74,7 +76,7 @@ async def execute(
     seconds: float,
     variables: Mapping[str, str] | None = None,
 ) -> int | None:
-    """Run `argv` with standard input from `reading`; returns its exit status, None after a time-out."""
+    """Run `argv` with standard input from `reading`; returns its exit status, below 0 for a signal, None after a time-out."""
     outputs: list[Outgoing] = []
     with ExitStack() as theirs:
         if reading is None:
@@ -111,4 +113,4 @@ async def execute(
         process.signal(signal.SIGKILL)
         for output in outputs:
             output.close()
-    return status if status is None or status >= 0 else 128 - status
+    return status
