@@ -213,3 +213,53 @@ def test_f1_is_1_exactly_for_the_same_bag_of_words(one, other):
         one, other = normalize(one), normalize(other)
     same = sorted(one.split()) == sorted(other.split())
     assert (f1_score(one, other) == 1.0) == same
+
+
+PARTS = {
+    "1,234,56": 1234,
+    "1234,567": 1234,
+    "12,34,567": 12,
+    "0,5": 0,
+    "0x10": 0,
+    "0b11": 0,
+    "1e2.5": 100,
+    "5e3e2": 5000,
+    "5²": 5,
+    "10^(1/2)": 5,
+    "5.10^3": 132.651,
+    "0.000.001": 1,
+    "--5": -5,
+    "-(-5)": -5,
+    "minus 5": 5,
+    r"\frac{1}{2}": 1,
+    "1٫5": 1,
+    "1，234": 1,
+}
+
+
+@pytest.mark.parametrize("answer", PARTS)
+def test_a_part_of_a_number_is_not_the_number(answer):
+    assert numeric_match(answer, PARTS[answer]) == 0.0
+
+
+WRITTEN = {
+    "１２３": 123,
+    "１，２３４．５": 1234.5,
+    "٣٫٥": 3.5,
+    "𝟓": 5,
+    "-(5)": -5,
+    "minus 5": -5,
+    "about negative $.5": -0.5,
+    r"\frac{1}{2}": 0.5,
+    r"3\dfrac{1}{4}": 3.25,
+    r"-\frac{1}{2}": -0.5,
+    "10²": 100,
+    "2^(3)": 8,
+    "0,000": 0,
+    "The sum is 5, 6 is not": 5,
+}
+
+
+@pytest.mark.parametrize("answer", WRITTEN)
+def test_numbers_in_other_scripts_and_forms(answer):
+    assert numeric_match(answer, WRITTEN[answer]) == 1.0

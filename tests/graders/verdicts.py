@@ -129,5 +129,5 @@ NUMERIC: list[tuple[str, float, float, bool]] = [
     ("The answer is 42.", 42, 0, True), ("first 1, then 2", 2, 0, False), ("60%", 60, 0, True), ("60%", 0.6, 0, False),
     ("no number", 0, 0, False), ("", 0, 0, False), ("five", 5, 0, False), ("2024-05-01", 2024, 0, True),
     ("x = 5e", 5, 0, True), ("5 apples", 5, 0, True), ("**5**", 5, 0, True), ("5.", 5, 0, True), (".5", 0.5, 0, True),
-    (".5", 5, 0, False), ("5,", 5, 0, True), ("nan", 0, 0, False), ("inf", 0, 0, False), ("٣", 3, 0, False),
+    (".5", 5, 0, False), ("5,", 5, 0, True), ("nan", 0, 0, False), ("inf", 0, 0, False), ("٣", 3, 0, True),
 ]  # fmt: skip

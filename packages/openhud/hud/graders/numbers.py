@@ -31,6 +31,22 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+_AFTER = re.compile(
+    r"""
+    (?<=[,'’_][0-9]{3}),[0-9]                      # 1,234,56
+    |(?<=[0-9]{4}),[0-9]{3}(?![0-9])                    # 1234,567
+    |(?<=0)(?<![0-9.]0),[0-9]                           # 0,5
+    |(?:,[0-9]{2})+,[0-9]{3}(?![0-9])                   # 12,34,567
+    |(?<=0)[xXbBoO][0-9a-fA-F]                          # 0x10
+    |[⁰¹²³⁴-⁹⁻]      # 5²
+    """,
+    re.VERBOSE,
+)
+"""Continuations after digits that make them part of another number, or of none."""
+_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
+_MINUS_WORD = re.compile(rf"\b(?:minus|negative)\s+(?=(?:{_CURRENCY}\s*)?\.?[0-9])", re.IGNORECASE)
+_PUNCTUATION = str.maketrans({"，": ",", "．": ".", "٫": ".", "٬": ","})
+"""Full-width and Arabic marks within numbers."""
 _LONG_SPACE = re.compile(r"(\s{32})\s+")
 _LARGEST_EXPONENT = 4000
 """Bound on decimal exponents and on decimals: beyond it, exact arithmetic takes more than an answer is worth."""
@@ -41,12 +57,14 @@ def first_number(text: str) -> Fraction | None:
 
     "- 5", "−5" (U+2212), "-$5" and the accountant's "(5)" are -5; "8/10" is 0.8; "6.02 × 10^23" is a power. A hyphen
     within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60; "10^3" is 1000; "1.000.000" and
-    "1.000,5" are grouped by points, "1 000 000" by spaces; "3½" is 3.5. None where digits have no certain meaning ("1,2345",
-    "1.2.3", "2^2^3").
+    "1.000,5" are grouped by points, "1 000 000" by spaces; "3½" is 3.5; "minus 5" is -5; digits may be of any script. None where digits
+    have no certain meaning, or are a part of another number ("1,2345", "1.2.3", "2^2^3", "1e2.5", "0x10", "--5").
     """
     # Each of the pattern's spaces would read a long run again from each of its places.
-    match = _NUMBER.search(_LONG_SPACE.sub(r"\1", _with_plain_fractions(text)))
+    match = _NUMBER.search(_LONG_SPACE.sub(r"\1", _in_plain_signs(text)))
     if match is None or match["sign"] == "±" or match["unclear"] or match["raised_again"]:
+        return None
+    if _is_part(match):
         return None
     value = _magnitude(match)
     if value is None:
@@ -62,8 +80,33 @@ def exact(number: float) -> Fraction | None:
     return Fraction(decimal) if decimal.is_finite() else None
 
 
-def _with_plain_fractions(text: str) -> str:
-    """Return the text with "3 1/2" in place of "3½"."""
+def _is_part(match: re.Match[str]) -> bool:
+    """Return True if the digits are only a part of what is written there, whose value is another one, or uncertain."""
+    text = match.string
+    if _AFTER.match(text, match.end("digits")) and not match["raised_to"]:
+        return True
+    if match["e"] and re.match(r"\.[0-9]|[eE][0-9]", text[match.end("e") : match.end("e") + 2]):
+        return True  # 1e2.5
+    if match["to"]:
+        opened = text[match.start("to") - 1] in "{("
+        after = text[match.end("to") : match.end("to") + 1]
+        if (opened and after not in ("}", ")")) or match["digits"].endswith(".10"):
+            return True  # 10^(1/2), and 5.10^3, whose point is a multiplication.
+    if match["dotted"] and re.match(r"0[0-9]*\.", match["dotted"]):
+        return True
+    sign = match["sign"]
+    return (
+        bool(sign) and sign in _MINUS and text[: match.start("sign")].rstrip("(")[-1:] in (*_MINUS,)
+    )
+
+
+def _in_plain_signs(text: str) -> str:
+    """Return the text with ASCII digits, "-5" in place of "minus 5", and "3 1/2" in place of "3½"."""
+    if not text.isascii():
+        text = "".join(
+            str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text
+        ).translate(_PUNCTUATION)
+    text = _MINUS_WORD.sub("-", _FRACTION.sub(r" \1/\2", text))
     plain = _VULGAR.sub(lambda found: f" {unicodedata.normalize('NFKC', found[0])}", text)
     return _BEFORE_FRACTION.sub(r"\1 ", plain).replace("\u2044", "/")
 
@@ -111,7 +154,8 @@ def _is_negative(match: re.Match[str]) -> bool:
     sign = match["sign"]
     if sign is None:
         wrapped = match["open"] is not None and match["close"] is not None
-        return wrapped and match.string[: match.start()].rstrip()[-1:] in ("", "=", ":", *"$€£¥")
+        before = match.string[: match.start()].rstrip()[-1:]
+        return wrapped and before in ("", "=", ":", *"$€£¥", *_MINUS)
     before = match.string[: match.start("sign")]
     spaced = match.string[match.end("sign")].isspace()
     bullet = spaced and before.strip() and not before.rpartition("\n")[2].strip()
