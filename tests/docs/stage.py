@@ -63,7 +63,9 @@ serve_beside() {
   : >"$log"
   "$HUD" "$@" >"$log" 2>&1 &
   echo $! >>"$STAGE/pids"
-  if ! grep -q -m1 -E "Ctrl-C|HUD_SERVE_PORT" <(tail -n +1 -f --pid=$! "$log"); then cat "$log"; return 1; fi
+  local up="Ctrl-C"
+  [ "$1" = serve ] && up="HUD_SERVE_PORT=[0-9]+$"
+  if ! grep -q -m1 -E "$up" <(tail -n +1 -f --pid=$! "$log"); then cat "$log"; return 1; fi
   [ "$1" = fleet ] && return 0
   export "${1^^}_URL=$(grep -oE 'http://[0-9.]+:[0-9]+' "$log" | head -1)"
   export "${1^^}_PORT=$(grep -oE 'HUD_SERVE_PORT=[0-9]+' "$log" | cut -d= -f2)"

@@ -99,6 +99,13 @@ def test_the_reference_has_every_public_name_once():
         assert not missing, (room.__name__, missing)
 
 
+@pytest.mark.parametrize("page", sorted(REFERENCE.glob("*.md")), ids=lambda page: page.stem)
+def test_each_name_of_the_reference_has_an_example(page):
+    """Blocks of these pages run in `test_documentation.py`."""
+    _, *entries = re.split(r"^::: ", page.read_text(), flags=re.MULTILINE)
+    assert [entry.split()[0] for entry in entries if "```python" not in entry] == []
+
+
 def test_the_wheel_holds_every_page(installed):
     pages = read_pages(installed / "hud")
     here = read_pages()
