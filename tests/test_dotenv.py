@@ -31,3 +31,22 @@ def test_a_quote_without_its_end_is_refused(tmp_path):
     (tmp_path / ".env").write_text('A=1\nB="open\nC=2\n')
     with pytest.raises(UsageError, match=r"\.env:2: the value of B"):
         read_dotenv(tmp_path / ".env")
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"A=1\nB=\xe9\n", r"\.env:2: this is no text in UTF-8"),
+        ("A=1\n".encode("utf-16"), r"\.env:1: this is no text in UTF-8"),
+        (b"A=1\n\nB=a\0b\n", r"\.env:3: a value has a zero byte"),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused_with_its_line(tmp_path, content, sentence):
+    (tmp_path / ".env").write_bytes(content)
+    with pytest.raises(UsageError, match=sentence):
+        read_dotenv(tmp_path / ".env")
+
+
+def test_a_folder_of_that_name_has_no_values(tmp_path):
+    (tmp_path / ".env").mkdir()
+    assert read_dotenv(tmp_path / ".env") == {}

@@ -119,12 +119,20 @@ def read_dotenv(path: Path) -> dict[str, str]:
     """Return the `KEY=VALUE` pairs of a dotenv file; comments, blank lines and a missing file are fine.
 
     A quoted value may have several lines; in double quotes, `\\n` is a line break. Raises `UsageError` for a quote without
-    its end.
+    its end, and for a file that is no text in UTF-8.
     """
     try:
         text = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
-    except (FileNotFoundError, NotADirectoryError, PermissionError):
+    except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
         return {}
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"{path}:{line}: this is no text in UTF-8; save the file in UTF-8."
+        ) from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UsageError(f"{path}:{line}: a value has a zero byte; remove it.")
     pairs: dict[str, str] = {}
     at = 0
     while match := _ASSIGNMENT.search(text, at):

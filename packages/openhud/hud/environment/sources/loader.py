@@ -15,6 +15,7 @@ from typing import Any
 
 from hud.environment.environment import Environment
 from hud.environment.sources.near_files import no_file
+from hud.environment.sources.required_modules import is_required
 from hud.environment.sources.variables import set_variables
 from hud.environment.templates.task import Task
 from hud.environment.tools.agent_tool import AgentTool
@@ -91,12 +92,17 @@ def _telling_where(target: str) -> Iterator[None]:
 
 
 def _refuse_shadowing(path: Path) -> None:
-    """Raise `UsageError` for a file that would be imported instead of a module of the standard library."""
+    """Raise `UsageError` for a file that would be imported instead of a module that this package or its libraries import."""
     for file in (path, *sorted(path.parent.glob("*.py"))):
         used = file == path or file.stem in sys.modules
+        owner = None
         if used and file.stem in sys.stdlib_module_names - {"test"}:
+            owner = "Python's standard library"
+        elif file.stem == "hud" or is_required(file.stem):
+            owner = "an installed package"
+        if owner is not None:
             raise UsageError(
-                f"{file} has the name of a module of Python's standard library, which other modules import; "
+                f"{file} has the name of a module of {owner}, which other modules import; "
                 f"rename it, for example to my_{file.name}."
             )
 
