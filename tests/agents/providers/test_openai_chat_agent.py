@@ -164,10 +164,47 @@ async def test_a_conversation_that_outgrows_the_window_ends_there_and_is_graded(
     message = "This model's maximum context length is 8192 tokens. Please reduce the length."
     body = {"error": {"message": message, "code": "context_length_exceeded"}}
     async with OpenAIChat(
-        say("door", **call(("look", "c1", {}))) | {"content": "door"}, Status(400, body)
+        say("door", **call(("look", "c1", {}))) | {"content": "door"},
+        Status(400, body),
+        Status(400, body),
     ) as server:
         run = await play(task, server)
     assert (run.reward, run.trace.stop_reason) == (1.0, "length")
+    assert [request.get("max_tokens") for request in server.requests] == [16384, 16384, None]
+
+
+TOO_LARGE = [
+    "'max_tokens' is too large: 16384. This model's maximum context length is 4096 tokens and your request has 100 input tokens",
+    "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]",
+]
+
+
+@pytest.mark.parametrize("message", TOO_LARGE)
+async def test_a_server_that_refuses_the_default_bound_of_a_turn_gets_none(task, message):
+    refusal = Status(400, {"error": {"message": message}})
+    calls = call(("look", "c1", {}))
+    async with OpenAIChat(refusal, calls, say("door")) as server:
+        run = await play(task, server)
+    assert (run.reward, run.trace.stop_reason) == (1.0, "done")
+    assert [request.get("max_tokens") for request in server.requests] == [16384, None, None]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "bound"),
+    [({}, 16384), ({"max_tokens": 5}, 5), ({"max_completion_tokens": 5}, None)],
+)
+async def test_a_turn_is_bounded_by_default(task, chosen, bound):
+    async with OpenAIChat(say("door")) as server:
+        await play(task, server, completion_kwargs=chosen)
+    assert server.requests[0].get("max_tokens") == bound
+
+
+async def test_a_chosen_bound_that_is_refused_is_kept(task):
+    refusal = Status(400, {"error": {"message": TOO_LARGE[1]}})
+    async with OpenAIChat(refusal) as server:
+        run = await play(task, server, completion_kwargs={"max_tokens": 9000})
+    assert run.failure_kind == "infrastructure"
+    assert len(server.requests) == 1
 
 
 def test_streams_with_token_ids_are_refused_at_once():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from urllib.request import getproxies
 
 import httpx
 
 from hud import exact_json
-from hud.errors import UsageError
+from hud.errors import RefusedError, UsageError
 from hud.inference.connection_pool import Lanes
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.codec import ClientCodec, WireRequest
@@ -128,7 +129,13 @@ class ServedModel:
 
 
 class OpenAIChatModel(ServedModel):
-    """A model behind `POST {base_url}/chat/completions`."""
+    """A model behind `POST {base_url}/chat/completions`.
+
+    `default_tokens` is the bound of a turn that nobody chose, if the requests have one. A server that refuses it, since its
+    context or its longest answer is smaller, gets requests without a bound.
+    """
+
+    default_tokens: int | None = None
 
     def __init__(
         self,
@@ -147,6 +154,7 @@ class OpenAIChatModel(ServedModel):
         """Checkpoint that answers; None: the head."""
         if checkpoint is not None:
             extra["checkpoint"] = checkpoint
+        self._refuses_default = False
         codec = ChatCodec(extra)
         if stream and codec.with_tokens:
             raise UsageError(f"{model!r}: token ids come with whole answers; leave stream out.")
@@ -161,6 +169,31 @@ class OpenAIChatModel(ServedModel):
             timeout_seconds=timeout_seconds,
             transport=transport,
         )
+
+
+    async def complete(
+        self,
+        messages: list[ChatMessage],
+        tools: list[ToolSpec],
+        params: SamplingParams,
+        *,
+        continuation: Continuation | None = None,
+        trace_id: str | None = None,
+    ) -> Completion:
+        """Return the model's next turn, bounded by `params.max_tokens` unless the server refuses the default."""
+        kept = {"continuation": continuation, "trace_id": trace_id}
+        by_default = params.max_tokens is not None and params.max_tokens == self.default_tokens
+        unbounded = replace(params, max_tokens=None)
+        if by_default and self._refuses_default:
+            return await super().complete(messages, tools, unbounded, **kept)
+        try:
+            return await super().complete(messages, tools, params, **kept)
+        except RefusedError as refusal:
+            if not by_default or refusal.everywhere:
+                raise
+            completion = await super().complete(messages, tools, unbounded, **kept)
+            self._refuses_default = True
+            return completion
 
 
 def _answer(wire: WireRequest, response: httpx.Response) -> dict[str, Any]:

@@ -12,6 +12,10 @@ from hud.inference.endpoints import gateway_url
 from hud.inference.served_model import OpenAIChatModel
 
 
+LONGEST_TURN = 16_384
+"""Default of the most tokens of a turn, as of providers' agents."""
+
+
 class OpenAIChatAgent(ToolLoopAgent):
     """Agent with a model served over HTTP.
 
@@ -35,16 +39,15 @@ class OpenAIChatAgent(ToolLoopAgent):
                 "HUD_GATEWAY_URL or HUD_API_URL."
             )
         sampling, extra = split_completion_kwargs(config.completion_kwargs)
-        super().__init__(
-            OpenAIChatModel(
-                config.model,
-                base_url=base_url,
-                api_key=config.api_key or hud_settings.api_key,
-                checkpoint=config.checkpoint,
-                extra=extra,
-                stream=config.stream,
-                timeout_seconds=config.request_timeout_seconds,
-            ),
-            config,
-            sampling_params(sampling),
+        model = OpenAIChatModel(
+            config.model,
+            base_url=base_url,
+            api_key=config.api_key or hud_settings.api_key,
+            checkpoint=config.checkpoint,
+            extra=extra,
+            stream=config.stream,
+            timeout_seconds=config.request_timeout_seconds,
         )
+        if sampling.get("max_tokens") is None and "max_completion_tokens" not in extra:
+            sampling["max_tokens"] = model.default_tokens = LONGEST_TURN
+        super().__init__(model, config, sampling_params(sampling))

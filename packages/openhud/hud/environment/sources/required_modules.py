@@ -41,9 +41,11 @@ def _required_modules() -> frozenset[str]:
             continue
         if library != _PACKAGE:
             modules.update(_top_level(str(file)) for file in installed.files or ())
-        for requirement in installed.requires or ():
-            if library == _PACKAGE or "extra ==" not in requirement:
-                pending.append(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+        pending += [
+            re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
+            for requirement in installed.requires or ()
+            if library == _PACKAGE or "extra ==" not in requirement
+        ]
     return frozenset(modules)
 
 
