@@ -170,7 +170,6 @@ class OpenAIChatModel(ServedModel):
             transport=transport,
         )
 
-
     async def complete(
         self,
         messages: list[ChatMessage],

@@ -11,7 +11,6 @@ from hud.errors import UsageError
 from hud.inference.endpoints import gateway_url
 from hud.inference.served_model import OpenAIChatModel
 
-
 LONGEST_TURN = 16_384
 """Default of the most tokens of a turn, as of providers' agents."""
 
