@@ -45,7 +45,7 @@ from hud.eval import Job
 from hud.eval.results.pairing import Rewards, rewards_by_attempt
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.loop import train
-from hud.train.monitoring.scoring import play
+from hud.train.rollouts.scoring import play
 from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
 from hud.train.supervised.warm_up import warm_up

@@ -8,9 +8,9 @@ import pytest
 from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
 
+from hud.platform.access.page_paths import API_FAMILIES, FAMILIES
 from hud.platform.access.response_headers import POLICY
 from hud.platform.dashboard.local import LocalDoor
-from hud.platform.dashboard.paths import API_FAMILIES, FAMILIES
 from hud.platform.dashboard.static_files import FOLDER
 from hud.platform.dashboard.value_formats import visible
 

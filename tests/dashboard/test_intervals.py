@@ -8,7 +8,7 @@ from hud.eval.results.statistics import job_statistics
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
-from hud.train.monitoring.scoring import compared
+from hud.train.rollouts.scoring import compared
 
 TASKS = {"a": [0.0, 0.0], "b": [1.0, 0.0], "c": [0.0, 0.0], "d": [0.0, 0.0, 0.25], "e": [0.1]}
 

@@ -10,7 +10,7 @@ from hud.errors import UsageError
 from hud.eval import Taskset
 from hud.train.config import TrainConfig, load_config
 from hud.train.loop import train
-from hud.train.monitoring.scoring import score
+from hud.train.rollouts.scoring import score
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

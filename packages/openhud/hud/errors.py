@@ -14,6 +14,7 @@
     │   └── InfrastructureFault   a connection, process or provider failed; the only kind that is retried
     ├── StoreError                the store cannot be read or written (full disk, corrupted file)
     │   └── StoreAwayError        its database is unreachable: HTTP 503
+    ├── OverloadedError           too much at once: HTTP 429; `retry_after` says when to ask again
     └── PlatformError             an error response of a server; `status` is its HTTP status
 
 Every message is one sentence with the object, the place and the remedy.
@@ -107,6 +108,16 @@ class InfrastructureFault(RolloutError):
     """Failure of a connection, a process or a provider; a retry may succeed."""
 
     kind = "infrastructure"
+
+
+class OverloadedError(HudError):
+    """The queue is full; `retry_after` is in seconds."""
+
+    status = 429
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 class StoreError(HudError):

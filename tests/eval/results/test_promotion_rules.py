@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hud.errors import UsageError
 from hud.eval.results.pairing import fewest_units
 from hud.eval.results.promotion import Gate, decide, evidence, subsets_of
-from hud.train.monitoring.scoring import compared
+from hud.train.rollouts.scoring import compared
 
 
 def rewards(value, count, first=0):

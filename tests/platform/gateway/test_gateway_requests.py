@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
 from hud.engine.chat.tool_calls.format import parse_output
+from hud.errors import OverloadedError
 from hud.inference.served_model import OpenAIChatModel
 from hud.platform.gateway.chat_formats import format_of
-from hud.platform.serving.token_engine import EngineDownError, OverloadedError
+from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store import tables
 from hud.trace import SamplingParams, ToolSpec
 

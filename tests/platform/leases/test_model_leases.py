@@ -9,14 +9,14 @@ import threading
 import pytest
 
 from hud.errors import ConflictError
-from hud.platform.leases.model_lease import Leases
+from hud.platform.models.model_lease import Leases
 from hud.platform.store import Store
 
 HOLD = textwrap.dedent(
     """
     import time
     from hud import settings
-    from hud.platform.leases.model_lease import Leases
+    from hud.platform.models.model_lease import Leases
     from hud.platform.store import Store
 
     now = settings.load()

@@ -9,9 +9,9 @@ import pytest
 from tests.platform.serving.engine_server import drawn, engine_of, request
 
 from hud.client.presence import process_started
-from hud.errors import InfrastructureFault, NotFoundError, UsageError
+from hud.errors import InfrastructureFault, NotFoundError, OverloadedError, UsageError
 from hud.platform.serving import inline
-from hud.platform.serving.token_engine import EngineDownError, OverloadedError
+from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store.tables import LOCAL_TEAM
 from hud_kernels.cpu.fused_decoder import FusedDecoder
 

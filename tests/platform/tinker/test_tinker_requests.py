@@ -9,11 +9,10 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.errors import UsageError
+from hud.errors import OverloadedError, UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.models.records import ModelConfig
-from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tinker import futures

@@ -10,7 +10,7 @@ from hud.client import connect, disconnect
 from hud.engine.models import tensor_file
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.inference.models import chat_model
-from hud.platform.leases.model_lease import Leases
+from hud.platform.models.model_lease import Leases
 from hud.platform.store import Store
 from hud.trace import SamplingParams, plain
 from hud.train import AdvantageOptions, TrainingClient, TrajectoryPayload, TrajectorySample

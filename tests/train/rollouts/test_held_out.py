@@ -12,8 +12,8 @@ from hud.eval import StopSignal, Taskset
 from hud.train.config import TrainConfig, load_config
 from hud.train.loop import train
 from hud.train.monitoring.evaluations import evaluation_lines
-from hud.train.monitoring.progress import Reporter, scores_of
-from hud.train.rollouts.held_out import HeldOut, held_out_sets, score_key
+from hud.train.monitoring.progress import Reporter, score_key, scores_of
+from hud.train.rollouts.held_out import HeldOut, held_out_sets
 
 env = Environment("letters")
 

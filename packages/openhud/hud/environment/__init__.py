@@ -18,11 +18,11 @@ from hud.environment.environment import Environment
 from hud.environment.part import OpenPart, Part, RunTool
 from hud.environment.run import EnvironmentRun
 from hud.environment.sources.loader import load_environment
+from hud.environment.templates.agent_tool import AgentTool, Delegation
 from hud.environment.templates.answer import Answer
 from hud.environment.templates.prompts import StartFrame
 from hud.environment.templates.task import Task
 from hud.environment.templates.template import Template
-from hud.environment.tools.agent_tool import AgentTool, Delegation
 from hud.environment.tools.arguments import GradingArg
 from hud.environment.tools.results import Image
 from hud.environment.workspace import Mount, Peer, WorkspaceLimits

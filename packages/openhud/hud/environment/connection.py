@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from hud.capabilities import Capability
+from hud.environment.templates.agent_tool import Delegation
 from hud.environment.templates.prompts import StartFrame
-from hud.environment.tools.agent_tool import Delegation
 from hud.trace import ToolResult, ToolSpec, Trace
 
 

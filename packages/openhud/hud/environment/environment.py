@@ -18,8 +18,8 @@ from hud.environment.current_run import State, run_of
 from hud.environment.mcp.connected_server import ConnectedServer, Lifetime, connected_servers
 from hud.environment.part import Opened, Part, adds
 from hud.environment.run import EnvironmentRun
+from hud.environment.templates.agent_tool import AgentTool
 from hud.environment.templates.template import Template
-from hud.environment.tools.agent_tool import AgentTool
 from hud.environment.tools.tool import Tool
 from hud.errors import UsageError
 from hud.trace import ToolSpec

@@ -14,11 +14,11 @@ from hud.environment.connection import ToolOutcome
 from hud.environment.current_run import State, entered
 from hud.environment.part import OpenParts, RunTool
 from hud.environment.processes.run_processes import RunProcesses
+from hud.environment.templates.agent_tool import AgentTool, Delegation
 from hud.environment.templates.answer import Played, parse_answer
 from hud.environment.templates.prompts import StartFrame, start_frame
 from hud.environment.templates.rewards import grade_frame
 from hud.environment.templates.template import Template
-from hud.environment.tools.agent_tool import AgentTool, Delegation
 from hud.environment.tools.results import as_json
 from hud.errors import (
     AgentFault,

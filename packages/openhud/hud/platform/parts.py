@@ -27,14 +27,14 @@ from hud.platform.training.optimizer_steps import StepsInFlight
 
 if TYPE_CHECKING:
     from hud.platform.baseline.session_registry import SessionRegistry
-    from hud.platform.environments.playground import Worlds
+    from hud.platform.dashboard.playground_environments import Worlds
     from hud.platform.gateway.gateway import Gateway
+    from hud.platform.launching.launcher import Launches
     from hud.platform.models.loaded_policies import Policies
     from hud.platform.models.records import ModelRecord
     from hud.platform.rollouts.fleet import Fleet
     from hud.platform.serving.token_engine import TokenEngine
     from hud.platform.tinker.service import Tinker
-    from hud.platform.training.launcher import Launches
     from hud.platform.training.open_sessions import Sessions
 
 P = TypeVar("P")
@@ -127,14 +127,14 @@ class Parts:
     @_Lazy
     def launches(self) -> Launches:
         """Training runs and evaluations launched from the dashboard."""
-        from hud.platform.training.launcher import Launches
+        from hud.platform.launching.launcher import Launches
 
         return Launches(self.config, self.store, self.passes, self.stopping)
 
     @_Lazy
     def worlds(self) -> Worlds:
         """Open environments of the playground."""
-        from hud.platform.environments.playground import Worlds
+        from hud.platform.dashboard.playground_environments import Worlds
 
         return Worlds(self.store, self.stopping, own_machine=not self.config.keys)
 

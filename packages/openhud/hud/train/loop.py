@@ -28,18 +28,19 @@ from hud.eval.tasksets.taskset import Taskset
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.learner import Learner
 from hud.train.monitoring.candidates import Promotions
-from hud.train.monitoring.convergence import Convergence
 from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.trackers import with_trackers
 from hud.train.planning.default_rates import original, reward_rate, trained_part
 from hud.train.rollouts.batch import RolloutBatch
+from hud.train.rollouts.convergence import Convergence
 from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.held_out import HeldOut, held_out_sets
 from hud.train.rollouts.sampling import Models, Rollouts, load_tasks
 from hud.train.rollouts.stream import RolloutStream
 from hud.train.run_journal import over_note
+from hud.train.supervised.demonstrations import advice_for
 from hud.train.supervised.warm_up import WarmUpReport, warm_up
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ async def train(
     if `config.steps` asks for more steps than it took; otherwise its report is returned and nothing is trained. `fresh` starts a
     new run from the head. A run paused by the guard continues only with `override_guard`. `played_as` holds the settings of subagents'
     models, by slug, for those configured by model only. Raises `UsageError` if a run never has signal
-    (`hud.train.monitoring.convergence`) or is paused, and `ConflictError` if another process trains the model.
+    (`hud.train.rollouts.convergence`) or is paused, and `ConflictError` if another process trains the model.
     """
     reporter = with_trackers(config, reporter or Reporter())
     chosen = load_tasks(tasks, config.tasks, "tasks")
@@ -220,7 +221,9 @@ class _Loop:
         """With `max_lag`: the groups that are played ahead."""
         self.models: Models = {}
         self.guard = Guard(self.config, self.run, self.reporter)
-        self.convergence = Convergence(self.config, tasks, self.reporter)
+        self.convergence = Convergence(
+            self.config, self.reporter, lambda: advice_for(connect(), self.config, tasks)
+        )
         self.replaced = self.no_signal = 0
         self.repeated = 0
         """Repetitions of the current step so far."""

@@ -22,7 +22,7 @@ from hud.errors import NotFoundError, UsageError
 from hud.train.config import SubagentConfig, TrainConfig, make_config, read_toml
 from hud.train.loop import TrainReport, train
 from hud.train.monitoring.progress import SCORE, Reporter, Score, scores_of
-from hud.train.monitoring.scoring import score
+from hud.train.rollouts.scoring import score
 
 if TYPE_CHECKING:
     from hud.eval.scheduler import StopSignal

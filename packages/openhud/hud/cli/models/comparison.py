@@ -64,7 +64,7 @@ def _playing_options(*tasks: str, group: int) -> Callable[[Function], Function]:
 @_playing_options("--tasks", group=1)
 def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **playing: Any) -> None:
     """Compare two checkpoints (ids, names, head or base) on the same tasks."""
-    from hud.train.monitoring.scoring import compare as compare_checkpoints
+    from hud.train.rollouts.scoring import compare as compare_checkpoints
 
     taskset, config, where = _playing(slug, tasks, playing)
     found = run(compare_checkpoints(config, first, second, taskset, runtime=where))
@@ -167,7 +167,7 @@ async def _promote(
 
     from hud.cli.platform_requests import model_path
     from hud.client import connect
-    from hud.train.monitoring.scoring import play
+    from hud.train.rollouts.scoring import play
 
     # An unknown checkpoint is rejected before any rollout.
     node = await connect().get(model_path(source, "checkpoints", checkpoint))

@@ -17,8 +17,8 @@ from hud.environment.environment import Environment
 from hud.environment.sources.near_files import no_file
 from hud.environment.sources.required_modules import is_required
 from hud.environment.sources.variables import set_variables
+from hud.environment.templates.agent_tool import AgentTool
 from hud.environment.templates.task import Task
-from hud.environment.tools.agent_tool import AgentTool
 from hud.errors import HudError, NotFoundError, UsageError, text_of
 from hud.foreign_code import is_failure
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from hud.platform.access.identity import Identity
 from hud.platform.access.middleware import App, Receive, Scope, Send, refuse
+from hud.platform.access.page_paths import header
 from hud.platform.access.paths import is_inference
-from hud.platform.dashboard.paths import header
 
 WITHOUT_KEY = 64 << 10
 READING = 1 << 20

@@ -16,11 +16,11 @@ from hud.platform.access.admission import ACCESS_DENIED, Admission, KeyEndedErro
 from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits
+from hud.platform.access.page_paths import cookie, header, is_open_page, is_page, wants_page
 from hud.platform.access.passes import PREFIX, Passes
 from hud.platform.access.paths import refusal
+from hud.platform.access.request_dialect import dialect_of
 from hud.platform.access.web_sessions import COOKIE, WebSessions
-from hud.platform.dashboard.paths import cookie, header, is_open_page, is_page, wants_page
-from hud.platform.gateway.missing_endpoints import dialect_of
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]

@@ -10,14 +10,13 @@ from pydantic import ValidationError
 
 from hud.client.recording import MemoryRecorder
 from hud.environment import Task
-from hud.errors import HudError, NotFoundError, StoreError, UsageError
+from hud.errors import HudError, NotFoundError, OverloadedError, StoreError, UsageError
 from hud.eval.rollouts import describe, play_here
 from hud.eval.run import Run
 from hud.fleet.environments import WarmEnvironments
 from hud.platform.baseline.jobs import close_job, group_of, next_attempt, open_job
 from hud.platform.baseline.session import BaselineSession, BrowserPlayer
 from hud.platform.environments.registry import Environments
-from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.store import Store
 from hud.platform.store.ingest import ingest
 from hud.trace import Trace, new_id, plain

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from hud.platform.dashboard.paths import SAFE, header, is_page, wants_page
+from hud.platform.access.page_paths import SAFE, header, is_page, wants_page
 
 if TYPE_CHECKING:
     from hud.platform.parts import Parts

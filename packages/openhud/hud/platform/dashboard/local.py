@@ -10,8 +10,8 @@ from markupsafe import Markup
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from hud.platform.access.page_paths import cookie, header, is_page, wants_page
 from hud.platform.access.response_headers import ResponseHeaders
-from hud.platform.dashboard.paths import cookie, header, is_page, wants_page
 from hud.platform.dashboard.rendering import refusal_page
 
 _ADVICE = Markup(

@@ -12,9 +12,9 @@ from hud.platform.access import Scope, caller, needs
 from hud.platform.dashboard.events import changes
 from hud.platform.dashboard.rendering import page
 from hud.platform.dependencies import StorePart, Team
+from hud.platform.launching.launch_request import Launching
 from hud.platform.parts import Parts
 from hud.platform.tasksets.rows import TasksetRows
-from hud.platform.training.launch_request import Launching
 
 Route = Callable[..., Any]
 Data = dict[str, Any]

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from hud import __version__, exact_json
 from hud.platform.access import Scope, caller
-from hud.platform.dashboard.paths import wants_page
+from hud.platform.access.page_paths import wants_page
 from hud.platform.dashboard.static_files import address
 from hud.platform.dashboard.value_formats import FILTERS
 

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from hud.errors import HudError, NotFoundError
+from hud.errors import HudError, NotFoundError, OverloadedError
 from hud.fleet.environments import served
 from hud.platform.environments.idle_limit import Held, Holding
 from hud.platform.environments.registry import RunnableEnvironment
-from hud.platform.serving.token_engine import OverloadedError
 from hud.trace import new_id, plain
 
 IDLE_SECONDS = 600.0

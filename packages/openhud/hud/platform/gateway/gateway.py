@@ -24,13 +24,14 @@ from hud.inference.dialects.responses.conversation import read_items
 from hud.inference.dialects.responses.stream import ResponseWriter
 from hud.platform.access.identity import Identity, Scope
 from hud.platform.access.limits import TokenBudget
+from hud.platform.access.request_dialect import dialect_of
 from hud.platform.gateway.catalogue import Catalogue, Target
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import ClientGoneError, Exchange
 from hud.platform.gateway.ledger import Ledger, Meter
 from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
-from hud.platform.gateway.missing_endpoints import COMPACT, dialect_of
+from hud.platform.gateway.missing_endpoints import COMPACT
 from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.passthrough import PassThrough, reserve
 from hud.platform.gateway.providers import ProviderModel

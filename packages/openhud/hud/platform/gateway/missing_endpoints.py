@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from starlette.types import Scope
-
 from hud import exact_json
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
-from hud.inference.dialects.chat_completions.codec import ChatCodec
-from hud.inference.dialects.codec import Refusal, ServerCodec
-from hud.inference.dialects.gemini.codec import GeminiCodec
+from hud.inference.dialects.codec import Refusal
+from hud.platform.access.request_dialect import dialect_of
 from hud.platform.gateway.exchange import Exchange
 
 _ABSENT = {
@@ -29,17 +25,6 @@ COMPACT = "responses/compact"
 """Endpoint that some providers have; other models refuse it."""
 _LONGEST = 200
 """Maximum length of an unknown path in an error message."""
-
-
-def dialect_of(scope: Scope) -> ServerCodec:
-    """Return the dialect of a request, by its headers or its path. Default: OpenAI's."""
-    path: str = scope["path"]
-    headers = {name for name, _ in scope["headers"]}
-    if b"x-goog-api-key" in headers or path.startswith(("/v1beta/", "/v1alpha/")):
-        return GeminiCodec()
-    if b"anthropic-version" in headers or "messages" in path.split("/"):
-        return AnthropicCodec()
-    return ChatCodec()
 
 
 async def refuse_path(exchange: Exchange) -> None:

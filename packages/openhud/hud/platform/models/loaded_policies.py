@@ -33,12 +33,12 @@ from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.shared_base import SharedBases
 from hud.engine.tinker.weights import TinkerWeights
 from hud.engine.vllm.sampler import VllmSampler
+from hud.errors import OverloadedError
 from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
 from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
 from hud.platform.models.tinker_models import TinkerModels
 from hud.platform.models.vllm_servers import policy_on_servers
 from hud.platform.models.weight_sources import place_companions
-from hud.platform.serving.token_engine import OverloadedError
 
 if TYPE_CHECKING:
     from hud.engine.decoder import Decoder

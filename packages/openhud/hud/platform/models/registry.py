@@ -19,8 +19,8 @@ from sqlalchemy.exc import IntegrityError
 from hud.durable_files import flush_tree, make_folder
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
-from hud.platform.leases.model_lease import Leases
 from hud.platform.models.checkpoint_tree import SAVES, Tree, is_named
+from hud.platform.models.model_lease import Leases
 from hud.platform.models.records import (
     ModelConfig,
     ModelRecord,

@@ -11,6 +11,7 @@ from pydantic import Field
 from hud.eval.results.promotion import Decision, Gate
 from hud.platform.access.audit import Action
 from hud.platform.dependencies import TRAIN, Audit, EnginePart, LedgerPart, Models, StrictBody, Who
+from hud.platform.models.head_decision import HeadDecision
 from hud.platform.models.promotion import (
     PROMOTION,
     Evidence,
@@ -19,7 +20,7 @@ from hud.platform.models.promotion import (
     record_of,
 )
 from hud.platform.models.records import CheckpointRecord, ModelRecord
-from hud.platform.serving.calls import HeadDecision, MoveHead
+from hud.platform.serving.calls import MoveHead
 from hud.train.contributor import HEADER, read_contributor
 
 router = APIRouter(prefix="/v2/models", tags=["models"], dependencies=TRAIN)

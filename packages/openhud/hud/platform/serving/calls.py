@@ -17,6 +17,7 @@ from pydantic_core import to_json
 from hud.learning import datum_calls as datums
 from hud.learning import training_calls as training
 from hud.learning.training_calls import Call
+from hud.platform.models.head_decision import HeadDecision
 from hud.platform.models.records import ModelRecord
 from hud.train.contributor import Contributor
 
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 
 Q = TypeVar("Q", bound=BaseModel)
 A = TypeVar("A")
-
-
-class HeadDecision(BaseModel):
-    """Decision to promote a checkpoint."""
-
-    compared_with: str | None
-    """Head that the decision is about; None: the base weights."""
-    metrics: dict[str, Any]
-    """Record of the decision, for the checkpoint's metrics."""
 
 
 class MoveHead(BaseModel):

@@ -16,9 +16,9 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hud import errors, exact_json
-from hud.errors import HudError, PlatformError
+from hud.errors import HudError, OverloadedError, PlatformError
 from hud.platform.models.records import ModelRecord
-from hud.platform.serving.token_engine import EngineDownError, OverloadedError, TokenRequest
+from hud.platform.serving.token_engine import EngineDownError, TokenRequest
 from hud.trace import SamplingParams
 
 _LENGTHS = struct.Struct(">II")

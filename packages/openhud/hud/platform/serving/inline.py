@@ -12,16 +12,10 @@ from weakref import WeakKeyDictionary
 from pydantic import BaseModel
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn
-from hud.errors import NotFoundError
+from hud.errors import NotFoundError, OverloadedError
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.calls import answer
-from hud.platform.serving.token_engine import (
-    OverloadedError,
-    TokenDelta,
-    TokenEnd,
-    TokenEngine,
-    TokenRequest,
-)
+from hud.platform.serving.token_engine import TokenDelta, TokenEnd, TokenEngine, TokenRequest
 from hud.train.contributor import UNNAMED, Contributor
 
 if TYPE_CHECKING:

@@ -60,16 +60,6 @@ class TokenEnd:
     """As in `TokenDelta`."""
 
 
-class OverloadedError(HudError):
-    """The queue is full; `retry_after` is in seconds."""
-
-    status = 429
-
-    def __init__(self, message: str, retry_after: float = 1.0) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
 class EngineDownError(HudError):
     """The engine is restarting; `retry_after` is in seconds."""
 

@@ -22,7 +22,7 @@ from hud.engine import cpu_threads
 from hud.engine.sample.request import Request, SampledTurn
 from hud.errors import HudError
 from hud.platform.config import PlatformConfig
-from hud.platform.leases.model_lease import work_for
+from hud.platform.models.model_lease import work_for
 from hud.platform.parts import Parts
 from hud.platform.serving.calls import BY_NAME
 from hud.platform.serving.frames import pack, pack_error, read_frame, read_model, read_request

@@ -8,7 +8,7 @@ from functools import cached_property
 
 import anyio
 
-from hud.platform.serving.token_engine import OverloadedError
+from hud.errors import OverloadedError
 
 MOST_UPLOADS = 64
 """Maximum number of concurrent uploads."""

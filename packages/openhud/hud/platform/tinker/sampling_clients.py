@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from hud.errors import NotFoundError, UsageError
+from hud.errors import NotFoundError, OverloadedError, UsageError
 from hud.inference.dialects.conversation_parts import MOST_STOPS
 from hud.learning.datum_calls import PromptScores, ScoreRequest
 from hud.platform.gateway.chat_formats import Format, format_of
@@ -21,7 +21,6 @@ from hud.platform.models.records import BASE, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import (
     EngineDownError,
-    OverloadedError,
     TokenDelta,
     TokenEnd,
     TokenEngine,

@@ -15,9 +15,9 @@ from hud.platform.models.records import ModelRecord
 from hud.platform.training.session import Session
 
 if TYPE_CHECKING:
+    from hud.platform.models.head_decision import HeadDecision
     from hud.platform.models.loaded_policies import Policies
     from hud.platform.models.registry import Registry
-    from hud.platform.serving.calls import HeadDecision
     from hud.train.contributor import Contributor
 
 __all__ = ["Session", "Sessions"]

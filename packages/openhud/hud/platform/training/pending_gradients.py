@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from hud.errors import ConflictError
 from hud.learning.wire_types import DiscardedGradient
-from hud.platform.leases.model_lease import MOST_LOST, Pending
+from hud.platform.models.model_lease import MOST_LOST, Pending
 from hud.platform.models.records import BASE
 from hud.platform.training.gradient_accumulation import Accumulated
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from hud.platform.leases.model_lease import Leases
+    from hud.platform.models.model_lease import Leases
     from hud.platform.training.trained_model import TrainedModel
     from hud.train.contributor import Contributor
 

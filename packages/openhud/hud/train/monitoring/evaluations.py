@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from hud.train.monitoring.progress import Score
-from hud.train.rollouts.held_out import score_key
+from hud.train.monitoring.progress import Score, score_key
 
 _OF_STEPS = {
     "grpo_reward_mean": ("rollout_reward:mean",),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -95,3 +96,9 @@ class Reporter:
 
     def close(self) -> None:
         """The training has ended, or was stopped."""
+
+
+def score_key(name: str) -> str:
+    """Return the key of a held-out set's score in the log: `sheetbench-50` is `sheetbench50_score`."""
+    words = re.sub(r"-(?=[0-9])", "", name.lower())
+    return f"{re.sub(r'[^a-z0-9]+', '_', words).strip('_') or 'held_out'}_score"

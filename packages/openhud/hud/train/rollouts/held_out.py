@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -143,12 +142,6 @@ def held_out_sets(
         if not len(taskset):
             raise UsageError(f"The held-out set {taskset.name!r} has no tasks.")
     return sets
-
-
-def score_key(name: str) -> str:
-    """Return the key of a set's score in the log: `sheetbench-50` is `sheetbench50_score`."""
-    words = re.sub(r"-(?=[0-9])", "", name.lower())
-    return f"{re.sub(r'[^a-z0-9]+', '_', words).strip('_') or 'held_out'}_score"
 
 
 def _of_source(source: str) -> Taskset:

@@ -18,8 +18,8 @@ from hud.environment.channel.client.grade_request import grade_params
 from hud.environment.channel.client.tunnels import Tunnels
 from hud.environment.channel.framing import MAX_FRAME_BYTES, METHOD_NOT_FOUND, ChannelError
 from hud.environment.connection import Connection, ToolOutcome
+from hud.environment.templates.agent_tool import Delegation
 from hud.environment.templates.prompts import StartFrame
-from hud.environment.tools.agent_tool import Delegation
 from hud.errors import EnvironmentFault, RolloutError
 from hud.trace import Message, ToolResult, ToolSpec, Trace
 

@@ -12,10 +12,10 @@ from fastapi.responses import Response
 from hud.errors import NotFoundError, UsageError
 from hud.platform.dashboard.page import Data, LaunchingPart, Pages, Sent, see
 from hud.platform.dashboard.rendering import page
+from hud.platform.launching.launch_request import Launching
 from hud.platform.models.records import BASE, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.tasksets.playable import Source
-from hud.platform.training.launch_request import Launching
 from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig, make_config
 

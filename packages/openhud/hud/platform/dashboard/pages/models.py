@@ -14,10 +14,11 @@ from hud.platform.dashboard.model_tree import HEIGHT, rows_of, width_of
 from hud.platform.dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import CheckpointLink, is_named
+from hud.platform.models.head_decision import HeadDecision
 from hud.platform.models.promotion import PROMOTION, Evidence, judge_recorded, record_of
 from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.models.registry import Registry
-from hud.platform.serving.calls import HeadDecision, MoveHead
+from hud.platform.serving.calls import MoveHead
 from hud.train.monitoring.plots import loss_per_token
 
 router = Pages()

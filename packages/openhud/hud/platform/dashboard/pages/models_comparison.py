@@ -22,7 +22,7 @@ from hud.platform.store import Store
 from hud.platform.store.checkpoint_rewards import MeasuredRun, measured_runs, typical
 from hud.platform.store.task_labels import task_labels
 from hud.platform.tasksets.rows import TasksetRows
-from hud.train.monitoring.scoring import Comparison, compared
+from hud.train.rollouts.scoring import Comparison, compared
 
 router = Pages()
 MOST_TASKS = 40

@@ -11,7 +11,7 @@ from hud.platform.access import SCOPES, Identity, Scope
 from hud.platform.access import audit as audit_log
 from hud.platform.access.keys import Key
 from hud.platform.access.teams import Teams
-from hud.platform.access.usage import Use, team_use, use_by_key
+from hud.platform.dashboard.key_usage import Use, team_use, use_by_key
 from hud.platform.dashboard.page import Data, Offset, Pages, Sent, paged, see
 from hud.platform.dashboard.rendering import page
 from hud.platform.dependencies import (

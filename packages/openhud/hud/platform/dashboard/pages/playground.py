@@ -21,9 +21,9 @@ from hud.platform.access.limits import Limits
 from hud.platform.dashboard.page import Data, Pages
 from hud.platform.dashboard.pages.evaluation import checkpoint_options
 from hud.platform.dashboard.pages.tasksets import row_label
+from hud.platform.dashboard.playground_environments import Worlds
 from hud.platform.dashboard.trace_grades import grade_of
 from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
-from hud.platform.environments.playground import Worlds
 from hud.platform.environments.registry import Environments
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.providers import builtin_records

@@ -23,8 +23,8 @@ from hud.platform.dashboard.pages.train_curves import (
 )
 from hud.platform.dashboard.pages.train_form import changed
 from hud.platform.dashboard.pages.train_steps import step_rows
-from hud.platform.training.launch_request import Launching
-from hud.platform.training.launcher import Launch
+from hud.platform.launching.launch_request import Launching
+from hud.platform.launching.launcher import Launch
 from hud.platform.training_jobs import TrainingJobs
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.evaluations import evaluation_lines

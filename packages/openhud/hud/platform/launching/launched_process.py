@@ -1,4 +1,4 @@
-"""`python -m hud.platform.training.launched_process`: a training run or evaluation launched by the dashboard.
+"""`python -m hud.platform.launching.launched_process`: a training run or evaluation launched by the dashboard.
 
 Protocol: the server writes one JSON object to standard input, then a line for each request to stop. The end of the
 input is a request to stop as well, so that no process outlives its server. The process writes its progress to
@@ -94,7 +94,7 @@ async def evaluate_launched(
 ) -> None:
     """Play the same tasks, on the same seeds, with each checkpoint in `work`."""
     from hud.train.config import TrainConfig
-    from hud.train.monitoring.scoring import play
+    from hud.train.rollouts.scoring import play
 
     config = TrainConfig(**work["config"])
     tasks = _tasks(work["tasks"])

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from hud.client.presence import is_gone
 from hud.errors import ConflictError, UsageError
 from hud.platform.gateway.chat_formats import format_of
+from hud.platform.launching.launcher import Launch, Launches
 from hud.platform.serving.calls import MoveHead
 from hud.platform.tasksets.playable import Playable, Source, file_source, refuse_shared
-from hud.platform.training.launcher import Launch, Launches
 from hud.platform.training.runs import TrainingRuns
 from hud.train.config import TrainConfig
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from hud.client import connect
 from hud.errors import UsageError
-from hud.train.supervised.demonstrations import advice_for
 
 if TYPE_CHECKING:
-    from hud.environment import Task
     from hud.train.config import TrainConfig
     from hud.train.monitoring.progress import Reporter
     from hud.train.rollouts.batch import RolloutBatch
@@ -24,8 +22,11 @@ CONVERGED_REWARD = 0.99
 class Convergence:
     """Counter of steps without signal."""
 
-    def __init__(self, config: TrainConfig, tasks: list[Task], reporter: Reporter) -> None:
-        self.config, self.tasks, self.reporter = config, tasks, reporter
+    def __init__(
+        self, config: TrainConfig, reporter: Reporter, advice: Callable[[], Awaitable[str]]
+    ) -> None:
+        """`advice`: an explanation for a policy whose runs all have reward 0, with the commands of a warm-up."""
+        self.config, self.reporter, self._advise = config, reporter, advice
         self.reached = False
         """True after convergence."""
         self._rewards: list[float | None] = []
@@ -42,7 +43,7 @@ class Convergence:
         self._rewards = [] if signal else [*self._rewards, batch.reward]
         hopeless = bool(self._rewards) and batch.earned_nothing
         if hopeless and self._advice is None:
-            self._advice = await advice_for(connect(), self.config, self.tasks)
+            self._advice = await self._advise()
             self.reporter.note(
                 f"All {len(batch.measured)} runs of step {step + 1} have reward 0. {self._advice}"
             )

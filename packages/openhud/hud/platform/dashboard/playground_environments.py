@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud.environment.channel.client.remote_connection import RemoteConnection
-from hud.errors import HudError, NotFoundError, UsageError
+from hud.errors import HudError, NotFoundError, OverloadedError, UsageError
 from hud.eval.grade import Grade
 from hud.fleet.environments import served
 from hud.platform.environments.idle_limit import Held, Holding
 from hud.platform.environments.registry import Environments, RunnableEnvironment
-from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.tasksets.playable import file_source
 from hud.trace import Message, new_id, plain
 from hud.trace.limits import check_answer

@@ -19,13 +19,12 @@ from typing import Any, Literal
 
 from hud import exact_json
 from hud.client.presence import presence
-from hud.errors import ConflictError, NotFoundError
+from hud.errors import ConflictError, NotFoundError, OverloadedError
 from hud.eval.runtimes.interpreter import SHOWN, told_exit
 from hud.platform.access import Identity, Scope
 from hud.platform.access.passes import Passes
 from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
-from hud.platform.serving.token_engine import OverloadedError
 from hud.platform.store import Store
 from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, plain
@@ -205,7 +204,7 @@ class Launches:
             process = launch.process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "hud.platform.training.launched_process",
+                "hud.platform.launching.launched_process",
                 env=variables,
                 stdin=asyncio.subprocess.PIPE,  # Closed when this process ends, even by SIGKILL: a request to stop.
                 stdout=asyncio.subprocess.PIPE,

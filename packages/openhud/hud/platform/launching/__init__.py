@@ -1,0 +1,1 @@
+"""Trainings and evaluations that the dashboard launches, each in a process of its own."""
