@@ -9,7 +9,7 @@ from tests.dashboard.conftest import browse, sign_in
 
 from hud.platform.access.teams import Teams
 from hud.platform.dashboard.pages.train_form import config_of, fields
-from hud.platform.training.launch_request import launched_config
+from hud.platform.launching.launch_request import launched_config
 from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.progress import Score, scores_of

@@ -1,4 +1,4 @@
-"""Leases: one process trains a model at a time, and whoever else tries is told who.
+"""Leases of models: one process trains a model at a time; others get an error that names the holder.
 
 A lease is a row of the store. Its holder renews it while it works; a holder on this machine is also known to
 be dead when its process is gone, and its lease is then taken over at once.
@@ -68,7 +68,7 @@ class Holder:
     """Given back; the row stays for what `lost` says."""
 
     def alive(self, now: datetime) -> bool:
-        """False when it is certain, or was announced, that nobody is there any more."""
+        """False when the holder's process is gone, or its end was announced."""
         if self.released:
             return False
         if self.host == socket.gethostname():
@@ -98,7 +98,7 @@ class Leases:
         self.store = store
 
     def holder(self, model_id: str) -> Holder | None:
-        """Return who holds a model now; a dead holder is nobody."""
+        """Return the holder of a model; None for a holder whose process is gone."""
         row = self.store.row(_row_of(model_id))
         found = _holder(row) if row is not None else None
         return found if found is not None and found.alive(self.store.clock.now()) else None

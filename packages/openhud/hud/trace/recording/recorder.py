@@ -58,7 +58,7 @@ class RecordedRun(Protocol):
 
 
 Purpose = Literal["evaluation", "training", "held_out", "subagent"]
-"""What a job is for: an evaluation; rollouts to learn from; a training run's held-out score; runs that another agent's calls started."""
+"""Purpose of a job: an evaluation; rollouts to learn from; a training run's held-out score; runs that another agent's calls started."""
 PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
