@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
 import subprocess
+import zipfile
 
 import pytest
 from tests.benchmarks.played import NOTHING, rewards
@@ -162,3 +164,27 @@ def test_a_damaged_workbook_is_told_from_a_failure_of_the_grader(file):
         with_inputs(file, {})
     with pytest.raises(UnreadableError):
         state([file], {})
+
+
+ENTITIES = '<?xml version="1.0" encoding="{}"?><!DOCTYPE w [<!ENTITY e "{}">]><w>{}</w>'
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "cp037"])
+def test_a_workbook_whose_entities_grow_is_none(encoding):
+    text = ENTITIES.format(encoding, "x" * 100_000, "&e;" * 100)
+    head, end, rest = text.partition("?>")
+    data = text.encode(encoding)
+    if encoding == "cp037":  # The declaration alone is read before the encoding is known.
+        data = (head + end).encode() + rest.encode(encoding)
+    for file in (data, gzip.compress(data)):
+        with pytest.raises(ValueError, match=r"document type|no XML"):
+            with_inputs(file, {})
+
+
+def test_values_of_great_size_are_no_workbook():
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("xl/workbook.xml", b"<w>" + bytes(40 << 20).replace(b"\0", b" ") + b"</w>")
+    assert len(file.getvalue()) < 1 << 20
+    with pytest.raises(ValueError, match="more than 32 MiB"):
+        state([file.getvalue()], {})

@@ -14,6 +14,8 @@ from hud_benchmarks.autonomy.applications.spreadsheet.workbook import Cell, is_f
 _SPACE = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
 _DIGITS = 6
 """Digits of a number after the point that count."""
+_MOST_BYTES = 1 << 25
+"""Size that a part of a file may have without compression."""
 State = dict[str, Any]
 """Contents by place, such as `Prices!B2`; `sheets` has the names of the sheets, in order."""
 UnreadableError = (
@@ -65,7 +67,12 @@ def _contents(content: bytes, asked: Mapping[str, Cell]) -> State:
 
 
 def _tree(file: zipfile.ZipFile, name: str) -> ElementTree.Element:
-    return ElementTree.fromstring(file.read(f"xl/{name}.xml"))
+    """Return a part of the file. Raises `ValueError` for one of great size: formulas make texts of any length."""
+    with file.open(f"xl/{name}.xml") as part:
+        content = part.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise ValueError(f"{name} has more than {_MOST_BYTES >> 20} MiB")
+    return ElementTree.fromstring(content)
 
 
 def _value(cell: ElementTree.Element, shared: list[str]) -> str | float:
