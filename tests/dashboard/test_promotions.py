@@ -120,6 +120,50 @@ async def test_jobs_that_no_model_played_and_rollouts_of_training_are_no_evidenc
     assert not (await listed(web))[node]["is_active"]
 
 
+def said(word):
+    """The task of a run, as its recorder sends it."""
+    return {"env": "letters", "id": "say", "args": {"word": word}}
+
+
+async def judged(web, platform, node, slugs, word, **sides):
+    """Record runs of head and candidate on tasks of these slugs, and ask for a promotion."""
+    task, jobs = said(word), []
+    for weights, reward in ((None, 0.2), (node, 0.9)):
+        rewards = {slug: [reward] for slug in slugs}
+        jobs.append(record(platform, "e", rewards, model="m", checkpoint=weights, task=task))
+    with platform.store.read() as connection:
+        of_jobs = tables.runs.select().where(tables.runs.c.job_id.in_(jobs))
+        served(platform, [dict(row._mapping) for row in connection.execute(of_jobs)])
+    return await web.post("/v2/models/m/promote", json={"checkpoint_id": node, "jobs": jobs})
+
+
+@pytest.mark.parametrize(("word", "status"), [("red", 409), ("blue", 200)])
+async def test_trained_tasks_under_other_slugs_are_no_evidence(web, platform, scene, word, status):
+    _, node, _ = scene
+    record(platform, "t", {"say-red": [0.5]}, model="m", purpose="training", task=said("red"))
+    answer = await judged(web, platform, node, [f"held-{n}" for n in range(8)], word)
+    assert answer.status_code == status, answer.text
+    assert ("8 of the 8 tasks are trained on" in answer.text) == (status == 409)
+
+
+async def test_tasks_of_a_candidate_that_was_promoted_stay_trained_on(web, platform, scene):
+    """The head has its weights, so later candidates have learned them, too."""
+    model, _, jobs = scene
+    registry = platform.registry.of(model.team_id)
+    fork = registry.fork("m", "m-candidate-1")
+    theirs = checkpoint(platform, fork, step=4)
+    record(platform, "t", {"x": [0.5]}, model=fork.slug, purpose="training", task=said("red"))
+    job = recorded(platform, fork, theirs, tasks(0.7))
+    sent = {"checkpoint_id": theirs, "source_model_id": fork.slug, "jobs": [jobs["head"], job]}
+    assert (await web.post("/v2/models/m/promote", json=sent)).json()["moved"]
+    head = registry.model("m").head_checkpoint_id
+    later = checkpoint(platform, registry.model("m"), step=5, parent=head)
+    registry.tree.set_head(registry.model("m"), None)
+    answer = await judged(web, platform, later, [f"held-{n}" for n in range(8)], "red")
+    assert answer.status_code == 409, answer.text
+    assert "8 of the 8 tasks are trained on" in answer.text
+
+
 @pytest.mark.parametrize("in_progress", [False, True])
 async def test_command_and_dashboard_count_the_same_runs_of_a_crashed_job(
     platform, scene, in_progress

@@ -221,12 +221,25 @@ def _refuse_trained(
 def _trained(
     registry: Registry, model: ModelRecord, source: ModelRecord, trace_ids: Collection[str]
 ) -> set[str]:
-    """Return the slugs of runs whose tasks these models, or models they are forks of, were trained on."""
+    """Return the slugs of runs whose tasks were trained on by the models from which the weights of these come."""
+    return trained_on(registry.store, model.team_id, _lineage(registry, source, model), trace_ids)
+
+
+def _lineage(registry: Registry, *models: ModelRecord) -> set[str]:
+    """Return the slugs of models, of those that they are forks of, and of those whose checkpoints became theirs."""
     by_id = {record.id: record for record in registry.models()}
-    lineage: dict[str, None] = {}
-    for start in (source, model):
-        ancestor: ModelRecord | None = start
-        while ancestor is not None and ancestor.slug not in lineage:
-            lineage[ancestor.slug] = None
-            ancestor = by_id.get(ancestor.base_model_id or "")
-    return trained_on(registry.store, model.team_id, lineage, trace_ids)
+    by_slug = {record.slug: record for record in by_id.values()}
+    found: set[str] = set()
+    ahead: list[ModelRecord | None] = list(models)
+    while ahead:
+        record = ahead.pop()
+        if record is None or record.slug in found:
+            continue
+        found.add(record.slug)
+        ahead.append(by_id.get(record.base_model_id or ""))
+        for node in registry.tree.nodes(record):
+            if (promoted := node.metrics.get(PROMOTION)) is not None:
+                slug = promoted["from"]["model"]
+                found |= {slug} - by_slug.keys()  # A model that is deleted has trained, too.
+                ahead.append(by_slug.get(slug))
+    return found

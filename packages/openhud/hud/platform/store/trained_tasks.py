@@ -21,7 +21,8 @@ def trained_on(
 ) -> set[str]:
     """Return the slugs of those runs whose task a training run of one of these models played, or learned from in a recorded job.
 
-    Tasks are equal if slug, environment, template and arguments are; where a run records no task, its slug decides.
+    Tasks are equal if environment, template and arguments are, whatever their slugs; where a run records no task, its slug
+    decides.
     """
     jobs, noted = tables.jobs, tables.job_models
     rollouts = (
@@ -33,15 +34,13 @@ def trained_on(
     if not training:
         return set()
     played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])
-    among = [
-        sa.and_(tables.runs.c.job_id.in_(sorted(training)), tables.runs.c.slug.in_(part))
-        for part in in_parts([*played])
-    ]
-    trained = _tasks(store, among)
+    trained = _tasks(store, [tables.runs.c.job_id.in_(part) for part in in_parts(sorted(training))])
+    tasks = {task for found in trained.values() for task in found if task is not None}
+    unnamed = {slug for slug, found in trained.items() if None in found}
     return {
         slug
-        for slug, task in trained.items()
-        if task is None or played[slug] is None or task == played[slug]
+        for slug, found in played.items()
+        if found & tasks or slug in unnamed or (None in found and slug in trained)
     }
 
 
@@ -64,19 +63,35 @@ def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[st
 
 def _tasks(
     store: Store, conditions: Collection[sa.ColumnElement[bool]]
-) -> dict[str, tuple[Any, ...] | None]:
-    """Return the identity of the task of one run of each slug."""
+) -> dict[str, set[bytes | None]]:
+    """Return the identities of the tasks of each slug, one for each job; None for a run that records no task."""
     runs = tables.runs
-    found: dict[str, tuple[Any, ...] | None] = {}
+    found: dict[str, set[bytes | None]] = {}
     for condition in conditions:
         first = (
             sa.select(sa.func.min(runs.c.trace_id))
             .where(condition, runs.c.slug.is_not(None))
-            .group_by(runs.c.slug)
+            .group_by(runs.c.job_id, runs.c.slug)
         )
         for part in in_parts(store.values(first)):
             query = sa.select(runs.c.slug, runs.c.task).where(runs.c.trace_id.in_(part))
             for slug, task in store.rows(query):
-                data = None if task is None else exact_json.loads(task)
-                found[slug] = data and tuple(data.get(name) for name in _IDENTITY)
+                found.setdefault(slug, set()).add(None if task is None else _identity(task))
     return found
+
+
+def _identity(task: bytes) -> bytes | None:
+    data = exact_json.loads(task)
+    if not data:
+        return None
+    named = [_whole_numbers(data.get(name)) for name in _IDENTITY]
+    return exact_json.dumps(named, option=exact_json.OPT_SORT_KEYS)
+
+
+def _whole_numbers(value: Any) -> Any:
+    """Return a value of JSON with 3 in place of 3.0."""
+    if isinstance(value, dict):
+        return {name: _whole_numbers(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(part) for part in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
