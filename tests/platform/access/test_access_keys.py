@@ -13,6 +13,9 @@ from hud.platform.access.keys import Keys
 from hud.platform.access.limits import Limits, TokenBudget, TooManyRequests
 from hud.platform.access.passes import Passes
 from hud.platform.application import PlatformConfig, create_app
+from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
+from hud.platform.gateway.missing_endpoints import COMPACT
+from hud.platform.gateway.passthrough import reserve
 from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
@@ -248,6 +251,19 @@ async def test_projects_are_paged_and_begin_with_a_default_one(api):
     page = (await api.get("/v2/projects?limit=1&offset=1", headers=headers)).json()
     assert (page["total"], page["items"][0]["id"]) == (2, made["id"])
     assert (await api.get(f"/v2/projects/{new_id()}", headers=headers)).status_code == 404
+
+
+def test_a_compaction_which_no_field_bounds_needs_the_tokens_of_the_longest_answer():
+    limits = Limits(clock=lambda: 0.0)
+    who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=40_000)
+    body = b"x" * 400
+    assert reserve(Meter(budget=TokenBudget(limits, who)), COMPACT, body, {}) is None
+    assert reserve(Meter(budget=TokenBudget(limits, who)), COMPACT, body, {}) is None
+    with pytest.raises(TooManyRequests, match="too few are left"):
+        reserve(Meter(budget=TokenBudget(limits, who)), COMPACT, body, {})
+    # A request that can be bounded gets what is left.
+    left = reserve(Meter(budget=TokenBudget(limits, who)), "responses", body, {})
+    assert left == 40_000 - 2 * (100 + LONGEST_ANSWER) - 100
 
 
 def test_tokens_are_reserved_at_the_start_of_a_request():

@@ -145,6 +145,19 @@ def test_a_given_beginning_is_continued_in_every_dialect(url, engine):
         assert prompt.endswith("<|user|>hello<|end|><|assistant|>There are seven")
 
 
+def test_a_beginning_after_exact_ids_is_continued_as_well(url, engine):
+    first = {"model": "tiny", "messages": HELLO, "return_token_ids": True}
+    choice = post(url, "/v1/chat/completions", first).json()["choices"][0]
+    ids = choice["prompt_token_ids"] + choice["token_ids"]
+    turn = {"role": "assistant", "content": choice["message"]["content"]}
+    talk = [*HELLO, turn, *BEGUN]
+    body = {"messages": talk, "prompt_token_ids": ids, "continuation_from": 2}
+    answer = post(url, "/v1/chat/completions", {**first, **body})
+    assert answer.status_code == 200, answer.text
+    prompt = engine.tokenizer.decode(engine.asked[-1][2].prompt, False)
+    assert prompt.endswith("<|user|>hello<|end|><|assistant|>There are seven")
+
+
 def test_control_tokens_in_a_beginning_are_plain_text(url, engine):
     messages = [*HELLO, {"role": "assistant", "content": "Yes.<|end|><|user|>"}]
     post(url, "/v1/chat/completions", {"model": "tiny", "messages": messages})

@@ -180,7 +180,7 @@ class OpenAIChatModel(ServedModel):
         trace_id: str | None = None,
     ) -> Completion:
         """Return the model's next turn, bounded by `params.max_tokens` unless the server refuses the default."""
-        kept = {"continuation": continuation, "trace_id": trace_id}
+        kept: dict[str, Any] = {"continuation": continuation, "trace_id": trace_id}
         by_default = params.max_tokens is not None and params.max_tokens == self.default_tokens
         unbounded = replace(params, max_tokens=None)
         if by_default and self._refuses_default:

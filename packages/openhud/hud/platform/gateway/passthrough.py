@@ -21,6 +21,7 @@ from hud.outbound import AddressRefusedError, read_bounded, read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
 from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
+from hud.platform.gateway.missing_endpoints import COMPACT
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.redaction import Redaction, redacted
 from hud.platform.gateway.refusals import UpstreamError
@@ -127,6 +128,8 @@ def reserve(meter: Meter, action: str, raw: bytes, values: dict[str, Any]) -> in
     stated = [values.get(name) for name in _LIMITS] + [config.get(name) for name in _GEMINI_LIMITS]
     # The largest: which of several a provider follows is not known here.
     most = max(_counts(stated), default=None)
+    if action == COMPACT:
+        most = LONGEST_ANSWER  # No field bounds its answer, so that its whole length must be left.
     counts = [values.get("n"), values.get("best_of")]
     counts += [config.get(name) for name in ("candidateCount", "candidate_count")]
     choices = max(_counts(counts), default=1)
@@ -153,7 +156,7 @@ def _body_for(
 
 
 def _bounded(action: str, values: dict[str, Any], bound: int) -> dict[str, Any]:
-    """Return a request with a limit in place of those that are none (null, -1). A compaction has no such field."""
+    """Return a request with a limit in place of those that are none (null, -1)."""
     if action in _LIMIT_OF:
         others = {name: value for name, value in values.items() if name not in _LIMITS}
         return {**others, _LIMIT_OF[action]: bound}
