@@ -46,7 +46,12 @@ UNREAD = (
 """Files of these rooms that still have some."""
 VARIABLE = re.compile(r"HUD_[A-Z_]+")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-INTERFACES = ("hud/cli", "hud/platform/routes", "hud/platform/dashboard")
+INTERFACES = (
+    "hud_integrations/tinker/service/routes/",
+    "hud/cli",
+    "hud/platform/routes",
+    "hud/platform/dashboard",
+)
 """Rooms in which an error is the interface's answer: an exit code or an HTTP status."""
 BASES = {
     name: {base.__name__ for base in kind.__mro__ if issubclass(base, errors.HudError)}

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-
 import pytest
 
 from hud.errors import NotFoundError, UsageError
 from hud.plugs import load, own_entry_points, plugs
+from tests.strangers import installer
 
 
 @pytest.fixture
 def stranger(tmp_path, monkeypatch):
-    """A function that installs a distribution of somebody else: one module, one entry point."""
-
-    def install(group, name, code, value="strange_plug:family"):
-        (tmp_path / "strange_plug.py").write_text(code)
-        folder = tmp_path / "strange_plug-1.0.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(
-            "Metadata-Version: 2.1\nName: strange-plug\nVersion: 1.0\n"
-        )
-        (folder / "entry_points.txt").write_text(f"[{group}]\n{name} = {value}\n")
-        monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "strange_plug", raising=False)
-
-    return install
+    return installer(tmp_path, monkeypatch)
 
 
 def test_the_benchmarks_of_this_distribution_are_found_first():
@@ -35,7 +21,7 @@ def test_the_benchmarks_of_this_distribution_are_found_first():
 
 
 def test_a_plug_of_another_distribution_joins(stranger):
-    stranger("hud.benchmarks", "chess", "family = 64")
+    stranger("hud.benchmarks", "chess", "plug = 64")
     assert load(plugs("hud.benchmarks")["chess"], int) == 64
 
 
@@ -74,7 +60,7 @@ def test_an_integration_is_one_module_under_both_names():
 def test_a_plug_of_another_type_is_refused(stranger):
     from hud.exchange import exports
 
-    stranger("hud.exports", "csv", "family = 3")
+    stranger("hud.exports", "csv", "plug = 3")
     with pytest.raises(
         UsageError, match=r"'csv' of strange-plug .* is of type int; it must be hud"
     ):

@@ -12,6 +12,7 @@ from hud.platform.access import bodies
 from hud.platform.access.bodies import READING, RUNNING, WITHOUT_KEY, is_inference, json_problem
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.dashboard.pages import ROUTERS
+from hud.platform.routes.plugs import route_plugs
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 
@@ -31,7 +32,8 @@ def app(tmp_path_factory):
 def paths():
     """Every path of the application and of the pages that takes a body."""
     writing = {"POST", "PUT", "PATCH", "DELETE"}
-    for router in (*routes.ROUTERS, *ROUTERS):
+    foreign = [router for plug in route_plugs().values() for router in plug.routers]
+    for router in (*routes.FIRST, *foreign, *routes.ROUTERS, *ROUTERS):
         for route in router.routes:
             for method in sorted(writing & (getattr(route, "methods", None) or set())):
                 yield method, re.sub(r"\{[^}]*\}", "0" * 32, route.path)

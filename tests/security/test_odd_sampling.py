@@ -17,7 +17,7 @@ async def server(tmp_path):
     body = {"name": "m", "texts": ["red green blue"] * 8, "sizes": SIZES}
     assert (await made.ask("POST", "/v2/models/create", made.admin, body)).status == 200
     yield made
-    await made.parts.tinker.futures.close()
+    await made.parts.service("tinker").futures.close()
     await asyncio.to_thread(made.parts.close)
 
 

@@ -13,9 +13,9 @@ from hud.platform.application import PlatformConfig, create_app
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tinker import futures
-from hud.platform.tinker.futures import Answer, Content, Futures
 from hud.trace import new_id
+from hud_integrations.tinker.service import futures
+from hud_integrations.tinker.service.futures import Answer, Content, Futures
 
 TEXTS = ["red green blue yellow", "what colour is it?"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -51,7 +51,7 @@ async def server(tmp_path):
     transport = httpx.ASGITransport(app=app)
     async with httpx.AsyncClient(transport=transport, base_url="http://hud", timeout=60) as http:
         yield Server(app, http)
-    await parts.tinker.futures.close()
+    await parts.service("tinker").futures.close()
     await asyncio.to_thread(parts.close)
 
 

@@ -24,14 +24,21 @@ from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.missing_endpoints import refuse_path
 from hud.platform.metrics import Measured
 from hud.platform.parts import Parts
-from hud.platform.routes import ROUTERS
+from hud.platform.routes import FIRST, ROUTERS
+from hud.platform.routes.plugs import refuse_overlaps, route_plugs
 
 __all__ = ["LOCAL", "Parts", "PlatformConfig", "create_app"]
 
 
 def create_app(config: PlatformConfig) -> FastAPI:
-    """Return the application of a platform. Raises `StoreError` if its store cannot be opened."""
-    parts = Parts(config)
+    """Return the application of a platform, with the routes that packages add to it.
+
+    Raises `StoreError` if its store cannot be opened, and `UsageError` for foreign routes that cannot join.
+    """
+    joined = route_plugs()
+    refuse_overlaps(joined, (*FIRST, *ROUTERS))
+    makers = {name: plug.service for name, plug in joined.items() if plug.service is not None}
+    parts = Parts(config, makers)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -42,7 +49,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
         title="OpenHUD", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan
     )
     app.state.parts = parts
-    for router in ROUTERS:
+    foreign = [router for plug in joined.values() for router in plug.routers]
+    for router in (*FIRST, *foreign, *ROUTERS):
         # Not `include_router`: it rebuilds every route for each application, which takes 0.1 s.
         app.router.routes.extend(router.routes)
     app.add_middleware(Dashboard, parts=parts)
@@ -54,6 +62,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
             passes=parts.passes,
             limits=parts.limits,
             sessions=parts.web_sessions,
+            key_prefixes=[plug.key_prefix for plug in joined.values() if plug.key_prefix],
         )
         app.add_middleware(
             Measured, metrics=parts.metrics

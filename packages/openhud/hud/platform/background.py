@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 
@@ -15,6 +16,14 @@ STOP_SECONDS = 20.0
 """Time for work to end by itself before it is cancelled."""
 RESTART_SECONDS = 1.0
 """Delay before failed background work is restarted."""
+
+
+class Service(ABC):
+    """State in the memory of a server, with background work of its own."""
+
+    @abstractmethod
+    async def work(self) -> None:
+        """Run until the server stops (`Parts.stopping`). An exception is logged, and the work is run again."""
 
 
 class Background:

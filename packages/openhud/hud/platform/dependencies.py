@@ -13,6 +13,7 @@ from starlette.requests import HTTPConnection
 from hud.platform.access.audit import AuditLog
 from hud.platform.access.identity import SCOPES, Identity, caller, needs
 from hud.platform.access.keys import Keys
+from hud.platform.access.limits import Limits
 from hud.platform.access.signed_links import SignedLinks
 from hud.platform.config import PlatformConfig
 from hud.platform.environments.runtime_sessions import RuntimeSessions
@@ -39,6 +40,16 @@ def part(choose: Callable[[Parts], object]) -> Any:
         return choose(connection.app.state.parts)
 
     return Depends(found)
+
+
+def service_part(name: str) -> Any:
+    """Return a dependency on the service behind the routes of a plug (`hud.platform.routes.plugs`), by its entry point's name."""
+    return part(lambda parts: parts.service(name))
+
+
+def service_of(connection: HTTPConnection, name: str) -> Any:
+    """Return the service of `service_part(name)`, outside of a route."""
+    return connection.app.state.parts.service(name)
 
 
 def of_team(make: Callable[[Store, str], object]) -> Any:
@@ -86,6 +97,7 @@ ConfigPart = Annotated[PlatformConfig, part(lambda parts: parts.config)]
 StorePart = Annotated[Store, part(lambda parts: parts.store)]
 KeysPart = Annotated[Keys, part(lambda parts: parts.keys)]
 EnginePart = Annotated[TokenEngine, part(lambda parts: parts.engine)]
+LimitsPart = Annotated[Limits, part(lambda parts: parts.limits)]
 LedgerPart = Annotated[Ledger, part(lambda parts: parts.gateway.ledger)]
 Steps = Annotated[StepsInFlight, part(lambda parts: parts.steps)]
 LinksPart = Annotated[SignedLinks, part(lambda parts: parts.links)]

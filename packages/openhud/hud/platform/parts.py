@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -13,7 +13,7 @@ from hud.platform.access.limits import Limits, Visitors
 from hud.platform.access.passes import Passes
 from hud.platform.access.signed_links import SignedLinks
 from hud.platform.access.web_sessions import WebSessions
-from hud.platform.background import Background, Work
+from hud.platform.background import Background, Service, Work
 from hud.platform.config import PlatformConfig
 from hud.platform.environments.runtime_sessions import RuntimeSessions
 from hud.platform.gateway.recorded_model import RecordedModel
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from hud.platform.models.records import ModelRecord
     from hud.platform.rollouts.fleet import Fleet
     from hud.platform.serving.token_engine import TokenEngine
-    from hud.platform.tinker.service import Tinker
     from hud.platform.training.open_sessions import Sessions
 
 P = TypeVar("P")
@@ -59,9 +58,13 @@ class _Lazy(Generic[P]):
 class Parts:
     """The parts of one platform in order of construction; `close` closes them in reverse order."""
 
-    def __init__(self, config: PlatformConfig) -> None:
-        """Raises `StoreError` if the store cannot be opened."""
+    def __init__(
+        self, config: PlatformConfig, services: Mapping[str, Callable[[Parts], Service]]
+    ) -> None:
+        """`services`: makers of what stands behind foreign routes. Raises `StoreError` if the store cannot be opened."""
         self.config = config
+        self._service_makers = services
+        self._services: dict[str, Service] = {}
         self.constructing = threading.RLock()
         self._opened = ExitStack()
         self.store = self._opened.enter_context(
@@ -145,12 +148,12 @@ class Parts:
 
         return SessionRegistry(self.store, self.stopping)
 
-    @_Lazy
-    def tinker(self) -> Tinker:
-        """Tinker's API: training and sampling clients of its package."""
-        from hud.platform.tinker.service import Tinker
-
-        return Tinker(lambda: self.engine, self.stopping)
+    def service(self, name: str) -> Service:
+        """Return the service of that name, which is constructed at its first use."""
+        with self.constructing:
+            if name not in self._services:
+                self._services[name] = self._service_makers[name](self)
+        return self._services[name]
 
     @property
     def used_engine(self) -> TokenEngine | None:
@@ -194,7 +197,8 @@ class Parts:
             yield Builder(self.config, self.store, self.stopping).work
             yield Workers(self.config, self.store, self.passes, self.stopping).work
             yield self.runtime_sessions.work
-            yield self.tinker.work
+            for name in self._service_makers:
+                yield self.service(name).work
         if self.config.engine == "worker":
             yield self.start_engine
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -46,9 +46,17 @@ class Door:
     """Sets `scope["state"]["identity"]`, or responds with 401 or 429. Cookies are accepted for pages only."""
 
     def __init__(
-        self, app: App, keys: Keys, passes: Passes, limits: Limits, sessions: WebSessions
+        self,
+        app: App,
+        keys: Keys,
+        passes: Passes,
+        limits: Limits,
+        sessions: WebSessions,
+        key_prefixes: Sequence[str] = (),
     ) -> None:
+        """`key_prefixes`: what clients of foreign protocols put before a key in `x-api-key`."""
         self.app = app
+        self.key_prefixes = key_prefixes
         self.keys = keys
         self.passes = passes
         self.limits = limits
@@ -58,7 +66,7 @@ class Door:
         if scope["type"] == "lifespan" or is_open(scope["path"]):
             await self.app(scope, receive, send)
             return
-        secret = secret_of(scope)
+        secret = secret_of(scope, self.key_prefixes)
         if secret is None and is_page(scope):
             await self._show(scope, receive, send)
             return
@@ -145,16 +153,17 @@ def is_open(path: str) -> bool:
     return path in OPEN or path.startswith(OPEN_BELOW)
 
 
-def secret_of(scope: Scope) -> str | None:
-    """Return the key of a request, from any header or parameter in which clients send it."""
+def secret_of(scope: Scope, prefixes: Sequence[str] = ()) -> str | None:
+    """Return the key of a request, from any header or parameter in which clients send it, without the prefix of a client."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             kind, _, secret = value.decode("latin-1").partition(" ")
             if kind.lower() == "bearer" and secret.strip():
                 return str(secret.strip())
         elif name in (b"x-api-key", b"x-goog-api-key") and value:
-            # Tinker's client takes only keys that begin with this.
-            return str(value.decode("latin-1").removeprefix("tml-"))
+            key = str(value.decode("latin-1"))
+            prefix = next((prefix for prefix in prefixes if key.startswith(prefix)), "")
+            return key.removeprefix(prefix)
     if b"key=" in scope["query_string"]:
         query = parse_qs(scope["query_string"].decode("latin-1"))
         found = query.get("api_key") or query.get("key")

@@ -5,6 +5,7 @@ from fastapi import APIRouter
 from hud.platform.routes import (
     builds,
     documentation,
+    downloads,
     fleet,
     fleet_nodes,
     gateway,
@@ -21,20 +22,17 @@ from hud.platform.routes import (
     secrets,
     tasksets,
     telemetry,
-    tinker,
-    tinker_runs,
-    tinker_training,
     traces,
     training,
 )
 
-ROUTERS: tuple[APIRouter, ...] = (
+FIRST: tuple[APIRouter, ...] = (
     training.router,  # Before the gateway's: model names may contain slashes.
     gateway.router,  # Early: it is the hot path.
     fleet.router,  # Early, too: workers ask all the time.
-    tinker.router,  # And clients poll for results.
-    tinker_training.router,
-    tinker_runs.router,
+)
+"""Routers that are searched before those of other packages (`plugs`), whose clients may poll as well."""
+ROUTERS: tuple[APIRouter, ...] = (
     health.router,
     jobs.router,
     traces.router,
@@ -51,5 +49,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     runtime.router,
     login.router,
     documentation.router,
+    downloads.router,
     hosted_only.router,
 )

@@ -210,7 +210,7 @@ async def work(connection: socket.socket) -> None:
     cpu_threads.limit(
         sampling=threads
     )  # The other cores are for the server, which asks for the tokens.
-    parts = await asyncio.to_thread(Parts, PlatformConfig(Path(home), database, storage))
+    parts = await asyncio.to_thread(Parts, PlatformConfig(Path(home), database, storage), {})
     worker = Worker(InlineEngine(parts.policies, parts.sessions), writer)
     writer.write(pack(["ready"]))
     await worker.serve(reader)

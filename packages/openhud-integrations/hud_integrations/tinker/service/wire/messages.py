@@ -13,7 +13,7 @@ import numpy as np
 
 from hud.errors import UsageError
 from hud.learning.datum_calls import DatumColumns, DatumPassResult, packed
-from hud.platform.tinker.protobuf import (
+from hud_integrations.tinker.service.wire.protobuf import (
     Value,
     as_bytes,
     as_double,
@@ -24,7 +24,13 @@ from hud.platform.tinker.protobuf import (
     integer,
     signed,
 )
-from hud.platform.tinker.tensors import FLOAT32, INT64, MOST_COLUMN_BYTES, read_column, too_large
+from hud_integrations.tinker.service.wire.tensors import (
+    FLOAT32,
+    INT64,
+    MOST_COLUMN_BYTES,
+    read_column,
+    too_large,
+)
 
 _LOSS_INPUTS = {
     "target_tokens": "targets",

@@ -26,13 +26,13 @@ from hud.platform.serving.token_engine import (
     TokenEngine,
     TokenRequest,
 )
-from hud.platform.tinker import checkpoint_paths as paths
-from hud.platform.tinker.base_models import base_named
-from hud.platform.tinker.futures import PROTOBUF, Answer
-from hud.platform.tinker.messages import Sampled, SampledSequence, write_sampled
-from hud.platform.tinker.prompt_scoring import score_request, with_scores
-from hud.platform.tinker.requests import Sample
 from hud.trace import SamplingParams
+from hud_integrations.tinker.service import checkpoint_paths as paths
+from hud_integrations.tinker.service.base_models import base_named
+from hud_integrations.tinker.service.futures import PROTOBUF, Answer
+from hud_integrations.tinker.service.prompt_scoring import score_request, with_scores
+from hud_integrations.tinker.service.wire.messages import Sampled, SampledSequence, write_sampled
+from hud_integrations.tinker.service.wire.requests import Sample
 
 MOST_TOP = 20
 MOST_DRAWS = 64

@@ -30,19 +30,19 @@ from hud.platform.access.identity import Identity
 from hud.platform.models.records import ModelConfig, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.serving.token_engine import TokenEngine
-from hud.platform.tinker import checkpoint_paths as paths
-from hud.platform.tinker.base_models import base_named
-from hud.platform.tinker.client_sessions import TinkerSession
-from hud.platform.tinker.futures import PROTOBUF, Answer, Turns
-from hud.platform.tinker.messages import ForwardBackward, write_pass_result
-from hud.platform.tinker.requests import (
+from hud.train.contributor import Contributor
+from hud_integrations.tinker.service import checkpoint_paths as paths
+from hud_integrations.tinker.service.base_models import base_named
+from hud_integrations.tinker.service.client_sessions import TinkerSession
+from hud_integrations.tinker.service.futures import PROTOBUF, Answer, Turns
+from hud_integrations.tinker.service.wire.messages import ForwardBackward, write_pass_result
+from hud_integrations.tinker.service.wire.requests import (
     CreateModel,
     LoadWeights,
     OptimStep,
     SaveWeights,
     SaveWeightsForSampler,
 )
-from hud.train.contributor import Contributor
 
 SNAPSHOTS = 8
 """Unnamed saves whose files are kept for sampling clients; older ones are deleted."""

@@ -3,31 +3,26 @@
 GET  /api/v1/training_runs | training_runs/{run} | training_runs/{run}/checkpoints | checkpoints | whoami
 GET  /api/v1/training_runs/{run}/checkpoints/{kind}/{name}/external_weights_urls      POST /api/v1/weights_info
 DELETE .../checkpoints/{kind}/{name}      PUT .../checkpoints/{kind}/{name}/ttl
-GET  /api/v1/sessions | sessions/{id} | samplers/{id}      GET /downloads/{pass}/{file}
+GET  /api/v1/sessions | sessions/{id} | samplers/{id}
 """
 
 from __future__ import annotations
 
-import time
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import FileResponse
 
-from hud.errors import NotFoundError
 from hud.platform.dependencies import READ, RUN, TRAIN, Limit, LinksPart, Models, Offset, Team, Who
-from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import ModelRecord
 from hud.platform.models.registry import Registry
-from hud.platform.routes.tinker import TinkerPart, TinkerRoute
-from hud.platform.tinker import checkpoint_paths as paths
-from hud.platform.tinker.base_models import RUN as OF_RUN
-from hud.platform.tinker.base_models import base_of, name_of
-from hud.platform.tinker.requests import TimeToLive, WeightsPath
-from hud.platform.tinker.sampling_clients import sampler_of
-from hud.platform.tinker.service import Tinker
+from hud.platform.routes.downloads import download_urls
+from hud_integrations.tinker.service import checkpoint_paths as paths
+from hud_integrations.tinker.service.base_models import RUN as OF_RUN
+from hud_integrations.tinker.service.base_models import base_of, name_of
+from hud_integrations.tinker.service.client_state import ClientState
+from hud_integrations.tinker.service.routes.sampling import TinkerPart, TinkerRoute
+from hud_integrations.tinker.service.sampling_clients import sampler_of
+from hud_integrations.tinker.service.wire.requests import TimeToLive, WeightsPath
 
 router = APIRouter(tags=["tinker"], route_class=TinkerRoute)
 _API = "/api/v1"
@@ -35,10 +30,6 @@ _CHECKPOINT = _API + "/training_runs/{run}/checkpoints/{kind}/{name}"
 MOST_SAVES = 1000
 """Saves in a page of a run's checkpoints."""
 SavesLimit = Annotated[int, Query(ge=1, le=MOST_SAVES)]
-DOWNLOAD = "download"
-"""Purpose of signed links to saved weights."""
-DOWNLOAD_SECONDS = 3600.0
-"""Time for which a URL of a download is valid."""
 
 
 @router.get(_API + "/training_runs", dependencies=READ)
@@ -102,29 +93,7 @@ def external_weights_urls(
 ) -> dict[str, Any]:
     """A URL for each file of saved weights, which needs no key, and is valid while the caller's is."""
     save = paths.find(registry, run, f"{kind}/{name}")
-    folder = registry.tree.present(save.node, save.model) / SAMPLER
-    until = time.time() + DOWNLOAD_SECONDS
-    signed = links.make(DOWNLOAD, save.node.id, who, until)
-    files = sorted(one.relative_to(folder) for one in folder.rglob("*") if one.is_file())
-    return {
-        "urls": {
-            str(one): str(request.url_for("download_weights", token=signed, file=str(one)))
-            for one in files
-        },
-        "expires": datetime.fromtimestamp(until, UTC).isoformat(),
-    }
-
-
-@router.get("/downloads/{token}/{file:path}")
-def download_weights(request: Request, links: LinksPart, token: str, file: str) -> FileResponse:
-    """A file of saved weights, by its signed URL."""
-    tree = request.app.state.parts.registry.tree
-    node = tree.get(links.subject(DOWNLOAD, token))
-    folder: Path = tree.present(node, request.app.state.parts.registry.model(node.model_id))
-    found = (folder / SAMPLER / file).resolve()
-    if not found.is_relative_to((folder / SAMPLER).resolve()) or not found.is_file():
-        raise NotFoundError(f"There is no file {file!r} in these weights.")
-    return FileResponse(found)
+    return download_urls(request, links, who, registry, save.model, save.node)
 
 
 @router.post(_API + "/weights_info", dependencies=RUN)
@@ -180,7 +149,7 @@ def is_run(model: ModelRecord) -> bool:
     return model.name.startswith("tinker-") and OF_RUN in model.name
 
 
-def _run(tinker: Tinker, registry: Registry, model: ModelRecord) -> dict[str, Any]:
+def _run(tinker: ClientState, registry: Registry, model: ModelRecord) -> dict[str, Any]:
     saves = paths.saves_of(registry, model)
     newest_save = {save.key.partition("/")[0]: save for save in saves}
     last = {kind: save.shown() for kind, save in newest_save.items()}

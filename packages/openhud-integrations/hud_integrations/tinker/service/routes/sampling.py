@@ -21,11 +21,15 @@ from starlette.concurrency import run_in_threadpool
 
 from hud.errors import ConflictError, HudError, PlatformError, UsageError
 from hud.platform.access.limits import TokenBudget
-from hud.platform.dependencies import RUN, Models, Who, part
+from hud.platform.dependencies import RUN, LedgerPart, LimitsPart, Models, Who, service_part
 from hud.platform.gateway.ledger import LONGEST_ANSWER
-from hud.platform.tinker.base_models import configuration_of, name_of
-from hud.platform.tinker.futures import Answer, Content
-from hud.platform.tinker.requests import (
+from hud.trace import new_id
+from hud_integrations.tinker.service.base_models import configuration_of, name_of
+from hud_integrations.tinker.service.client_state import NAME, ClientState
+from hud_integrations.tinker.service.futures import Answer, Content
+from hud_integrations.tinker.service.sampling_clients import sampler_of_model
+from hud_integrations.tinker.service.training_clients import sampler_id
+from hud_integrations.tinker.service.wire.requests import (
     CreateSamplingSession,
     CreateSession,
     Finish,
@@ -33,10 +37,6 @@ from hud.platform.tinker.requests import (
     Retrieve,
     Sample,
 )
-from hud.platform.tinker.sampling_clients import sampler_of_model
-from hud.platform.tinker.service import Tinker
-from hud.platform.tinker.training_clients import sampler_id
-from hud.trace import new_id
 
 _INLINE_BYTES = 1 << 20
 """Size up to which a body is hashed on the event loop."""
@@ -50,11 +50,11 @@ async def _content(request: Request) -> Content:
 
 
 SentContent = Annotated[Content, Depends(_content)]
-TinkerPart = Annotated[Tinker, part(lambda parts: parts.tinker)]
+TinkerPart = Annotated[ClientState, service_part(NAME)]
 
 
 class TinkerRoute(APIRoute):
-    """A route that answers conflicts with 400: Tinker's client takes a 409 for a lock, and tries for five minutes."""
+    """A route that answers conflicts with 400: ClientState's client takes a 409 for a lock, and tries for five minutes."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handler = super().get_route_handler()
@@ -150,6 +150,8 @@ async def asample(
     tinker: TinkerPart,
     registry: Models,
     who: Who,
+    limits: LimitsPart,
+    ledger: LedgerPart,
     request: Request,
     content: SentContent,
     body: Sample,
@@ -164,8 +166,8 @@ async def asample(
     own = f"{body.sampling_session_id}:{body.seq_id}"
     if body.sampling_session_id is None or body.seq_id is None:
         own = f"sample:{request.headers.get('x-idempotency-key') or new_id()}"
-    gateway, model = request.app.state.parts.gateway, sampler.model.slug
-    budget = TokenBudget(gateway.limits, who)
+    model = sampler.model.slug
+    budget = TokenBudget(limits, who)
 
     async def work() -> Answer:
         began = time.perf_counter()
@@ -174,7 +176,7 @@ async def asample(
         except Exception:
             budget.settle(0)
             raise  # A cancelled request keeps its tokens: how many were sampled is unknown.
-        gateway.ledger.add(
+        ledger.add(
             meter,
             team_id=who.team_id,
             key_id=who.key_id,

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from hud.errors import UsageError
-from hud.platform.tinker.protobuf import fields, integers
-from hud.platform.tinker.target_ids import TargetIds
+from hud_integrations.tinker.service.wire.protobuf import fields, integers
+from hud_integrations.tinker.service.wire.target_ids import TargetIds
 
 matrices = arrays.arrays(
     np.int64,

@@ -15,10 +15,17 @@ from hud.platform.application import PlatformConfig, create_app
 from hud.platform.models.records import ModelConfig
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tinker import futures
-from hud.platform.tinker.messages import read_forward_backward
-from hud.platform.tinker.protobuf import data, double, fields, integer, integers, signed
 from hud.trace import new_id
+from hud_integrations.tinker.service import futures
+from hud_integrations.tinker.service.wire.messages import read_forward_backward
+from hud_integrations.tinker.service.wire.protobuf import (
+    data,
+    double,
+    fields,
+    integer,
+    integers,
+    signed,
+)
 
 TEXTS = ["red green blue yellow", "what colour is it?"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -106,7 +113,7 @@ async def api(tmp_path):
         made = Api(http)
         made.parts = parts
         yield made
-    await parts.tinker.futures.close()
+    await parts.service("tinker").futures.close()
     await asyncio.to_thread(parts.close)
 
 
@@ -229,10 +236,10 @@ async def test_a_session_without_heartbeats_saves_and_releases_its_models(api):
     assert record.head_checkpoint_id is None
     assert api.parts.registry.leases.holder(record.id) is not None
 
-    await api.parts.tinker.sweep()
+    await api.parts.service("tinker").sweep()
     assert api.parts.registry.leases.holder(record.id) is not None  # It was seen a moment ago.
-    api.parts.tinker.sessions.get(session, LOCAL_TEAM).seen -= 1_000
-    await api.parts.tinker.sweep()
+    api.parts.service("tinker").sessions.get(session, LOCAL_TEAM).seen -= 1_000
+    await api.parts.service("tinker").sweep()
     assert api.parts.registry.leases.holder(record.id) is None
     head = api.parts.registry.model(model).head_checkpoint_id
     assert api.parts.registry.tree.get(head).step == 1
@@ -254,7 +261,7 @@ async def test_a_finished_session_takes_no_more_requests(api):
 
 
 async def test_unnamed_saves_keep_the_files_of_the_newest(api, monkeypatch):
-    monkeypatch.setattr("hud.platform.tinker.training_clients.SNAPSHOTS", 2)
+    monkeypatch.setattr("hud_integrations.tinker.service.training_clients.SNAPSHOTS", 2)
     _, model = await api.model()
     identifiers = []
     for number in range(1, 13, 3):
@@ -363,7 +370,7 @@ async def test_another_team_sees_no_session_and_takes_no_turn(tmp_path):
         http.headers["x-api-key"] = f"tml-{ours}"
         passed = await Api(http).backward(model, 1)
         assert b"loss:sum" in await Api(http).result(passed)
-    await parts.tinker.futures.close()
+    await parts.service("tinker").futures.close()
     await asyncio.to_thread(parts.close)
 
 

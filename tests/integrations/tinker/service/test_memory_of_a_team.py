@@ -13,10 +13,10 @@ from hud.platform.application import PlatformConfig, create_app
 from hud.platform.routes import models
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
-from hud.platform.tinker import client_sessions
-from hud.platform.tinker.client_sessions import ClientSessions
-from hud.platform.tinker.requests import MOST_METADATA
 from hud.trace import new_id
+from hud_integrations.tinker.service import client_sessions
+from hud_integrations.tinker.service.client_sessions import ClientSessions
+from hud_integrations.tinker.service.wire.requests import MOST_METADATA
 
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
 MANY = 2000

@@ -9,20 +9,23 @@ from contextlib import suppress
 
 from hud.errors import HudError
 from hud.platform.access.identity import Identity
+from hud.platform.background import Service
 from hud.platform.serving.token_engine import TokenEngine
-from hud.platform.tinker.checkpoint_paths import remove_expired
-from hud.platform.tinker.client_sessions import ClientSessions, TinkerSession
-from hud.platform.tinker.futures import Answer, Futures
-from hud.platform.tinker.sampling_clients import SamplingClients
-from hud.platform.tinker.training_clients import TrainingClient, TrainingClients
+from hud_integrations.tinker.service.checkpoint_paths import remove_expired
+from hud_integrations.tinker.service.client_sessions import ClientSessions, TinkerSession
+from hud_integrations.tinker.service.futures import Answer, Futures
+from hud_integrations.tinker.service.sampling_clients import SamplingClients
+from hud_integrations.tinker.service.training_clients import TrainingClient, TrainingClients
 
+NAME = "tinker"
+"""Name of the service, and of the entry point of its routes."""
 SWEEP_SECONDS = 15.0
 """Interval between two searches for lost sessions and expired checkpoints."""
 
 _log = logging.getLogger(__name__)
 
 
-class Tinker:
+class ClientState(Service):
     """State of Tinker's clients in this process."""
 
     def __init__(self, engine: Callable[[], TokenEngine], stopping: asyncio.Event) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from hud.errors import UsageError
-from hud.platform.tinker.target_ids import TargetIds
+from hud_integrations.tinker.service.wire.target_ids import TargetIds
 
 
 class Body(BaseModel):

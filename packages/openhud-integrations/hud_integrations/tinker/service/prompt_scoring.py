@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from hud.learning.datum_calls import Draws, PromptScores, ScoreRequest, Targets
-from hud.platform.tinker.messages import Sampled
-from hud.platform.tinker.requests import Sample
+from hud_integrations.tinker.service.wire.messages import Sampled
+from hud_integrations.tinker.service.wire.requests import Sample
 
 
 def score_request(body: Sample) -> ScoreRequest | None:

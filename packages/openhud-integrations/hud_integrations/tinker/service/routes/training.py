@@ -21,12 +21,20 @@ from starlette.concurrency import run_in_threadpool
 
 from hud.errors import HudError, UsageError
 from hud.platform.access.identity import Identity, caller
-from hud.platform.dependencies import RUN, TRAIN, Audit, Models, Who
-from hud.platform.routes.tinker import SentContent, TinkerPart, TinkerRoute
-from hud.platform.tinker.base_models import base_of, configuration_of, name_of, tokenizer_of
-from hud.platform.tinker.futures import Answer, Content
-from hud.platform.tinker.messages import read_forward_backward
-from hud.platform.tinker.requests import (
+from hud.platform.dependencies import RUN, TRAIN, Audit, Models, Who, service_of
+from hud.trace import new_id
+from hud_integrations.tinker.service.base_models import (
+    base_of,
+    configuration_of,
+    name_of,
+    tokenizer_of,
+)
+from hud_integrations.tinker.service.client_state import NAME, ClientState
+from hud_integrations.tinker.service.futures import Answer, Content
+from hud_integrations.tinker.service.routes.sampling import SentContent, TinkerPart, TinkerRoute
+from hud_integrations.tinker.service.training_clients import TrainingClient
+from hud_integrations.tinker.service.wire.messages import read_forward_backward
+from hud_integrations.tinker.service.wire.requests import (
     CreateModel,
     LoadWeights,
     Numbered,
@@ -35,9 +43,6 @@ from hud.platform.tinker.requests import (
     SaveWeights,
     SaveWeightsForSampler,
 )
-from hud.platform.tinker.service import Tinker
-from hud.platform.tinker.training_clients import TrainingClient
-from hud.trace import new_id
 
 B = TypeVar("B", bound=Numbered)
 
@@ -207,7 +212,7 @@ async def unload_model(
 
 
 def _made(
-    tinker: Tinker,
+    tinker: ClientState,
     who: Identity,
     content: Content,
     audit: Audit,
@@ -229,7 +234,7 @@ def _made(
 
 
 def _numbered(
-    tinker: Tinker,
+    tinker: ClientState,
     who: Identity,
     content: Content,
     body: B,
@@ -240,7 +245,7 @@ def _numbered(
 
 
 def _in_turn(
-    tinker: Tinker,
+    tinker: ClientState,
     training: TrainingClient,
     who: Identity,
     content: Content,
@@ -260,7 +265,7 @@ def _in_turn(
 
 
 def _fail_in_turn(request: Request, sent: bytes) -> None:
-    tinker: Tinker = request.app.state.parts.tinker
+    tinker: ClientState = service_of(request, NAME)
     body, who = Numbered.model_validate_json(sent), caller(request)
     training = tinker.training.get(body.model_id, who)
 
