@@ -77,8 +77,8 @@ make() { command make -n -C "$ROOT" "$@"; }
 # installs it from the clone or from the clone's wheel: there is no release. A package that the page wrote is installed beside.
 pip() {
   case "$1 $2" in "install ./"*)
-    python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --target "$STAGE/plugs" "$2"
-    export PYTHONPATH="$STAGE/plugs${PYTHONPATH:+:$PYTHONPATH}"
+    python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --target "$STAGE/plugs/${2#./}" "$2"
+    export PYTHONPATH="$STAGE/plugs/${2#./}${PYTHONPATH:+:$PYTHONPATH}"
     return ;;
   esac
   python - "$@" <<'PY'
