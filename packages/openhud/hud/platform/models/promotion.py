@@ -20,6 +20,7 @@ from hud.platform.store.checkpoint_rewards import ended_runs
 from hud.platform.store.job_runs import job_runs, summary
 from hud.platform.store.job_status import has_ended
 from hud.platform.store.served_runs import is_served
+from hud.platform.store.task_labels import task_labels
 from hud.platform.store.trained_tasks import trained_on
 from hud.train.monitoring.candidates import is_candidate
 
@@ -207,13 +208,16 @@ def _refuse_trained(
 ) -> None:
     """Raise `ConflictError` if training runs of these models, or of models they are forks of, played tasks of the jobs."""
     runs, team = tables.runs, model.team_id
-    played = registry.store.values(
-        sa.select(runs.c.trace_id).where(runs.c.team_id == team, runs.c.job_id.in_(jobs))
+    of_jobs = sa.select(runs.c.trace_id, runs.c.slug).where(
+        runs.c.team_id == team, runs.c.job_id.in_(jobs)
     )
-    trained = sorted(_trained(registry, model, source, played))
+    played = {row.trace_id: row.slug for row in registry.store.rows(of_jobs)}
+    trained = sorted(_trained(registry, model, source, list(played)))
     if trained:
+        of_task = {slug: trace for trace, slug in played.items() if slug in trained[:1]}
+        example = task_labels(registry.store, team, of_task).get(trained[0], trained[0])
         raise ConflictError(
-            f"{len(trained)} of the {len(slugs)} tasks are trained on, such as {trained[0]!r}: rewards there are no evidence. "
+            f"{len(trained)} of the {len(slugs)} tasks are trained on, such as {example}: rewards there are no evidence. "
             "Play held-out tasks with both."
         )
 
