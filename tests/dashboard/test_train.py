@@ -286,6 +286,15 @@ async def test_a_server_reads_no_files_that_a_browser_names(keyed, folder):
     assert "chosen among its tasksets" in answer.text
 
 
+@pytest.mark.parametrize("place", ["/train/new", "/jobs/new"])
+async def test_without_a_taskset_a_server_says_how_one_is_uploaded(keyed, place):
+    make_model(keyed, team=Teams(keyed.store).default().id)
+    async with sign_in(keyed, "train") as client:
+        page = (await client.get(place)).text
+    assert "There is no taskset yet" in page
+    assert "hud sync tasks NAME tasks.py" in page
+
+
 async def test_only_who_may_train_launches_stops_and_resumes(keyed):
     model = make_model(keyed, team=Teams(keyed.store).default().id)
     run = record_run(keyed, model)
