@@ -14,7 +14,7 @@ from hud import settings
 from hud.benchmarks.baseline import baseline_file
 from hud.cli.platform.dotenv import keep
 from hud.client.archives import pack
-from hud.errors import HudError, StoreError
+from hud.errors import HudError, StoreError, UsageError
 from hud.platform.access import Identity
 from hud.platform.access.passes import KEY_BYTES, Passes
 from hud.platform.application import PlatformConfig, create_app
@@ -225,3 +225,24 @@ def test_a_torn_journal_of_a_recipe_is_named(home):
     os.truncate(path, 10)
     with pytest.raises(StoreError, match=r"recipe-\w+\.json is damaged"):
         asyncio.run(follow(make_recipe(RECIPE)))
+
+
+@pytest.mark.parametrize("kind", ["bytes", "loop", "pipe"])
+def test_settings_that_are_no_text_are_named(home, kind):
+    path = home / ".env"
+    if kind == "bytes":
+        path.write_bytes(b"A=\xff\xfe")
+    elif kind == "loop":
+        path.symlink_to(path)
+    else:
+        os.mkfifo(path)
+    with pytest.raises(
+        UsageError, match=r"\.env(:1: this is no text| cannot be read| is no regular file)"
+    ):
+        settings.load()
+
+
+def test_a_virtual_environment_called_env_holds_no_settings(home, monkeypatch):
+    (home / "project" / ".env").mkdir(parents=True)
+    monkeypatch.chdir(home / "project")
+    assert settings.load()

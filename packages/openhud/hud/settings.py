@@ -118,9 +118,13 @@ _ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\", "$": "$"}
 def read_dotenv(path: Path) -> dict[str, str]:
     """Return the `KEY=VALUE` pairs of a dotenv file; comments, blank lines and a missing file are fine.
 
-    A quoted value may have several lines; in double quotes, `\\n` is a line break. Raises `UsageError` for a quote without
-    its end, and for a file that is no text in UTF-8.
+    A quoted value may have several lines; in double quotes, `\\n` is a line break. A folder, such as a virtual environment,
+    holds no pairs. Raises `UsageError` for a quote without its end, and for a file that is no text in UTF-8.
     """
+    if path.is_fifo() or path.is_socket() or path.is_char_device():
+        raise UsageError(
+            f"{path} is no regular file. Remove it, or replace it by a file of KEY=VALUE lines."
+        )
     try:
         text = path.read_text(encoding="utf-8-sig").replace("\r\n", "\n")
     except (FileNotFoundError, NotADirectoryError, PermissionError, IsADirectoryError):
@@ -130,6 +134,10 @@ def read_dotenv(path: Path) -> dict[str, str]:
         raise UsageError(
             f"{path}:{line}: this is no text in UTF-8; save the file in UTF-8."
         ) from None
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read ({error}). Remove it, or replace it by a file of KEY=VALUE lines."
+        ) from error
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise UsageError(f"{path}:{line}: a value has a zero byte; remove it.")

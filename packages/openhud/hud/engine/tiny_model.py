@@ -27,6 +27,18 @@ SPECIAL = (
     "</think>",
 )
 
+MOST_PARAMETERS = 1 << 28
+MOST_CHARACTERS = 1 << 24
+"""Characters of the texts from which a tokenizer is made."""
+_MOST = {
+    "vocab_size": 1 << 17,
+    "hidden": 1 << 12,
+    "layers": 128,
+    "heads": 1 << 10,
+    "kv_heads": 1 << 10,
+    "max_context": 1 << 20,
+}
+
 # Short, because a tiny model pays for every token; and it keeps its own prefix.
 TEMPLATE = """\
 {%- if tools or (messages and messages[0].role == 'system') -%}
@@ -75,6 +87,15 @@ def create_tiny(
     texts = list(texts)
     if not texts:
         raise UsageError("There is no text to make a tokenizer from: the tasks have no prompts.")
+    _refuse_large(
+        texts,
+        vocab_size=vocab_size,
+        hidden=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        max_context=max_context,
+    )
     if hidden % heads or heads % kv_heads or (hidden // heads) % 2:
         raise UsageError(
             f"heads={heads} must divide hidden={hidden} into even parts, and kv_heads={kv_heads} divide heads."
@@ -108,6 +129,26 @@ def create_tiny(
         eos_token_ids=(end,),
     )
     save_decoder(_random(config, seed), folder)
+
+
+def _refuse_large(texts: list[str], **sizes: int) -> None:
+    """Raise `UsageError` for sizes that are none, and for those that need more memory than a tiny model's."""
+    for name, size in sizes.items():
+        if not 1 <= size <= _MOST[name]:
+            raise UsageError(f"{name}={size} must be from 1 to {_MOST[name]:,}.")
+    hidden = sizes["hidden"]
+    # 4 matrices of attention and 3 of an MLP of 3 times the width.
+    parameters = sizes["vocab_size"] * hidden + sizes["layers"] * 13 * hidden**2
+    if parameters > MOST_PARAMETERS:
+        raise UsageError(
+            f"These sizes make {parameters:,} parameters; a model made here has {MOST_PARAMETERS:,} at most. Add a larger "
+            "one: hud models add FOLDER --name NAME"
+        )
+    characters = sum(map(len, texts))
+    if characters > MOST_CHARACTERS:
+        raise UsageError(
+            f"The texts have {characters:,} characters; {MOST_CHARACTERS:,} are the most for a tokenizer made here."
+        )
 
 
 def _tokenizer(texts: list[str], vocab_size: int) -> Tokenizer:

@@ -62,6 +62,12 @@ CLIENT_GONE = 499
 """HTTP status recorded for a request whose client has disconnected."""
 
 
+MOST_VALUES = 100_000
+"""Objects, lists and texts of a request body."""
+MOST_DEPTH = 200
+"""Levels of a request body; orjson writes 254."""
+
+
 class Gateway:
     """Gateway: routes requests to models and providers; holds the state that all requests share."""
 
@@ -354,4 +360,25 @@ def _parse(raw: bytes) -> dict[str, Any]:
         raise UsageError(f"The request body is not JSON: {error}.") from None
     if not isinstance(values, dict):
         raise UsageError("The request body must be a JSON object.")
+    _refuse_large(values)
     return values
+
+
+def _refuse_large(body: dict[str, Any]) -> None:
+    """Raise `UsageError` for a body of so many values that reading it would hold up other requests, or nested too deeply."""
+    level: list[Any] = [body]
+    count = 0
+    for _ in range(MOST_DEPTH):
+        inner: list[Any] = []
+        for value in level:
+            inner += value.values() if isinstance(value, dict) else value
+        inner = [value for value in inner if isinstance(value, (dict, list, str))]
+        count += len(inner)
+        if count > MOST_VALUES:
+            raise UsageError(
+                f"The request body holds more than {MOST_VALUES:,} objects, lists and texts. Send fewer messages or tools."
+            )
+        level = [value for value in inner if not isinstance(value, str)]
+        if not level:
+            return
+    raise UsageError(f"The request body is nested more than {MOST_DEPTH} levels deep.")

@@ -70,14 +70,25 @@ class ForkRequest(BaseModel):
     config: ModelConfig | None = None
 
 
+class Sizes(StrictBody):
+    """Sizes of a small model; those that are absent have the defaults of `create_tiny`."""
+
+    vocab_size: int | None = None
+    hidden: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    max_context: int | None = None
+
+
 class CreateRequest(StrictBody):
     """Create a small random model with a tokenizer trained on texts."""
 
     name: str
     texts: list[str]
     preset: str = "tiny"
-    seed: int = 0
-    sizes: dict[str, int] = Field(default_factory=dict)
+    seed: int = Field(default=0, ge=0, lt=1 << 63)
+    sizes: Sizes = Sizes()
     config: ModelConfig | None = None
 
 
@@ -172,7 +183,7 @@ async def create(registry: Models, body: CreateRequest) -> dict[str, Any]:
         body.texts,
         preset=body.preset,
         seed=body.seed,
-        sizes=body.sizes,
+        sizes=body.sizes.model_dump(exclude_none=True),
         config=body.config,
     )
     return shown_model(made)
