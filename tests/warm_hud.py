@@ -55,7 +55,7 @@ _WARM = [
     "hud.client.embedded",
     "hud.engine.policy",
     "hud.engine.sample.sampler",
-    "hud.engine.learn.trainer",
+    "hud.engine.learn.local_trainer",
     "hud.engine.tiny_model",
     "torch",
     "transformers",

@@ -25,9 +25,9 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
 from hud.engine.config import DecoderConfig
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.trainer import Trainer
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import save_decoder
 from hud.engine.sample.request import SampledTurn
@@ -152,7 +152,7 @@ def phases_of(decoder: ReferenceDecoder, device: torch.device, sizes: Sizes) -> 
     sampler = Sampler(
         decoder, slots=sizes.rollouts, max_context=sizes.prompt + sizes.new, version="0"
     )
-    trainer = Trainer(
+    trainer = LocalTrainer(
         decoder,
         pass_tokens=sizes.pass_tokens,
         options=TrainerOptions(OptimizerOptions(states="8bit"), recompute_layers=sizes.recompute),

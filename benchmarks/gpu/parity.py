@@ -10,7 +10,7 @@ from qwen3 import random_decoder
 from records import report
 
 from hud.engine.config import DecoderConfig
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.sample.sampler import Sampler
 from hud.learning.datums import Datum
 from hud.trace import SamplingParams
@@ -53,7 +53,7 @@ def parity(
         )
         for number, (shown, turn) in enumerate(zip(prompts, turns, strict=True))
     ]
-    trained = Trainer(decoder).forward(datums)
+    trained = LocalTrainer(decoder).forward(datums)
     gaps = np.abs(
         np.concatenate(
             [

@@ -14,9 +14,9 @@ from records import report
 from shapes import datums
 
 from hud.engine.config import DecoderConfig
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
 from hud.learning.datums import Datum
 
@@ -47,7 +47,7 @@ def training(
     print(f"  {title}: a matrix product has {ceiling / 1e12:.2f} Tflop/s", flush=True)
     decoder = random_decoder(config, device)
     lora = LoraConfig(rank=RANK) if kind == "LoRA" else None
-    trainer = Trainer(
+    trainer = LocalTrainer(
         decoder,
         lora=lora,
         pass_tokens=pass_tokens,

@@ -26,7 +26,7 @@ from sizes import size
 
 from hud.agents import ScriptedAgent
 from hud.engine.config import DecoderConfig
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.policy import Policy
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
@@ -135,7 +135,7 @@ def phases(policy: Policy, rounds: int) -> list[Phase]:
     counts = Counts(policy.decoder.config)
     policy.chat.stop_ids = frozenset()
     shapes.settle(policy)
-    trainer = Trainer(policy.decoder)
+    trainer = LocalTrainer(policy.decoder)
     batch = shapes.datums(policy.decoder.config.vocab_size, SEQUENCES, LENGTH)
     times: dict[str, list[float]] = {}
 

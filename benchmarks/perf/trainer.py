@@ -28,7 +28,7 @@ from shapes import DEMO, MIDDLE, create_policy
 from sizes import size
 from transformers import AutoModelForCausalLM
 
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.pretrained import load_decoder
 from hud.learning.datums import Datum
 
@@ -113,7 +113,7 @@ def main() -> int:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     datums = trajectories(np.random.default_rng(0), decoder.config.vocab_size)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
-    trainer = Trainer(decoder)
+    trainer = LocalTrainer(decoder)
     tokens = sum(datum.length for datum in datums)
     parameters = sum(parameter.numel() for parameter in decoder.parameters())
     print(

@@ -33,7 +33,7 @@ from trl import GRPOConfig, GRPOTrainer
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig
 from hud.engine.cpu_threads import limit
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
 from hud.eval import Job, LocalRuntime, Taskset
@@ -113,7 +113,7 @@ class OurStep:
         # Nothing ends a turn but its length, as on the other side.
         self.policy.chat.stop_ids = frozenset()
         shapes.settle(self.policy)
-        self.trainer = Trainer(self.policy.decoder, beside=self.policy.beside)
+        self.trainer = LocalTrainer(self.policy.decoder, beside=self.policy.beside)
         self.tasks, self.runtime = tasks, runtime
         self.config, self.model_of = config, model_of
         self.steps = 0
@@ -293,7 +293,7 @@ def loss_gaps(trl: GRPOTrainer, folder: Path) -> Mapping[str, tuple[float, float
         model.zero_grad()
         theirs = trl._compute_loss(model, inputs)
         theirs.backward()
-        trainer = Trainer(decoder)
+        trainer = LocalTrainer(decoder)
         measured = trainer.forward_backward(datums, "ppo", {"epsilon": CLIP, **normalization})
         assert measured["clip_fraction:mean"] > 0, "No ratio was clipped: the check is too weak."
         grads = {key: value / divisor for key, value in trainer.gradients().items()}

@@ -111,7 +111,7 @@ STAGES: list[tuple[str, str, list[str]]] = [
             "platform/training/gradient_accumulation.py",
             "engine/learn/packed_pass.py",
             "engine/learn/training_pass.py",
-            "engine/learn/trainer.py",
+            "engine/learn/local_trainer.py",
         ],
     ),
     (

@@ -25,7 +25,7 @@ def no_memory(*arguments, **named):
 
 def test_training_without_memory_ends_with_what_to_lower(hud, monkeypatch):  # noqa: F811
     hud(CREATE)
-    monkeypatch.setattr("hud.engine.learn.trainer.Trainer._one_pass", no_memory)
+    monkeypatch.setattr("hud.engine.learn.local_trainer.LocalTrainer._one_pass", no_memory)
     said = hud(TRAIN, code=2)
     assert "no memory left for a training pass" in said
     assert "--recompute-layers" in said

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import (
     LoraConfig,
     attach,
@@ -34,7 +34,7 @@ def trained(seed=0):
     import numpy as np
 
     decoder = SmallDecoder(seed=seed)
-    it = Trainer(decoder, lora=CONFIG)
+    it = LocalTrainer(decoder, lora=CONFIG)
     rng = np.random.default_rng(0)
     for _ in range(3):
         it.forward_backward([random_datum(rng) for _ in range(4)], "cross_entropy")

@@ -9,7 +9,7 @@ from tests.engine.test_decoder_folder import packed_logits
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hud.engine.config import DecoderConfig
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import LoraConfig
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.kv_cache import CacheSize, KVCache
@@ -98,7 +98,7 @@ def test_tokens_on_top_of_a_cache_see_what_a_whole_pass_sees(tmp_path, kind):
 async def test_it_samples_what_it_is_trained_on_and_is_saved_as_it_was_trained(tmp_path, lora):
     write(tmp_path / "base", "mistral", **FOREIGN["mistral"])
     decoder = load_decoder(tmp_path / "base")
-    trainer = Trainer(decoder, lora=lora)
+    trainer = LocalTrainer(decoder, lora=lora)
     sampler = Sampler(decoder, slots=2)
     prompt = list(range(3, 23))
     drawn = await sampler.sample(prompt, SamplingParams(max_tokens=8, seed=1), frozenset({2}))

@@ -61,7 +61,7 @@ SCRIPT = textwrap.dedent(
             return answer
 
     def die_inside():
-        from hud.engine.learn.trainer import Trainer
+        from hud.engine.learn.local_trainer import LocalTrainer
         from hud.platform.training.trained_model import TrainedModel
         from hud.platform.models.checkpoint_tree import Tree
 
@@ -78,7 +78,7 @@ SCRIPT = textwrap.dedent(
 
             setattr(kind, name, method)
 
-        dying(Trainer, "forward_backward", "gradient")
+        dying(LocalTrainer, "forward_backward", "gradient")
         dying(TrainedModel, "_optimize", "update")
         dying(TrainedModel, "_write", "files")
         dying(Tree, "append", "record")

@@ -10,7 +10,7 @@ from tests.engine.learn.small_decoder import random_datum
 from tests.engine.random_decoder import random_decoder
 
 from hud.engine.cpu_threads import in_parallel
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import LoraConfig, attach
 from hud_kernels.cpu import chunked_layers as layer_chunks
 from hud_kernels.cpu.passes import CpuLayers
@@ -120,7 +120,7 @@ def test_passes_side_by_side_give_the_gradient_of_one_and_the_same_bits_each_tim
     batch = [random_datum(rng, vocab=60, length=80, traj_idx=number) for number in range(24)]
     found = []
     for at_once in (1, 3, 3):
-        trainer = Trainer(drawn_decoder())
+        trainer = LocalTrainer(drawn_decoder())
         trainer._at_once = at_once
         metrics = trainer.forward_backward(batch, "ppo", {"epsilon": 0.2})
         assert metrics["passes:sum"] == at_once

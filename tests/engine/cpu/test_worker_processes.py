@@ -12,7 +12,7 @@ from tests.engine.tiny_policy import lesson, tiny_policy
 from tests.engine.waiting import until
 
 from hud.engine.cpu_threads import in_parallel, sampling_processes
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import LoraConfig, attach, lora_parameters
 from hud.engine.sample.request import Turn
 from hud.engine.sample.sampler import Sampler
@@ -128,7 +128,7 @@ async def test_weights_that_change_here_are_sampled_from_there(policy, lora):
 @pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=4, alpha=8)])
 async def test_what_a_trainer_learns_is_sampled_from_whoever_was_there_first(policy, lora):
-    trainer = Trainer(policy.decoder, lora=lora)
+    trainer = LocalTrainer(policy.decoder, lora=lora)
     await spread(policy)
     before = await drawn(policy)
 
@@ -272,7 +272,7 @@ def batch_of(vocab=60):
 
 
 def trainer_of(policy, **options):
-    trainer = Trainer(policy.decoder, **options)
+    trainer = LocalTrainer(policy.decoder, **options)
     trainer._at_once = 3  # Whatever this machine has.
     return trainer
 

@@ -10,7 +10,7 @@ from tests.engine.learn.test_trainer_decoder import decoder, gradients, grouped_
 from tests.engine.random_decoder import CONFIG
 from tests.engine.tiny_policy import lesson, tiny_folder
 
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import LoraConfig
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.policy import Policy
@@ -48,7 +48,7 @@ def test_a_folder_loads_samples_learns_and_is_saved(tmp_path, dtype):
         assert {one.device.type for one in (cache.keys, cache.values)} == {DEVICE}
         prompt = [9, 10, 11, 12]
         before = asyncio.run(policy.sample(prompt, SamplingParams(max_tokens=8, temperature=0)))
-        trainer = Trainer(policy.decoder)
+        trainer = LocalTrainer(policy.decoder)
         trainer.forward_backward([lesson([*prompt, 20, 21], 2)], "cross_entropy")
         with policy.exclusive():
             trainer.optim_step(0.05)
@@ -97,7 +97,7 @@ def test_recorded_steps_sample_the_tokens_of_the_reference(monkeypatch):
 
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
 def test_the_gpu_computes_the_gradient_of_the_cpu(lora):
-    here, there = (Trainer(decoder().to(device), lora=lora) for device in ("cpu", DEVICE))
+    here, there = (LocalTrainer(decoder().to(device), lora=lora) for device in ("cpu", DEVICE))
     datums = grouped_batch()
     one, other = (trainer.forward_backward(datums, "ppo")["loss:sum"] for trainer in (here, there))
     assert one == pytest.approx(other, rel=1e-4)

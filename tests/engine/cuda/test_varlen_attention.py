@@ -13,8 +13,8 @@ from tests.engine.cpu.test_packed_attention import HEADS, KV_HEADS, attended
 from tests.engine.learn.test_trainer_decoder import decoder as small
 from tests.engine.learn.test_trainer_decoder import gradients, grouped_batch
 
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.trainer import Trainer
 from hud.engine.learn.training_pass import PlainPasses
 from hud.engine.models.attention import Packing, SharedPacking
 from hud_kernels.cuda.passes import CUDA, CudaPasses
@@ -92,9 +92,9 @@ def test_what_it_cannot_compute_is_padded():
 def test_a_gpus_decoder_gives_the_gradient_of_the_reference(recompute):
     reference = small()
     mine = copy.deepcopy(reference)
-    plain = Trainer(reference)
+    plain = LocalTrainer(reference)
     plain._computer = PlainPasses(reference)
-    other = Trainer(mine, options=TrainerOptions(recompute_layers=recompute))
+    other = LocalTrainer(mine, options=TrainerOptions(recompute_layers=recompute))
     other._computer = CudaPasses(mine)
     datums = grouped_batch()
     plain.forward_backward(datums, "ppo")

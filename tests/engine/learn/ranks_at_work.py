@@ -16,7 +16,7 @@ if "OMP_NUM_THREADS" not in os.environ:
     )  # Before the engine reads it: as many passes at the same time, on any machine.
 
 from hud.engine.config import DecoderConfig
-from hud.engine.learn import trainer
+from hud.engine.learn import local_trainer
 from hud.engine.learn.distributed import follow, leading, open_trainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
@@ -101,7 +101,7 @@ def whole_weights(decoder):
 def opened(loss, *, tied=True, dtype=torch.float32, lora=None, options=None):
     it = open_trainer(decoder(tied=tied, dtype=dtype), lora=lora, options=options)
     if loss == "cispo" and lora is None:
-        it.reference = decoder(seed=1, tied=tied, dtype=dtype)
+        it.take_reference(lambda: decoder(seed=1, tied=tied, dtype=dtype))
     return it
 
 
@@ -183,7 +183,7 @@ def main(folder, only=None):
     ranks = join("cpu")
     if "OMP_NUM_THREADS" not in os.environ:
         # However few tokens there are, they are worth passes at the same time.
-        trainer.APART_FROM = 1
+        local_trainer.APART_FROM = 1
     if ranks.index == 0:
         with leading(ranks):
             found = everything(folder) if only is None else {only: trained(only)}

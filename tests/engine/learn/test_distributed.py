@@ -10,7 +10,7 @@ import torch
 from tests.engine.learn import ranks_at_work
 from tests.engine.learn.ranks_at_work import CASES, trained
 
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 
 pytestmark = pytest.mark.slow
 
@@ -149,4 +149,4 @@ def test_what_is_refused_is_refused_by_all_and_training_goes_on(together):
 
 
 def test_without_torchrun_a_trainer_is_this_process_alone():
-    assert isinstance(ranks_at_work.opened("ppo"), Trainer)
+    assert isinstance(ranks_at_work.opened("ppo"), LocalTrainer)

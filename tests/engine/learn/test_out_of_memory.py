@@ -6,9 +6,9 @@ import pytest
 import torch
 from tests.engine.tiny_policy import lesson, tiny_folder, tiny_policy
 
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
@@ -27,7 +27,7 @@ def batch():
 
 
 def test_a_pass_without_memory_leaves_no_gradient_and_training_goes_on(monkeypatch):
-    trainer = Trainer(load_decoder(tiny_folder()))
+    trainer = LocalTrainer(load_decoder(tiny_folder()))
     trainer.forward_backward(batch(), "cross_entropy")
     with monkeypatch.context() as patched:
         patched.setattr("hud.engine.learn.training_pass.PlainPasses.gradient", no_memory)
@@ -52,8 +52,8 @@ def test_a_pass_without_memory_leaves_no_gradient_and_training_goes_on(monkeypat
 
 def test_options_in_use_are_not_advised(monkeypatch):
     options = TrainerOptions(OptimizerOptions("8bit", offload=True), recompute_layers=True)
-    full = Trainer(load_decoder(tiny_folder()), options=options)
-    adapter = Trainer(load_decoder(tiny_folder()), lora=LoraConfig(rank=2))
+    full = LocalTrainer(load_decoder(tiny_folder()), options=options)
+    adapter = LocalTrainer(load_decoder(tiny_folder()), lora=LoraConfig(rank=2))
     monkeypatch.setattr("hud.engine.learn.training_pass.PlainPasses.gradient", no_memory)
     said = []
     for trainer in (full, adapter):
@@ -66,7 +66,7 @@ def test_options_in_use_are_not_advised(monkeypatch):
 
 
 def test_a_step_without_memory_is_an_error_of_the_device(monkeypatch):
-    trainer = Trainer(load_decoder(tiny_folder()))
+    trainer = LocalTrainer(load_decoder(tiny_folder()))
     trainer.forward_backward(batch(), "cross_entropy")
     monkeypatch.setattr("hud.engine.learn.optimizer.adamw", no_memory)
     with pytest.raises(DeviceMemoryError, match="an optimizer step"):

@@ -10,8 +10,8 @@ from tests.engine.learn.small_decoder import SmallDecoder
 from tests.engine.rounding import sum_tolerance
 
 from hud.engine.config import DecoderConfig
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, load_adapter, save_adapter
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import save_decoder
@@ -75,8 +75,8 @@ def gradients(it):
 @pytest.mark.parametrize("budget", [60, 10_000])
 def test_a_shared_prompt_is_computed_once_and_changes_nothing(kind, budget):
     datums = grouped_batch()
-    shared = Trainer(decoder(kind, dtype=torch.float64), pass_tokens=budget)
-    alone = Trainer(decoder(kind, dtype=torch.float64), pass_tokens=budget)
+    shared = LocalTrainer(decoder(kind, dtype=torch.float64), pass_tokens=budget)
+    alone = LocalTrainer(decoder(kind, dtype=torch.float64), pass_tokens=budget)
     alone.decoder.shares_prefixes = False
     fewer, more = shared.forward_backward(datums, "ppo"), alone.forward_backward(datums, "ppo")
     assert fewer["tokens:sum"] < (0.6 if budget > 60 else 0.9) * more["tokens:sum"]
@@ -108,7 +108,7 @@ def test_the_gradient_is_that_of_transformers(tmp_path, kind, tied):
         ratio = (logprobs - torch.from_numpy(datum.logprobs)[1:]).exp()
         total = total - (ratio * torch.from_numpy(datum.advantages)[1:]).sum()
     total.backward()
-    it = Trainer(mine)
+    it = LocalTrainer(mine)
     metrics = it.forward_backward(datums)
     assert metrics["loss:sum"] == pytest.approx(total.item(), rel=1e-4)
     expected = {name: parameter.grad for name, parameter in theirs.named_parameters()}
@@ -118,8 +118,8 @@ def test_the_gradient_is_that_of_transformers(tmp_path, kind, tied):
 
 def test_recomputing_layers_gives_the_same_gradient():
     datums = grouped_batch()
-    plain = Trainer(decoder())
-    frugal = Trainer(decoder(), options=TrainerOptions(recompute_layers=True))
+    plain = LocalTrainer(decoder())
+    frugal = LocalTrainer(decoder(), options=TrainerOptions(recompute_layers=True))
     plain.forward_backward(datums)
     frugal.forward_backward(datums)
     expected = gradients(plain)
@@ -128,7 +128,7 @@ def test_recomputing_layers_gives_the_same_gradient():
 
 def test_an_adapter_trains_and_comes_back_from_its_files(tmp_path):
     config = LoraConfig(rank=4)
-    it = Trainer(decoder(), lora=config)
+    it = LocalTrainer(decoder(), lora=config)
     datums = grouped_batch()
     first = it.forward_backward(datums, "cross_entropy")["loss:sum"]
     for _ in range(20):
@@ -138,14 +138,14 @@ def test_an_adapter_trains_and_comes_back_from_its_files(tmp_path):
     save_adapter(it.decoder, config, tmp_path)
     other = decoder()
     load_adapter(other, tmp_path)
-    again = Trainer(other, lora=config)
+    again = LocalTrainer(other, lora=config)
     for mine, theirs in zip(it.forward(datums), again.forward(datums), strict=True):
         assert np.array_equal(mine, theirs)
 
 
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
 def test_bf16_weights_train(lora):
-    it = Trainer(decoder(dtype=torch.bfloat16), lora=lora)
+    it = LocalTrainer(decoder(dtype=torch.bfloat16), lora=lora)
     datums = grouped_batch()
     first = it.forward_backward(datums, "cross_entropy")["loss:sum"]
     for _ in range(20):
@@ -160,7 +160,7 @@ def test_bf16_weights_train(lora):
 
 
 def test_no_logits_of_a_prompt_ever_exist():
-    it, seen = Trainer(decoder()), []
+    it, seen = LocalTrainer(decoder()), []
     inner = it.decoder.logits
     it.decoder.logits = lambda hidden: (seen.append(len(hidden)), inner(hidden))[1]
     datums = grouped_batch()
@@ -175,7 +175,7 @@ def test_the_same_run_twice_is_the_same_bit_for_bit(lora, threads):
     """What exact resuming rests on: shared prompts, packing and threads leave no room for chance."""
 
     def run():
-        it = Trainer(decoder(), lora=lora, pass_tokens=150)
+        it = LocalTrainer(decoder(), lora=lora, pass_tokens=150)
         for seed in range(3):
             it.forward_backward(grouped_batch(seed), "ppo", {"entropy_coef": 0.01})
             it.optim_step(1e-2, max_grad_norm=1.0)
@@ -202,8 +202,8 @@ def test_compiled_layers_give_the_same_gradient(monkeypatch, lora):
 
     torch.compiler.reset()
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
-    plain = Trainer(decoder(), lora=lora)
-    compiled = Trainer(decoder(), lora=lora, options=TrainerOptions(compile_layers=True))
+    plain = LocalTrainer(decoder(), lora=lora)
+    compiled = LocalTrainer(decoder(), lora=lora, options=TrainerOptions(compile_layers=True))
     for groups, size in ((3, 4), (1, 1), (4, 2)):
         datums = grouped_batch(groups=groups, size=size)
         plain.forward_backward(datums, "ppo")
@@ -220,7 +220,7 @@ def test_compiled_layers_give_the_same_gradient(monkeypatch, lora):
 
 def test_layers_that_are_not_ours_are_not_compiled():
     with pytest.raises(UsageError, match="without --compile-layers"):
-        Trainer(SmallDecoder(), options=TrainerOptions(compile_layers=True))
+        LocalTrainer(SmallDecoder(), options=TrainerOptions(compile_layers=True))
 
 
 @pytest.mark.parametrize(("kind", "tied"), [("llama", False), ("qwen2", True), ("qwen3", True)])
@@ -231,7 +231,7 @@ def test_logprobs_are_those_of_transformers(tmp_path, kind, tied):
     save_decoder(mine, tmp_path)
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
     datums = grouped_batch()
-    for datum, found in zip(datums, Trainer(mine).forward(datums), strict=True):
+    for datum, found in zip(datums, LocalTrainer(mine).forward(datums), strict=True):
         tokens = torch.from_numpy(datum.tokens)
         with torch.no_grad():
             logits = theirs(tokens[None]).logits[0, :-1]
@@ -263,7 +263,7 @@ def test_tokens_without_an_advantage_cost_no_gradient_and_keep_their_logprobs(
         datums = [replace(one, temperatures=np.ones_like(one.temperatures)) for one in datums]
     told = every_token_counts(datums)
     monkeypatch.setattr(ReferenceDecoder, "shares_prefixes", share)
-    alone, both = (Trainer(decoder(dtype=torch.float64)) for _ in range(2))
+    alone, both = (LocalTrainer(decoder(dtype=torch.float64)) for _ in range(2))
     expected = alone.forward_backward(datums, loss)
     found = both.forward_backward(told, loss)
     assert found["loss:sum"] == pytest.approx(expected["loss:sum"], rel=1e-9)
@@ -276,9 +276,9 @@ def test_tokens_without_an_advantage_cost_no_gradient_and_keep_their_logprobs(
 
 def test_losses_with_a_gradient_of_every_token_compute_it():
     datums, loss = every_token_counts(grouped_batch()), {"beta": 0.5}
-    whole, chunked = (Trainer(decoder(dtype=torch.float64)) for _ in range(2))
+    whole, chunked = (LocalTrainer(decoder(dtype=torch.float64)) for _ in range(2))
     whole.forward_backward(datums, "dro", loss)
-    reference = Trainer(decoder(dtype=torch.float64))
+    reference = LocalTrainer(decoder(dtype=torch.float64))
     logprobs = reference.forward(datums)
     # d/dlp of -(lp A - beta/2 (lp - q)^2)
     pulls = [
@@ -296,7 +296,7 @@ def test_rows_alone_are_those_of_all(monkeypatch, recomputed, compiled):
     """The last layer computes what is asked for, in its order, and what is asked for twice twice."""
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="eager"))
     options = TrainerOptions(recompute_layers=recomputed, compile_layers=compiled)
-    it = Trainer(decoder(dtype=torch.float64), options=options).decoder
+    it = LocalTrainer(decoder(dtype=torch.float64), options=options).decoder
     ids, places = torch.arange(12), torch.arange(6).repeat(2)
     rows = torch.tensor([7, 2, 2, 11])
     for prefixes in (None, torch.tensor([-1, 0])):

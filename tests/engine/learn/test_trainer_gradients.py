@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 
 from hud.engine.learn import training_pass
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.errors import UsageError
 from hud.learning.losses.formulas import LOSSES
 from hud.learning.wire_types import BuiltinLoss
@@ -30,7 +30,7 @@ def batch(seed, count=6):
 
 
 def trainer(**options):
-    return Trainer(SmallDecoder(), reference=SmallDecoder(seed=1), **options)
+    return LocalTrainer(SmallDecoder(), reference=SmallDecoder(seed=1), **options)
 
 
 def gradients(calls, loss, config=None, **options):

@@ -8,8 +8,8 @@ from tests.engine.learn.test_trainer_decoder import decoder, grouped_batch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hud.engine.learn.flops import ceiling, pass_flops
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.packed_pass import lay_out
-from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig
 from hud.learning.metrics import merge
 
@@ -49,7 +49,7 @@ def in_this_thread(monkeypatch):
 @pytest.mark.usefixtures("in_this_thread")
 def test_flops_are_those_that_torch_counts():
     datums = grouped_batch(groups=1, size=1)
-    it = Trainer(decoder())
+    it = LocalTrainer(decoder())
     config = it.decoder.config
     batch = lay_out(datums, [0], CPU)
     assert pass_flops(config, batch) == counted(it, datums) + attention_flops(datums)
@@ -59,7 +59,7 @@ def test_flops_are_those_that_torch_counts():
 def test_frozen_weights_have_no_gradient_to_compute():
     datums = grouped_batch(groups=1, size=1)
     lora = LoraConfig(rank=4)
-    it = Trainer(decoder(), lora=lora)
+    it = LocalTrainer(decoder(), lora=lora)
     config = it.decoder.config
     batch = lay_out(datums, [0], CPU)
     found = pass_flops(config, batch, lora) - attention_flops(datums)
@@ -80,7 +80,7 @@ def test_a_shared_prompt_is_counted_once():
 
 
 def test_every_step_tells_speed_utilization_and_memory():
-    it = Trainer(decoder())
+    it = LocalTrainer(decoder())
     for _ in range(2):
         passes = [it.forward_backward(grouped_batch(seed), "ppo") for seed in range(2)]
         metrics = it.optim_step(1e-3)
@@ -94,7 +94,7 @@ def test_every_step_tells_speed_utilization_and_memory():
 
 
 def test_what_was_thrown_away_is_not_counted():
-    it = Trainer(decoder())
+    it = LocalTrainer(decoder())
     it.forward_backward(grouped_batch(0), "ppo")
     it.zero_grad()
     once = it.forward_backward(grouped_batch(1), "ppo")
@@ -104,14 +104,14 @@ def test_what_was_thrown_away_is_not_counted():
 
 
 def test_a_decoder_whose_work_is_not_known_has_no_utilization():
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     it.forward_backward([random_datum(np.random.default_rng(0))])
     assert "model_flops_utilization:mean" not in it.optim_step(1e-3)
 
 
 @pytest.mark.parametrize("loss", ["ppo", "cross_entropy"])
 def test_the_logprobs_of_a_training_pass_are_those_of_the_trainers_own_forward(loss):
-    it = Trainer(decoder(), pass_tokens=60)
+    it = LocalTrainer(decoder(), pass_tokens=60)
     datums = grouped_batch()
     assert it.forward_backward(datums, loss, num_substeps=2)["passes:sum"] > 1
     for datum, mine, expected in zip(datums, it.last_logprobs, it.forward(datums), strict=True):
@@ -123,7 +123,7 @@ def test_the_logprobs_of_a_training_pass_are_those_of_the_trainers_own_forward(l
 
 
 def test_the_gap_to_the_sampler_is_told_by_mean_p99_and_maximum():
-    it = Trainer(decoder(), pass_tokens=60)
+    it = LocalTrainer(decoder(), pass_tokens=60)
     datums = grouped_batch()
     metrics = it.forward_backward(datums, "ppo")
     gaps = np.concatenate(

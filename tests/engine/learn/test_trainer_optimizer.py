@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.optimizer_state import BLOCK, OptimizerOptions, decode, encode
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.trainer import Trainer
 
 WAYS = [
     OptimizerOptions(),
@@ -28,7 +28,7 @@ def batch(seed):
 def trainer(options, dtype=torch.float32, seed=0):
     # Wide enough that its tables are kept in eight bits.
     made = SmallDecoder(vocab=400, width=16, dtype=dtype, seed=seed)
-    return Trainer(made, options=TrainerOptions(optimizer=options))
+    return LocalTrainer(made, options=TrainerOptions(optimizer=options))
 
 
 def steps(it, seeds):

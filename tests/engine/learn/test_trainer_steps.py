@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests.engine.learn.small_decoder import SmallDecoder, random_datum
 
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import LoraConfig
 from hud.errors import ConflictError, UsageError
 
@@ -23,7 +23,7 @@ def weights(decoder):
 
 
 def test_a_step_is_torchs_adamw():
-    it, other = Trainer(SmallDecoder()), SmallDecoder()
+    it, other = LocalTrainer(SmallDecoder()), SmallDecoder()
     reference = torch.optim.AdamW(
         other.parameters(), lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1
     )
@@ -49,14 +49,14 @@ def test_a_step_is_torchs_adamw():
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=2, alpha=4, targets=TARGETS)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, lora, dtype):
-    whole = Trainer(SmallDecoder(dtype=dtype), lora=lora)
+    whole = LocalTrainer(SmallDecoder(dtype=dtype), lora=lora)
     for seed in range(3):
         whole.forward_backward(batch(seed), "ppo")
         whole.optim_step(1e-2)
     save_file(whole.state_dict(), tmp_path / "state.safetensors")
     save_file(weights(whole.decoder), tmp_path / "weights.safetensors")
 
-    again = Trainer(SmallDecoder(dtype=dtype, seed=9), lora=lora)
+    again = LocalTrainer(SmallDecoder(dtype=dtype, seed=9), lora=lora)
     again.decoder.load_state_dict(load_file(tmp_path / "weights.safetensors"))
     again.load_state_dict(load_file(tmp_path / "state.safetensors"))
     assert again.step == 3
@@ -69,7 +69,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, lora, d
 
 
 def test_low_precision_weights_move_by_fp32_masters():
-    it = Trainer(SmallDecoder(dtype=torch.bfloat16))
+    it = LocalTrainer(SmallDecoder(dtype=torch.bfloat16))
     before = weights(it.decoder)
     for _ in range(40):  # one such step is far below bf16's resolution
         it.forward_backward(batch(0), "cross_entropy")
@@ -81,7 +81,7 @@ def test_low_precision_weights_move_by_fp32_masters():
 
 def scaled(config, seeds, **options):
     """The gradient that a step applies, seen through plain momentum: first moment / (1 - beta1)."""
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     for seed in seeds:
         it.forward_backward(batch(seed, **options), "importance_sampling", config)
     raw = it.gradients()
@@ -112,13 +112,13 @@ def test_sequence_mean_weighs_a_long_sequence_like_a_short_one():
 
 
 def scaled_one(datum):
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     it.forward_backward([datum])
     return it.gradients(), None
 
 
 def test_two_normalizations_do_not_mix_within_a_step():
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     it.forward_backward(batch(0), config={"token_mean": 1.0})
     with pytest.raises(
         ConflictError, match="accumulated with token_mean so far and cannot add token_sum"
@@ -129,7 +129,7 @@ def test_two_normalizations_do_not_mix_within_a_step():
 
 
 def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing():
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     it.forward_backward(batch(0))
     it.optim_step(1e-3)
     before, state = weights(it.decoder), it.state_dict()
@@ -148,7 +148,7 @@ def test_a_gradient_that_is_not_finite_is_refused_and_changes_nothing():
 def test_a_loss_that_is_not_finite_is_refused():
     datums = batch(0)
     datums[0].weights[1] = float("nan")
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     with pytest.raises(ConflictError, match="The loss is nan"):
         it.forward_backward(datums, "cross_entropy")
     assert not it.pending
@@ -156,14 +156,14 @@ def test_a_loss_that_is_not_finite_is_refused():
 
 
 def test_an_empty_batch_accumulates_nothing():
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     assert it.forward_backward([])["loss:sum"] == 0
     with pytest.raises(ConflictError, match="Nothing was accumulated"):
         it.optim_step(1e-3)
 
 
 def test_zero_advantages_move_nothing():
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     before = weights(it.decoder)
     datums = batch(0)
     for datum in datums:
@@ -175,28 +175,28 @@ def test_zero_advantages_move_nothing():
 
 def test_kl_without_a_reference_says_what_to_do():
     with pytest.raises(UsageError, match="KL needs a reference policy"):
-        Trainer(SmallDecoder()).forward_backward(batch(0), config={"kl_coef": 0.1})
+        LocalTrainer(SmallDecoder()).forward_backward(batch(0), config={"kl_coef": 0.1})
 
 
 def test_with_lora_the_base_is_the_reference():
-    it = Trainer(SmallDecoder(), lora=LoraConfig(rank=2, targets=TARGETS))
+    it = LocalTrainer(SmallDecoder(), lora=LoraConfig(rank=2, targets=TARGETS))
     assert it.forward_backward(batch(0), config={"kl_coef": 0.1})["reference_kl:mean"] == 0
     it.optim_step(1e-1)
     assert it.forward_backward(batch(0), config={"kl_coef": 0.1})["reference_kl:mean"] > 0
 
 
 def test_a_state_of_another_model_is_refused_whole():
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     it.forward_backward(batch(0))
     it.optim_step(1e-3)
-    other = Trainer(SmallDecoder(width=4))
+    other = LocalTrainer(SmallDecoder(width=4))
     with pytest.raises(UsageError, match="belongs to another model"):
         other.load_state_dict(it.state_dict())
     assert other.step == 0
 
 
 def test_metrics_carry_their_reduction_and_learning_works():
-    it = Trainer(SmallDecoder())
+    it = LocalTrainer(SmallDecoder())
     datums = batch(0)
     first = it.forward_backward(datums, "cross_entropy")
     for _ in range(30):

@@ -13,7 +13,7 @@ from tests.engine.waiting import until
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import DEFAULT_TARGETS, LoraConfig, attach, lora_parameters
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.policy import Policy
@@ -102,7 +102,7 @@ async def test_what_one_fork_s_cache_holds_is_never_found_by_another(base):
 
 async def test_forks_learn_each_for_itself(base):
     one, other = fork_of(base, 1), fork_of(base, 2)
-    trainer = Trainer(one.decoder, lora=LoraConfig(rank=4, alpha=8))
+    trainer = LocalTrainer(one.decoder, lora=LoraConfig(rank=4, alpha=8))
     before = await one.sample(PROMPT, GREEDY), await other.sample(PROMPT, GREEDY)
     frozen = {name: parameter.clone() for name, parameter in base.decoder.named_parameters()}
 

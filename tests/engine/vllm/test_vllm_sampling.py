@@ -12,7 +12,7 @@ from tests.engine.vllm.vllm_policy import BASE, vllm_policy
 from tests.engine.vllm.vllm_stand_in import StandIn
 from tests.engine.waiting import until
 
-from hud.engine.learn.trainer import Trainer
+from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.sample.request import Turn
 from hud.engine.vllm import replica_pool
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
@@ -58,7 +58,7 @@ def trained_logprobs(policy, prompt, drawn, temperature=1.0):
         temperatures=np.full(len(ids), temperature, np.float32),
         traj_idx=0,
     )
-    return Trainer(policy.decoder).forward([datum])[0][mask > 0]
+    return LocalTrainer(policy.decoder).forward([datum])[0][mask > 0]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])

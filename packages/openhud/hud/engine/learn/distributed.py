@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
@@ -22,11 +23,11 @@ from torch import Tensor
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
+from hud.engine.learn.local_trainer import LocalTrainer, save_weights
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.pass_workers import PassWorker
-from hud.engine.learn.trainer import Trainer
 from hud.engine.lora import LoraConfig, attach
-from hud.engine.models.reference_decoder import ReferenceDecoder
+from hud.engine.trainer import Trainer
 from hud.errors import ConflictError, HudError, UsageError
 from hud.learning.datums import Floats
 
@@ -72,7 +73,7 @@ class _Part:
         self.decoder = sharding.sharded_decoder(
             plan.config, plan.dtype, ranks, plan.lora, compiled=plan.options.compile_layers
         )
-        self.trainer = Trainer(
+        self.trainer = LocalTrainer(
             self.decoder,
             lora=plan.lora,
             options=replace(plan.options, compile_layers=False),  # They are.
@@ -148,7 +149,7 @@ class Lead:
                 self._failed = True  # The other ranks have ended; no later call is possible.
                 self.ranks.broadcast(None)
 
-    def part(self, number: int) -> Trainer:
+    def part(self, number: int) -> LocalTrainer:
         """Return this rank's part of a trainer."""
         return self._parts[number].trainer
 
@@ -191,7 +192,7 @@ def _do(parts: dict[int, _Part], ranks: ProcessGroup, call: _Call, lead_only: An
 
 
 def _on_every_rank(
-    method: Callable[Concatenate[Trainer, P], R], *, gives: bool = False
+    method: Callable[Concatenate[LocalTrainer, P], R], *, gives: bool = False
 ) -> Callable[Concatenate[DistributedTrainer, P], R]:
     """Return a method that calls the trainer's on every rank; `gives`: and then updates the whole copy of the weights."""
 
@@ -205,13 +206,13 @@ def _on_every_rank(
     return call
 
 
-class DistributedTrainer:
-    """A `Trainer` whose weights, moments and passes are distributed over all ranks; called on the first."""
+class DistributedTrainer(Trainer):
+    """A trainer whose weights, moments and passes are distributed over all ranks; called on the first."""
 
     def __init__(
         self,
         lead: Lead,
-        decoder: ReferenceDecoder,
+        decoder: Decoder,
         *,
         lora: LoraConfig | None = None,
         options: TrainerOptions | None = None,
@@ -248,24 +249,21 @@ class DistributedTrainer:
         """See `Trainer.last_logprobs`; of all ranks' datums."""
         return self._mine.last_logprobs
 
-    @property
-    def reference(self) -> Decoder | None:
-        """The policy that KL is taken to; with LoRA None: the base is it."""
-        return self._mine.reference
+    def take_reference(self, load: Callable[[], Decoder]) -> None:
+        """Load the base policy and shard it, unless it is the base of the adapter."""
+        if self.lora is None and self._mine.reference is None:
+            self._call(_REFERENCE, lead_only=load())
 
-    @reference.setter
-    def reference(self, reference: Decoder) -> None:
-        if not isinstance(reference, ReferenceDecoder):
-            raise _foreign()
-        self._call(_REFERENCE, lead_only=reference)
+    def save_policy(self, folder: Path, *, base: Path, name: str) -> bool:
+        return save_weights(self.decoder, self.lora, folder, base)
 
-    forward_backward = _on_every_rank(Trainer.forward_backward)
-    forward = _on_every_rank(Trainer.forward)
-    backward = _on_every_rank(Trainer.backward)
-    optim_step = _on_every_rank(Trainer.optim_step, gives=True)
-    zero_grad = _on_every_rank(Trainer.zero_grad)
-    gradients = _on_every_rank(Trainer.gradients)
-    state_dict = _on_every_rank(Trainer.state_dict)
+    forward_backward = _on_every_rank(LocalTrainer.forward_backward)
+    forward = _on_every_rank(LocalTrainer.forward)
+    backward = _on_every_rank(LocalTrainer.backward)
+    optim_step = _on_every_rank(LocalTrainer.optim_step, gives=True)
+    zero_grad = _on_every_rank(LocalTrainer.zero_grad)
+    gradients = _on_every_rank(LocalTrainer.gradients)
+    state_dict = _on_every_rank(LocalTrainer.state_dict)
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a state and from the whole copy of the weights, which were restored before."""
@@ -280,7 +278,7 @@ class DistributedTrainer:
         self._call("reset")
 
     @property
-    def _mine(self) -> Trainer:
+    def _mine(self) -> LocalTrainer:
         return self._lead.part(self._number)
 
     def _take(self) -> None:
@@ -290,20 +288,17 @@ class DistributedTrainer:
         return self._lead.call(self._number, method, *arguments, lead_only=lead_only, **options)
 
 
-AnyTrainer = Trainer | DistributedTrainer
-
-
 def open_trainer(
     decoder: Decoder,
     *,
     lora: LoraConfig | None = None,
     options: TrainerOptions | None = None,
     beside: Callable[[], Sequence[PassWorker]] = tuple,
-) -> AnyTrainer:
+) -> Trainer:
     """Return the trainer of a decoder: distributed where this process leads other ranks, else its own."""
     if _lead is None:
-        return Trainer(decoder, lora=lora, options=options, beside=beside)
-    if not isinstance(decoder, ReferenceDecoder):
+        return LocalTrainer(decoder, lora=lora, options=options, beside=beside)
+    if not decoder.config.ours:
         raise _foreign()
     return DistributedTrainer(_lead, decoder, lora=lora, options=options)
 

@@ -1,4 +1,4 @@
-"""The trainer of weights on a Tinker service, with the methods of `hud.engine.learn.trainer.Trainer`.
+"""The trainer of weights on a Tinker service, behind the port of trainers.
 
 A pass asks the service for logprobs, and computes the loss and its derivative of each logprob here, by the same formulas
 as for weights of this process. The gradient is made with the optimizer step, as the service's `cross_entropy` whose
@@ -7,18 +7,21 @@ weights are these derivatives: what is accumulated is in this process until then
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from hud.engine.decoder import Decoder
 from hud.engine.learn.accumulation import Accumulation, not_finite
 from hud.engine.learn.packed_pass import check, lay_out
 from hud.engine.learn.pass_metrics import Measured, pass_metrics
 from hud.engine.tinker.service import WAIT_SECONDS
 from hud.engine.tinker.weights import TinkerWeights
+from hud.engine.trainer import Trainer
 from hud.errors import UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, parse_loss
@@ -30,12 +33,12 @@ if TYPE_CHECKING:
 _CPU = torch.device("cpu")
 
 
-class TinkerTrainer:
+class TinkerTrainer(Trainer):
     """Accumulates derivatives of losses, and steps on the service."""
 
     def __init__(self, weights: TinkerWeights) -> None:
         self.weights = weights
-        self.last_logprobs: list[Floats] = []
+        self._last_logprobs: list[Floats] = []
         self._passes: list[tuple[Datum, Floats]] = []
         """Sequences since the last step, each with (T,) -dC/dlp."""
         self._accumulation = Accumulation()
@@ -44,6 +47,10 @@ class TinkerTrainer:
     def pending(self) -> bool:
         """True when something was accumulated since the last step."""
         return self._accumulation.pending
+
+    @property
+    def last_logprobs(self) -> list[Floats]:
+        return self._last_logprobs
 
     def forward_backward(
         self,
@@ -62,10 +69,10 @@ class TinkerTrainer:
         self._accumulation.check(loss.normalization)
         used = [number for number, datum in enumerate(datums) if datum.actions]
         measured = Measured()
-        self.last_logprobs = self.forward(datums)
+        self._last_logprobs = self.forward(datums)
         if used:
             self._accumulate(datums, used, loss, measured)
-        return pass_metrics(datums, measured, self.last_logprobs, supervised=loss.supervised)
+        return pass_metrics(datums, measured, self._last_logprobs, supervised=loss.supervised)
 
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
         """Return, for each datum, (T,) logprobs of its tokens under the weights now; 0 if the mask is 0.
@@ -148,12 +155,23 @@ class TinkerTrainer:
         self._passes = []
         self._accumulation.clear()
 
+    def take_reference(self, load: Callable[[], Decoder]) -> None:
+        """Load nothing: losses that need a reference are refused."""
+
+    def save_policy(self, folder: Path, *, base: Path, name: str) -> bool:
+        """Save the weights on the service, and write their addresses."""
+        folder.mkdir()
+        self.weights.save(name).write(folder)
+        return False
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return the random state of this process: that of the optimizer is in the service's save."""
         return {"rng": torch.get_rng_state()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue from `state_dict()`. Drops what was accumulated."""
+        """Continue from `state_dict()`. Drops what was accumulated. Raises `UsageError` for a state of no trainer."""
+        if "rng" not in state:
+            raise UsageError("This is no trainer state: it has no random state.")
         torch.set_rng_state(state["rng"].cpu().to(torch.uint8))
         self.zero_grad()
 
@@ -166,7 +184,7 @@ class TinkerTrainer:
     ) -> None:
         batch = lay_out(datums, used, _CPU, torch.float64)
         flat = np.concatenate(
-            [self.last_logprobs[number][datums[number].mask > 0] for number in used]
+            [self._last_logprobs[number][datums[number].mask > 0] for number in used]
         )
         logprobs = torch.from_numpy(flat.astype(np.float64)).requires_grad_()
         tokens = batch.tokens(logprobs)

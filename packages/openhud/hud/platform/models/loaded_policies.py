@@ -16,33 +16,26 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hud.engine.chat.chat_format import ChatFormat
-from hud.engine.learn.optimizer_state import OptimizerOptions
-from hud.engine.learn.options import TrainerOptions
 from hud.engine.lora import (
-    DEFAULT_TARGETS,
-    LoraConfig,
     attach,
     load_adapter,
     lora_parameters,
     merge,
-    save_adapter,
 )
 from hud.engine.models.precision import computing_type
 from hud.engine.policy import Policy
-from hud.engine.pretrained import load_decoder, load_weights, save_decoder
+from hud.engine.pretrained import load_decoder, save_decoder
 from hud.engine.sample.shared_base import SharedBases
-from hud.engine.tinker.weights import TinkerWeights
 from hud.engine.vllm.sampler import VllmSampler
 from hud.errors import OverloadedError
-from hud.platform.models.checkpoint_files import SAMPLER, link_or_copy
-from hud.platform.models.records import BASE, ModelConfig, ModelRecord, Weights
+from hud.platform.models.checkpoint_files import SAMPLER
+from hud.platform.models.records import BASE, ModelRecord, Weights
+from hud.platform.models.serving_policies import LocalServing, Serving, lora_config
 from hud.platform.models.tinker_models import TinkerModels
 from hud.platform.models.vllm_servers import policy_on_servers
 from hud.platform.models.weight_sources import place_companions
 
 if TYPE_CHECKING:
-    from hud.engine.decoder import Decoder
-    from hud.engine.learn.distributed import AnyTrainer
     from hud.platform.models.registry import Registry
     from hud.trace import ChatModel
 
@@ -52,31 +45,6 @@ MOST_BUSY_PINNED = 8
 """Maximum number of pinned policies that are sampled from concurrently."""
 _LOADERS = 16
 """Threads that load or move models for waiting requests."""
-
-
-class Serving:
-    """Policy of a model, shared by serving and training."""
-
-    def __init__(
-        self, model: ModelRecord, policy: Policy, fresh_adapter: dict[str, torch.Tensor]
-    ) -> None:
-        self.model_id = model.id
-        self.config = model.config
-        self.policy = policy
-        self.fresh_adapter = fresh_adapter
-        """Initial adapter, before any step."""
-        self.lock = threading.RLock()
-        """Held while weights and head change, so that every reader sees a consistent pair."""
-
-    def move(self, weights: Weights, checkpoint_id: str | None) -> None:
-        """Load another checkpoint into the policy, in place."""
-        with self.lock, self.policy.exclusive():
-            decoder = self.policy.decoder
-            if self.config.training == "lora":
-                _set_adapter(decoder, weights.adapter, self.fresh_adapter)
-            else:
-                load_weights(decoder, weights.folder)
-            self.policy.checkpoint = checkpoint_id
 
 
 class Policies:
@@ -111,17 +79,8 @@ class Policies:
             # Another process may have trained it, or moved its head.
             head = self.registry.model(model.id).head_checkpoint_id
             if found.policy.checkpoint != head and not self._ahead(found):
-                self.move(found, model, head)
+                found.move(model, head)
         return found
-
-    def move(self, serving: Serving, model: ModelRecord, checkpoint_id: str | None) -> None:
-        """Move a serving policy to another checkpoint, after verifying its files."""
-        if isinstance(serving.policy.decoder, TinkerWeights):
-            with serving.lock:
-                serving.policy.decoder.go_to(self._tinker.saved(model, checkpoint_id))
-                serving.policy.checkpoint = checkpoint_id
-            return
-        serving.move(self._verified(model, checkpoint_id), checkpoint_id)
 
     def loaded(self, model_id: str) -> Serving | None:
         """Return a model's serving policy if it is loaded."""
@@ -267,8 +226,10 @@ class Policies:
 
     def _load_serving(self, model: ModelRecord) -> Serving:
         model = self.registry.model(model.id)
+        if model.config.tinker is not None:
+            return self._tinker.serving(model)
         policy, fresh = self._load(model, model.head_checkpoint_id, on_servers=True)
-        return Serving(model, policy, fresh)
+        return LocalServing(model, policy, fresh, self._verified)
 
     def _load(
         self, model: ModelRecord, checkpoint_id: str | None, *, on_servers: bool = False
@@ -314,41 +275,3 @@ class Policies:
 def training_device() -> str:
     """Device of policies: the first GPU, or the CPU."""
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def lora_config(config: ModelConfig) -> LoraConfig | None:
-    """Return the adapter's shape for training a model; None for full fine-tuning."""
-    if config.training == "full":
-        return None
-    targets = config.lora_targets or DEFAULT_TARGETS
-    return LoraConfig(
-        rank=config.lora_rank, alpha=config.lora_alpha, targets=targets, seed=config.lora_seed
-    )
-
-
-def trainer_options(config: ModelConfig) -> TrainerOptions:
-    """Return the training options of a model that affect memory and speed."""
-    return TrainerOptions(
-        OptimizerOptions(states=config.optimizer_states, offload=config.offload_optimizer),
-        compile_layers=config.compile_layers,
-        recompute_layers=config.recompute_layers,
-    )
-
-
-def write_policy(trainer: AnyTrainer, base: Path, folder: Path) -> None:
-    """Write a trainer's weights to a new folder: its adapter, or a whole model with `base`'s tokenizer."""
-    folder.mkdir()
-    if trainer.lora is not None:
-        save_adapter(trainer.decoder, trainer.lora, folder, base=str(base))
-    else:
-        save_decoder(trainer.decoder, folder)
-        place_companions(base, folder, link_or_copy)
-
-
-@torch.no_grad()
-def _set_adapter(decoder: Decoder, adapter: Path | None, fresh: dict[str, torch.Tensor]) -> None:
-    if adapter is not None:
-        load_adapter(decoder, adapter)
-        return
-    for name, parameter in lora_parameters(decoder).items():
-        parameter.copy_(fresh[name])

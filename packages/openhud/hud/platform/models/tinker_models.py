@@ -18,10 +18,13 @@ from hud.engine.config import DecoderConfig
 from hud.engine.policy import Policy
 from hud.engine.tinker.sampler import TinkerSampler
 from hud.engine.tinker.service import KEY, TinkerService
+from hud.engine.tinker.trainer import TinkerTrainer
 from hud.engine.tinker.weights import SavedPaths, TinkerWeights
+from hud.engine.trainer import Trainer
 from hud.errors import PlatformError, UsageError
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import ModelRecord, TinkerConfig
+from hud.platform.models.serving_policies import Serving
 from hud.platform.models.weight_sources import from_hub, place_companions
 from hud.platform.secrets import Secrets
 from hud.platform.store.tables import LOCAL_TEAM
@@ -62,6 +65,29 @@ def register_on_tinker(registry: Registry, name: str, tinker: TinkerConfig) -> M
         raise
 
 
+class TinkerServing(Serving):
+    """A policy whose weights are on a service."""
+
+    def __init__(
+        self,
+        model: ModelRecord,
+        policy: Policy,
+        weights: TinkerWeights,
+        find: Callable[[ModelRecord, str | None], SavedPaths | None],
+    ) -> None:
+        """`find` returns where a checkpoint is on the service."""
+        super().__init__(model, policy)
+        self._weights, self._find = weights, find
+
+    def open_trainer(self) -> Trainer:
+        return TinkerTrainer(self._weights)
+
+    def move(self, model: ModelRecord, checkpoint_id: str | None) -> None:
+        with self.lock:
+            self._weights.go_to(self._find(model, checkpoint_id))
+            self.policy.checkpoint = checkpoint_id
+
+
 class TinkerModels:
     """Services in use by this process, and the policies of their models."""
 
@@ -70,8 +96,16 @@ class TinkerModels:
         self._services: dict[tuple[str | None, str | None], TinkerService] = {}
         self._lock = threading.Lock()
 
+    def serving(self, model: ModelRecord) -> TinkerServing:
+        """Return a model's policy at its head. Blocks."""
+        policy, weights = self._opened(model, model.head_checkpoint_id)
+        return TinkerServing(model, policy, weights, self.saved)
+
     def policy(self, model: ModelRecord, checkpoint: str | None) -> Policy:
         """Return a policy at a checkpoint; None: the base model. Blocks."""
+        return self._opened(model, checkpoint)[0]
+
+    def _opened(self, model: ModelRecord, checkpoint: str | None) -> tuple[Policy, TinkerWeights]:
         tinker, folder = model.config.tinker, model.folder
         assert tinker is not None
         config = DecoderConfig.from_folder(folder)
@@ -86,7 +120,7 @@ class TinkerModels:
         chat = ChatFormat(folder, config, tool_call_parser=model.config.tool_call_parser)
         policy = Policy(weights, chat, samplers=TinkerSampler(weights, chat, self._finder(model)))
         policy.checkpoint = checkpoint
-        return policy
+        return policy, weights
 
     def saved(self, model: ModelRecord, checkpoint: str | None) -> SavedPaths | None:
         """Return where a checkpoint is on the service; None for the base model. Raises `ConflictError` for a pruned one."""

@@ -129,7 +129,7 @@ class Sessions:
             return
         serving = self.policies.loaded(model.id)
         if serving is not None:
-            self.policies.move(serving, model, checkpoint_id)
+            serving.move(model, checkpoint_id)
 
     async def _on_thread(self, model_id: str, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread(model_id), work)

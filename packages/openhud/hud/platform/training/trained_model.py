@@ -16,25 +16,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import load_file
 
-from hud.engine.learn.distributed import open_trainer
+from hud.engine.decoder import Decoder
 from hud.engine.models.tensor_file import write_tensors
 from hud.engine.pretrained import load_decoder
-from hud.engine.tinker.trainer import TinkerTrainer
-from hud.engine.tinker.weights import TinkerWeights
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.learning.metrics import merge
 from hud.learning.wire_types import OptimStepRequest, OptimStepResult
-from hud.platform.models.checkpoint_files import SAMPLER, STATE, Manifest, write_checkpoint
+from hud.platform.models.checkpoint_files import (
+    SAMPLER,
+    STATE,
+    Manifest,
+    link_or_copy,
+    write_checkpoint,
+)
 from hud.platform.models.checkpoint_tree import node_name
-from hud.platform.models.loaded_policies import lora_config, trainer_options, write_policy
 from hud.platform.models.records import CheckpointRecord, ModelRecord
+from hud.platform.models.weight_sources import place_companions
 from hud.platform.training.gradient_accumulation import Accumulated
 from hud.platform.training.unsaved_steps import UnsavedSteps
 from hud.trace import new_id
 
 if TYPE_CHECKING:
-    from hud.engine.learn.distributed import AnyTrainer
-    from hud.platform.models.loaded_policies import Policies, Serving
+    from hud.platform.models.loaded_policies import Policies
     from hud.platform.models.registry import Registry
 
 
@@ -55,7 +58,7 @@ class TrainedModel:
         registry.tree.clean(model)
         self._on_disk = UnsavedSteps(registry.tree, model.id)
         self.serving = policies.serving(model)
-        self.trainer = _trainer_of(self.serving)
+        self.trainer = self.serving.open_trainer()
         self.broken = False
         """True if the weights are in an unknown state."""
         self._steps: dict[str, int] = {}
@@ -95,7 +98,7 @@ class TrainedModel:
         self._unsaved = None
         self.trainer.zero_grad()
         try:
-            self.policies.move(self.serving, self.model, checkpoint_id)
+            self.serving.move(self.model, checkpoint_id)
             self._load(checkpoint_id)
         except BaseException:
             self.broken = True
@@ -167,14 +170,12 @@ class TrainedModel:
 
     def load_reference(self) -> None:
         """Load the reference policy for KL (the model's base weights), unless it is the adapter's base."""
-        if isinstance(self.trainer, TinkerTrainer):
-            return  # It refuses losses that need one.
-        if self.trainer.lora is not None or self.trainer.reference is not None:
-            return
+        self.trainer.take_reference(self._base_policy)
+
+    def _base_policy(self) -> Decoder:
         weights = self.registry.weights(self.model, self.model.config.origin_checkpoint)
         decoder = self.serving.policy.decoder
-        reference = load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
-        self.trainer.reference = reference.requires_grad_(False)
+        return load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
 
     def _optimize(self, body: OptimStepRequest) -> dict[str, float]:
         return self.trainer.optim_step(
@@ -281,11 +282,9 @@ class TrainedModel:
 
     def _write(self, name: str, folder: Path) -> None:
         """Write the files for the next step and for the sampler of a checkpoint into a new folder."""
-        if isinstance(self.trainer, TinkerTrainer):
-            (folder / SAMPLER).mkdir()
-            self.trainer.weights.save(name).write(folder / SAMPLER)
-        else:
-            write_policy(self.trainer, self.model.folder, folder / SAMPLER)
+        base = self.model.folder
+        if self.trainer.save_policy(folder / SAMPLER, base=base, name=name):
+            place_companions(base, folder / SAMPLER, link_or_copy)
         state = {name: tensor.contiguous() for name, tensor in self.trainer.state_dict().items()}
         write_tensors(state, folder / STATE)
 
@@ -340,19 +339,6 @@ def _manifest(node: CheckpointRecord) -> Manifest:
         step=node.step,
         idempotency_key=node.metrics.get("idempotency_key"),
         metrics={name: value for name, value in node.metrics.items() if name != "idempotency_key"},
-    )
-
-
-def _trainer_of(serving: Serving) -> AnyTrainer | TinkerTrainer:
-    """Return the trainer of a policy's weights, which are in this process or on a Tinker service."""
-    decoder = serving.policy.decoder
-    if isinstance(decoder, TinkerWeights):
-        return TinkerTrainer(decoder)
-    return open_trainer(
-        decoder,
-        lora=lora_config(serving.config),
-        options=trainer_options(serving.config),
-        beside=serving.policy.beside,
     )
 
 

@@ -26,7 +26,7 @@ adapter."""
 TRAININGS: tuple[Training, ...] = get_args(Training)
 MOST_TRAINER_GPUS = 4096
 PASS_TOKENS = 4096
-"""Tokens of a pass on one GPU; a longer sequence is a pass of its own (`hud.engine.learn.trainer`)."""
+"""Tokens of a pass on one GPU; a longer sequence is a pass of its own (`hud.engine.learn.local_trainer`)."""
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,9 @@
-"""The trainer: gradients of a loss over datums, and optimizer steps, on a decoder that may be sampling too.
+"""The trainer of one process: gradients of a loss over datums, and optimizer steps, on a decoder that may be sampling too.
 
 Knows datums, losses and weights; nothing of text, rewards or checkpoint folders. The caller pauses sampling while `optim_step`
 or `load_state_dict` changes the weights.
 
-    trainer = Trainer(decoder, lora=LoraConfig(rank=8))
+    trainer = LocalTrainer(decoder, lora=LoraConfig(rank=8))
     metrics = trainer.forward_backward(batch.datums, "ppo", {"epsilon": 0.2})
     metrics |= trainer.optim_step(1e-4)
 """
@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -35,7 +36,9 @@ from hud.engine.learn.pass_workers import Compute, PassWorker, on_first_free
 from hud.engine.learn.ranks import Ranks
 from hud.engine.learn.step_meter import Meter
 from hud.engine.learn.training_pass import pass_computer
-from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters
+from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters, save_adapter
+from hud.engine.pretrained import save_decoder
+from hud.engine.trainer import Trainer
 from hud.errors import DeviceMemoryError, UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, parse_loss
@@ -50,7 +53,7 @@ APART_FROM = 512
 """Fewest tokens of a pass that is computed in parallel with others."""
 
 
-class Trainer:
+class LocalTrainer(Trainer):
     """Accumulates gradients and steps. Full weights without `lora`, else adapters only."""
 
     def __init__(
@@ -107,8 +110,7 @@ class Trainer:
             self._at_once = passes_at_once(
                 sum(parameter.numel() for parameter in decoder.parameters())
             )
-        self.last_logprobs: list[Floats] = []
-        """Logprobs of the datums of the last `forward_backward`; see `forward`."""
+        self._last_logprobs: list[Floats] = []
         self._accumulation = Accumulation()
 
     @property
@@ -123,8 +125,11 @@ class Trainer:
 
     @property
     def pending(self) -> bool:
-        """True when something was accumulated since the last step."""
         return self._accumulation.pending
+
+    @property
+    def last_logprobs(self) -> list[Floats]:
+        return self._last_logprobs
 
     def forward_backward(
         self,
@@ -134,11 +139,6 @@ class Trainer:
         *,
         num_substeps: int = 1,
     ) -> dict[str, float]:
-        """Add the gradient of a loss over `datums` to what is accumulated; return its metrics.
-
-        `num_substeps`: at least so many passes; it never changes the gradient. Raises `ConflictError` for a loss that is not
-        finite.
-        """
         loss = parse_loss(loss_fn, config)
         self._accumulation.check(loss.normalization)
         rank_measured = Measured()
@@ -151,12 +151,11 @@ class Trainer:
         if not math.isfinite(sums.get("loss", 0.0)):
             self.zero_grad()
             raise not_finite(sums["loss"])
-        self.last_logprobs = measured.logprobs_of(datums)
+        self._last_logprobs = measured.logprobs_of(datums)
         self._accumulation.add(measured, loss.normalization)
-        return pass_metrics(datums, measured, self.last_logprobs, supervised=loss.supervised)
+        return pass_metrics(datums, measured, self._last_logprobs, supervised=loss.supervised)
 
     def forward(self, datums: Sequence[Datum]) -> list[Floats]:
-        """Return, for each datum, (T,) logprobs of its tokens under the policy now; 0 if the mask is 0."""
         measured = Measured()
         with within_memory("a pass of logprobs", self._advice):
             for batch, result in self._each(self._passes(datums, 1), None):
@@ -167,11 +166,6 @@ class Trainer:
     def backward(
         self, datums: Sequence[Datum], weights: Sequence[Sequence[float] | Floats]
     ) -> dict[str, float]:
-        """Accumulate the gradient of -Σ w lp: with w = -dC/dlp, that of the caller's own loss C.
-
-        Weights of tokens that were not sampled have no effect; `ignored_weights:sum` counts them.
-        Raises `UsageError` for weights that are not finite, or not one for each token.
-        """
         weighted, ignored = weighted_datums(datums, weights)
         metrics = self.forward_backward(weighted, "cross_entropy")
         return metrics | {"ignored_weights:sum": float(ignored)}
@@ -185,11 +179,6 @@ class Trainer:
         weight_decay: float = 0.0,
         max_grad_norm: float | None = None,
     ) -> dict[str, float]:
-        """Apply the accumulated gradient, clear it and return the step's metrics.
-
-        Raises `ConflictError`, with the weights untouched, if nothing was accumulated or the gradient is not
-        finite.
-        """
         update = partial(
             self._optimizer.update,
             learning_rate=learning_rate,
@@ -211,6 +200,14 @@ class Trainer:
         """Clear the accumulated gradient."""
         self._optimizer.zero_grad()
         self._forget()
+
+    def take_reference(self, load: Callable[[], Decoder]) -> None:
+        """Load the base policy, unless it is the base of the adapter."""
+        if self.lora is None and self.reference is None:
+            self.reference = load().requires_grad_(False)
+
+    def save_policy(self, folder: Path, *, base: Path, name: str) -> bool:
+        return save_weights(self.decoder, self.lora, folder, base)
 
     def gradients(self) -> dict[str, Tensor]:
         """Return the accumulated gradients by parameter name, before any division by a batch's size."""
@@ -349,3 +346,13 @@ class Trainer:
             logprobs = pass_computer(policy).logprobs(batch).logprobs
         self._ranks.release(policy)
         return logprobs
+
+
+def save_weights(decoder: Decoder, lora: LoraConfig | None, folder: Path, base: Path) -> bool:
+    """Write an adapter or, without `lora`, a model to a new folder; see `Trainer.save_policy`."""
+    folder.mkdir()
+    if lora is not None:
+        save_adapter(decoder, lora, folder, base=str(base))
+        return False
+    save_decoder(decoder, folder)
+    return True
