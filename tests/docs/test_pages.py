@@ -6,7 +6,7 @@ from tests.docs.sentences import passages_of
 
 MOST_WORDS = 2_500
 SENTENCE_WORDS, CELL_WORDS = 30, 20
-LONG_SENTENCES, LONG_CELLS = 218, 21
+LONG_SENTENCES, LONG_CELLS = 213, 21
 """Sentences and table cells of written pages over those lengths. The numbers may only fall."""
 GENERATED = "docs/commands"
 """Pages that `make docs` writes: docs/commands.md, docs/commands/."""
