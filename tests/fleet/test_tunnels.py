@@ -12,9 +12,11 @@ from websockets.exceptions import ConnectionClosed
 from hud.agents import ScriptedAgent
 from hud.eval import HUDRuntime, NullRecorder, Task, Taskset, rollout
 from hud.eval.runtimes.tunnelled import _listening, _Tunnels
+from hud.trace import ToolCall
 
 ENV = """
 import asyncio
+import os
 from contextlib import asynccontextmanager
 from hud import Environment
 from hud.capabilities import Capability
@@ -43,6 +45,10 @@ env = Environment("echo", capabilities=[Bell()])
 @env.tool
 def repeat(text: str) -> str:
     return text
+
+@env.tool
+async def leave() -> None:
+    os._exit(3)
 
 @env.template()
 async def say(word: str = "hello"):
@@ -86,13 +92,29 @@ async def test_rollouts_with_the_environment_there_and_the_agent_here(server, he
 
     async def play(run):
         call = {"id": "1", "name": "repeat", "arguments": {"text": run.task.args["word"]}}
-        from hud.trace import ToolCall
-
         return (await run.call_tool(ToolCall(**call))).text
 
     job = await tasks.run(ScriptedAgent(play), runtime=HUDRuntime(), recorder=NullRecorder())
     assert [(run.reward, run.error) for run in job.runs] == [(1.0, None)] * 3
     await until(lambda: not served(server))
+
+
+async def test_a_call_that_ends_its_environment_there_is_its_agents_failure(server, here):
+    attempts = []
+
+    async def leave(run):
+        attempts.append(run)
+        await run.call_tool(ToolCall(name="leave"))
+
+    run = await rollout(
+        Task(env="echo", id="say", args={}),
+        ScriptedAgent(leave),
+        runtime=HUDRuntime(),
+        recorder=NullRecorder(),
+    )
+    assert (run.reward, run.failure_kind) == (0.0, "agent"), run.error
+    assert "its process on the platform has ended" in run.error
+    assert len(attempts) == 1
 
 
 async def test_what_an_environment_there_offers_is_reached_from_here(server, here):

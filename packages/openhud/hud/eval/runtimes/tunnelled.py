@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud import settings
 from hud.environment.channel import RemoteConnection
+from hud.environment.channel.client.remote_connection import Loss
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.eval.runtimes.rollout_runtime import RolloutRuntime
 
@@ -24,6 +25,10 @@ HALF_CLOSED = b""
 """Message of a tunnel: end of this side's data."""
 HALF_CLOSED_SECONDS = 30.0
 NORMAL = 1000
+FAILED = 1011
+"""Code with which the platform closes a tunnel to an environment that does not listen."""
+LOST_SECONDS = 5.0
+"""Time for a further tunnel to show whether a lost environment still listens, in seconds."""
 _CHUNK = 1 << 18
 
 
@@ -54,6 +59,7 @@ class HUDRuntime(RolloutRuntime):
             async with _listening(tunnels) as port:
                 connection = await _dial(port, tunnels)
                 connection.address = f"hud:{session}"
+                connection.why_lost = lambda: _why_lost(port, tunnels)
                 try:
                     yield connection
                 finally:
@@ -71,6 +77,8 @@ class _Tunnels:
         self.headers = {"authorization": f"Bearer {key}"} if key else {}
         self.refused: str | None = None
         """The platform's reason for closing the last tunnel."""
+        self.codes: list[int] = []
+        """Codes with which the platform has closed tunnels, in order; without those of a normal end."""
         self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         """Future: set when the environment has failed to start."""
 
@@ -108,6 +116,7 @@ class _Tunnels:
         told = how.rcvd
         if told is None or told.code == NORMAL:
             return
+        self.codes.append(told.code)
         self.refused = told.reason or str(told.code)
         if not self.broken.done():
             self.broken.set_result(self.refused)
@@ -128,6 +137,23 @@ async def _dial(port: int, tunnels: _Tunnels) -> RemoteConnection:
         return dialling.result()
     finally:
         dialling.cancel()
+
+
+async def _why_lost(port: int, tunnels: _Tunnels) -> Loss:
+    """Return how the environment was lost: one that a further tunnel does not reach has ended, any other is out of reach."""
+    before = len(tunnels.codes)
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(LOST_SECONDS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            try:
+                await reader.read(
+                    1
+                )  # The end of the stream, or nothing while the environment listens.
+            finally:
+                writer.close()
+    if FAILED in tunnels.codes[before:]:
+        return Loss("its process on the platform has ended", alone=True)
+    return Loss("the connection was closed")
 
 
 @asynccontextmanager
