@@ -27,7 +27,7 @@ HALF_CLOSED_SECONDS = 30.0
 NORMAL = 1000
 FAILED = 1011
 """Code with which the platform closes a tunnel to an environment that does not listen."""
-LOST_SECONDS = 5.0
+LOST_PAUSE_SECONDS, LOST_SECONDS = 0.1, 5.0
 """Time for a further tunnel to show whether a lost environment still listens, in seconds."""
 _CHUNK = 1 << 18
 
@@ -144,13 +144,14 @@ async def _why_lost(port: int, tunnels: _Tunnels) -> Loss:
     before = len(tunnels.codes)
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(LOST_SECONDS):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            try:
-                await reader.read(
-                    1
-                )  # The end of the stream, or nothing while the environment listens.
-            finally:
-                writer.close()
+            # Repeated: a process that is ending may still take a connection. One that goes on says nothing of itself.
+            while FAILED not in tunnels.codes[before:]:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                try:
+                    await reader.read(1)
+                finally:
+                    writer.close()
+                await asyncio.sleep(LOST_PAUSE_SECONDS)
     if FAILED in tunnels.codes[before:]:
         return Loss("its process on the platform has ended", alone=True)
     return Loss("the connection was closed")
