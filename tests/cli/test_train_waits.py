@@ -52,3 +52,16 @@ def test_the_first_supervised_step_gives_no_estimate(clock):
     first, second = out.getvalue().splitlines()[-2:]
     assert first.endswith("–")
     assert second.endswith("15 s")
+
+
+def test_a_slow_preparation_of_recorded_runs_is_no_step(clock):
+    out = io.StringIO()
+    lines = Lines(TrainConfig(model="m", tasks="tasks.py"), Console(file=out, width=200))
+    lines.phase("examples", 0, 216)
+    lines.run_ended(1.0)
+    clock[0] += QUIET_SECONDS
+    lines.waited()
+    assert out.getvalue().splitlines() == [
+        "reading 216 recorded runs",
+        "preparing: 1 of 216 recorded runs read, for 10 s",
+    ]

@@ -76,10 +76,12 @@ class Lines(Reporter):
         if not self._doing or quiet < self._patience:
             return
         self._patience *= 2
-        progress = f", {self._ended:,} of {count(self._total, 'run')}" if self._total else ""
-        self.out.print(
-            f"step {self._step + 1}: {self._doing}{progress}, for {about(quiet)}", markup=False
-        )
+        if self._doing == "examples":
+            doing = f"preparing: {self._ended:,} of {count(self._total, 'recorded run')} read"
+        else:
+            progress = f", {self._ended:,} of {count(self._total, 'run')}" if self._total else ""
+            doing = f"step {self._step + 1}: {self._doing}{progress}"
+        self.out.print(f"{doing}, for {about(quiet)}", markup=False)
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
         if is_supervised(metrics):
