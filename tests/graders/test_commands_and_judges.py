@@ -241,7 +241,6 @@ async def test_without_an_endpoint_a_judge_says_what_to_set(monkeypatch, tmp_pat
         '{"scores": [1e999]}',
         '{"scores": [0.5], "scores": [1.0]}',
         '{"scores": [1.0], "bonus": 1}',
-        '{"scores": [1.0], "reasons": "good"}',
         'It says {"scores": [1.0]}, but I say {"scores": [0.0]}',
         "{" * 100_000,
     ],
@@ -341,3 +340,65 @@ async def test_commands_and_judges_combine(judge):
     )
     assert result.reward == 0.75
     assert [part.name for part in result.subscores] == ["bash", "judge", "leak"]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "recorded"),
+    [
+        ("null", []),
+        ('"good"', ["good"]),
+        ("[null]", [None]),
+        ("[1]", ["1"]),
+        ('{"1": "good"}', ["good"]),
+        ("[]", []),
+    ],
+)
+async def test_reasons_in_any_form_void_no_verdict(judge, reasons, recorded):
+    judge.always = f'{{"scores": [0.5], "reasons": {reasons}}}'
+    score = await LLMJudgeGrader.grade(answer="x", criteria="c", base_url=judge.url)
+    assert (score.value, score.info["reasons"]) == (0.5, recorded)
+
+
+@pytest.mark.parametrize(
+    ("refusals", "limits"),
+    [
+        (
+            ["Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."],
+            [None, 1024],
+        ),
+        (["Unrecognized request argument supplied: max_tokens"], [None, None]),
+        (
+            ["Use max_completion_tokens, not max_tokens.", "max_completion_tokens is too large"],
+            [None, None],
+        ),
+    ],
+)
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_judge_that_refuses_the_limit_of_tokens_is_sent_another_or_none(
+    judge, refusals, limits, status
+):
+    judge.answers = [(status, refusal) for refusal in refusals]
+    score = await LLMJudgeGrader.grade(answer="x", criteria="c", base_url=judge.url)
+    assert score.value == 1.0
+    last = judge.asked[-1][2]
+    assert [last.get("max_tokens"), last.get("max_completion_tokens")] == limits
+
+
+VERDICT = '{"scores": [0.5]}'
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [{"type": "text", "text": VERDICT}],
+        [
+            {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+            {"type": "text", "text": VERDICT},
+        ],
+        f"<think>at first {VERDICT}, then</think>\n{VERDICT}",
+    ],
+)
+async def test_a_judge_that_thinks_aloud_is_read(judge, said):
+    judge.always = said
+    score = await LLMJudgeGrader.grade(answer="x", criteria="c", base_url=judge.url)
+    assert score.value == 0.5

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import httpx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from hud import settings
 from hud.errors import GraderFault
@@ -27,6 +27,8 @@ _ATTEMPTS = 2
 """Attempts at a verdict on one answer."""
 _NEWER = "max_completion_tokens"
 """Name of the limit of tokens for models that refuse `max_tokens`, and name this one in their refusal."""
+_LIMITS = ("max_tokens", _NEWER)
+_REPLY_TOKENS = 1024
 _REFUSES_CONTENT = (400, 413, 422)
 """HTTP statuses that refuse the content of a request, not its sender."""
 
@@ -83,6 +85,16 @@ class _Verdict(BaseModel):
     scores: list[Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]]
     reasons: list[str | None] | None = None
 
+    @field_validator("reasons", mode="before")
+    @classmethod
+    def _as_texts(cls, value: Any) -> Any:
+        """Return reasons in any form as texts: they void no verdict."""
+        if isinstance(value, dict):
+            value = list(value.values())
+        if not isinstance(value, list):
+            value = [] if value is None else [value]
+        return [None if reason is None else str(reason) for reason in value]
+
 
 @dataclass(frozen=True)
 class _Judge:
@@ -98,9 +110,9 @@ class _Judge:
 
         Raises `GraderFault` if the endpoint cannot be reached or refuses the sender.
         """
-        body = {
+        body: dict[str, Any] = {
             "model": self.model,
-            "max_tokens": 1024,
+            "max_tokens": _REPLY_TOKENS,
             "messages": [
                 {"role": "system", "content": _instructions(criteria)},
                 {"role": "user", "content": _framed({"question": question, "answer": answer})},
@@ -120,8 +132,7 @@ class _Judge:
     ) -> _Verdict | str:
         try:
             reply = await client.post(f"{self.url.rstrip('/')}/chat/completions", json=body)
-            if reply.status_code == 400 and _NEWER in reply.text and "max_tokens" in body:
-                body[_NEWER] = body.pop("max_tokens")
+            while reply.status_code in (400, 422) and _without_refused_limit(body, reply.text):
                 reply = await client.post(f"{self.url.rstrip('/')}/chat/completions", json=body)
             if reply.status_code in _REFUSES_CONTENT:
                 return f"The judge {self.model!r} at {self.url} refused the request: {reply.text[:200]!r}."
@@ -131,17 +142,46 @@ class _Judge:
                 f"The judge {self.model!r} at {self.url} could not be asked: {error}."
             ) from error
         try:
-            content = reply.json()["choices"][0]["message"]["content"] or ""
+            choice = reply.json()["choices"][0]
+            content = _text_of(choice["message"]["content"])
         except (KeyError, IndexError, TypeError, ValueError, RecursionError):
             # A filter held it back, for example. It may quote the answer, so no verdict is looked for in it.
             return f"The judge {self.model!r} at {self.url} replied without a message: {reply.text[:200]!r}."
-        verdict = _parsed(str(content))
+        if choice.get("finish_reason") == "length":
+            _with_longer_limit(body)  # A model that reasons may have spent it all.
+        verdict = _parsed(content)
         if verdict is None or len(verdict.scores) != count:
             return (
                 f"The judge {self.model!r} gave no verdict, one score from 0 to 1 for each of {count} "
                 f"criteria, but: {content[:200]!r}."
             )
         return verdict
+
+
+def _without_refused_limit(body: dict[str, Any], refusal: str) -> bool:
+    """Rename or drop the limit of tokens that a server refuses by its name; returns False if the refusal is of another kind."""
+    name = next((name for name in _LIMITS if name in body), None)
+    if name is None or name not in refusal:
+        return False
+    tokens = body.pop(name)
+    if name == "max_tokens" and _NEWER in refusal:
+        body[_NEWER] = tokens
+    return True
+
+
+def _with_longer_limit(body: dict[str, Any]) -> None:
+    for name in _LIMITS:
+        if name in body:
+            body[name] = 16 * _REPLY_TOKENS
+
+
+def _text_of(content: Any) -> str:
+    """Return a message's text: that of its parts, if it is a list, and what follows reasoning between think marks."""
+    if isinstance(content, list):
+        parts = (part.get("text") for part in content if isinstance(part, dict))
+        content = "".join(part for part in parts if isinstance(part, str))
+    text = content if isinstance(content, str) else ""
+    return text.rpartition("</think>")[2] if text.lstrip().startswith("<think>") else text
 
 
 def _instructions(criteria: Sequence[str]) -> str:
