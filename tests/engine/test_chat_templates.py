@@ -62,6 +62,14 @@ def test_a_special_token_that_the_tokenizer_lacks_renders_as_nothing(tmp_path, s
     assert_renders_as_transformers(folder_of(tmp_path / "model", settings, files))
 
 
+def test_special_tokens_under_names_of_the_model_are_read(tmp_path):
+    further = {"extra_special_tokens": {"image_token": "<|tool|>", "sep_token": "<|user|>"}}
+    text = "{{ image_token }}{{ sep_token }}" + PLAIN
+    assert_renders_as_transformers(
+        folder_of(tmp_path / "model", further, {"chat_template.jinja": text})
+    )
+
+
 def test_special_tokens_in_a_file_of_their_own_are_read(tmp_path):
     files = {
         "chat_template.jinja": ALL_TOKENS + PLAIN,

@@ -176,3 +176,24 @@ def test_a_slice_or_a_list_of_positions_and_slugs_is_a_taskset(folder):
         taskset[[0, 0]]
     with pytest.raises(IndexError):
         taskset[[9]]
+
+
+def test_a_taskset_contains_its_tasks_and_their_slugs(folder):
+    taskset = Taskset.from_file(write(folder, "tasks.jsonl", ROW))
+    task = taskset[0]
+    assert task in taskset
+    assert task.slug in taskset
+    assert task.model_copy(update={"args": {"word": "other"}}) not in taskset
+    assert "none" not in taskset
+    assert 0 not in taskset
+
+
+@pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.json"])
+def test_a_byte_order_mark_is_no_part_of_a_file(folder, name):
+    (folder / name).write_bytes(
+        ("\ufeff" + (ROW if name == "tasks.jsonl" else f"[{ROW}]")).encode()
+    )
+    assert len(Taskset.from_file(folder / name)) == 1
+
+
+ROW = json.dumps({"env": "letters", "id": "count", "args": {"word": "berry"}})

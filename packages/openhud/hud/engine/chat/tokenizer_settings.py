@@ -48,6 +48,9 @@ def special_tokens(folder: Path) -> dict[str, str]:
         # Folders of releases before added_tokens_decoder keep the tokens in a file of their own, which wins.
         settings = {**settings, **read_json(folder / "special_tokens_map.json")}
     texts = {name: _token_text(settings.get(name)) for name in SPECIAL_TOKENS}
+    further = settings.get("extra_special_tokens")  # Such as image_token; a list has no names.
+    if isinstance(further, Mapping):
+        texts.update({name: _token_text(token) for name, token in further.items()})
     return {name: text for name, text in texts.items() if text is not None}
 
 

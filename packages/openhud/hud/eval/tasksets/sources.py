@@ -6,6 +6,7 @@ tasks are bound to it.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -105,7 +106,7 @@ def _from_rows(path: Path) -> list[Task]:
 
 def _rows(path: Path) -> Iterator[tuple[Any, str]]:
     """Yield each row of a file and its place."""
-    content = path.read_bytes()
+    content = path.read_bytes().removeprefix(BOM_UTF8)
     if path.suffix == ".jsonl":
         for number, line in enumerate(content.splitlines(), start=1):
             if line.strip():

@@ -114,8 +114,12 @@ class Taskset:
     def __iter__(self) -> Iterator[Task]:
         return iter(self.tasks)
 
-    def __contains__(self, slug: object) -> bool:
-        return slug in self._by_slug
+    def __contains__(self, key: object) -> bool:
+        """Return True for the slug of a task, and for an equal task."""
+        slug = getattr(key, "slug", key)
+        if not isinstance(slug, str) or slug not in self._by_slug:
+            return False
+        return slug is key or self._by_slug[slug] == key
 
     @overload
     def __getitem__(self, key: str | int) -> Task: ...
