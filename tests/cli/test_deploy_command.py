@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import socket
 import threading
 
@@ -91,6 +92,13 @@ def test_a_folder_is_shown_sent_built_and_linked(server, folder, capsys, tmp_pat
     config = json.loads((folder / ".hud/config.json").read_text())
     environments = Environments(platform.store, LOCAL_TEAM)
     assert config["registry_id"] == environments.find("shop")["id"]
+
+
+def test_without_a_terminal_the_progress_of_an_upload_is_not_printed(server, folder, capsys):
+    (folder / "env.py").write_text(ENV)
+    (folder / "noise.bin").write_bytes(os.urandom(5 << 20))
+    assert run(["deploy", ".", "--yes"]) == 0
+    assert "%" not in capsys.readouterr().err
 
 
 def test_a_dry_run_sends_nothing_and_shows_no_value(server, folder, capsys):

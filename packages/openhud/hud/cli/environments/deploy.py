@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -150,12 +151,14 @@ async def _deploy(
 
 
 async def _upload(url: str, archive: IO[bytes], size: int, *, quiet: bool) -> None:
+    shown = not quiet and size > 4 << 20 and sys.stderr.isatty()
+
     async def chunks() -> AsyncIterator[bytes]:
         sent = 0
         while chunk := archive.read(1 << 18):
             yield chunk
             sent += len(chunk)
-            if not quiet and size > 4 << 20:
+            if shown:
                 click.echo(f"\rsent {sent * 100 // size}%", nl=sent == size, err=True)
 
     headers = {"content-type": "application/gzip", "content-length": str(size)}
