@@ -107,3 +107,15 @@ async def test_turns_of_too_many_or_too_deep_values_are_refused(server, path, bo
     answer = await server.ask("POST", path, headers, json.dumps(body).encode())
     assert answer.status == 400
     assert "The request body" in answer.text
+
+
+async def test_an_upload_names_its_first_problems_alone(server):
+    headers = bearer(server.key())
+    await make(server, headers)
+    tasks = [{"name": f"row {n}", "env": {"name": "shop"}, "task_id": "buy"} for n in range(20_000)]
+    body = {"taskset_name": "large", "tasks": tasks}
+    answer = await server.ask("POST", "/v2/tasks/upload", headers, body)
+    assert answer.status == 400
+    lines = answer.json()["detail"].splitlines()
+    assert len(lines) == 51
+    assert lines[-1] == "These are the first 50 problems; there are more."

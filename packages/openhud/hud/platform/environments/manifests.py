@@ -18,6 +18,7 @@ def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]
     `manifests`: the newest build's manifest of each known environment, by its name in rows.
     Rows of unknown environments are accepted: those may run elsewhere.
     """
+    validators: dict[tuple[str, str], Any] = {}
     for row in rows:
         manifest = manifests.get(row["env"])
         if manifest is None:
@@ -30,7 +31,13 @@ def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]
                 f"Task {row['name']!r}: environment {row['env']!r} has no task {row['scenario']!r} (there are: {there})."
             )
         elif schema := task.get("args"):
-            yield from (f"Task {row['name']!r}: {said}." for said in faults(row["args"], schema))
+            place = row["env"], row["scenario"]
+            if place not in validators:
+                validators[place] = _validator_of(schema)
+            yield from (
+                f"Task {row['name']!r}: {fault}."
+                for fault in _violations(row["args"], validators[place])
+            )
 
 
 def faults(args: Any, schema: Any) -> Iterator[str]:
@@ -39,11 +46,27 @@ def faults(args: Any, schema: Any) -> Iterator[str]:
     The environment itself refuses invalid arguments. Regular expressions are left to it: their author could choose one that
     takes hours.
     """
+    yield from _violations(args, _validator_of(schema))
+
+
+def _validator_of(schema: Any) -> Any:
+    """Return the validator of a schema; None for an unsupported kind, or one whose check takes long."""
     steps = _STEPS.set(iter(range(_MOST_REFERENCES)))
     try:
         _Validator.check_schema(schema)
-        # An empty registry: references in an environment's schema are never fetched.
-        validator = _Validator(schema, registry=Registry())
+    except (jsonschema.SchemaError, Unresolvable, RecursionError, _TooLongError):
+        return None
+    finally:
+        _STEPS.reset(steps)
+    # An empty registry: references in an environment's schema are never fetched.
+    return _Validator(schema, registry=Registry())
+
+
+def _violations(args: Any, validator: Any) -> Iterator[str]:
+    if validator is None:
+        return
+    steps = _STEPS.set(iter(range(_MOST_REFERENCES)))
+    try:
         errors = list(validator.iter_errors(args))
     except (jsonschema.SchemaError, Unresolvable, RecursionError, _TooLongError):
         return

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -22,21 +23,29 @@ from hud.platform.tasksets.versions import (
 )
 from hud.trace import plain
 
+MOST_PROBLEMS = 50
+"""Problems of an upload that are named."""
+
 _Row = dict[str, Any]
 
 
 def checked(store: Store, team: str, tasks: Sequence[_Row]) -> list[_Row]:
     """Return uploaded tasks as rows. Raises `UsageError`, with a line for each problem, for invalid tasks and for tasks that
     their environment could not start."""
-    problems = list(problems_of(tasks))
-    if problems:
-        raise UsageError("\n".join(problems))
+    _refuse(problems_of(tasks))
     rows = [row_of(task) for task in tasks]
     manifests = Environments(store, team).manifests({row["env"] for row in rows})
-    problems = list(misfits(rows, manifests))
-    if problems:
-        raise UsageError("\n".join(problems))
+    _refuse(misfits(rows, manifests))
     return rows
+
+
+def _refuse(problems: Iterator[str]) -> None:
+    """Raise `UsageError` with the first problems, if there are any."""
+    lines = list(islice(problems, MOST_PROBLEMS + 1))
+    if len(lines) > MOST_PROBLEMS:
+        lines[MOST_PROBLEMS:] = [f"These are the first {MOST_PROBLEMS} problems; there are more."]
+    if lines:
+        raise UsageError("\n".join(lines))
 
 
 class TasksetRows:
