@@ -119,3 +119,20 @@ async def test_an_upload_names_its_first_problems_alone(server):
     lines = answer.json()["detail"].splitlines()
     assert len(lines) == 51
     assert lines[-1] == "These are the first 50 problems; there are more."
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.com:99999/",
+        "http://a:b/",
+        f"http://{'a' * 300}.com/",
+        "http://a..b/",
+        "http://:80/",
+    ],
+)
+async def test_a_provider_s_address_that_is_none_is_refused(server, url):
+    body = {"name": "odd", "provider": {"url": url}}
+    answer = await server.ask("POST", "/v2/models/provide", bearer(server.key(server.others)), body)
+    assert answer.status == 400
+    assert "is no URL" in answer.text

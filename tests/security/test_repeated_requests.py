@@ -5,6 +5,7 @@ import json
 
 import httpx
 import pytest
+from tests.security.server import AttackedServer, bearer
 
 from hud.errors import ConflictError, UsageError
 from hud.platform.access import Identity
@@ -190,3 +191,11 @@ async def test_requests_of_a_team_that_run_have_a_size_together(monkeypatch):
     with pytest.raises(UsageError, match="another body"):
         kept.start("1", TEAM, Content("b", 1), work)
     await kept.close()
+
+
+@pytest.mark.parametrize("text", ["", "AAAA", "e30", "upload:e30"])
+async def test_what_is_signed_for_another_purpose_is_no_pass(tmp_path, text):
+    attacked = AttackedServer(tmp_path / "home")
+    signature = attacked.parts.passes.sign(text)
+    headers = bearer(f"hudpass_{text}.{signature}")
+    assert (await attacked.ask("GET", "/v2/jobs", headers)).status == 401

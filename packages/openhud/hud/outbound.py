@@ -70,9 +70,16 @@ class Reach:
         A name that cannot be resolved passes: connections are checked, too. Raises `UsageError` for an invalid URL.
         """
         try:
-            host = urlsplit(url).hostname or ""
+            parts = urlsplit(url)
+            host = parts.hostname or ""
+            _ = (
+                parts.port,
+                host.encode("idna"),
+            )  # Ports out of range, and labels that are empty or too long.
         except ValueError as error:
             raise UsageError(f"{url!r} is no URL: {error}.") from None
+        if not host:
+            raise UsageError(f"{url!r} is no URL: it names no host.")
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
