@@ -80,7 +80,7 @@ class RunSettings(BaseModel):
     """Reasoning effort of the policy, passed to its chat template; None: the template's default."""
 
     runtime: str = "local"
-    """`local` (in this process), `fork`, `subprocess`, `hosted` (the platform's fleet), or `tcp://host:port`."""
+    """`local` (in this process), `fork`, `subprocess`, `hosted` (the platform's fleet), `tcp://host:port`, or an installed kind."""
     max_concurrent: int = Field(default=64, ge=1)
     """Concurrent rollouts."""
     rollout_timeout: float = Field(default=600.0, gt=0)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from hud.environment.templates.task import Provider
     from hud.eval import RunSummary, Taskset
 
-RUNTIMES = {"local": "LocalRuntime", "fork": "ForkRuntime", "subprocess": "SubprocessRuntime"}
+ON_THIS_MACHINE = ("local", "fork", "subprocess")
+"""Runtimes in which tools execute on this machine."""
 MANY_PAID_RUNS = 50
 """Number of runs with a provider's model from which the command asks for confirmation."""
 FULL_STEPS = 100
@@ -90,7 +91,7 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     "--runtime",
     default=None,
     metavar="KIND",
-    help="local, fork, subprocess, hud, hosted, or tcp://host:port.  [default: fork for a Python source]",
+    help="local, fork, subprocess, hud, hosted, tcp://host:port, or an installed one.  [default: fork for a Python source]",
 )
 @click.option("--remote", is_flag=True, help="Play on the platform: --runtime hosted.")
 @click.option(
@@ -185,7 +186,7 @@ def command(
     many = len(tasks) * (group or 1)
     if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:
         click.confirm(f"Play {many} runs with {who.model_name}?", abort=True, err=True)
-    if runtime in (None, *RUNTIMES) and not remote:
+    if runtime in (None, *ON_THIS_MACHINE) and not remote:
         _warn_of_shells(tasks)
     return asyncio.run(
         _play(
@@ -223,29 +224,12 @@ def provider(runtime: str | None, source: Path | None) -> Provider | None:
 
     Without `source`, environments are loaded from their files.
     """
-    import hud.eval
-    from hud.errors import UsageError
+    from hud.eval.runtimes.registry import runtime_named
 
     if runtime is None:
         python = source is None or source.suffix == ".py" or source.is_dir()
         runtime = "fork" if python else ""
-    if not runtime:
-        return None
-    made: Provider
-    if runtime.startswith("tcp://"):
-        made = hud.eval.Runtime(runtime)
-    elif runtime == "hud":
-        made = hud.eval.HUDRuntime()
-    elif runtime == "hosted":
-        return hud.eval.HostedRuntime(poll_interval=2.0)
-    elif runtime in RUNTIMES:
-        kind = getattr(hud.eval, RUNTIMES[runtime])
-        made = kind(source) if source is not None else hud.eval.PerSource(kind)
-    else:
-        raise UsageError(
-            f"There is no runtime {runtime!r}; there are {', '.join(RUNTIMES)}, hud, hosted and tcp://host:port."
-        )
-    return made
+    return runtime_named(runtime, source) if runtime else None
 
 
 async def _play(

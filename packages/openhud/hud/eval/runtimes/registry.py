@@ -1,0 +1,52 @@
+"""Runtimes by name: `tcp://HOST:PORT`, those of a platform, and kinds that join by entry points of the group `hud.runtimes`.
+
+A kind is a class or a function of an environment, or of the path of its file, that returns a runtime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from hud.errors import UsageError
+from hud.eval.runtimes.hosted import HostedRuntime
+from hud.eval.runtimes.per_source import PerSource
+from hud.eval.runtimes.remote import Runtime
+from hud.eval.runtimes.rollout_runtime import RolloutRuntime, as_runtime
+from hud.eval.runtimes.tunnelled import HUDRuntime
+from hud.plugs import load, plugs
+
+if TYPE_CHECKING:
+    from hud.environment import Environment
+    from hud.environment.templates.task import Provider
+
+GROUP = "hud.runtimes"
+OF_A_PLATFORM = ("hud", "hosted")
+
+
+def runtime_kinds() -> list[str]:
+    """Return the names of the kinds that open environments on this machine, or where a plug opens them."""
+    return list(plugs(GROUP))
+
+
+def runtime_named(
+    name: str, source: str | Path | Environment | None = None, *, poll_seconds: float = 2.0
+) -> RolloutRuntime:
+    """Return a runtime.
+
+    `source` is the environment or its file; None: each task's environment, from its own file. `poll_seconds` is the longest time
+    between two looks at hosted rollouts. Raises `UsageError` for an unknown name, or for a kind that cannot be imported.
+    """
+    if name.startswith("tcp://"):
+        return Runtime(name)
+    if name == "hud":
+        return HUDRuntime()
+    if name == "hosted":
+        return HostedRuntime(poll_interval=poll_seconds)
+    kinds = plugs(GROUP)
+    if name not in kinds:
+        names = ", ".join([*kinds, *OF_A_PLATFORM])
+        raise UsageError(f"There is no runtime {name!r}; there are {names} and tcp://host:port.")
+    kind = cast("Callable[[Any], Provider]", load(kinds[name], object))
+    return as_runtime(kind(source)) if source is not None else PerSource(kind)
