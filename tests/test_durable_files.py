@@ -9,14 +9,10 @@ import pytest
 from hud.durable_files import append_lines, make_folder, replaced_file, write_file, write_first
 from tests.sources import CORE
 
-ROOMS = (
-    *("benchmarks/baseline", "cli/platform", "client", "fleet", "platform", "trace", "train"),
-    "engine/tinker",
-)
+ROOMS = (*("benchmarks/baseline", "cli/platform", "client", "fleet", "platform", "trace", "train"),)
 """Rooms that write into a HUD_HOME."""
 FLUSHED_LATER = {
     "client/archives.py": "an archive in memory or of an upload",
-    "engine/tinker/weights.py": "part of a checkpoint",
     "fleet/builds/archives.py": "part of a build",
     "fleet/builds/build_cache.py": "part of a build, and locks",
     "fleet/builds/shared_packages.py": "part of a build",
@@ -24,7 +20,7 @@ FLUSHED_LATER = {
     "platform/environments/packed_builds.py": "a temporary file",
     "platform/environments/virtual_environment.py": "part of a build",
     "platform/models/checkpoint_files.py": "part of a checkpoint",
-    "platform/models/tinker_models.py": "part of a model's base",
+    "platform/models/backend_models.py": "part of a model's base",
     "platform/store/blobs.py": "an upload to a bucket",
     "benchmarks/baseline/baseline_file.py": "a lock",
 }

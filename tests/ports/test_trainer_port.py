@@ -6,9 +6,9 @@ from tests.engine.random_decoder import random_decoder
 from tests.ports.decoders import packed_logprobs
 from tests.ports.trainers import TRAINERS
 
-from hud.engine.tinker.trainer import TinkerTrainer
 from hud.errors import ConflictError, UsageError
 from hud.learning.datums import Datum
+from hud_integrations.tinker.backend.trainer import TinkerTrainer
 
 CLOSE = {"atol": 2e-4, "rtol": 0}
 

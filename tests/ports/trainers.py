@@ -19,10 +19,10 @@ from hud.engine.learn.distributed import leading, open_trainer
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.process_group import ProcessGroup
 from hud.engine.lora import LoraConfig
-from hud.engine.tinker.trainer import TinkerTrainer
-from hud.engine.tinker.weights import SavedPaths
 from hud.engine.trainer import Trainer
 from hud.learning.datums import Datum
+from hud_integrations.tinker.backend.trainer import TinkerTrainer
+from hud_integrations.tinker.backend.weights import SavedPaths
 
 ADAPTER = LoraConfig(rank=4)
 

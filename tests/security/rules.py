@@ -96,7 +96,7 @@ _API = {
         POST /v2/builds/upload-url  POST /v2/builds/trigger
     """,
     "admin": """
-        POST /v2/models/add  POST /v2/models/provide  POST /v2/models/tinker
+        POST /v2/models/add  POST /v2/models/provide  POST /v2/models/backend
         PUT /v2/models/{model_id}/servers
         POST /v2/models/{model_id}/export
         GET /v2/keys  POST /v2/keys  DELETE /v2/keys/{reference}

@@ -14,9 +14,9 @@ from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import PolicyChatModel
 from hud.engine.sample.request import SampledTurn, room_after
-from hud.engine.tinker.sampler import service_params
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
+from hud_integrations.tinker.backend.sampler import service_params
 
 GATHER_SECONDS = 0.01
 """Longest time for which a turn waits for equal ones, in seconds."""

@@ -73,7 +73,7 @@ class Policy:
     ) -> None:
         """`samplers` samples with the decoder's weights; None: a `SamplerPool`."""
         self.decoder: Any = decoder
-        """A module of torch, or `TinkerWeights`, of which only `config` is read."""
+        """A module of torch or, where its samplers compute elsewhere, anything with its `config`."""
         self.chat = chat
         self._samplers: TurnSampler = samplers or SamplerPool(decoder, slots=slots)
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel
 
 from hud.client import Client, connect
-from hud.client.tinker_models import model_on_tinker
 from hud.learning import training_calls as calls
 from hud.learning.training_calls import Call
 from hud.learning.wire_types import (
@@ -38,7 +37,7 @@ from hud.learning.wire_types import (
     TrainInput,
 )
 from hud.trace import plain
-from hud.train.config import Backend
+from hud.train.backends.registered import PLATFORM, model_on
 from hud.train.contributor import Contributor
 from hud.train.custom_loss import CustomLoss, checked_loss
 from hud.train.inputs import TrainingInputs, TrainingWarning, training_inputs, warn_without_signal
@@ -65,12 +64,12 @@ class TrainingClient:
         api_url: str | None = None,
         client: Client | None = None,
         contributor: Contributor | None = None,
-        backend: Backend = "platform",
+        backend: str = PLATFORM,
     ) -> None:
         """`model` is a slug or an id. Without addresses, the platform of the settings is used.
 
-        `backend`: where the weights are. `tinker`: on a Tinker service (`TINKER_BASE_URL`, `TINKER_API_KEY`); `model` may be
-        one of its base models, which is registered at the first call.
+        `backend`: where the weights are: on the platform, or at a training service that a package adds (`TrainConfig.backend`).
+        `model` may then be one of its base models, which is registered at the first call.
 
         `contributor` is the name under which gradients are accumulated; None: a unique one, so that no other
         `TrainingClient` applies this one's gradient.
@@ -307,8 +306,8 @@ class TrainingClient:
     async def model_id(self) -> str:
         """Return the slug's id, looked up once."""
         if self._model_id is None:
-            if self._backend == "tinker":
-                self.model = await model_on_tinker(self._platform, self.model)
+            if self._backend != PLATFORM:
+                self.model = await model_on(self._backend, self._platform, self.model)
             row = await self._platform.get("/v2/models/resolve", params={"model": self.model})
             self._model_id = plain(row["id"])
         return self._model_id

@@ -19,6 +19,7 @@ from hud.errors import UsageError
 from hud.learning.losses.config import parse_loss
 from hud.learning.wire_types import AdvantageOptions, FailedRuns
 from hud.trace import ReasoningEffort
+from hud.train.backends.registered import PLATFORM, backend_named
 from hud.train.monitoring.alarms import Bands
 from hud.train.run_settings import RunSettings
 
@@ -45,12 +46,6 @@ _FEWEST_BETWEEN = 10
 _KEPT_OF_A_RUN = 20
 """Checkpoints of a long run that are kept permanently."""
 
-Backend = Literal["platform", "tinker"]
-"""Place of the weights: the platform, or a Tinker service."""
-
-_NOT_ON_TINKER = ("kl_coef", "kl_advantage_coef", "entropy_coef")
-"""Keys of losses that need more of a model than logprobs of its tokens."""
-
 
 def rollouts_at_once(max_lag: int) -> int:
     """Return the default number of concurrent rollouts: more than a step's if they are sampled ahead."""
@@ -60,9 +55,9 @@ def rollouts_at_once(max_lag: int) -> int:
 class TrainConfig(RunSettings):
     """A training run: rollouts and updates in alternation."""
 
-    backend: Backend = "platform"
-    """Place of the weights: `platform`, or `tinker`, a Tinker service (TINKER_BASE_URL, TINKER_API_KEY); the model is then one of
-    its base models, or one trained there before."""
+    backend: str = PLATFORM
+    """Place of the weights: `platform`, or a training service that a package adds; the model is then one of its base models, or one
+    trained there before."""
     steps: int = Field(default=50, ge=1)
     """Number of optimizer steps."""
     group: int = Field(default=8, ge=2)
@@ -136,6 +131,16 @@ class TrainConfig(RunSettings):
     joined: list[str] = Field(default_factory=list)
     """Models of subagents that are trained, too, each on its own runs; others are frozen."""
 
+    @field_validator("backend")
+    @classmethod
+    def _is_registered(cls, name: str) -> str:
+        if name != PLATFORM:
+            try:
+                backend_named(name)
+            except UsageError as error:
+                raise ValueError(str(error)) from None
+        return name
+
     @field_validator("subagents", mode="before")
     @classmethod
     def _models_by_slug(cls, value: Any) -> Any:
@@ -173,29 +178,15 @@ class TrainConfig(RunSettings):
                 "stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo, dppo, or one whose loss_config "
                 f"drops tokens (icepop_high, outlier_mask_high), not {self.loss}"
             )
-        if self.backend == "tinker":
-            self._refuse_on_tinker()
+        if self.backend != PLATFORM:
+            refused = backend_named(self.backend).refusal(self)
+            if refused is not None:
+                raise ValueError(f"backend={self.backend!r} cannot be used with {refused}")
         if self.loss == "cross_entropy":
             raise ValueError(
                 "cross_entropy learns from recorded runs, not from rollouts: give a job (--from-job) or use warm_up()"
             )
         return self
-
-    def _refuse_on_tinker(self) -> None:
-        """Raise `ValueError` for the first setting that a Tinker service cannot follow."""
-        terms = [
-            name for name, value in self.loss_config.items() if value and name in _NOT_ON_TINKER
-        ]
-        refused = {
-            "temperature other than 1": self.temperature != 1.0,
-            "swap='in_flight' with max_lag (set swap='finish')": self.max_lag > 0
-            and self.swap == "in_flight",
-            "promote='gate', which forks the model": self.promote == "gate",
-            f"{', '.join(terms)} in loss_config": bool(terms),
-        }
-        for what, applies in refused.items():
-            if applies:
-                raise ValueError(f"backend='tinker' cannot be used with {what}")
 
     @property
     def bounds_ratios(self) -> bool:

@@ -18,13 +18,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from hud.client import connect
-from hud.client.tinker_models import model_on_tinker
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.rollouts import refuse_hidden_tools
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
+from hud.train.backends.registered import PLATFORM, model_on
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.learner import Learner
 from hud.train.monitoring.candidates import Promotions
@@ -125,8 +125,8 @@ async def train(
         from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
 
         runtime = runtime_named(config.runtime, [*chosen, *scored.tasks])
-    if config.backend == "tinker":
-        model = await model_on_tinker(connect(), config.model)
+    if config.backend != PLATFORM:
+        model = await model_on(config.backend, connect(), config.model)
         config = config.model_copy(update={"model": model})
     overlap = scored.trained_on(chosen)
     row = await connect().get("/v2/models/resolve", params={"model": config.model})

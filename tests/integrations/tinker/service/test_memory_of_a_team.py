@@ -49,7 +49,7 @@ def save_many(parts, count):
             "name": f"step-{step}",
             "folder": str(parts.config.home / "nothing"),
             "created_at": now + timedelta(seconds=step),
-            "metrics": {**metrics, "tinker": {f"weights/{step}": save}},
+            "metrics": {**metrics, "client_names": {f"weights/{step}": save}},
         }
         rows.append(row)
         parent = row["id"]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hud.errors import ConflictError, NotFoundError, UsageError
-from hud.platform.models.checkpoint_tree import SAVES
+from hud.platform.models.checkpoint_tree import CLIENT_NAMES
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.models.registry import Registry
 
@@ -133,7 +133,7 @@ def add(
     }
     _change(registry, node, key, {**details, **_until(ttl_seconds)})
     node = registry.tree.get(checkpoint)
-    return Save(model, node, key, node.metrics[SAVES][key])
+    return Save(model, node, key, node.metrics[CLIENT_NAMES][key])
 
 
 def set_ttl(registry: Registry, save: Save, ttl_seconds: int | None) -> None:
@@ -168,8 +168,8 @@ def _find(registry: Registry, model: ModelRecord, key: str) -> Save | None:
 def _all(registry: Registry, model: ModelRecord) -> list[Save]:
     return [
         Save(model, node, key, details)
-        for node in registry.tree.saved(model)
-        for key, details in (node.metrics.get(SAVES) or {}).items()
+        for node in registry.tree.named_by_clients(model)
+        for key, details in (node.metrics.get(CLIENT_NAMES) or {}).items()
     ]
 
 
@@ -193,11 +193,11 @@ def _until(ttl_seconds: int | None) -> dict[str, str]:
 def _change(
     registry: Registry, node: CheckpointRecord, key: str, details: dict[str, Any] | None
 ) -> None:
-    saves = dict(registry.tree.get(node.id).metrics.get(SAVES) or {})
+    saves = dict(registry.tree.get(node.id).metrics.get(CLIENT_NAMES) or {})
     saves.pop(key, None)
     if details is not None:
         saves[key] = details
-    registry.tree.annotate(node.id, {SAVES: saves})
+    registry.tree.annotate(node.id, {CLIENT_NAMES: saves})
 
 
 def drop_files(registry: Registry, model: ModelRecord, checkpoint: str) -> None:

@@ -35,11 +35,11 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,59}")
 _AUTOMATIC = re.compile(r"step-[0-9]")
 
 
-SAVES = "tinker"
-"""Metric of a checkpoint that holds the names that Tinker's clients gave it (`platform.tinker.checkpoint_paths`)."""
+CLIENT_NAMES = "client_names"
+"""Metric of a checkpoint with the names that clients of a foreign protocol gave it, and what they said with each."""
 REQUEST = "idempotency_request"
 """Metric of a checkpoint that holds the digest of the request under its idempotency key."""
-OF_NODE = ("idempotency_key", REQUEST, SAVES)
+OF_NODE = ("idempotency_key", REQUEST, CLIENT_NAMES)
 """Metrics that a copy of a checkpoint does not have."""
 
 
@@ -113,16 +113,17 @@ class Tree:
         row = self.store.row(query.order_by(nodes.c.created_at.desc()).limit(1))
         return None if row is None else _record(row)
 
-    def saved(self, model: ModelRecord) -> list[CheckpointRecord]:
-        """Return the checkpoints that Tinker's clients named, oldest first, with no other metrics than these names."""
+    def named_by_clients(self, model: ModelRecord) -> list[CheckpointRecord]:
+        """Return the checkpoints that clients of a foreign protocol named, oldest first, with no other metrics than these names."""
         nodes = tables.checkpoints
         columns = [column for column in nodes.c if column.name != "metrics"]
-        names = nodes.c.metrics[SAVES].label("saves")
+        names = nodes.c.metrics[CLIENT_NAMES].label("client_names")
         query = _of_model(model).with_only_columns(*columns, names)
         found = []
-        for row in self.store.rows(query.where(nodes.c.metrics[SAVES].as_string().is_not(None))):
+        named = nodes.c.metrics[CLIENT_NAMES].as_string().is_not(None)
+        for row in self.store.rows(query.where(named)):
             values = dict(row._mapping)
-            metrics = {SAVES: values.pop("saves")}
+            metrics = {CLIENT_NAMES: values.pop("client_names")}
             folder = None if row.folder is None else Path(row.folder)
             found.append(CheckpointRecord(**{**values, "folder": folder}, metrics=metrics))
         return found

@@ -28,10 +28,10 @@ from hud.engine.pretrained import load_decoder, save_decoder
 from hud.engine.sample.shared_base import SharedBases
 from hud.engine.vllm.sampler import VllmSampler
 from hud.errors import OverloadedError
+from hud.platform.models.backend_models import BackendModels
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import BASE, ModelRecord, Weights
 from hud.platform.models.serving_policies import LocalServing, Serving, lora_config
-from hud.platform.models.tinker_models import TinkerModels
 from hud.platform.models.vllm_servers import policy_on_servers
 from hud.platform.models.weight_sources import place_companions
 
@@ -55,7 +55,7 @@ class Policies:
         self._serving: dict[str, Serving] = {}
         self._pinned: OrderedDict[tuple[str, str | None], Policy] = OrderedDict()
         self._bases = SharedBases()
-        self._tinker = TinkerModels(registry)
+        self._backends = BackendModels(registry)
         self._lock = threading.RLock()
         """Guards the dictionaries; never held during slow work."""
         self._loading: defaultdict[str, threading.RLock] = defaultdict(threading.RLock)
@@ -112,7 +112,7 @@ class Policies:
             known = {*self._serving, *(key[0] for key in self._pinned)}
         for model_id in known:
             self.forget(model_id)
-        self._tinker.close()
+        self._backends.close()
 
     def export(self, model: ModelRecord, checkpoint_id: str | None, folder: Path) -> None:
         """Write a model at a checkpoint as a Hugging Face folder; an adapter is merged into the weights."""
@@ -226,8 +226,8 @@ class Policies:
 
     def _load_serving(self, model: ModelRecord) -> Serving:
         model = self.registry.model(model.id)
-        if model.config.tinker is not None:
-            return self._tinker.serving(model)
+        if model.config.backend is not None:
+            return self._backends.serving(model)
         policy, fresh = self._load(model, model.head_checkpoint_id, on_servers=True)
         return LocalServing(model, policy, fresh, self._verified)
 
@@ -238,8 +238,8 @@ class Policies:
 
         With `on_servers`, a model that has vLLM servers is sampled there; servers hold one version of it.
         """
-        if model.config.tinker is not None:
-            return self._tinker.policy(model, checkpoint_id), {}
+        if model.config.backend is not None:
+            return self._backends.policy(model, checkpoint_id), {}
         weights = self._verified(model, checkpoint_id)
         device = training_device()
         lora = lora_config(model.config)

@@ -65,12 +65,13 @@ class VllmConfig(BaseModel, extra="forbid"):
         return other is not None and self == other.model_copy(update={"urls": self.urls})
 
 
-class TinkerConfig(BaseModel, extra="forbid"):
-    """Base model of a Tinker service that samples and trains a model, by adapters of `lora_rank`."""
+class BackendConfig(BaseModel, extra="forbid"):
+    """Training backend that samples and trains a model (`hud.train.backends`)."""
 
-    base_model: str
-    url: str | None = Field(default=None, pattern=r"^https?://[^\s@?#]+$")
-    """Address of the service; None: that of Thinking Machines."""
+    name: str = Field(min_length=1, max_length=100)
+    """Name of its entry point."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Address, base model and whatever else the backend needs, which checks them."""
 
 
 class ModelConfig(BaseModel, extra="forbid"):
@@ -101,8 +102,8 @@ class ModelConfig(BaseModel, extra="forbid"):
     """Origin of the weights: a folder, a hub id, or a preset."""
     provider: ProviderConfig | None = None
     """Endpoint of a model without weights on this platform."""
-    tinker: TinkerConfig | None = None
-    """Tinker service with the weights; None: they are on this platform."""
+    backend: BackendConfig | None = None
+    """Training backend with the weights; None: they are on this platform."""
     vllm: VllmConfig | None = None
     """Servers that sample the model; None: this platform samples it."""
 

@@ -19,13 +19,13 @@ from sqlalchemy.exc import IntegrityError
 from hud.durable_files import flush_tree, make_folder
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
-from hud.platform.models.checkpoint_tree import SAVES, Tree, is_named
+from hud.platform.models.checkpoint_tree import CLIENT_NAMES, Tree, is_named
 from hud.platform.models.model_lease import Leases
 from hud.platform.models.records import (
+    BackendConfig,
     ModelConfig,
     ModelRecord,
     ProviderConfig,
-    TinkerConfig,
     VllmConfig,
     Weights,
 )
@@ -34,6 +34,7 @@ from hud.platform.secrets import Secrets
 from hud.platform.store import Store, tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id, plain
+from hud.train.backends.backend import OfferedModel
 
 _SLUG = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,98}[a-z0-9])?")
 _SHORTEST_PREFIX = 4
@@ -101,11 +102,11 @@ class Registry:
     def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files that make the policy of a model at a checkpoint; None: its base weights.
 
-        Raises `UsageError` for models of a provider and of a Tinker service, which have no weights on this platform.
+        Raises `UsageError` for models of a provider and of a training backend, which have no weights on this platform.
         """
-        if model.config.tinker is not None:
+        if model.config.backend is not None:
             raise UsageError(
-                f"{model.slug!r} is on a Tinker service: there are no weights here to copy, fork, merge or score prompts with."
+                f"{model.slug!r} is trained by the backend {model.config.backend.name!r}: there are no weights here to copy, fork, merge or score prompts with."
             )
         if model.config.provider is not None:
             raise UsageError(
@@ -187,14 +188,15 @@ class Registry:
         config = ModelConfig(source=provider.url, provider=provider)
         return self._insert(new_id(), name, Path(), kind="provider", config=config)
 
-    def on_tinker(
-        self, name: str, tinker: TinkerConfig, model_id: str, folder: Path, rank: int
+    def on_backend(
+        self, name: str, backend: BackendConfig, base: OfferedModel, model_id: str, folder: Path
     ) -> ModelRecord:
-        """Register a model whose weights are on a Tinker service; `folder` holds its tokenizer and config.json."""
-        config = ModelConfig(
-            training="lora", lora_rank=rank, source=tinker.base_model, tinker=tinker
-        )
-        return self._insert(model_id, name, folder, kind="tinker", config=config)
+        """Register a model whose weights are at a training backend; `folder` holds its tokenizer and config.json."""
+        config = ModelConfig(source=base.name, backend=backend)
+        if base.lora_rank is not None:
+            adapter = {"training": "lora", "lora_rank": base.lora_rank}
+            config = config.model_copy(update=adapter)
+        return self._insert(model_id, name, folder, kind=backend.name, config=config)
 
     def fork(
         self,
@@ -256,8 +258,9 @@ class Registry:
         """
         if model.config.provider is not None:
             raise UsageError(f"{model.slug!r} lives with its provider; there is nothing to sample.")
-        if model.config.tinker is not None:
-            raise UsageError(f"{model.slug!r} is sampled by its Tinker service, not by vLLM.")
+        if model.config.backend is not None:
+            backend = model.config.backend.name
+            raise UsageError(f"{model.slug!r} is sampled by the backend {backend!r}, not by vLLM.")
         if servers is not None and servers.weights == "nccl" and model.config.training == "lora":
             raise UsageError(
                 f"{model.slug!r} is trained by an adapter, which reaches vLLM servers as a file; leave --weights out."
@@ -301,12 +304,12 @@ class Registry:
         return model
 
     def needed_checkpoints(self, model: ModelRecord) -> set[str]:
-        """Return the ids of checkpoints whose files must stay: head, named ones (also by Tinker's clients), origins and heads of
+        """Return the ids of checkpoints whose files must stay: head, named ones (also by clients of foreign protocols), origins and heads of
         forks."""
         needed = {model.head_checkpoint_id, model.config.origin_checkpoint}
         # Others have no files that could be needed.
         nodes = self.tree.with_files(model)
-        needed |= {node.id for node in nodes if is_named(node) or node.metrics.get(SAVES)}
+        needed |= {node.id for node in nodes if is_named(node) or node.metrics.get(CLIENT_NAMES)}
         for other in self.models():
             needed |= {other.head_checkpoint_id, other.config.origin_checkpoint}
             needed |= {
@@ -344,9 +347,9 @@ class Registry:
     ) -> ModelRecord:
         assert self.team is not None
         _refuse_servers(config)
-        if (config.tinker is not None) != (kind == "tinker"):
+        if config.backend is not None and kind != config.backend.name:
             raise UsageError(
-                "A model of a Tinker service is made by: hud train BASE_MODEL TASKS --backend tinker"
+                f"A model of a training backend is made by: hud train BASE_MODEL TASKS --backend {config.backend.name}"
             )
         if (config.provider is not None) != (kind == "provider"):
             raise UsageError(

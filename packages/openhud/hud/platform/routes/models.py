@@ -2,7 +2,7 @@
 
 GET    /v2/models                          GET  /v2/models/resolve?model=SLUG     POST /v2/models/fork
 GET    /v2/models/{id}/checkpoints         PUT  /v2/models/{id}/head
-POST   /v2/models/create | /add | /provide | /tinker
+POST   /v2/models/create | /add | /provide | /backend
 GET, DELETE /v2/models/{id}            POST /v2/models/{id}/export
 GET    /v2/models/{id}/lease               POST /v2/models/{id}/prune     GET, PUT /v2/models/{id}/checkpoints/{id}
 GET    /v2/models/{id}/architecture
@@ -41,10 +41,10 @@ from hud.platform.dependencies import (
 from hud.platform.gateway.providers import builtin_records, find_builtin
 from hud.platform.models.promotion import goes_round_the_gate
 from hud.platform.models.records import (
+    BackendConfig,
     ModelConfig,
     ModelRecord,
     ProviderConfig,
-    TinkerConfig,
     VllmConfig,
 )
 from hud.platform.models.registry import Registry
@@ -107,11 +107,11 @@ class ProvideRequest(StrictBody):
     provider: ProviderConfig
 
 
-class TinkerRequest(StrictBody):
-    """Register a base model of a Tinker service, which samples and trains it."""
+class BackendRequest(StrictBody):
+    """Register a base model of a training backend, which samples and trains it."""
 
     name: str
-    tinker: TinkerConfig
+    backend: BackendConfig
 
 
 class ServersRequest(StrictBody):
@@ -203,12 +203,12 @@ def provide(registry: Models, body: ProvideRequest) -> dict[str, Any]:
 
 
 # Privileged, as for providers.
-@router.post("/tinker", dependencies=ADMIN)
-async def add_on_tinker(registry: Models, body: TinkerRequest) -> dict[str, Any]:
-    from hud.platform.models.tinker_models import register_on_tinker  # Imports torch.
+@router.post("/backend", dependencies=ADMIN)
+async def add_on_backend(registry: Models, body: BackendRequest) -> dict[str, Any]:
+    from hud.platform.models.backend_models import register_on_backend  # Imports torch.
 
     return shown_model(
-        await asyncio.to_thread(register_on_tinker, registry, body.name, body.tinker)
+        await asyncio.to_thread(register_on_backend, registry, body.name, body.backend)
     )
 
 

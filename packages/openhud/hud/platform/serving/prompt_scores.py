@@ -26,9 +26,10 @@ ROWS = 256
 
 def score_prompt(policies: Policies, model: ModelRecord, body: ScoreRequest) -> PromptScores:
     """Return the logprobs of a prompt's tokens but the first, at temperature 1. Blocks; raises `UsageError`."""
-    if model.config.tinker is not None:
+    if model.config.backend is not None:
         raise UsageError(
-            f"{model.slug!r} is on a Tinker service, which is not asked for logprobs of prompts; leave them out."
+            f"{model.slug!r} is on the training backend {model.config.backend.name!r}, which scores no prompts; leave their "
+            "logprobs out."
         )
     policy = policies.policy(model, body.checkpoint)
     config = policy.decoder.config

@@ -11,9 +11,9 @@ from typing import Any
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.tinker.weights import SavedPaths, TinkerWeights
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
+from hud_integrations.tinker.backend.weights import SavedPaths, TinkerWeights
 
 SEEDS = 1 << 31
 """Seeds of the service are below this."""

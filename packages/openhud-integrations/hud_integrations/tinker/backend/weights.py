@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hud.engine.config import DecoderConfig
-from hud.engine.tinker.service import WAIT_SECONDS, LostClient, TinkerService
 from hud.errors import StoreError
+from hud_integrations.tinker.backend.connection import WAIT_SECONDS, LostClient, TinkerService
 
 PATHS = "tinker.json"
 """File of a checkpoint that holds its `SavedPaths`."""

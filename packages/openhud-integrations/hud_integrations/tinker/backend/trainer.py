@@ -19,13 +19,13 @@ from hud.engine.decoder import Decoder
 from hud.engine.learn.accumulation import Accumulation, not_finite
 from hud.engine.learn.packed_pass import check, lay_out
 from hud.engine.learn.pass_metrics import Measured, pass_metrics
-from hud.engine.tinker.service import WAIT_SECONDS
-from hud.engine.tinker.weights import TinkerWeights
 from hud.engine.trainer import Trainer
 from hud.errors import UsageError
 from hud.learning.datums import Datum, Floats, weighted_datums
 from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.losses.formulas import compute_loss, sampler_gap
+from hud_integrations.tinker.backend.connection import WAIT_SECONDS
+from hud_integrations.tinker.backend.weights import TinkerWeights
 
 if TYPE_CHECKING:
     from tinker import types

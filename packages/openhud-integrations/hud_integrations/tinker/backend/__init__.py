@@ -1,0 +1,1 @@
+"""Models on a Tinker service: sampled and updated there by its client, the package `tinker`."""

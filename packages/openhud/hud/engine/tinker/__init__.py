@@ -1,1 +1,0 @@
-"""Policies whose weights are on a Tinker service: sampled and updated there by its client, the package `tinker`."""

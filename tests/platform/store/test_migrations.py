@@ -1,0 +1,55 @@
+"""Homes of earlier releases: stored rows are read as before."""
+
+import json
+
+import sqlalchemy as sa
+
+from hud.platform.models.checkpoint_tree import CLIENT_NAMES
+from hud.platform.models.records import BackendConfig
+from hud.platform.models.registry import Registry
+from hud.platform.store import Store
+from hud.platform.store.tables import LOCAL_TEAM
+from hud.trace import new_id
+
+AT = 1_760_000_000_000_000
+"""A moment in microseconds since the epoch, as the store has it."""
+
+
+def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
+    store = Store.open(tmp_path)
+    settings = {"base_model": "Qwen/Qwen3-8B", "url": None}
+    base = {"training": "lora", "lora_rank": 32}
+    here, there, node, names = new_id(), new_id(), new_id(), {"weights/a": {"time": "t"}}
+    with store.begin() as connection:
+        for model, slug, tinker in ((here, "here", None), (there, "there", settings)):
+            connection.execute(
+                sa.text(
+                    "INSERT INTO models (id, team_id, slug, name, folder, kind, created_at, config)"
+                    " VALUES (:id, :team, :slug, :slug, '/', 'tinker', :at, :config)"
+                ),
+                {
+                    "id": model,
+                    "team": LOCAL_TEAM,
+                    "slug": slug,
+                    "at": AT,
+                    "config": json.dumps({**base, "tinker": tinker}),
+                },
+            )
+        connection.execute(
+            sa.text(
+                "INSERT INTO checkpoints (id, model_id, step, name, created_at, metrics)"
+                " VALUES (:id, :model, 1, 'step-1', :at, :metrics)"
+            ),
+            {"id": node, "model": here, "at": AT, "metrics": json.dumps({"tinker": names})},
+        )
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))
+    store.close()
+
+    store = Store.open(tmp_path)
+    registry = Registry(store, tmp_path, team=LOCAL_TEAM)
+    assert registry.model("here").config.backend is None
+    moved = registry.model("there").config
+    assert moved.backend == BackendConfig(name="tinker", settings=settings)
+    assert moved.lora_rank == 32
+    assert registry.tree.get(node).metrics == {CLIENT_NAMES: names}
+    store.close()
