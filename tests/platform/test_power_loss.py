@@ -246,3 +246,35 @@ def test_a_virtual_environment_called_env_holds_no_settings(home, monkeypatch):
     (home / "project" / ".env").mkdir(parents=True)
     monkeypatch.chdir(home / "project")
     assert settings.load()
+
+
+def replace(path, kind):
+    path.unlink(missing_ok=True)
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_bytes(
+            {"constant": b"\xff" * 32, "pattern": b"abcd" * 8, "open": os.urandom(32)}[kind]
+        )
+        path.chmod(0o644 if kind == "open" else 0o600)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["constant", "pattern", "open", "folder", "loop", "pipe"])
+def test_a_signing_key_that_others_may_know_signs_nothing(home, kind):
+    replace(home / "signing.key", kind)
+    with pytest.raises(StoreError, match=r"signing\.key (is|cannot)"):
+        Passes(home)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["constant", "open", "folder", "loop", "pipe"])
+def test_a_secret_that_is_none_is_named(home, kind):
+    set_secret(home)
+    replace(home / "secrets" / LOCAL_TEAM / "OPENAI_API_KEY", kind)
+    with pytest.raises(StoreError, match="OPENAI_API_KEY (is|cannot)"):
+        Secrets(home, LOCAL_TEAM).get("OPENAI_API_KEY")

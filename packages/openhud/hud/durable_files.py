@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -56,6 +57,32 @@ def write_first(path: Path, content: bytes, mode: int = 0o666) -> None:
     finally:
         candidate.unlink(missing_ok=True)
     flush_folder(path.parent)
+
+
+def read_regular(path: Path) -> bytes | None:
+    """Return the content of a file; None if it is missing. Raises `StoreError` for what is no file, or cannot be read."""
+    try:
+        # Without waiting for a writer, if it is a pipe.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(f"{path} is no file. Remove it, or restore it from a backup.")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read()
+
+
+def refuse_open(path: Path) -> None:
+    """Raise `StoreError` for a file that every user of the machine may read or write."""
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & 0o006:
+        raise StoreError(
+            f"{path} is open to every user of this machine (mode {mode:o}). If none of them may have read it: "
+            f"chmod 600 {path}"
+        )
 
 
 def read_object(path: Path, cure: str) -> dict[str, Any]:

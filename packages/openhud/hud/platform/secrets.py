@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hud import settings
-from hud.durable_files import PRIVATE, make_folder, write_file
-from hud.errors import NotFoundError, PlatformError, UsageError
+from hud.durable_files import PRIVATE, make_folder, read_regular, refuse_open, write_file
+from hud.errors import NotFoundError, PlatformError, StoreError, UsageError
 from hud.outbound import Reach, networks_of
 from hud.platform.store.tables import LOCAL_TEAM
 
@@ -88,10 +88,16 @@ class Secrets:
     def _own(self, name: str) -> str | None:
         if not _NAME.fullmatch(name):
             return None
-        try:
-            return (self._folder / name).read_text(encoding="ascii") or None
-        except FileNotFoundError:
+        path = self._folder / name
+        value = read_regular(path)
+        if value is not None and not value.isascii():
+            raise StoreError(
+                f"{path} is damaged: it holds no ASCII. Set the key again: hud secrets set {name}"
+            )
+        if not value:
             return None
+        refuse_open(path)
+        return value.decode("ascii")
 
 
 def operator_reach() -> Reach:

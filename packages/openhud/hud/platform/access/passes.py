@@ -9,7 +9,7 @@ import secrets
 from pathlib import Path
 
 from hud import exact_json
-from hud.durable_files import PRIVATE, write_first
+from hud.durable_files import PRIVATE, read_regular, refuse_open, write_first
 from hud.errors import StoreError
 from hud.platform.access.identity import Identity
 from hud.platform.store.clock import steady_time
@@ -17,6 +17,8 @@ from hud.platform.store.clock import steady_time
 PREFIX = "hudpass_"
 KEY_BYTES = 32
 """Size of the signing key."""
+FEWEST_VALUES = 12
+"""Different bytes of a random key: fewer have a probability below 1e-17."""
 
 
 class Passes:
@@ -63,16 +65,18 @@ class Passes:
         return self._key
 
     def _read_key(self) -> bytes | None:
-        try:
-            key = self._path.read_bytes()
-        except FileNotFoundError:
+        key = read_regular(self._path)
+        if key is None:
             return None
-        if len(key) != KEY_BYTES or not any(key):
+        if len(key) != KEY_BYTES or len(set(key)) < FEWEST_VALUES:
             # A part of a key, an empty one, or the zeros that a crash leaves in some file systems can be guessed: passes
             # could be forged.
-            has = "zeros alone" if key and not any(key) else f"{len(key)} bytes, not {KEY_BYTES}"
+            has = f"{len(key)} bytes, not {KEY_BYTES}"
+            if len(key) == KEY_BYTES:
+                has = "few different bytes" if any(key) else "zeros alone"
             raise StoreError(
                 f"{self._path} is damaged: it has {has}. Restore it from a backup, or remove it: "
                 "then a new one is written, and workers must join with new passes."
             )
+        refuse_open(self._path)
         return key
