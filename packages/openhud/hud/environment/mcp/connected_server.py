@@ -177,6 +177,11 @@ class ConnectedServer(Part["OpenServer"]):
                 )
         return opened
 
+    @property
+    def is_shared(self) -> bool:
+        """True if one server serves several runs, of which any may have ended it."""
+        return self._shared is not None
+
     async def _bring_up(self) -> OpenedServer:
         try:
             from hud.environment.mcp.dialer import dialled
@@ -246,6 +251,8 @@ class OpenServer(OpenPart):
         self.declared = declared
         self.server = server
         self.resources: list[dict[str, Any]] = []
+        self.lost_in_call = False
+        """True if the server's process ended while its agent called a tool."""
         self._seen: Mapping[str, Any] | None = None
         self._tools: dict[str, RunTool] = {}
 
@@ -267,6 +274,9 @@ class OpenServer(OpenPart):
 
     def fault(self) -> str | None:
         return self.server.fault()
+
+    def broken_by_agent(self) -> bool:
+        return self.lost_in_call and not self.declared.is_shared
 
     async def call(self, name: str, arguments: dict[str, Any] | None = None) -> ToolResult:
         """Call any tool by the server's own name, selected or not: for hooks and templates."""
@@ -297,7 +307,11 @@ class ServerTool:
             return ToolResult.of_text(str(error), is_error=True)
         own = opened.declared.timeout
         seconds = own if timeout is None else min(own, timeout)
-        answered = await opened.server.link.call(self._name, values, seconds)
+        process = opened.server.process
+        try:
+            answered = await opened.server.link.call(self._name, values, seconds)
+        finally:
+            opened.lost_in_call |= process is not None and process.ended
         opened.resources.extend(answered.unshown)
         return tool_result(answered.result)
 
