@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hud import Environment
-from hud.agents.types import OpenAIChatConfig
+from hud.agents import create_agent
 from hud.client import connect, disconnect
 from hud.eval import ForkRuntime, LocalRuntime, SubprocessRuntime, Taskset, rollout
 from hud.eval.run import Run
@@ -70,8 +70,7 @@ async def test_a_run_is_graded_at_the_progress_of_its_training(runtime, progress
 
 def test_progress_goes_with_a_rollout_that_the_platform_plays():
     run = Run(task=say(word="red"), model="m", training_progress=0.5)
-    agent = playing(None)
-    agent.config, agent.model_name = OpenAIChatConfig(model="m"), "m"
+    agent = create_agent("m")
     spec = Submission(**_submission(run, agent, None)).model_dump()
     given = {"spec": spec, "trace_id": run.trace_id, "job_id": None}
     assert _run_of(given, None).training_progress == 0.5

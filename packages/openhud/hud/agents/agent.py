@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
 from hud.agents.budget import Budget
+from hud.agents.types import AgentConfig
 from hud.capabilities import Capability, CapabilityClient
 from hud.environment.part import RunTool
 from hud.environment.templates.task import Player
@@ -82,6 +83,18 @@ class Agent(ABC):
     Others use the environment's model."""
     make_subagent: Callable[[str], Agent] | None = None
     """Factory of a subagent's agent by model slug; None: `create_agent`."""
+    training_progress: float | None = None
+    """Completed share of the training whose runs it plays, 0 to 1; None: that of the run, which has none outside training."""
+
+    @property
+    def hosted_config(self) -> AgentConfig | None:
+        """Settings from which the platform makes the same agent; None: code of this process alone."""
+        return None
+
+    @property
+    def hosted_sampling(self) -> Mapping[str, Any] | None:
+        """Plain data from which a worker of the fleet samples the same turns; None: its own seeds."""
+        return None
 
     @property
     def model_name(self) -> str | None:

@@ -70,6 +70,10 @@ class ToolLoopAgent(Agent):
     def model_name(self) -> str | None:
         return self.config.model_name or self.model.name
 
+    @property
+    def hosted_config(self) -> AgentConfig | None:
+        return self.config
+
     async def __call__(self, run: RunView) -> None:
         await play(run, self.model, self.config, self.params)
 

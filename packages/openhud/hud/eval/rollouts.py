@@ -96,7 +96,8 @@ async def carry_out(
     run: Run, agent: Agent, provider: Provider | None, rollout_timeout: float | None = None
 ) -> Run:
     """Carry `run` out in a runtime; returns its last attempt."""
-    run.training_progress = getattr(agent, "training_progress", run.training_progress)
+    if agent.training_progress is not None:
+        run.training_progress = agent.training_progress
     return await as_runtime(provider).play(run, agent, rollout_timeout)
 
 

@@ -144,10 +144,12 @@ async def _player(run: Run, name: str, delegation: Delegation) -> Agent:
     """Return the player: the one named by a calling agent, else the environment's model."""
     above: Run | None = run
     while above is not None:
-        named = getattr(above.live.agent, "subagents", {})
-        found = named.get(name, named.get(delegation.model))
-        if found is not None:
-            return await _ready(found, run)
+        named = above.live.agent.subagents if above.live.agent is not None else {}
+        player = named.get(name)
+        if player is None and delegation.model is not None:
+            player = named.get(delegation.model)
+        if player is not None:
+            return await _ready(player, run)
         above = above.caller
     if delegation.model is not None:
         return await _ready(delegation.model, run)
@@ -165,7 +167,8 @@ async def _ready(found: Player, run: Run) -> Agent:
         top = top.caller
     made = _made.setdefault(top.live.agent, {}) if top.live.agent is not None else {}
     if found not in made:
-        make = getattr(top.live.agent, "make_subagent", None) or as_agent
+        caller = top.live.agent
+        make = as_agent if caller is None or caller.make_subagent is None else caller.make_subagent
         made[found] = make(found)
     await prepare(made[found])
     return made[found]

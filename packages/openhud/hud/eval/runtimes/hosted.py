@@ -221,16 +221,15 @@ class _Waits:
 def _agent_settings(agent: Agent) -> tuple[str, dict[str, Any]]:
     """Return the type and the settings from which the platform creates an agent."""
     from hud.agents.agent_kinds import kind_of_settings  # Loads the tool loop.
-    from hud.agents.scripted import ScriptedAgent
 
-    config = getattr(agent, "config", None)
-    if config is None or not agent.model_name or isinstance(agent, ScriptedAgent):
+    config = agent.hosted_config
+    if config is None or not agent.model_name:
         raise UsageError(
             "HostedRuntime plays agents that the platform can make: create_agent(MODEL), not code of this process."
         )
     private = {"api_key", "base_url"}
     settings = config.model_dump(mode="json", exclude_none=True, exclude=private)
-    subagents = dict(getattr(agent, "subagents", {}))
+    subagents = dict(agent.subagents)
     if not all(isinstance(one, str) for one in subagents.values()):
         raise UsageError(
             "HostedRuntime plays subagents that the platform can make: name their models' slugs, no agents of this "
@@ -243,7 +242,6 @@ def _agent_settings(agent: Agent) -> tuple[str, dict[str, Any]]:
 
 def _submission(run: Run, agent: Agent, run_timeout: float | None) -> dict[str, Any]:
     kind, settings = _agent_settings(agent)
-    sampling = getattr(agent, "hosted_sampling", None)
     task = run.task
     body: dict[str, Any] = {
         "trace_id": dashed(run.trace_id),
@@ -258,7 +256,7 @@ def _submission(run: Run, agent: Agent, run_timeout: float | None) -> dict[str, 
         "agent": {
             "type": kind,
             "config": {**settings, **(task.agent_config or {}), "model": run.model},
-            **({} if sampling is None else {"sampling": sampling}),
+            **({} if agent.hosted_sampling is None else {"sampling": agent.hosted_sampling}),
         },
         "runtime_config": _limited(task.runtime_config, run.live.limit_seconds, run_timeout),
         "verifier": None if task.verifier is None else task.verifier.model_dump(mode="json"),

@@ -61,9 +61,6 @@ def _shuffled(size: int, seed: int, pass_: object) -> list[int]:
 class SeededAgent(Agent):
     """The tool loop, with each turn's seed by position."""
 
-    training_progress: float | None = None
-    """Training progress, set on its runs; None: they are not trained on."""
-
     def __init__(
         self,
         model: ChatModel,
@@ -79,6 +76,10 @@ class SeededAgent(Agent):
     @property
     def model_name(self) -> str | None:
         return self.model.name
+
+    @property
+    def hosted_config(self) -> OpenAIChatConfig:
+        return self.config
 
     @property
     def hosted_sampling(self) -> dict[str, Any]:
