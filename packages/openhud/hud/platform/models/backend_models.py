@@ -66,7 +66,7 @@ class BackendServing(Serving):
 
     def move(self, model: ModelRecord, checkpoint_id: str | None) -> None:
         saved = self._models.saved(model, checkpoint_id)
-        with self.lock:
+        with self.lock, self.policy.exclusive():
             self._open.go_to(saved)
             self.policy.checkpoint = checkpoint_id
 
