@@ -18,7 +18,7 @@ _METHODS = ["GET", "POST", "PUT", "DELETE"]
 @router.api_route("/imports/{rest:path}", methods=_METHODS)
 @router.api_route("/data/{rest:path}", methods=_METHODS)
 def imports() -> None:
-    """Harbor's imports."""
+    """Imports of archives of tasks."""
     raise NotFoundError(
         "This server does not import archives of other formats; use hud sync tasks."
     )

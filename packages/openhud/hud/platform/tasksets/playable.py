@@ -105,7 +105,7 @@ def file_source(path: str) -> Source:
 
 
 def environments_of(rows: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of the environments in rows of tasks, including those of verifiers."""
+    """Return the names of the environments in rows of tasks, with those that grade: a row's `verifier`."""
     names: dict[str, None] = {}
     for row in rows:
         names[str(row.get("env") or "")] = None
