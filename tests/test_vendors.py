@@ -8,7 +8,18 @@ import pytest
 
 from tests.sources import CORE
 
-VENDORS = "tinker trl verl openrlhf harbor openenv verifiers gymnasium wandb mlflow".split()
+VENDORS = [
+    "tinker",
+    "trl",
+    "verl",
+    "openrlhf",
+    "harbor",
+    "openenv",
+    "verifiers",
+    "gymnasium",
+    "wandb",
+    "mlflow",
+]
 NAME = re.compile(rf"(?<![a-z])({'|'.join(VENDORS)})(?![a-z])", re.IGNORECASE)
 SUFFIXES = {".py", ".html", ".js", ".css", ".jinja", ".toml", ".md", ".json"}
 NAMED = {
