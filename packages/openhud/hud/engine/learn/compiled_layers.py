@@ -22,10 +22,11 @@ def compile_layers(decoder: Decoder) -> None:
 
     Raises `UsageError` for a decoder that is not our own.
     """
-    if not isinstance(decoder, ReferenceDecoder):
+    if not decoder.config.ours:
         raise UsageError(
             "Only models of the Llama, Qwen2 and Qwen3 families are compiled; make this one without --compile-layers."
         )
+    assert isinstance(decoder, ReferenceDecoder)
     # All layers share the compiled code; the number of tokens is a symbol in it, so that no batch compiles it anew.
     before = torch.compile(_projected, dynamic=True)
     after = torch.compile(Layer.finish, dynamic=True)

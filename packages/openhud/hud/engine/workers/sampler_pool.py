@@ -47,7 +47,7 @@ class SamplerPool:
         self._starting: threading.Thread | None = None
         self._closed = False
         parameters = sum(parameter.numel() for parameter in decoder.parameters())
-        ours = isinstance(decoder, ReferenceDecoder) and decoder.device.type == "cpu"
+        ours = decoder.config.ours and decoder.device.type == "cpu"
         ours = ours and backend_for("cpu") is not None
         processes = sampling_processes(parameters) if ours else 1
         self._wanted = processes if processes > 1 else 0
