@@ -1,5 +1,6 @@
 """The port `Backend`: a training service that joins by an entry point, and trains models by `hud train --backend NAME`."""
 
+import json
 import subprocess
 import sys
 
@@ -9,7 +10,8 @@ from tests.strangers import installer
 from hud import Environment, Taskset, TrainingClient
 from hud.client import connect, disconnect
 from hud.engine.tiny_model import create_tiny
-from hud.errors import UsageError
+from hud.errors import NotFoundError, UsageError
+from hud.train.backends.registered import backend_named
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train
 
@@ -170,6 +172,17 @@ def test_settings_that_a_backend_cannot_follow_and_unknown_backends_are_named(sh
     ):
         configured(backend="shelve")
     assert TrainConfig(model="m").backend == "platform"
+
+
+@pytest.mark.parametrize("name", ["tinker", "shelf"])
+def test_every_backend_stores_plain_settings_and_refuses_those_of_others(shelf, name):
+    backend = backend_named(name)
+    settings = backend.settings("small", {"SHELF": str(shelf)})
+    assert json.loads(json.dumps(settings)) == settings
+    assert backend.refusal(TrainConfig(model="small")) is None
+    with pytest.raises((UsageError, NotFoundError)):
+        backend.offered({**settings, "folder": str(shelf / "none"), "base_model": 7}, {}.get)
+    backend.connect().close()
 
 
 def test_no_backend_of_this_distribution_loads_torch():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hud import settings
-from hud.client import Client
 from hud.errors import NotFoundError, UsageError
 from hud.plugs import load, plugs
 from hud.train.backends.backend import Backend
+
+if TYPE_CHECKING:
+    from hud.client import Client
 
 GROUP = "hud.trainers"
 PLATFORM = "platform"
