@@ -219,7 +219,9 @@ def describe(registry: Models, secrets: TeamSecrets, model_id: str) -> dict[str,
 
 
 def _with_steps(registry: Registry, model: ModelRecord, shown: dict[str, Any]) -> dict[str, Any]:
-    """Return a shown model with `unsaved_steps`: optimizer steps on disk, beyond the head, that no checkpoint holds."""
+    """Return a shown model, a trainable one with `unsaved_steps`: optimizer steps on disk that no checkpoint holds."""
+    if not shown["is_trainable"]:
+        return shown
     return {**shown, "unsaved_steps": UnsavedSteps(registry.tree, model.id).count(model)}
 
 
