@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-import contextlib
 import os
-import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hud.errors import UsageError
 from hud.platform.environments.build_log import BuildLog, Tail
+from hud.processes.child import Child
 
 # The server may be killed where it cannot clean up; the kernel then ends the command. Linux only; elsewhere it runs out.
 _TIED = (
@@ -39,27 +39,14 @@ async def run(
     """
     if sys.platform == "linux":
         command = [sys.executable, "-I", "-S", "-c", _TIED, str(os.getpid()), *command]
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=folder,
-        env=dict(variables),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,
-    )
     tail = Tail()
-    try:
-        assert process.stdout is not None
-        # What a command leaves behind may hold its output open: the command's own end is what counts.
-        reading = asyncio.create_task(_read(process.stdout, tail, None if quiet else log))
-        status = await process.wait()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    async with Child(
+        command, cwd=folder, env=dict(variables), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as child:
+        reading = asyncio.create_task(_read(await child.output(), tail, None if quiet else log))
+        status = await child.ended()
+        child.kill()  # What it leaves behind may hold its output open.
         await reading
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
     if status != 0:
         if quiet:
             await log.say(*(line for line in tail.lines if line.strip()))
