@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
-from collections.abc import AsyncIterator, Mapping
+import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from hud.errors import GraderFault
+from hud.processes.child import Child
 
-OUTPUT_KEPT = 4000
-"""Bytes kept of the end of the output: a command may print without end, and memory is bounded."""
-_DRAIN_SECONDS = 1.0
-"""Time-out for reading the rest of a pipe, in seconds; a process outside the process group may hold it open."""
 _BASH = "/bin/bash"
 _PASSED = frozenset(
     [
@@ -56,39 +53,25 @@ async def run_command(
 
     Its variables are `env` and those of `clean_environment`.
     """
-    async with _tail() as (out, out_fd), _tail() as (err, err_fd):
-        try:
-            process = await asyncio.create_subprocess_exec(
-                _BASH,
-                "--noprofile",
-                "--norc",
-                "-c",
-                command,
-                cwd=cwd,
-                env={**clean_environment(), **(env or {})},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out_fd,
-                stderr=err_fd,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise GraderFault(f"The command {command[:80]!r} could not be run: {error}.") from error
-        finally:
-            os.close(out_fd)
-            os.close(err_fd)
+    try:
+        child = Child(
+            [_BASH, "--noprofile", "--norc", "-c", command],
+            cwd=cwd,
+            env={**clean_environment(), **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+    except OSError as error:
+        raise GraderFault(f"The command {command[:80]!r} could not be run: {error}.") from error
+    async with child:
+        stdout, stderr = await child.printed(), await child.errors()
         exit_code = None
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 # Wait for the process, not for the end of its output: a background server holds the pipes open.
-                exit_code = await process.wait()
-        except TimeoutError:
-            pass
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-        await asyncio.wait([out.closed, err.closed], timeout=_DRAIN_SECONDS)
-        return CommandOutcome(exit_code, out.text(), err.text())
+                exit_code = await child.ended()
+        child.kill()
+        return CommandOutcome(exit_code, *await asyncio.gather(stdout.text(), stderr.text()))
 
 
 def clean_environment() -> dict[str, str]:
@@ -103,36 +86,3 @@ def clean_environment() -> dict[str, str]:
     }
     folders = os.get_exec_path()
     return {**passed, "PATH": os.pathsep.join(filter(os.path.isabs, folders))}
-
-
-class _Tail(asyncio.Protocol):
-    """Buffer of the end of a pipe's output."""
-
-    def __init__(self) -> None:
-        self.kept = bytearray()
-        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def data_received(self, data: bytes) -> None:
-        self.kept += data[-OUTPUT_KEPT:]
-        del self.kept[:-OUTPUT_KEPT]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        if not self.closed.done():
-            self.closed.set_result(None)
-
-    def text(self) -> str:
-        return self.kept.decode("utf-8", "replace")
-
-
-@contextlib.asynccontextmanager
-async def _tail() -> AsyncIterator[tuple[_Tail, int]]:
-    """Yield the buffer of a pipe's output, and the descriptor to write to; the caller closes it."""
-    reading, writing = os.pipe()
-    transport, tail = await asyncio.get_running_loop().connect_read_pipe(
-        _Tail, os.fdopen(reading, "rb", 0)
-    )
-    try:
-        yield tail, writing
-    finally:
-        transport.close()

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-from hud.graders.command import OUTPUT_KEPT, CommandOutcome, run_command
+from hud.graders.command import CommandOutcome, run_command
 from hud.graders.results import SubScore
+from hud.processes.tail import TAIL_BYTES
 
 
 class Grader:
@@ -88,8 +89,8 @@ class BashGrader(Grader):
         info = {
             "command": command,
             "exit_code": outcome.exit_code,
-            "stdout": outcome.stdout[-OUTPUT_KEPT:],
-            "stderr": outcome.stderr[-OUTPUT_KEPT:],
+            "stdout": outcome.stdout[-TAIL_BYTES:],
+            "stderr": outcome.stderr[-TAIL_BYTES:],
             "timed_out": outcome.exit_code is None,
         }
         return float(outcome.exit_code == 0), info
