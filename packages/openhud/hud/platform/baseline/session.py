@@ -63,7 +63,7 @@ class BaselineSession:
         self.moves: list[Move] = []
         self.ready_at: datetime | None = None
         """Time at which the task was first shown; None while its environment starts."""
-        self.said: str | None = None
+        self.error: str | None = None
         """Error sentence about the last order, shown on the page."""
         self.task: asyncio.Task[None] | None = None
         self._orders: asyncio.Queue[Order] = asyncio.Queue()
@@ -100,7 +100,7 @@ class BaselineSession:
             raise ConflictError(
                 "This session is over." if self.state == "over" else "Wait a moment."
             )
-        self.said = None
+        self.error = None
         self._orders.put_nowait(order)
         await order.done
 

@@ -45,32 +45,32 @@ class Changes:
         self, key: Hashable, read: Callable[[], Revision], seen: str
     ) -> AsyncIterator[bytes]:
         """Yield `changed` when the revision differs from the last one, at first from `seen`; yield `over` at the end."""
-        told = time.monotonic()
+        sent_at = time.monotonic()
         while not self._stopping.is_set():
             revision = await self._read(key, read)
             if revision.value != seen:
-                seen, told = revision.value, time.monotonic()
+                seen, sent_at = revision.value, time.monotonic()
                 yield _event("changed", seen)
             if revision.over:
                 yield _event("over", seen)
                 return
-            if time.monotonic() - told > PING_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - sent_at > PING_SECONDS:
+                sent_at = time.monotonic()
                 yield b": still here\n\n"
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), EVERY_SECONDS)
 
     async def _read(self, key: Hashable, read: Callable[[], Revision]) -> Revision:
         now = time.monotonic()
-        known = self._known.get(key)
+        cached = self._known.get(key)
         # Slightly less than the interval: a single stream must not get its own previous read.
-        if known is None or known[0] < now - EVERY_SECONDS * 0.8:
+        if cached is None or cached[0] < now - EVERY_SECONDS * 0.8:
             if len(self._known) >= MOST_KEPT:
                 self._known.clear()
-            known = now, asyncio.ensure_future(asyncio.to_thread(read))
-            self._known[key] = known
+            cached = now, asyncio.ensure_future(asyncio.to_thread(read))
+            self._known[key] = cached
         # Shielded: a stream that is closed must not cancel the read for others.
-        return await asyncio.shield(known[1])
+        return await asyncio.shield(cached[1])
 
 
 def changes(

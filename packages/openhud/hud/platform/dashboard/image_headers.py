@@ -47,19 +47,19 @@ def raster(data: bytes) -> Raster:
     if len(data) > MOST_BYTES:
         raise ImageRefusedError(f"This image has {len(data) >> 20} MB, which is too large to show.")
     try:
-        found = _read(data)
+        header = _read(data)
     except (struct.error, IndexError):
-        found = None
-    if found is None:
+        header = None
+    if header is None:
         raise ImageRefusedError("This is not a PNG, JPEG, GIF or WebP image, so it is not shown.")
-    pixels = found.width * found.height
+    pixels = header.width * header.height
     if pixels == 0:
         raise ImageRefusedError("This image has no pixels.")
-    if pixels > MOST_PIXELS or pixels * found.pictures > MOST_PIXELS_MOVING:
+    if pixels > MOST_PIXELS or pixels * header.pictures > MOST_PIXELS_MOVING:
         raise ImageRefusedError(
-            f"This image declares {found.width:,} × {found.height:,} pixels, which is too much to show."
+            f"This image declares {header.width:,} × {header.height:,} pixels, which is too much to show."
         )
-    return found
+    return header
 
 
 def _read(data: bytes) -> Raster | None:

@@ -26,31 +26,31 @@ _SORTS = ("position", "slug", "reward", "spread", "failed", "turns", "tokens", "
 
 def numbers(runs: Sequence[Run]) -> dict[str, Any]:
     """Return the numbers of a job."""
-    found = job_statistics([summary(run) for run in runs])
-    largest = max(found.pass_at_k, default=None)
+    statistics = job_statistics([summary(run) for run in runs])
+    largest = max(statistics.pass_at_k, default=None)
     return {
         "runs": len(runs),
         "over": sum(run["status"] not in OPEN for run in runs),
         "queued": sum(run["status"] == "queued" for run in runs),
-        "measured": found.measured,
-        "reward": found.mean_reward,
-        "low": None if found.interval is None else found.interval.low,
-        "high": None if found.interval is None else found.interval.high,
-        "spread": found.group_spread,
+        "measured": statistics.measured,
+        "reward": statistics.mean_reward,
+        "low": None if statistics.interval is None else statistics.interval.low,
+        "high": None if statistics.interval is None else statistics.interval.high,
+        "spread": statistics.group_spread,
         "largest_k": largest,
-        "tasks": found.tasks,
-        "tasks_with_1": found.tasks_with_k.get(1, 0),
-        "tasks_with_k": found.tasks_with_k.get(largest or 1, 0),
-        "pass_at_1": found.pass_at_k.get(1),
-        "pass_at_k": None if largest is None else found.pass_at_k[largest],
-        "pass_hat_k": None if largest is None else found.pass_hat_k[largest],
-        "stop_reasons": dict(Counter(found.stop_reasons).most_common()),
-        "prompt_tokens": found.prompt_tokens,
-        "completion_tokens": found.completion_tokens,
-        "cached_tokens": found.cached_tokens,
-        "cost_usd": found.cost_usd,
-        "turns": found.mean_turns,
-        "seconds": found.seconds,
+        "tasks": statistics.tasks,
+        "tasks_with_1": statistics.tasks_with_k.get(1, 0),
+        "tasks_with_k": statistics.tasks_with_k.get(largest or 1, 0),
+        "pass_at_1": statistics.pass_at_k.get(1),
+        "pass_at_k": None if largest is None else statistics.pass_at_k[largest],
+        "pass_hat_k": None if largest is None else statistics.pass_hat_k[largest],
+        "stop_reasons": dict(Counter(statistics.stop_reasons).most_common()),
+        "prompt_tokens": statistics.prompt_tokens,
+        "completion_tokens": statistics.completion_tokens,
+        "cached_tokens": statistics.cached_tokens,
+        "cost_usd": statistics.cost_usd,
+        "turns": statistics.mean_turns,
+        "seconds": statistics.seconds,
         "models": sorted({run["model"] for run in runs if run["model"]}),
         "checkpoints": sorted({run["checkpoint"] for run in runs if run["checkpoint"]}),
     }
@@ -61,12 +61,12 @@ def percentile(benchmark: str | None, runs: Sequence[Run]) -> dict[str, Any] | N
     scored = baseline_score(benchmark, [summary(run) for run in runs])
     if scored is None:
         return None
-    found = scored.interval
+    interval = scored.interval
     return {
         "benchmark": benchmark,
         "mean": scored.mean,
-        "low": None if found is None else found.low,
-        "high": None if found is None else found.high,
+        "low": None if interval is None else interval.low,
+        "high": None if interval is None else interval.high,
         "label": scored.label,
     }
 
@@ -91,18 +91,18 @@ def tasks(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return [_task(number, slug, group) for number, (slug, group) in enumerate(by_task.items())]
 
 
-def arranged(found: list[dict[str, Any]], sort: str, show: str | None) -> list[dict[str, Any]]:
+def arranged(tasks: list[dict[str, Any]], sort: str, show: str | None) -> list[dict[str, Any]]:
     """Return tasks sorted by a measure (prefix "-": descending), all or those selected by `show`."""
     name, downwards = sort.removeprefix("-"), sort.startswith("-")
     if name not in _SORTS:
         raise UsageError(f"Tasks cannot be sorted by {name!r}; there are {', '.join(_SORTS)}.")
     if show == "no-signal":
-        found = [task for task in found if task["signal"] in ("never", "always")]
+        tasks = [task for task in tasks if task["signal"] in ("never", "always")]
     elif show == "failed":
-        found = [task for task in found if task["failed"]]
-    known = [task for task in found if task[name] is not None]
-    unknown = [task for task in found if task[name] is None]
-    return sorted(known, key=lambda task: task[name], reverse=downwards) + unknown
+        tasks = [task for task in tasks if task["failed"]]
+    measured = [task for task in tasks if task[name] is not None]
+    unknown = [task for task in tasks if task[name] is None]
+    return sorted(measured, key=lambda task: task[name], reverse=downwards) + unknown
 
 
 def failures(runs: Sequence[Run]) -> list[dict[str, Any]]:

@@ -65,8 +65,8 @@ class LocalDoor:
         return hmac.compare_digest(cookie(scope, self._cookie).encode(), self._session.encode())
 
     def _redeem(self, scope: Scope) -> bool:
-        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if self.token is None or not hmac.compare_digest(given.encode(), self.token.encode()):
+        token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if self.token is None or not hmac.compare_digest(token.encode(), self.token.encode()):
             return False
         self.token = None
         return True

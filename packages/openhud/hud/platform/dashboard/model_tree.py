@@ -88,17 +88,19 @@ def width_of(rows: Sequence[Row]) -> int:
 def _foldable(nodes: Sequence[TreeNode], head: str | None, keep: frozenset[str]) -> set[str]:
     """Return the checkpoints in linear sequences of at least `SHORTEST_FOLD`."""
     children = Counter(node.parent_id for node in nodes)
-    kept = {head, *keep}
+    shown = {head, *keep}
     stretches: list[list[str]] = [[]]
     before: str | None = None
     for node in nodes:
-        is_dull = node.folder is None and node.id not in kept and children[node.id] == 1
+        is_dull = node.folder is None and node.id not in shown and children[node.id] == 1
         if not is_dull or node.parent_id != before:
             stretches.append([])
         if is_dull:
             stretches[-1].append(node.id)
         before = node.id
-    return {one for stretch in stretches if len(stretch) >= SHORTEST_FOLD for one in stretch}
+    return {
+        node_id for stretch in stretches if len(stretch) >= SHORTEST_FOLD for node_id in stretch
+    }
 
 
 def _assign_lanes(rows: Sequence[Row]) -> None:

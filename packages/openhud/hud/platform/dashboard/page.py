@@ -88,8 +88,10 @@ class Pages(APIRouter):
         def serve(function: Route) -> Route:
             following = Depends(function)
 
-            def followed(request: Request, found: Any = following, seen: str = "") -> Response:
-                key, read = found
+            def followed(
+                request: Request, key_and_read: Any = following, seen: str = ""
+            ) -> Response:
+                key, read = key_and_read
                 return changes(request, key, read, seen)
 
             self.add_api_route(path, followed, methods=["GET"])
@@ -102,8 +104,10 @@ def _drawn(function: Route, template: str, status: int) -> Route:
     """Return a route that renders the data of `function`, its dependency; a `Response` is returned unchanged."""
     data = Depends(function)
 
-    def drawn(request: Request, found: Any = data) -> Response:
-        return found if isinstance(found, Response) else page(request, template, found, status)
+    def drawn(request: Request, context: Any = data) -> Response:
+        return (
+            context if isinstance(context, Response) else page(request, template, context, status)
+        )
 
     return drawn
 

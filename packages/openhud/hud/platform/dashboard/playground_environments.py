@@ -65,16 +65,16 @@ class Worlds(Holding[World]):
         Raises the error of a failed start, and `OverloadedError` if too many are open.
         """
         owner = _owner(who)
-        mine = [one for one in self.open.values() if one.owner == owner]
-        if len(mine) >= MOST_OF_PERSON:
+        worlds = [world for world in self.open.values() if world.owner == owner]
+        if len(worlds) >= MOST_OF_PERSON:
             # Left over from a page that was closed without a request.
-            await self.end(min(mine, key=lambda one: one.used))
+            await self.end(min(worlds, key=lambda world: world.used))
         if len(self.open) >= MOST:
             raise OverloadedError("Too many environments are open in the playground.", 30.0)
-        found = await asyncio.to_thread(self._runnable, who, environment, path)
+        runnable = await asyncio.to_thread(self._runnable, who, environment, path)
         ready: asyncio.Future[RemoteConnection] = asyncio.get_running_loop().create_future()
-        world = World(new_id(), found.name, owner, ready)
-        self.begin(world, self._run(world, found))
+        world = World(new_id(), runnable.name, owner, ready)
+        self.begin(world, self._run(world, runnable))
         connection = await asyncio.shield(ready)
         world.tools = [tool for tool in await connection.list_tools() if not tool.delegated]
         world.templates = [row for row in await connection.list_tasks() if isinstance(row, dict)]
@@ -82,11 +82,11 @@ class Worlds(Holding[World]):
 
     def find(self, who: Identity, world_id: str) -> World:
         """Return an open environment of this owner. Raises `NotFoundError` for any other."""
-        found = self.open.get(plain(world_id))
-        if found is None or found.owner != _owner(who):
+        world = self.open.get(plain(world_id))
+        if world is None or world.owner != _owner(who):
             raise NotFoundError("This environment is closed; choose it again.")
-        found.used = time.monotonic()
-        return found
+        world.used = time.monotonic()
+        return world
 
     async def call(self, world: World, name: str, arguments: dict[str, Any] | str) -> Any:
         """Call a tool and return its result, or its error as a result. Raises `NotFoundError` for an unknown tool."""
@@ -133,9 +133,9 @@ class Worlds(Holding[World]):
         place = Path(file_source(path).name)
         return RunnableEnvironment("", place.stem, 0, place.parent, place, Path(sys.executable))
 
-    async def _run(self, world: World, found: RunnableEnvironment) -> None:
+    async def _run(self, world: World, runnable: RunnableEnvironment) -> None:
         try:
-            place = served(found.source, found.python, found.variables, found.image)
+            place = served(runnable.source, runnable.python, runnable.variables, runnable.image)
             async with place as (host, port):
                 connection = await RemoteConnection.dial(host, port)
                 try:

@@ -57,8 +57,8 @@ def render(request: Request, template: str, **values: Any) -> str:
 
     def link(**changed: Any) -> str:
         """Return the address of this page with changed parameters; None removes one."""
-        kept = [pair for pair in request.query_params.multi_items() if pair[0] not in changed]
-        left = [pair for pair in (*kept, *changed.items()) if pair[1] not in (None, "")]
+        unchanged = [pair for pair in request.query_params.multi_items() if pair[0] not in changed]
+        left = [pair for pair in (*unchanged, *changed.items()) if pair[1] not in (None, "")]
         return request.url.path + (f"?{urlencode(left)}" if left else "")
 
     here = request.url.path + (f"?{request.url.query}" if request.url.query else "")

@@ -43,8 +43,8 @@ def fields_of(schema: Mapping[str, Any]) -> list[Field]:
     if not isinstance(properties, Mapping):
         return []
     required = schema.get("required") or []
-    found = [_field(name, wanted, name in required) for name, wanted in properties.items()]
-    return sorted(found, key=lambda one: not one.required)
+    fields = [_field(name, wanted, name in required) for name, wanted in properties.items()]
+    return sorted(fields, key=lambda form_field: not form_field.required)
 
 
 def read_arguments(schema: Mapping[str, Any], form: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,14 +52,14 @@ def read_arguments(schema: Mapping[str, Any], form: Mapping[str, Any]) -> dict[s
     Raises `UsageError` for arguments that do not match the schema.
     """
     arguments: dict[str, Any] = {}
-    for one in fields_of(schema):
-        text = form.get(one.field_name)
+    for form_field in fields_of(schema):
+        text = form.get(form_field.field_name)
         text = text.replace("\r\n", "\n") if isinstance(text, str) else ""
-        if text == "" and (not one.required or one.kind != "text"):
-            if one.required:
-                raise UsageError(f"{one.name!r} must be given.")
+        if text == "" and (not form_field.required or form_field.kind != "text"):
+            if form_field.required:
+                raise UsageError(f"{form_field.name!r} must be given.")
             continue
-        arguments[one.name] = _read(one, text)
+        arguments[form_field.name] = _read(form_field, text)
     wrong = next(faults(arguments, dict(schema)), None)
     if wrong is not None:
         raise UsageError(f"{wrong[:1].upper()}{wrong[1:300]}.")
@@ -89,7 +89,11 @@ def _without_null(wanted: Any) -> dict[str, Any]:
         return {}
     several = wanted.get("anyOf")
     if isinstance(several, list):
-        some = [one for one in several if isinstance(one, dict) and one.get("type") != "null"]
+        some = [
+            option
+            for option in several
+            if isinstance(option, dict) and option.get("type") != "null"
+        ]
         return some[0] if len(some) == 1 else {}
     kinds = wanted.get("type")
     if isinstance(kinds, list):
@@ -113,23 +117,23 @@ def _choices(wanted: dict[str, Any]) -> list[tuple[str, str]]:
     ]
 
 
-def _read(one: Field, text: str) -> Any:
-    if one.kind == "text":
+def _read(form_field: Field, text: str) -> Any:
+    if form_field.kind == "text":
         return text
-    if one.kind == "choice":
-        values = {shown: json.loads(shown) for shown, _ in one.choices}
+    if form_field.kind == "choice":
+        values = {shown: json.loads(shown) for shown, _ in form_field.choices}
         if text not in values:
-            raise UsageError(f"Choose one of the values of {one.name!r}.")
+            raise UsageError(f"Choose one of the values of {form_field.name!r}.")
         return values[text]
-    what = {"whole": "a whole number", "number": "a number", "json": "JSON"}[one.kind]
+    what = {"whole": "a whole number", "number": "a number", "json": "JSON"}[form_field.kind]
     try:
         value = json.loads(text.strip(), parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise UsageError(f"{one.name!r} must be {what}, not {text[:80]!r}.") from None
+        raise UsageError(f"{form_field.name!r} must be {what}, not {text[:80]!r}.") from None
     plain = isinstance(value, int) and not isinstance(value, bool)
-    fits = plain or (one.kind == "number" and isinstance(value, float))
-    if one.kind != "json" and not fits:
-        raise UsageError(f"{one.name!r} must be {what}, not {text[:80]!r}.")
+    fits = plain or (form_field.kind == "number" and isinstance(value, float))
+    if form_field.kind != "json" and not fits:
+        raise UsageError(f"{form_field.name!r} must be {what}, not {text[:80]!r}.")
     return value
 
 

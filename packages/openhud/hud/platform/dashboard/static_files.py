@@ -28,12 +28,12 @@ router = APIRouter()
 @cache
 def digest() -> str:
     """Return the digest of this release's static files."""
-    whole = hashlib.sha256()
+    checksum = hashlib.sha256()
     for path in sorted(FOLDER.rglob("*")):
         if path.is_file():
-            whole.update(str(path.relative_to(FOLDER)).encode())
-            whole.update(path.read_bytes())
-    return whole.hexdigest()[:12]
+            checksum.update(str(path.relative_to(FOLDER)).encode())
+            checksum.update(path.read_bytes())
+    return checksum.hexdigest()[:12]
 
 
 def address(name: str) -> str:
@@ -44,10 +44,10 @@ def address(name: str) -> str:
 @router.get("/static/{version}/{name:path}")
 def static_file(request: Request, version: str, name: str) -> Response:
     """A static file; an address of another release gets the current file, uncached."""
-    found = _files().get(name)
-    if found is None:
+    file = _files().get(name)
+    if file is None:
         raise NotFoundError(f"There is no file {name!r}.")
-    plain, packed, kind = found
+    plain, packed, kind = file
     headers = {
         "cache-control": FOREVER if version == digest() else "no-cache",
         "vary": "accept-encoding",
@@ -65,14 +65,14 @@ def favicon(request: Request) -> Response:
 
 @cache
 def _files() -> dict[str, tuple[bytes, bytes, str]]:
-    found = {}
+    contents = {}
     for path in FOLDER.rglob("*"):
         if path.is_file():
             content = path.read_bytes()
             kind = KINDS.get(path.suffix, "text/plain; charset=utf-8")
-            found[path.relative_to(FOLDER).as_posix()] = (
+            contents[path.relative_to(FOLDER).as_posix()] = (
                 content,
                 gzip.compress(content, 9, mtime=0),
                 kind,
             )
-    return found
+    return contents

@@ -36,10 +36,10 @@ def changed_state(before: Any, after: Any) -> View:
 def changed_files(extra: dict[str, Any]) -> list[View]:
     """Return the files that a step changed: `{path, status, added, removed, lines: [(kind, text)], cut, sizes}`."""
     files = []
-    for name, told in extra.items():
-        if name.partition(":")[0] != "files" or not isinstance(told, dict):
+    for name, changes in extra.items():
+        if name.partition(":")[0] != "files" or not isinstance(changes, dict):
             continue
-        patches = told.get("patches")
+        patches = changes.get("patches")
         several = patches if isinstance(patches, list) else []
         files += [_file(patch) for patch in several if isinstance(patch, dict)]
     return files[:MOST_FILES]
@@ -67,12 +67,12 @@ def _differences(path: str, before: Any, after: Any, depth: int) -> list[tuple[s
         pairs = ((f"{path}[{place}]", old, new) for place, (old, new) in enumerate(both))
     else:
         return [(path, before, after)]
-    found = []
+    differences = []
     for inner, old, new in pairs:
-        found += _differences(inner, old, new, depth + 1)
-        if len(found) > 10 * MOST_CHANGES:
+        differences += _differences(inner, old, new, depth + 1)
+        if len(differences) > 10 * MOST_CHANGES:
             break
-    return found
+    return differences
 
 
 def _brief(value: Any) -> str | None:

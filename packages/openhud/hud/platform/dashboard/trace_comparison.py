@@ -21,9 +21,9 @@ Run = dict[str, Any]
 View = dict[str, Any]
 
 
-def common_prefix(store: Store, one: Run, other: Run) -> int:
+def common_prefix(store: Store, first: Run, other: Run) -> int:
     """Return the number of equal steps at the start of two runs."""
-    steps = (trace_windows.every_step(store, run["trace_id"]) for run in (one, other))
+    steps = (trace_windows.every_step(store, run["trace_id"]) for run in (first, other))
     count = 0
     for (_, left), (_, right) in zip(*steps, strict=False):
         if _substance(left) != _substance(right):
@@ -33,12 +33,12 @@ def common_prefix(store: Store, one: Run, other: Run) -> int:
 
 
 def comparison_rows(
-    store: Store, one: Run, other: Run, same: int, offset: int
+    store: Store, first: Run, other: Run, same: int, offset: int
 ) -> tuple[list[View], bool]:
     """Return rows of two steps each from `offset` on, and whether there are more.
     A row is `{same, parting, one, other}`; equal steps are shown once, and missing steps of a shorter run are None.
     """
-    columns = [_column(store, run, offset) for run in (one, other)]
+    columns = [_column(store, run, offset) for run in (first, other)]
     rows = []
     for place, (left, right) in enumerate(zip_longest(*(views for views, _ in columns)), offset):
         is_same = place < same
@@ -53,16 +53,16 @@ def comparison_rows(
     return rows, any(more for _, more in columns)
 
 
-def measures(one: Run, other: Run) -> list[View]:
+def measures(first: Run, other: Run) -> list[View]:
     """Return the measures of two runs: `{name, kind, one, other}`; `kind` is the format of the values."""
     rows = [
-        ("Reward", "reward", [run["reward"] for run in (one, other)]),
-        ("Duration", "duration", [seconds_of(run) for run in (one, other)]),
-        ("Steps", "number", [run["step_count"] for run in (one, other)]),
-        ("Turns", "number", [run["turns"] for run in (one, other)]),
-        ("Tokens in", "number", [run["prompt_tokens"] for run in (one, other)]),
-        ("Tokens out", "number", [run["completion_tokens"] for run in (one, other)]),
-        ("Cost", "money", [run["cost_usd"] for run in (one, other)]),
+        ("Reward", "reward", [run["reward"] for run in (first, other)]),
+        ("Duration", "duration", [seconds_of(run) for run in (first, other)]),
+        ("Steps", "number", [run["step_count"] for run in (first, other)]),
+        ("Turns", "number", [run["turns"] for run in (first, other)]),
+        ("Tokens in", "number", [run["prompt_tokens"] for run in (first, other)]),
+        ("Tokens out", "number", [run["completion_tokens"] for run in (first, other)]),
+        ("Cost", "money", [run["cost_usd"] for run in (first, other)]),
     ]
     return [
         {"name": name, "kind": kind, "one": left, "other": right}
@@ -71,10 +71,10 @@ def measures(one: Run, other: Run) -> list[View]:
     ]
 
 
-def subscores(one: Run, other: Run) -> list[View]:
+def subscores(first: Run, other: Run) -> list[View]:
     """Return the parts of two grades by name: `{name, depth, one, other}`."""
     left, right = (
-        _flat(dict_of(grade_of(run["grade"])).get("parts") or []) for run in (one, other)
+        _flat(dict_of(grade_of(run["grade"])).get("parts") or []) for run in (first, other)
     )
     return [
         {
@@ -97,27 +97,27 @@ def _substance(payload: dict[str, Any]) -> bytes:
     """Return a digest of a step's content, without times, durations and ids."""
     calls = payload.get("tool_calls")
     call = dict_of(payload.get("call"))
-    said = [
+    substance = [
         [payload.get(name) for name in _SAME],
         [
-            [dict_of(one).get("name"), dict_of(one).get("arguments")]
-            for one in (calls if isinstance(calls, list) else [])
+            [dict_of(tool_call).get("name"), dict_of(tool_call).get("arguments")]
+            for tool_call in (calls if isinstance(calls, list) else [])
         ],
         [call.get("name"), call.get("arguments")],
         payload.get("result"),
         payload.get("task_call"),
     ]
     try:
-        whole = exact_json.dumps(said, option=exact_json.OPT_SORT_KEYS)
+        encoded = exact_json.dumps(substance, option=exact_json.OPT_SORT_KEYS)
     except exact_json.JSONEncodeError:
-        whole = repr(said).encode("utf-8", "replace")
-    return hashlib.sha256(whole).digest()
+        encoded = repr(substance).encode("utf-8", "replace")
+    return hashlib.sha256(encoded).digest()
 
 
 def _flat(parts: list[View], above: tuple[str, ...] = ()) -> dict[tuple[str, ...], float | None]:
-    found: dict[tuple[str, ...], float | None] = {}
+    values: dict[tuple[str, ...], float | None] = {}
     for part in parts:
         path = (*above, part["name"])
-        found[path] = part["value"]
-        found |= _flat(part["parts"], path)
-    return found
+        values[path] = part["value"]
+        values |= _flat(part["parts"], path)
+    return values

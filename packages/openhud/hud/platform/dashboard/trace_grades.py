@@ -36,12 +36,12 @@ def grade_of(frame: Any) -> View | None:
 def _parts(subscores: Any, depth: int) -> list[View]:
     if not isinstance(subscores, list) or depth >= DEEPEST:
         return []
-    known = [part for part in subscores[:MOST_PARTS] if isinstance(part, dict)]
-    weights = [number_of(part.get("weight")) for part in known]
+    shown = [part for part in subscores[:MOST_PARTS] if isinstance(part, dict)]
+    weights = [number_of(part.get("weight")) for part in shown]
     # Positive weights are normalized to shares; a negative weight is a penalty of that size.
     total = sum(weight for weight in weights if weight is not None and weight > 0)
     parts = []
-    for part, weight in zip(known, weights, strict=True):
+    for part, weight in zip(shown, weights, strict=True):
         value = number_of(part.get("value"))
         share = weight / total if weight is not None and weight > 0 else None
         info = part.get("info")
@@ -50,7 +50,7 @@ def _parts(subscores: Any, depth: int) -> list[View]:
                 "name": str(part.get("name") or "?"),
                 "value": value,
                 "weight": weight,
-                "share": share if len(known) > 1 else None,
+                "share": share if len(shown) > 1 else None,
                 "reason": _reason(info),
                 "info": as_json(info) if info and _reason(info) is None else None,
                 "parts": _parts(part.get("children"), depth + 1),

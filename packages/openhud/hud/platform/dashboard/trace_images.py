@@ -24,10 +24,10 @@ _NAME = re.compile("[0-9a-f]{64}")
 
 def image_name(block: Any) -> str | None:
     """Return the name of the image in a block of content; None for any other block."""
-    found = _image(block)
-    if found is None:
+    content = _image(block)
+    if content is None:
         return None
-    data, blob = found
+    data, blob = content
     if not blob:
         return hashlib.sha256(data.encode("utf-8", "replace")).hexdigest()
     name = blob.rpartition("/")[2]
@@ -59,11 +59,13 @@ def images(payload: Any, *, nested: bool = False) -> Iterator[tuple[str, dict[st
 
 def image_bytes(store: Store, team: str, payload: Any, name: str) -> bytes:
     """Return the bytes of a step's image. Raises `NotFoundError`, and `ImageRefusedError` for invalid base64."""
-    block = next((one for known, one in images(payload, nested=True) if known == name), None)
-    found = _image(block)
-    if found is None:
+    block = next(
+        (image for hash_name, image in images(payload, nested=True) if hash_name == name), None
+    )
+    content = _image(block)
+    if content is None:
         raise NotFoundError("This step has no such image.")
-    data, blob = found
+    data, blob = content
     # A client may have written such a name itself: names resolve only within its team.
     if blob:
         if not blob.startswith(f"{team}/attachments/"):

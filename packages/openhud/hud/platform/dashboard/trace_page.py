@@ -70,10 +70,10 @@ def find_numbered(store: Store, run: dict[str, Any], number: str) -> dict[str, A
         raise missing
     step = trace_windows.find_step(store, run["trace_id"], int(first))
     for part in inner:
-        found = [one for identifier, one in _nested_steps(step) if identifier == int(part)]
-        if not found:
+        matching = [nested for identifier, nested in _nested_steps(step) if identifier == int(part)]
+        if not matching:
             raise missing
-        step = found[0]
+        step = matching[0]
     return step
 
 
@@ -152,11 +152,11 @@ def _add_tokens(
         )
     vocabularies = Vocabularies(registry, run["model"])
     for view in views:
-        found = drawn.get(view["id"])
-        if found is not None:
-            vocabulary = vocabularies.of(found.checkpoint)
-            mine = computed.get(view["id"], ())
-            view["tokens"] = shown_tokens(found, vocabulary, colour, advantage, mine)
+        sampled = drawn.get(view["id"])
+        if sampled is not None:
+            vocabulary = vocabularies.of(sampled.checkpoint)
+            trainer = computed.get(view["id"], ())
+            view["tokens"] = shown_tokens(sampled, vocabulary, colour, advantage, trainer)
 
 
 def colour_notice(registry: Registry, run: dict[str, Any], colour: str | None) -> str | None:
@@ -166,27 +166,27 @@ def colour_notice(registry: Registry, run: dict[str, Any], colour: str | None) -
         sentence: str = advantage_of(group, run["trace_id"])["sentence"]
         return sentence
     if colour == "gap":
-        found = trainer_logprobs.gaps_of(registry.store, run["trace_id"])
-        return gap_sentence(registry, found)
+        gaps = trainer_logprobs.gaps_of(registry.store, run["trace_id"])
+        return gap_sentence(registry, gaps)
     return None
 
 
 def _rival(run: dict[str, Any], siblings: list[dict[str, Any]]) -> str | None:
     """Return the run of the task for comparison with this one: the one with the most different reward."""
-    mine = run["reward"] or 0.0
+    reward = run["reward"] or 0.0
     others = [
-        (abs(one["reward"] - mine), one["trace_id"])
-        for one in siblings
-        if one["reward"] is not None and one["trace_id"] != run["trace_id"]
+        (abs(sibling["reward"] - reward), sibling["trace_id"])
+        for sibling in siblings
+        if sibling["reward"] is not None and sibling["trace_id"] != run["trace_id"]
     ]
     return max(others)[1] if others else None
 
 
 def _nested_steps(payload: dict[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     """Return the steps of the run nested in a step, with their ids; steps without ids are counted from 1."""
-    found = dict_of(payload.get("subagent")).get("steps")
+    nested = dict_of(payload.get("subagent")).get("steps")
     steps = []
-    for place, step in enumerate(found if isinstance(found, list) else [], 1):
+    for place, step in enumerate(nested if isinstance(nested, list) else [], 1):
         if isinstance(step, dict):
             number = step.get("step_id")
             steps.append((number if isinstance(number, int) and number > 0 else place, step))

@@ -104,8 +104,8 @@ def shown_steps(
 
 def shown_step(setting: Setting, step_id: int, payload: Payload) -> View:
     """Return the view of one step."""
-    told = payload.get("source")
-    source = told if isinstance(told, str) and told in _SOURCES else "system"
+    recorded = payload.get("source")
+    source = recorded if isinstance(recorded, str) and recorded in _SOURCES else "system"
     number = f"{setting.prefix}{step_id}"
     started, ended = moment_of(payload.get("started_at")), moment_of(payload.get("ended_at"))
     extra = dict_of(payload.get("extra"))
@@ -184,8 +184,8 @@ def arguments_of(value: Any) -> View:
         text = value if isinstance(value, str) else as_json(value)
         return {"fields": [], "text": text, "brief": _brief(text)}
     fields: list[View] = []
-    for name, one in list(value.items())[:MOST_BLOCKS]:
-        text = one if isinstance(one, str) else as_json(one)
+    for name, argument in list(value.items())[:MOST_BLOCKS]:
+        text = argument if isinstance(argument, str) else as_json(argument)
         long = len(text) > LONGEST_FIELD or "\n" in text
         fields.append({"name": str(name), "text": text, "long": long})
     brief = ", ".join(f"{field['name']}: {_brief(field['text'])}" for field in fields)
@@ -204,8 +204,8 @@ def _agent(payload: Payload, setting: Setting) -> View:
     finish = payload.get("finish_reason")
     calls = []
     for call in several(payload.get("tool_calls"))[:MOST_CALLS]:
-        found = _call(call)
-        calls.append(found or {"id": "", "name": "?", **arguments_of(call)})
+        shown_call = _call(call)
+        calls.append(shown_call or {"id": "", "name": "?", **arguments_of(call)})
     return {
         "text": text_of(payload.get("content")),
         "reasoning": text_of(payload.get("reasoning")),
@@ -214,8 +214,8 @@ def _agent(payload: Payload, setting: Setting) -> View:
         "model": model if model and model != setting.model else None,
         "finish": None if finish in _QUIET else text_of(finish),
         "citations": [
-            {name: text_of(dict_of(one).get(name)) for name in ("text", "source", "title")}
-            for one in several(payload.get("citations"))[:MOST_BLOCKS]
+            {name: text_of(dict_of(citation).get(name)) for name in ("text", "source", "title")}
+            for citation in several(payload.get("citations"))[:MOST_BLOCKS]
         ],
         "usage": {
             name: number_of(usage.get(name))
@@ -228,9 +228,9 @@ def _agent(payload: Payload, setting: Setting) -> View:
 
 def _tool(payload: Payload, setting: Setting, number: str) -> View:
     result = payload.get("result")
-    told = result if isinstance(result, dict) else {"content": result}
-    structured = told.get("structuredContent", told.get("structured_content"))
-    shown = [] if result is None else blocks(told.get("content"), setting, number)
+    content = result if isinstance(result, dict) else {"content": result}
+    structured = content.get("structuredContent", content.get("structured_content"))
+    shown = [] if result is None else blocks(content.get("content"), setting, number)
     texts = [block["text"] for block in shown if block["kind"] == "text"]
     # A result with equal text and structured data is shown once.
     repeated = structured is None or (
@@ -242,7 +242,7 @@ def _tool(payload: Payload, setting: Setting, number: str) -> View:
         "result": shown,
         "answered": result is not None,
         "structured": None if repeated else as_json(structured),
-        "is_error": bool(told.get("isError") or told.get("is_error")),
+        "is_error": bool(content.get("isError") or content.get("is_error")),
     }
 
 

@@ -45,12 +45,12 @@ class Mark:
 
 def marks(steps: Iterable[tuple[int, dict[str, Any]]]) -> list[Mark]:
     """Return the timeline's data of each step."""
-    found = []
+    listed = []
     for step_id, payload in steps:
         counts = dict_of(payload.get("usage"))
         source = payload.get("source")
         start, end = moment_of(payload.get("started_at")), moment_of(payload.get("ended_at"))
-        found.append(
+        listed.append(
             Mark(
                 step_id,
                 source if isinstance(source, str) else "system",
@@ -62,60 +62,62 @@ def marks(steps: Iterable[tuple[int, dict[str, Any]]]) -> list[Mark]:
                 [name for name, _ in images(payload)],
             )
         )
-    return found
+    return listed
 
 
-def timeline(found: list[Mark]) -> View:
+def timeline(drawn: list[Mark]) -> View:
     """Return the drawing, the positions of the steps on it, the failed steps, and the screenshots in order."""
-    spans, seconds = _spans(found)
+    spans, seconds = _spans(drawn)
     lanes: dict[str, list[tuple[float, float]]] = {}
-    for mark, (start, width) in zip(found, spans, strict=True):
+    for mark, (start, width) in zip(drawn, spans, strict=True):
         kind = mark.source if mark.source in LANES else "environment"
         lanes.setdefault(kind, []).append((start, width))
         if mark.failed:
             lanes.setdefault(f"{kind} failed", []).append((start, width))
-    most = max((mark.prompt + mark.completion for mark in found), default=0)
-    shots = [(mark.step_id, name) for mark in found for name in mark.shots]
+    most = max((mark.prompt + mark.completion for mark in drawn), default=0)
+    shots = [(mark.step_id, name) for mark in drawn for name in mark.shots]
     return {
-        "steps": len(found),
+        "steps": len(drawn),
         "seconds": seconds,
         "timed": seconds is not None,
         "paths": [
             {"kind": kind, "path": _lane(LANES.get(kind.partition(" ")[0], 2), places)}
             for kind, places in sorted(lanes.items(), key=_over)
         ],
-        "prompt": _bars(found, spans, most, "prompt"),
-        "completion": _bars(found, spans, most, "completion"),
+        "prompt": _bars(drawn, spans, most, "prompt"),
+        "completion": _bars(drawn, spans, most, "completion"),
         "most_tokens": most,
         # In thousandths of the width, for scripts that search the step under the pointer.
         "places": [
             (mark.step_id, round(start + width / 2))
-            for mark, (start, width) in zip(found, spans, strict=True)
+            for mark, (start, width) in zip(drawn, spans, strict=True)
         ],
-        "failed": [mark.step_id for mark in found if mark.failed][:MOST_FAILURES],
+        "failed": [mark.step_id for mark in drawn if mark.failed][:MOST_FAILURES],
         "shots": shots[:MOST_SHOTS],
         "more_shots": max(0, len(shots) - MOST_SHOTS),
         "height": HEIGHT,
     }
 
 
-def _spans(found: list[Mark]) -> tuple[list[tuple[float, float]], float | None]:
+def _spans(drawn: list[Mark]) -> tuple[list[tuple[float, float]], float | None]:
     """Return the start and the width of each step, and the total seconds: None without recorded times."""
-    times = [moment for mark in found for moment in (mark.start, mark.end) if moment is not None]
+    times = [moment for mark in drawn for moment in (mark.start, mark.end) if moment is not None]
     first, last = (min(times), max(times)) if times else (None, None)
-    untimed = any(mark.start is None for mark in found)
+    untimed = any(mark.start is None for mark in drawn)
     if first is None or last is None or untimed or last <= first:
-        width = WIDTH / max(1, len(found))
-        return [(place * width, width * 0.8) for place in range(len(found))], None
-    whole = (last - first).total_seconds()
+        width = WIDTH / max(1, len(drawn))
+        return [(place * width, width * 0.8) for place in range(len(drawn))], None
+    seconds = (last - first).total_seconds()
     spans = []
-    for mark in found:
+    for mark in drawn:
         assert mark.start is not None
-        start = (mark.start - first).total_seconds() / whole * WIDTH
-        took = 0.0 if mark.end is None else (mark.end - mark.start).total_seconds() / whole * WIDTH
+        start = (mark.start - first).total_seconds() / seconds * WIDTH
+        took = (
+            0.0 if mark.end is None else (mark.end - mark.start).total_seconds() / seconds * WIDTH
+        )
         width = max(NARROWEST, took)
         spans.append((min(start, WIDTH - width), width))
-    return spans, whole
+    return spans, seconds
 
 
 def _over(lane: tuple[str, Any]) -> tuple[bool, bool, str]:
@@ -140,12 +142,12 @@ def _lane(lane: int, places: list[tuple[float, float]]) -> str:
     )
 
 
-def _bars(found: list[Mark], spans: list[tuple[float, float]], most: int, what: str) -> str:
+def _bars(drawn: list[Mark], spans: list[tuple[float, float]], most: int, what: str) -> str:
     """Return the tokens of each turn as one path: prompt tokens, with completion tokens stacked on top."""
     if not most:
         return ""
     parts = []
-    for mark, (start, width) in zip(found, spans, strict=True):
+    for mark, (start, width) in zip(drawn, spans, strict=True):
         low = 0 if what == "prompt" else mark.prompt
         count = mark.prompt if what == "prompt" else mark.completion
         if not count:

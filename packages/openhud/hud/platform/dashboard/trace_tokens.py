@@ -74,46 +74,48 @@ class Vocabularies:
 
 def advantage_of(group: Sequence[tuple[str, float | None, str | None]], trace_id: str) -> View:
     """Return `{value, scale, sentence}`: a run's advantage in its group, computed as by default in GRPO."""
-    mine = next((reward for name, reward, _ in group if name == trace_id), None)
+    own_reward = next((reward for name, reward, _ in group if name == trace_id), None)
     if len(group) < 2:
         return _unknown("This run has no group, so it has no advantage.")
-    if mine is None:
+    if own_reward is None:
         return _unknown("This run has no reward, so it has no advantage.")
     rewards = [math.nan if reward is None else reward for _, reward, _ in group]
     failures = [failure for _, _, failure in group]
     try:
-        found = compute_advantages(rewards, group_ids=["group"] * len(group), failures=failures)
+        advantages = compute_advantages(
+            rewards, group_ids=["group"] * len(group), failures=failures
+        )
     except HudError as error:
         return _unknown(str(error))
     place = next(number for number, (name, _, _) in enumerate(group) if name == trace_id)
-    counted = [reward for reward, enters in zip(rewards, found.counted, strict=True) if enters]
-    if not found.counted[place]:
+    counted = [reward for reward, enters in zip(rewards, advantages.counted, strict=True) if enters]
+    if not advantages.counted[place]:
         if failures[place] is None:
             return _unknown("Too few runs of the group count, so there is no advantage.")
         return _unknown(f"This run failed ({failures[place]}), so its reward does not count.")
-    if not any(found.trained):
+    if not any(advantages.trained):
         return _unknown(
-            f"All {len(counted)} runs of the group that count have the reward {mine:.3f}: every advantage is 0, "
+            f"All {len(counted)} runs of the group that count have the reward {own_reward:.3f}: every advantage is 0, "
             "and the group gives no training signal."
         )
     mean = sum(counted) / len(counted)
-    value = found.values[place]
+    value = advantages.values[place]
     return {
         "value": value,
-        "scale": max(abs(one) for one in found.values),
+        "scale": max(abs(advantage) for advantage in advantages.values),
         "sentence": f"Advantage {value:+.3f}".replace("-", "−")
-        + f": reward {mine:.3f} against a mean of {mean:.3f} over the {len(counted)} runs "
+        + f": reward {own_reward:.3f} against a mean of {mean:.3f} over the {len(counted)} runs "
         "of the group that count. Every token of the run carries it.",
     }
 
 
 def gap_sentence(
-    registry: Registry, found: tuple[PassWeights, npt.NDArray[np.float64]] | None
+    registry: Registry, gaps_of_pass: tuple[PassWeights, npt.NDArray[np.float64]] | None
 ) -> str:
     """Return a sentence about a run's logprob gaps: their size, and the trainer's weights."""
-    if found is None:
+    if gaps_of_pass is None:
         return NO_GAP
-    weights, gaps = found
+    weights, gaps = gaps_of_pass
     try:
         model = registry.model(weights.model_id).slug
     except HudError:
@@ -142,15 +144,15 @@ def shown_tokens(
     tokens = []
     for place, text in enumerate(texts):
         logprob = drawn.logprobs[place] if place < len(drawn.logprobs) else None
-        said = [f"token {drawn.ids[place]}"]
+        lines = [f"token {drawn.ids[place]}"]
         level = ""
         if logprob is not None and math.isfinite(logprob):
-            said.append(f"logprob {logprob:.3f}, probability {math.exp(min(0.0, logprob)):.1%}")
+            lines.append(f"logprob {logprob:.3f}, probability {math.exp(min(0.0, logprob)):.1%}")
             if by == "logprob":
                 level = _level("s", -logprob, SURPRISE)
             if by == "gap" and place < len(computed) and math.isfinite(computed[place]):
                 gap = abs(computed[place] - logprob)
-                said.append(f"trainer {computed[place]:.3f}, gap {gap:.3g}")
+                lines.append(f"trainer {computed[place]:.3f}, gap {gap:.3g}")
                 level = _level("s", gap, GAPS)
         if by == "advantage" and advantage is not None and advantage["value"] is not None:
             level = _signed(advantage["value"], advantage["scale"])
@@ -158,17 +160,17 @@ def shown_tokens(
             {
                 "text": text,
                 "level": level,
-                "title": "; ".join(said),
+                "title": "; ".join(lines),
                 "swap": swaps.get(place, "") if place in swaps else None,
             }
         )
-    known = [value for value in drawn.logprobs if math.isfinite(value)]
+    finite = [value for value in drawn.logprobs if math.isfinite(value)]
     return {
         "tokens": tokens,
         "more": max(0, len(drawn.ids) - MOST_TOKENS),
         "count": len(drawn.ids),
-        "mean": sum(known) / len(known) if known else None,
-        "least": min(known) if known else None,
+        "mean": sum(finite) / len(finite) if finite else None,
+        "least": min(finite) if finite else None,
         "temperature": drawn.temperature,
         "checkpoint": drawn.checkpoint,
         "read": vocabulary is not None,

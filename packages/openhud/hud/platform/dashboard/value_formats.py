@@ -27,14 +27,14 @@ def visible(text: Any, limit: int = MOST_CHARACTERS) -> Markup:
     """Return text safe for display: escaped, truncated at `limit`, with invisible and direction characters made visible."""
     if text is None:
         return Markup("")
-    whole = written(text)
-    shown = whole[:limit]
+    escaped = written(text)
+    shown = escaped[:limit]
     if shown.translate(_WITHOUT_KEPT).isprintable():
         parts = [str(escape(shown))]
     else:
         parts = [_seen(character) for character in shown]
-    if len(whole) > limit:
-        parts.append(f'<span class="cut">… {len(whole) - limit:,} more characters</span>')
+    if len(escaped) > limit:
+        parts.append(f'<span class="cut">… {len(escaped) - limit:,} more characters</span>')
     return Markup("".join(parts))
 
 
@@ -105,14 +105,14 @@ def duration(seconds: float | None) -> str:
         return f"{seconds * 1000:.1f} ms" if seconds < 0.00095 else f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    if whole < 86_400:
-        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
-    return f"{whole // 86_400} d {whole % 86_400 // 3600} h"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    if rounded < 86_400:
+        return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
+    return f"{rounded // 86_400} d {rounded % 86_400 // 3600} h"
 
 
 def moment(value: datetime | str | None) -> datetime | None:

@@ -52,7 +52,9 @@ SessionsPart = Annotated[SessionRegistry, part(lambda parts: parts.baseline_sess
 
 
 async def _open(sessions: SessionsPart, who: Who, sitting_id: str) -> BaselineSession | None:
-    return next((one for one in _mine(sessions, who) if one.id == plain(sitting_id)), None)
+    return next(
+        (session for session in _mine(sessions, who) if session.id == plain(sitting_id)), None
+    )
 
 
 async def _own(sessions: SessionsPart, who: Who, sitting_id: str) -> BaselineSession:
@@ -84,24 +86,26 @@ def tasks(
 ) -> Data:
     """The tasks of a taskset, with people's results."""
     slugs = rows.slugs()
-    known = scores(store, who.team_id, rows.taskset["id"])
+    scores_by_task = scores(store, who.team_id, rows.taskset["id"])
     open_here = {
-        one.slug: one.id for one in _mine(sessions, who) if one.taskset["id"] == rows.taskset["id"]
+        session.slug: session.id
+        for session in _mine(sessions, who)
+        if session.taskset["id"] == rows.taskset["id"]
     }
     items = [
         {
             "slug": row["name"],
             "env": row["env"],
-            "runs": known.get(row["name"], [])[:5],
+            "runs": scores_by_task.get(row["name"], [])[:5],
             "sitting": open_here.get(row["name"]),
-            **_summary({row["name"]: known.get(row["name"], [])}),
+            **_summary({row["name"]: scores_by_task.get(row["name"], [])}),
         }
         for row in rows.named(slugs[offset : offset + PER_PAGE])
     ]
     return {
         "taskset": rows.taskset,
         "items": items,
-        "summary": _summary(known),
+        "summary": _summary(scores_by_task),
         **paged(len(slugs), PER_PAGE, offset),
     }
 
@@ -117,55 +121,55 @@ async def begin(
 
 @router.page("/baseline/sitting/{sitting_id}", "baseline_sitting.html")
 def session_page(
-    request: Request, store: StorePart, who: Who, found: Open, sitting_id: str
+    request: Request, store: StorePart, who: Who, session: Open, sitting_id: str
 ) -> Response | Data:
     """The page of a session; after its end, the score."""
-    if found is None:
+    if session is None:
         return page(request, "baseline_over.html", _over(store, who, sitting_id))
-    found.touch()
+    session.touch()
     return {
-        "id": found.id,
-        "slug": found.slug,
-        "taskset": found.taskset,
-        "state": found.state,
-        "revision": found.revision,
-        "said": found.said,
-        "prompt": found.run.prompt_text if found.ready_at else "",
-        "ready_at": None if found.ready_at is None else found.ready_at.isoformat(),
-        "tools": _tools(found) if found.ready_at else [],
-        "grid": _grid(found) if found.ready_at else None,
-        "moves": [_move(move) for move in reversed(found.moves[-MOST_SHOWN:])],
-        "moves_total": len(found.moves),
+        "id": session.id,
+        "slug": session.slug,
+        "taskset": session.taskset,
+        "state": session.state,
+        "revision": session.revision,
+        "said": session.error,
+        "prompt": session.run.prompt_text if session.ready_at else "",
+        "ready_at": None if session.ready_at is None else session.ready_at.isoformat(),
+        "tools": _tools(session) if session.ready_at else [],
+        "grid": _grid(session) if session.ready_at else None,
+        "moves": [_move(move) for move in reversed(session.moves[-MOST_SHOWN:])],
+        "moves_total": len(session.moves),
     }
 
 
 @router.events("/events/baseline/{sitting_id}")
-def session_events(found: Open, sitting_id: str) -> Following:
+def session_events(session: Open, sitting_id: str) -> Following:
     """Event stream of a session's states and moves; an open stream counts as an open page."""
 
     def read() -> Revision:
-        if found is None or found.state == "over":
+        if session is None or session.state == "over":
             return Revision("over", over=True)
-        found.touch()
-        return Revision(found.revision)
+        session.touch()
+        return Revision(session.revision)
 
-    return ("sitting", plain(sitting_id), found is None), read
+    return ("sitting", plain(sitting_id), session is None), read
 
 
 @router.get("/baseline/sitting/{sitting_id}/here")
-def here(found: Open) -> Response:
+def here(session: Open) -> Response:
     """Keep-alive of an open page."""
-    if found is not None:
-        found.touch()
+    if session is not None:
+        session.touch()
     return Response(status_code=204)
 
 
 @router.get("/baseline/sitting/{sitting_id}/pictures/{move}/{number}")
-def picture(found: Open, move: int, number: int) -> Response:
+def picture(session: Open, move: int, number: int) -> Response:
     """An image in a move's result."""
-    if found is None or not 1 <= move <= len(found.moves):
+    if session is None or not 1 <= move <= len(session.moves):
         raise NotFoundError("There is no such picture.")
-    shown = pictures(found.moves[move - 1])
+    shown = pictures(session.moves[move - 1])
     if not 0 <= number < len(shown) or shown[number].mime_type not in _PICTURES:
         raise NotFoundError("There is no such picture.")
     content = base64.b64decode(shown[number].data)
@@ -174,26 +178,26 @@ def picture(found: Open, move: int, number: int) -> Response:
 
 
 @router.action("/baseline/sitting/{sitting_id}/call", "run")
-async def call(request: Request, found: Own) -> Response:
+async def call(request: Request, session: Own) -> Response:
     """Call a tool with the arguments in its form."""
     form = await request.form(max_part_size=MOST_FIELD_BYTES)
     try:
-        tool = _named(found, str(form.get("tool") or ""))
+        tool = _named(session, str(form.get("tool") or ""))
         if tool.native == "computer":
             arguments = screen_arguments(tool, form)
         else:
             arguments = read_arguments(tool.parameters, form)
-        await found.give(Order("call", tool.name, arguments))
+        await session.give(Order("call", tool.name, arguments))
     except (UsageError, ConflictError) as error:
-        found.said = str(error)
-    return see(f"/baseline/sitting/{found.id}")
+        session.error = str(error)
+    return see(f"/baseline/sitting/{session.id}")
 
 
 @router.action("/baseline/sitting/{sitting_id}/grid", "run")
-async def write_grid(request: Request, found: Own) -> Response:
+async def write_grid(request: Request, session: Own) -> Response:
     """Write the cells of a spreadsheet that were changed, and read the sheet again; or open a sheet."""
     form = await request.form(max_fields=MOST_CELLS + 10, max_part_size=MOST_FIELD_BYTES)
-    grid = last_grid(found.moves)
+    grid = last_grid(session.moves)
     try:
         if grid is None:
             raise UsageError("Open a sheet first.")
@@ -202,16 +206,16 @@ async def write_grid(request: Request, found: Own) -> Response:
         if not (opened or calls):
             raise UsageError("No cell was changed.")
         for arguments in calls:
-            await found.give(Order("call", WRITE, arguments))
+            await session.give(Order("call", WRITE, arguments))
         look = {"sheet": str(opened or grid.sheet), "show": str(form.get("show") or grid.show)}
-        await found.give(Order("call", READ, look))
+        await session.give(Order("call", READ, look))
     except (UsageError, ConflictError) as error:
-        found.said = str(error)
-    return see(f"/baseline/sitting/{found.id}")
+        session.error = str(error)
+    return see(f"/baseline/sitting/{session.id}")
 
 
 @router.action("/baseline/sitting/{sitting_id}/answer", "run")
-async def answer(request: Request, found: Own) -> Response:
+async def answer(request: Request, session: Own) -> Response:
     """Submit an answer, or give up; both end the session."""
     form = await request.form(max_part_size=MOST_FIELD_BYTES)
     text = str(form.get("answer") or "").replace("\r\n", "\n")
@@ -221,17 +225,17 @@ async def answer(request: Request, found: Own) -> Response:
             raise UsageError("Write an answer, or give up.")
         if len(text) > MOST_CHARACTERS:
             raise UsageError(f"An answer has at most {MOST_CHARACTERS:,} characters.")
-        await found.give(Order("give up") if given_up else Order("answer", text=text))
+        await session.give(Order("give up") if given_up else Order("answer", text=text))
     except (UsageError, ConflictError) as error:
-        found.said = str(error)
-    return see(f"/baseline/sitting/{found.id}")
+        session.error = str(error)
+    return see(f"/baseline/sitting/{session.id}")
 
 
 @router.action("/baseline/sitting/{sitting_id}/leave", "run")
-async def leave(sessions: SessionsPart, found: Own) -> Response:
+async def leave(sessions: SessionsPart, session: Own) -> Response:
     """Leave without an answer: no score is recorded."""
-    await sessions.leave(found)
-    return see(f"/baseline/{found.taskset['id']}")
+    await sessions.leave(session)
+    return see(f"/baseline/{session.taskset['id']}")
 
 
 def _over(store: Store, who: Identity, sitting_id: str) -> Data:
@@ -254,28 +258,32 @@ def _over(store: Store, who: Identity, sitting_id: str) -> Data:
 
 
 def _subscores(grade: Any) -> list[dict[str, Any]]:
-    found = grade.get("subscores") if isinstance(grade, dict) else None
-    if isinstance(found, dict):
-        return [{"name": name, "value": value} for name, value in found.items()]
-    if not isinstance(found, list):
+    subscores = grade.get("subscores") if isinstance(grade, dict) else None
+    if isinstance(subscores, dict):
+        return [{"name": name, "value": value} for name, value in subscores.items()]
+    if not isinstance(subscores, list):
         return []
     return [
-        {"name": str(one.get("name") or ""), "value": one.get("value", one.get("score"))}
-        for one in found
-        if isinstance(one, dict)
+        {
+            "name": str(subscore.get("name") or ""),
+            "value": subscore.get("value", subscore.get("score")),
+        }
+        for subscore in subscores
+        if isinstance(subscore, dict)
     ]
 
 
-def _tools(found: BaselineSession) -> list[dict[str, Any]]:
+def _tools(session: BaselineSession) -> list[dict[str, Any]]:
     """Return the tools in the order of the page: a screen, the environment's own tools, the shell, the editor."""
     places = {"computer": 0, "bash": 2, "editor": 3}
-    ordered = sorted(found.tools, key=lambda tool: places.get(tool.native or "", 1))
-    return [_tool(found, tool) for tool in ordered]
+    ordered = sorted(session.tools, key=lambda tool: places.get(tool.native or "", 1))
+    return [_tool(session, tool) for tool in ordered]
 
 
-def _tool(found: BaselineSession, tool: ToolSpec) -> dict[str, Any]:
+def _tool(session: BaselineSession, tool: ToolSpec) -> dict[str, Any]:
     screen = next(
-        (move for move in reversed(found.moves) if move.tool == tool.name and pictures(move)), None
+        (move for move in reversed(session.moves) if move.tool == tool.name and pictures(move)),
+        None,
     )
     return {
         "name": tool.name,
@@ -283,17 +291,17 @@ def _tool(found: BaselineSession, tool: ToolSpec) -> dict[str, Any]:
         "native": tool.native,
         "front": FRONTS.get(tool.native or "", FORM),
         "fields": [
-            {**vars(one), "field_name": one.field_name} for one in fields_of(tool.parameters)
+            {**vars(field), "field_name": field.field_name} for field in fields_of(tool.parameters)
         ],
         "options": tool.options,
         "screen": None
         if screen is None
-        else f"/baseline/sitting/{found.id}/pictures/{screen.number}/0",
+        else f"/baseline/sitting/{session.id}/pictures/{screen.number}/0",
     }
 
 
-def _grid(found: BaselineSession) -> dict[str, Any] | None:
-    grid = last_grid(found.moves) if is_spreadsheet(found.tools) else None
+def _grid(session: BaselineSession) -> dict[str, Any] | None:
+    grid = last_grid(session.moves) if is_spreadsheet(session.tools) else None
     return None if grid is None else as_page(grid)
 
 
@@ -312,10 +320,10 @@ def _move(move: Move) -> dict[str, Any]:
     }
 
 
-def _summary(known: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _summary(scores_by_task: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Summarize people's runs: each task counts once, with its mean score."""
     means, times, count = [], [], 0
-    for runs in known.values():
+    for runs in scores_by_task.values():
         rewards = [run["reward"] for run in runs if run["reward"] is not None]
         count += len(rewards)
         if rewards:
@@ -329,13 +337,13 @@ def _summary(known: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }
 
 
-def _short(found: BaselineSession) -> dict[str, Any]:
+def _short(session: BaselineSession) -> dict[str, Any]:
     return {
-        "id": found.id,
-        "slug": found.slug,
-        "taskset": found.taskset["name"],
-        "state": found.state,
-        "started_at": found.run.started_at.isoformat(),
+        "id": session.id,
+        "slug": session.slug,
+        "taskset": session.taskset["name"],
+        "state": session.state,
+        "started_at": session.run.started_at.isoformat(),
     }
 
 
@@ -343,8 +351,8 @@ def _mine(sessions: SessionRegistry, who: Identity) -> list[BaselineSession]:
     return sessions.of_person(who.team_id, _user(who))
 
 
-def _named(found: BaselineSession, name: str) -> ToolSpec:
-    for tool in found.tools:
+def _named(session: BaselineSession, name: str) -> ToolSpec:
+    for tool in session.tools:
         if tool.name == name:
             return tool
     raise UsageError(f"There is no tool {name!r} here.")

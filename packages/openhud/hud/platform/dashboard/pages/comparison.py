@@ -40,17 +40,17 @@ def compare(
         raise UsageError(f"Choose between two and {MOST_JOBS} jobs to compare.")
     if sort not in _ORDERS:
         raise UsageError(f"Tasks cannot be sorted by {sort!r}; there are {', '.join(_ORDERS)}.")
-    found = [records.find_job(store, team, one) for one in wanted]
+    jobs = [records.find_job(store, team, job_id) for job_id in wanted]
     # Base of the comparison: `base`, or else the earliest checkpoint, or else the oldest job.
-    steps = checkpoint_steps(store, team, [one["id"] for one in found]) or {}
-    found.sort(key=lambda one: (one["id"] != base, steps.get(one["id"], 0), one["created_at"]))
-    runs = [job_runs(store, team, one) for one in found]
+    steps = checkpoint_steps(store, team, [row["id"] for row in jobs]) or {}
+    jobs.sort(key=lambda row: (row["id"] != base, steps.get(row["id"], 0), row["created_at"]))
+    runs = [job_runs(store, team, row) for row in jobs]
     rewards = [rewards_by_attempt(summary(run) for run in played) for played in runs]
     pairings = [pair(rewards[0], other) for other in rewards[1:]]
     tasks = _tasks(pairings, [_transcripts(played) for played in runs], sort)
     labels = task_labels(store, team, {task["slug"]: task["trace"] for task in tasks})
     return {
-        "jobs": found,
+        "jobs": jobs,
         "pairings": [_shown(pairing) for pairing in pairings],
         "tasks": [{**task, "label": labels[task["slug"]]} for task in tasks],
         "sort": sort,
@@ -85,7 +85,7 @@ def _transcripts(runs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for run in runs:
         if run["reward"] is not None:
             measured.setdefault(run["slug"], []).append(MeasuredRun(run["trace_id"], run["reward"]))
-    return {slug: typical(found).trace_id for slug, found in measured.items()}
+    return {slug: typical(runs_of_task).trace_id for slug, runs_of_task in measured.items()}
 
 
 def _tasks(
@@ -94,10 +94,10 @@ def _tasks(
     """Return one row for each task of the first job that another job shares, with the changes in the order of the jobs.
     `traces`: for each job, the trace id of a transcript by task.
     """
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for number, pairing in enumerate(pairings):
         for change in pairing.changes:
-            row = found.setdefault(
+            row = rows.setdefault(
                 change.slug,
                 {
                     "slug": change.slug,
@@ -119,7 +119,7 @@ def _tasks(
         "difference": _last_difference,
         "slug": lambda row: str(row["slug"]),
     }
-    return sorted(found.values(), key=keys[sort.removeprefix("-")], reverse=sort.startswith("-"))
+    return sorted(rows.values(), key=keys[sort.removeprefix("-")], reverse=sort.startswith("-"))
 
 
 def _last_difference(row: dict[str, Any]) -> float:

@@ -28,62 +28,62 @@ def environments(store: StorePart, team: Team, search: str = "", offset: Offset 
     for item in items:
         item["state"] = pending.get(plain(item["id"]), "ready" if item["latest_build"] else "empty")
     deployed = {item["name"] for item in items}
-    played = [one for one in played_environments(store, team) if one["name"] not in deployed]
+    played = [row for row in played_environments(store, team) if row["name"] not in deployed]
     return {"items": items, "played": played, **paged(total, PER_PAGE, offset)}
 
 
 @router.page("/environments/builds/{build_id}", "build.html")
 def build(store: StorePart, team: Team, build_id: str, lines: str = "") -> Data:
     """One build and its log, live during the build."""
-    found = reports.find_build(store, team, build_id)
-    shown, total = reports.last_lines(store, found["id"], None if lines == "all" else SHOWN_LINES)
+    row = reports.find_build(store, team, build_id)
+    shown, total = reports.last_lines(store, row["id"], None if lines == "all" else SHOWN_LINES)
     environment = None
-    if found["environment_id"] is not None:
-        environment = Environments(store, team).find(found["environment_id"])
+    if row["environment_id"] is not None:
+        environment = Environments(store, team).find(row["environment_id"])
     return {
-        "build": found,
+        "build": row,
         "environment": environment,
         "lines": shown,
         "total": total,
-        "revision": f"{found['status']}-{total}",
-        "over": found["status"] in reports.OVER,
+        "revision": f"{row['status']}-{total}",
+        "over": row["status"] in reports.OVER,
     }
 
 
 @router.events("/events/builds/{build_id}")
 def build_events(store: StorePart, team: Team, build_id: str) -> Following:
     """Event stream of a build's log and state, until its end."""
-    found = reports.find_build(store, team, build_id)
+    row = reports.find_build(store, team, build_id)
 
     def read() -> Revision:
         now = reports.find_build(store, team, build_id)
         _, total = reports.last_lines(store, now["id"], 1)
         return Revision(f"{now['status']}-{total}", now["status"] in reports.OVER)
 
-    return ("build", found["id"]), read
+    return ("build", row["id"]), read
 
 
 @router.page("/environments/{environment_id}", "environment.html")
 def environment(store: StorePart, team: Team, environment_id: str) -> Data:
     """Templates, tools and capabilities of an environment."""
-    found = Environments(store, team).find(environment_id)
-    manifest = found["manifest"] or {}
+    row = Environments(store, team).find(environment_id)
+    manifest = row["manifest"] or {}
     return {
-        "environment": found,
+        "environment": row,
         "templates": [_template(task) for task in manifest.get("tasks", [])],
         "tools": [_tool(tool) for tool in manifest.get("tools", [])],
-        "capabilities": [one.get("name") for one in manifest.get("capabilities", [])],
+        "capabilities": [capability.get("name") for capability in manifest.get("capabilities", [])],
     }
 
 
 @router.page("/environments/{environment_id}/builds", "environment_builds.html")
 def builds(store: StorePart, team: Team, environment_id: str, offset: Offset = 0) -> Data:
     """The builds of an environment; successful ones are its versions."""
-    found = Environments(store, team).find(environment_id)
-    items, total = reports.builds_page(store, team, plain(found["id"]), PER_PAGE, offset)
+    row = Environments(store, team).find(environment_id)
+    items, total = reports.builds_page(store, team, plain(row["id"]), PER_PAGE, offset)
     for item in items:
         del item["manifest"]
-    return {"environment": found, "items": items, **paged(total, PER_PAGE, offset)}
+    return {"environment": row, "items": items, **paged(total, PER_PAGE, offset)}
 
 
 @router.page("/environments/{environment_id}/running", "environment_running.html")
@@ -91,13 +91,13 @@ def running(
     store: StorePart, sessions: RuntimeSessionsPart, team: Team, environment_id: str
 ) -> Data:
     """Show the running sessions of an environment, and their resources."""
-    found = Environments(store, team).find(environment_id)
-    now = reports.running(store, sessions, team, found)
+    row = Environments(store, team).find(environment_id)
+    now = reports.running(store, sessions, team, row)
     # In units of 8 MiB: small fluctuations are not a change.
-    taken = [(one["pid"], one["memory_bytes"] >> 23) for one in now["processes"]]
-    tunnels = [(one["id"], one["tunnels"]) for one in now["sessions"]]
+    taken = [(process["pid"], process["memory_bytes"] >> 23) for process in now["processes"]]
+    tunnels = [(session["id"], session["tunnels"]) for session in now["sessions"]]
     revision = f"{hash((tuple(taken), tuple(tunnels), tuple(sorted(now['rollouts'].items())))):x}"
-    return {"environment": found, **now, "revision": revision}
+    return {"environment": row, **now, "revision": revision}
 
 
 @router.events("/events/environments/{environment_id}")
@@ -152,7 +152,7 @@ def _kind(schema: Any) -> str:
     if "enum" in schema:
         return "one of " + ", ".join(json.dumps(value) for value in schema["enum"])
     if isinstance(schema.get("anyOf"), list):
-        return " or ".join(_kind(one) for one in schema["anyOf"])
+        return " or ".join(_kind(option) for option in schema["anyOf"])
     if isinstance(schema.get("type"), list):
         return " or ".join(map(str, schema["type"]))
     return str(schema.get("type") or schema.get("$ref", "any").rpartition("/")[2])

@@ -41,19 +41,19 @@ def new(request: Request, launching: LaunchingPart) -> Data:
 
 
 @router.action("/jobs", "run")
-async def evaluate(request: Request, launching: LaunchingPart, given: Sent) -> Response:
+async def evaluate(request: Request, launching: LaunchingPart, form: Sent) -> Response:
     """Launch the evaluation, or show the form again with the error."""
     try:
-        if not given.get("model"):
+        if not form.get("model"):
             raise UsageError("Choose a model to evaluate.")
-        return await begun(launching, given["model"], [given.get("checkpoint") or "head"], given)
+        return await begun(launching, form["model"], [form.get("checkpoint") or "head"], form)
     except (UsageError, NotFoundError) as error:
-        data = await asyncio.to_thread(_form, launching, given, str(error))
+        data = await asyncio.to_thread(_form, launching, form, str(error))
         return page(request, "evaluation.html", data, 400)
 
 
 async def begun(
-    launching: Launching, model_id: str, checkpoints: Sequence[str], given: Mapping[str, str]
+    launching: Launching, model_id: str, checkpoints: Sequence[str], form: Mapping[str, str]
 ) -> Response:
     """Launch the evaluation described by a form, and redirect to it."""
 
@@ -64,9 +64,9 @@ async def begun(
             raise UsageError("Choose a checkpoint to evaluate.")
         for reference in checkpoints:
             registry.weights(model, registry.tree.find(model, reference))
-        tasks = launching.source(given.get("taskset", ""), given.get("path", ""))
+        tasks = launching.source(form.get("taskset", ""), form.get("path", ""))
         values = settings_of(launching.runs, model)
-        values |= {name: given[name].strip() for name in SETTINGS if given.get(name, "").strip()}
+        values |= {name: form[name].strip() for name in SETTINGS if form.get(name, "").strip()}
         config = make_config({"model": model.slug, "tasks": tasks.name, **values}, "The evaluation")
         return model, tasks, config
 
@@ -79,42 +79,42 @@ def settings_of(runs: TrainingRuns, model: ModelRecord) -> dict[str, Any]:
     """Return the default settings of a model's evaluations: those of its last training run."""
     recent, _ = runs.page(model.id, 1, 0)
     config = recent[0]["config"] if recent else {}
-    known = {name: config[name] for name in _PLAYED_AS if config.get(name) is not None}
-    return {"max_turns": 10, "max_tokens": 256, "eval_group": 1, **known}
+    settings = {name: config[name] for name in _PLAYED_AS if config.get(name) is not None}
+    return {"max_turns": 10, "max_tokens": 256, "eval_group": 1, **settings}
 
 
 def checkpoint_options(registry: Registry, model: ModelRecord) -> list[dict[str, str]]:
     """Return the checkpoints to choose from, newest first, and the base."""
     nodes = [node for node in registry.tree.links(model) if node.folder is not None]
     newest = reversed(nodes[-MOST_CHECKPOINTS:])
-    found = [{"value": node.id, "label": node.name} for node in newest]
-    return [*found, {"value": BASE, "label": "base"}]
+    options = [{"value": node.id, "label": node.name} for node in newest]
+    return [*options, {"value": BASE, "label": "base"}]
 
 
-def _form(launching: Launching, given: Mapping[str, str], problem: str) -> Data:
+def _form(launching: Launching, form: Mapping[str, str], problem: str) -> Data:
     registry = launching.registry
-    models = [one for one in registry.models() if one.config.provider is None]
-    model = next((one for one in models if one.slug == given.get("model")), None)
+    models = [model for model in registry.models() if model.config.provider is None]
+    model = next((model for model in models if model.slug == form.get("model")), None)
     checkpoints: list[dict[str, str]] = []
     values: dict[str, Any] = {"eval_group": 4, "max_turns": 10, "max_tokens": 256}
     if model is not None:
         checkpoints = checkpoint_options(registry, model)
         values = settings_of(launching.runs, model)
     return {
-        "models": [one.slug for one in models],
+        "models": [model.slug for model in models],
         "model": "" if model is None else model.slug,
         "checkpoints": checkpoints,
-        "checkpoint": given.get("checkpoint", ""),
-        "tasksets": [vars(one) for one in launching.playable.choices()],
-        "taskset": given.get("taskset", ""),
-        "file": given.get("path", ""),
+        "checkpoint": form.get("checkpoint", ""),
+        "tasksets": [vars(taskset) for taskset in launching.playable.choices()],
+        "taskset": form.get("taskset", ""),
+        "file": form.get("path", ""),
         "own_machine": launching.own_machine,
         "settings": [
             {
                 "name": name,
                 "label": label,
                 "hint": hint,
-                "value": given.get(name) or values.get(name, ""),
+                "value": form.get(name) or values.get(name, ""),
             }
             for name, (label, hint) in SETTINGS.items()
         ],

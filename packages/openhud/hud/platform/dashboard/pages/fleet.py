@@ -24,16 +24,16 @@ NodesPart = Annotated[Nodes, part(lambda parts: parts.fleet.nodes)]
 def fleet(nodes: NodesPart, team: Team) -> Data:
     """The team's nodes, those that live first."""
     items = nodes.all(team)
-    live = [one for one in items if one["status"] not in ("left", "lost")]
+    live = [node for node in items if node["status"] not in ("left", "lost")]
     return {
         "items": items,
         "total": len(items),
         "notice_text": nodes.notice(items),
-        "running": sum(one["running"] for one in live),
-        "room": sum(one["room"] for one in live),
-        "per_minute": sum(one["per_minute"] for one in live),
-        "alarms": [one for one in live if one["alarm"]],
-        "versions": sorted({one["version"] for one in live}),
+        "running": sum(node["running"] for node in live),
+        "room": sum(node["room"] for node in live),
+        "per_minute": sum(node["per_minute"] for node in live),
+        "alarms": [node for node in live if node["alarm"]],
+        "versions": sorted({node["version"] for node in live}),
     }
 
 
@@ -56,8 +56,8 @@ def set_state(
 def passes(keys: KeysPart, who: Who) -> Data:
     """The team's passes."""
     who.require("admin")
-    found = [key for key in keys.list(who.team_id) if key.is_pass]
-    items = [{**key.shown(), "state": "live" if key.valid else "over"} for key in found]
+    live = [key for key in keys.list(who.team_id) if key.is_pass]
+    items = [{**key.shown(), "state": "live" if key.valid else "over"} for key in live]
     return {"items": items, "total": len(items), "problem": None}
 
 

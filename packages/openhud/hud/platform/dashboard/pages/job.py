@@ -38,37 +38,37 @@ def job(
     offset: Offset = 0,
 ) -> Data:
     """One job, by id or a unique start of it."""
-    found = records.find_job(store, team, job_id)
-    runs = job_runs(store, team, found)
+    row = records.find_job(store, team, job_id)
+    runs = job_runs(store, team, row)
     every = job_report.tasks(runs)
     arranged = job_report.arranged(every, sort, show or None)
     shown = arranged[offset : offset + TASKS_PER_PAGE]
-    chosen = next((one for one in every if one["slug"] == task), None)
+    chosen = next((task_row for task_row in every if task_row["slug"] == task), None)
     labelled(store, team, shown if chosen is None else [*shown, chosen])
     numbers = job_report.numbers(runs)
-    hosted = HostedJobs(store, team).standing(found["id"])
+    hosted = HostedJobs(store, team).standing(row["id"])
     return {
-        "job": found,
+        "job": row,
         "numbers": numbers,
         "registered": records.registered_models(store, team, numbers["models"]),
-        "percentile": job_report.percentile(found["benchmark"], runs),
+        "percentile": job_report.percentile(row["benchmark"], runs),
         "distribution": job_report.distribution(runs),
         "tasks": shown,
         **paged(len(arranged), TASKS_PER_PAGE, offset),
         "all_tasks": len(every),
         "signals": {
-            name: sum(one["signal"] == name for one in every)
+            name: sum(task_row["signal"] == name for task_row in every)
             for name in ("never", "always", "some")
         },
-        "failed_tasks": sum(one["failed"] > 0 for one in every),
+        "failed_tasks": sum(task_row["failed"] > 0 for task_row in every),
         "failures": job_report.failures(runs),
         "chosen": chosen,
         "hosted": hosted,
-        "training_run": TrainingJobs(store, team).run_of(found),
-        "others": job_listing.jobs_like(store, team, found),
+        "training_run": TrainingJobs(store, team).run_of(row),
+        "others": job_listing.jobs_like(store, team, row),
         "sort": sort,
         "show": show,
-        "revision": job_listing.jobs_revision(store, team, [found["id"]]),
+        "revision": job_listing.jobs_revision(store, team, [row["id"]]),
     }
 
 
@@ -84,17 +84,17 @@ def labelled(store: Store, team: str, tasks: list[dict[str, Any]]) -> None:
 @router.get("/jobs/{job_id}/trajectories.jsonl")
 def export(store: StorePart, team: Team, job_id: str) -> Response:
     """The job's runs in the format of `hud export`: one run a line, with messages, token ids, logprobs and reward."""
-    found = records.find_job(store, team, job_id)
+    row = records.find_job(store, team, job_id)
 
     def lines() -> Iterator[bytes]:
         offset, total = 0, 1
         while offset < total:
-            runs, total = records.runs_page(store, found, RUNS_AT_ONCE, offset)
+            runs, total = records.runs_page(store, row, RUNS_AT_ONCE, offset)
             offset += RUNS_AT_ONCE
             for run in runs:
                 yield trajectory_line(run, records.whole_trace(store, run))
 
-    name = f"trajectories-{found['id'][:12]}.jsonl"
+    name = f"trajectories-{row['id'][:12]}.jsonl"
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(lines(), media_type="application/x-ndjson", headers=headers)
 
@@ -102,40 +102,40 @@ def export(store: StorePart, team: Team, job_id: str) -> Response:
 @router.events("/events/jobs/{job_id}")
 def job_events(store: StorePart, team: Team, job_id: str) -> Following:
     """Event stream of a job's changes, until its end."""
-    found = records.find_job(store, team, job_id)["id"]
+    row_id = records.find_job(store, team, job_id)["id"]
 
     def read() -> Revision:
-        value = job_listing.jobs_revision(store, team, [found])
-        return Revision(value, over=records.find_job(store, team, found)["status"] != "running")
+        value = job_listing.jobs_revision(store, team, [row_id])
+        return Revision(value, over=records.find_job(store, team, row_id)["status"] != "running")
 
-    return ("job", team, found), read
+    return ("job", team, row_id), read
 
 
 @router.action("/jobs/{job_id}/cancel", "run")
 def cancel(store: StorePart, team: Team, job_id: str) -> Response:
     """Cancel the open rollouts of a job that the platform plays."""
-    found = records.find_job(store, team, job_id)
-    if not Rollouts(store).cancel(team, job_id=found["id"]):
+    row = records.find_job(store, team, job_id)
+    if not Rollouts(store).cancel(team, job_id=row["id"]):
         raise UsageError(
             "This job has no rollout to cancel here; stop rollouts of another process there, with Ctrl-C."
         )
-    return see(f"/jobs/{found['id']}")
+    return see(f"/jobs/{row['id']}")
 
 
 @router.action("/jobs/{job_id}/resume", "run")
 def resume(store: StorePart, team: Team, job_id: str) -> Response:
     """Play the rollouts of a job again that were not measured."""
-    found = records.find_job(store, team, job_id)
-    if not HostedJobs(store, team).resume(found["id"]):
+    row = records.find_job(store, team, job_id)
+    if not HostedJobs(store, team).resume(row["id"]):
         raise UsageError(
             "Every rollout that the platform played for this job was measured, or is still open."
         )
-    return see(f"/jobs/{found['id']}")
+    return see(f"/jobs/{row['id']}")
 
 
 @router.action("/jobs/{job_id}/rerun", "run")
 def rerun(store: StorePart, who: Who, job_id: str) -> Response:
     """Play a job again, as a new one."""
-    found = records.find_job(store, who.team_id, job_id)
-    new = HostedJobs(store, who.team_id).repeat(found, who.key_id)
+    row = records.find_job(store, who.team_id, job_id)
+    new = HostedJobs(store, who.team_id).repeat(row, who.key_id)
     return see(f"/jobs/{new}")

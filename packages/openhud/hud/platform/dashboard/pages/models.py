@@ -32,16 +32,16 @@ RECENT_RUNS = 8
 @router.page("/models", "models.html")
 def models(registry: Models) -> Data:
     """The models of the team, newest first."""
-    found = registry.models()
-    slugs = {model.id: model.slug for model in found}
-    summary = registry.tree.summary([model.id for model in found])
+    records = registry.models()
+    slugs = {model.id: model.slug for model in records}
+    summary = registry.tree.summary([model.id for model in records])
     items = [
         {
             **model_shown(model, slugs),
             "checkpoints": summary.get(model.id, (0, None))[0],
             "reward": summary.get(model.id, (0, None))[1],
         }
-        for model in reversed(found)
+        for model in reversed(records)
     ]
     return {"items": items}
 
@@ -56,19 +56,19 @@ def model(
 ) -> Data:
     """One model. Details of `checkpoint` (an id, a name, `head` or `base`) are shown next to the tree; `all`: no folds."""
     registry = launching.registry
-    found = registry.model(model_id)
-    slugs = {one.id: one.slug for one in registry.models()}
-    nodes = registry.tree.links(found)
-    recorded = launching.runs.recent(found.id)
+    record = registry.model(model_id)
+    slugs = {listed.id: listed.slug for listed in registry.models()}
+    nodes = registry.tree.links(record)
+    recorded = launching.runs.recent(record.id)
     scores = scores_of(recorded)
-    selected = registry.tree.find(found, checkpoint or "head")
-    kept = frozenset(one for one in (selected, *scores) if one is not None)
+    selected = registry.tree.find(record, checkpoint or "head")
+    to_keep = frozenset(node_id for node_id in (selected, *scores) if node_id is not None)
     rows = rows_of(
         nodes,
-        found.config.origin_checkpoint,
-        found.head_checkpoint_id,
+        record.config.origin_checkpoint,
+        record.head_checkpoint_id,
         everything=everything,
-        keep=kept,
+        keep=to_keep,
         drawn=slice(offset, offset + ROWS_PER_PAGE),
     )
     page = rows[offset : offset + ROWS_PER_PAGE]
@@ -85,19 +85,19 @@ def model(
         for row in page
         if row.node is None or row.node.id in records
     ]
-    training = launching.launches.training(found.id)
+    training = launching.launches.training(record.id)
     return {
-        "model": model_shown(found, slugs),
-        "origin": found.config.origin_checkpoint,
-        "base_score": scores.get(found.config.origin_checkpoint),
+        "model": model_shown(record, slugs),
+        "origin": record.config.origin_checkpoint,
+        "base_score": scores.get(record.config.origin_checkpoint),
         "rows": shown,
-        "lineage": lineage_of(nodes, found.head_checkpoint_id),
+        "lineage": lineage_of(nodes, record.head_checkpoint_id),
         **paged(len(rows), ROWS_PER_PAGE, offset),
         "folded": any(row.kind == "fold" for row in rows),
         "everything": everything,
         "height": HEIGHT,
         "width": width_of(rows),
-        "selected": _selected(registry, found, nodes, selected, scores),
+        "selected": _selected(registry, record, nodes, selected, scores),
         "asked": bool(checkpoint),
         "runs": [
             {name: run[name] for name in ("id", "status", "next_step", "created_at")}
@@ -125,9 +125,9 @@ def name_checkpoint(
     name: Annotated[str, Form(max_length=200)] = "",
 ) -> Response:
     """Name a checkpoint, so that its files are never pruned."""
-    found = registry.model(model_id)
-    node = registry.tree.rename(found, checkpoint_id, name.strip())
-    return see(f"/models/{found.slug}?checkpoint={node.id}")
+    record = registry.model(model_id)
+    node = registry.tree.rename(record, checkpoint_id, name.strip())
+    return see(f"/models/{record.slug}?checkpoint={node.id}")
 
 
 @router.action("/models/{model_id}/head", "train")
@@ -142,23 +142,23 @@ async def set_head(
 
     def look() -> tuple[ModelRecord, str | None, dict[str, Any] | None]:
         registry = launching.registry
-        found = registry.model(model_id)
-        launching.refuse_trained(found)
-        target = registry.tree.find(found, checkpoint)
-        return found, target, _promotion(registry, found, target)
+        record = registry.model(model_id)
+        launching.refuse_trained(record)
+        target = registry.tree.find(record, checkpoint)
+        return record, target, _promotion(registry, record, target)
 
-    found, target, promotion = await asyncio.to_thread(look)
+    record, target, promotion = await asyncio.to_thread(look)
     action: Action = "head moved"
     decision = None
     if promotion is not None:
         decision = HeadDecision(
-            compared_with=found.head_checkpoint_id, metrics={PROMOTION: promotion}
+            compared_with=record.head_checkpoint_id, metrics={PROMOTION: promotion}
         )
         action = "head forced" if promotion["forced"] else "head promoted"
-    await engine.call(found, MoveHead(checkpoint=target, decision=decision))
-    moved = {"model_id": found.id, "before": found.head_checkpoint_id, "after": target}
-    await asyncio.to_thread(audit.note, action, found.slug, **moved)
-    return see(f"/models/{found.slug}")
+    await engine.call(record, MoveHead(checkpoint=target, decision=decision))
+    moved = {"model_id": record.id, "before": record.head_checkpoint_id, "after": target}
+    await asyncio.to_thread(audit.note, action, record.slug, **moved)
+    return see(f"/models/{record.slug}")
 
 
 def _promotion(registry: Registry, model: ModelRecord, target: str | None) -> dict[str, Any] | None:
@@ -166,11 +166,11 @@ def _promotion(registry: Registry, model: ModelRecord, target: str | None) -> di
     head = model.head_checkpoint_id
     if target is None or target == head or is_behind(registry.tree.links(model), target, head):
         return None
-    found = judge_recorded(registry, model, target)
-    if found.verdict == "unknown":
+    judgement = judge_recorded(registry, model, target)
+    if judgement.verdict == "unknown":
         return None
     node = registry.tree.get(target)
-    return record_of(found, Evidence(), model, node, forced=not found.promoted)
+    return record_of(judgement, Evidence(), model, node, forced=not judgement.promoted)
 
 
 def model_shown(model: ModelRecord, slugs: Mapping[str, str]) -> dict[str, Any]:
@@ -218,11 +218,11 @@ def node_shown(node: CheckpointRecord, scores: Mapping[str | None, Any]) -> dict
 
 def scores_of(runs: list[dict[str, Any]]) -> dict[str | None, dict[str, Any]]:
     """Return the newest held-out score of each checkpoint (None: the base); `runs` are sorted newest first."""
-    found: dict[str | None, dict[str, Any]] = {}
+    latest: dict[str | None, dict[str, Any]] = {}
     for run in runs:
         for score in reversed(run["state"].get("scores") or []):
-            found.setdefault(score.get("checkpoint_id"), score)
-    return found
+            latest.setdefault(score.get("checkpoint_id"), score)
+    return latest
 
 
 def lineage_of(nodes: Sequence[CheckpointLink], head: str | None) -> Data:
@@ -262,11 +262,11 @@ def _selected(
     is_head = selected == head
     verdict = None
     if not is_head:
-        found = judge_recorded(registry, model, selected)
+        judgement = judge_recorded(registry, model, selected)
         verdict = {
-            "name": found.verdict,
-            "sentence": found.sentence,
-            "comparison": found.comparison,
+            "name": judgement.verdict,
+            "sentence": judgement.sentence,
+            "comparison": judgement.comparison,
         }
     return {
         "id": selected,

@@ -75,24 +75,24 @@ def compare(
             "tasks": len(played_by),
             "missing": None if slugs is None else sum(not played_by.get(slug) for slug in slugs),
         }
-    rewards = {side: _rewards(found) for side, found in runs.items()}
+    rewards = {side: _rewards(runs_of_side) for side, runs_of_side in runs.items()}
     is_same = before == after
-    found = None if is_same else _compared(model, sides, rewards)
+    comparison = None if is_same else _compared(model, sides, rewards)
     candidate, gate = (None, None) if is_same else _gate(registry, model, sides, slugs)
     launches = [
-        launch_shown(one)
-        for one in launching.of_team()
-        if one.model_id == model.id and one.kind == "evaluation" and not one.over
+        launch_shown(launch)
+        for launch in launching.of_team()
+        if launch.model_id == model.id and launch.kind == "evaluation" and not launch.over
     ]
     return {
         "model": model_shown(model, {}),
         "options": _options(model, nodes),
-        "tasksets": [vars(one) for one in launching.playable.choices()],
+        "tasksets": [vars(playable) for playable in launching.playable.choices()],
         "taskset": taskset,
         "own_machine": launching.own_machine,
         **sides,
         "same": is_same,
-        "comparison": None if found is None else found.as_dict(),
+        "comparison": None if comparison is None else comparison.as_dict(),
         "candidate": candidate,
         "gate": gate,
         "tasks": _labelled(store, team, _by_task(runs["first"], runs["second"])),
@@ -103,12 +103,14 @@ def compare(
 
 @router.action("/models/{model_id}/evaluate", "run")
 async def evaluate(
-    request: Request, launching: LaunchingPart, model_id: str, given: Sent
+    request: Request, launching: LaunchingPart, model_id: str, fields: Sent
 ) -> Response:
     """Play a taskset with the checkpoints in the form."""
     form = await request.form()
-    checkpoints = list(dict.fromkeys(str(one) for one in form.getlist("checkpoint") if one))
-    return await begun(launching, model_id, checkpoints, given)
+    checkpoints = list(
+        dict.fromkeys(str(checkpoint) for checkpoint in form.getlist("checkpoint") if checkpoint)
+    )
+    return await begun(launching, model_id, checkpoints, fields)
 
 
 def _compared(
@@ -163,7 +165,7 @@ def _gate(
 
 
 def _rewards(runs: _Runs) -> dict[str, list[float]]:
-    return {slug: [run.reward for run in found] for slug, found in runs.items()}
+    return {slug: [run.reward for run in runs_of_task] for slug, runs_of_task in runs.items()}
 
 
 def _by_task(first: _Runs, second: _Runs) -> dict[str, Any]:
@@ -200,12 +202,12 @@ def _labelled(store: Store, team: str, tasks: dict[str, Any]) -> dict[str, Any]:
 
 
 def _options(model: ModelRecord, nodes: list[CheckpointLink]) -> list[dict[str, str]]:
-    found = [
+    options = [
         {"value": node.id, "label": node.name + (" (files deleted)" if node.folder is None else "")}
         for node in reversed(nodes[-MOST_NAMED:])
     ]
-    for option in found:
+    for option in options:
         if option["value"] == model.head_checkpoint_id:
             option["label"] += " (head)"
     base = "base" + (" (head)" if model.head_checkpoint_id is None else "")
-    return [*found, {"value": model.config.origin_checkpoint or BASE, "label": base}]
+    return [*options, {"value": model.config.origin_checkpoint or BASE, "label": base}]

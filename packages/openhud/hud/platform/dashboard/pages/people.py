@@ -50,13 +50,13 @@ def people(
     store: StorePart, keys: KeysPart, config: ConfigPart, who: Who, state: str = "live"
 ) -> Data:
     """The team's keys for admins; the caller's own key for others."""
-    known = [key for key in keys.list(who.team_id) if _sees(who, key)]
-    shown = [key for key in known if state == "all" or key.valid]
+    visible = [key for key in keys.list(who.team_id) if _sees(who, key)]
+    shown = [key for key in visible if state == "all" or key.valid]
     used = use_by_key(store, who.team_id)
     return {
         "items": [_key(key, used.get(key.id, Use())) for key in shown],
         "total": len(shown),
-        "hidden": len(known) - len(shown),
+        "hidden": len(visible) - len(shown),
         "state": state,
         "own": who.key_id,
         "keys_wanted": config.keys,
@@ -80,8 +80,8 @@ def make_key(
     sent: Sent,
 ) -> Response | Data:
     """Create a key and show its secret, which is only in this response."""
-    given = {field: sent.get(field, "") for field in FIELDS}
-    name, scope, lifetime = given["name"], given["scope"], given["lifetime"]
+    form = {field: sent.get(field, "") for field in FIELDS}
+    name, scope, lifetime = form["name"], form["scope"], form["lifetime"]
     try:
         if not name.strip():
             raise UsageError("A key needs a name that describes its purpose.")
@@ -89,11 +89,11 @@ def make_key(
             raise UsageError(f"There is no scope {scope!r}; there are {', '.join(SCOPES)}.")
         if lifetime not in LIFETIMES:
             raise UsageError("Choose one of the lifetimes.")
-        requests = _limit("Requests a minute", given["requests_per_minute"])
-        tokens = _limit("Tokens a minute", given["tokens_per_minute"])
+        requests = _limit("Requests a minute", form["requests_per_minute"])
+        tokens = _limit("Tokens a minute", form["tokens_per_minute"])
         key, secret = keys.mint(
             name,
-            Teams(store).for_key_of(who.team_id, given["team"].strip() or None),
+            Teams(store).for_key_of(who.team_id, form["team"].strip() or None),
             scopes=(scope,),
             expires_in=LIFETIMES[lifetime],
             requests_per_minute=requests,
@@ -101,7 +101,7 @@ def make_key(
             maker=keys.by_id(who.key_id) if who.key_id else None,
         )
     except (UsageError, PlatformError) as error:
-        return _form(store, who, given, str(error))
+        return _form(store, who, form, str(error))
     log.note("key created", key.name, **key.noted())
     data = {
         "key": key.shown(),
@@ -122,9 +122,9 @@ def revoke_key(keys: KeysPart, who: Who, log: Audit, key_id: str) -> Response:
 @router.page("/people/teams", "people_teams.html")
 def teams(store: StorePart, keys: KeysPart, sessions: RuntimeSessionsPart, who: Who) -> Data:
     """The teams visible to the caller, each with quotas and usage."""
-    known = Teams(store).all()
-    every = who.may("admin") and who.team_id == known[0].id
-    shown = [team for team in known if every or team.id == who.team_id]
+    all_teams = Teams(store).all()
+    every = who.may("admin") and who.team_id == all_teams[0].id
+    shown = [team for team in all_teams if every or team.id == who.team_id]
     items = [
         {"id": team.id, "name": team.name, **team_use(store, keys, sessions, team.id)}
         for team in shown
@@ -152,7 +152,7 @@ def audit(
         "items": items,
         **paged(total, PER_PAGE, offset),
         "actions": audit_log.ACTIONS,
-        "keys": [(known.id, known.name) for known in keys.list(who.team_id)],
+        "keys": [(row.id, row.name) for row in keys.list(who.team_id)],
     }
 
 
@@ -165,13 +165,15 @@ def _key(key: Key, used: Use) -> dict[str, Any]:
     return {**key.shown(), "id": key.id, "state": state, "used": used.shown()}
 
 
-def _form(store: Store, who: Identity, given: dict[str, str], problem: str | None) -> Data:
-    known = Teams(store)
+def _form(store: Store, who: Identity, form: dict[str, str], problem: str | None) -> Data:
+    registry = Teams(store)
     return {
-        "given": given,
+        "given": form,
         "problem": problem,
         "scopes": [{"name": scope, "meaning": MEANINGS[scope]} for scope in SCOPES],
-        "teams": [team.name for team in known.all()] if who.team_id == known.default().id else [],
+        "teams": [team.name for team in registry.all()]
+        if who.team_id == registry.default().id
+        else [],
     }
 
 

@@ -95,14 +95,14 @@ def playground(
     """The playground, with model, checkpoint, environment and task preselected from the query."""
     who.require("run")
     own = registry.models()
-    slugs = [one.slug for one in own]
-    known = builtin_records(secrets)
-    others = [one.slug for one in known if one.slug not in slugs]
-    chosen = next((one for one in own if one.slug == model), None)
+    slugs = [record.slug for record in own]
+    builtin = builtin_records(secrets)
+    others = [record.slug for record in builtin if record.slug not in slugs]
+    chosen = next((record for record in own if record.slug == model), None)
     checkpoints: list[dict[str, str]] = []
     if chosen is not None and chosen.config.provider is None:
         checkpoints = checkpoint_options(registry, chosen)
-    found, _ = Environments(store, who.team_id).page(None, MOST_ENVIRONMENTS, 0)
+    deployed, _ = Environments(store, who.team_id).page(None, MOST_ENVIRONMENTS, 0)
     return {
         "models": slugs,
         "others": others,
@@ -110,11 +110,11 @@ def playground(
         "checkpoints": checkpoints,
         "checkpoint": checkpoint,
         "environments": [
-            {"name": one["name"], "ready": one["latest_build"] is not None} for one in found
+            {"name": row["name"], "ready": row["latest_build"] is not None} for row in deployed
         ],
         "environment": environment,
         "own_machine": not config.keys,
-        "tasksets": [vars(one) for one in Playable(store, who.team_id).choices()],
+        "tasksets": [vars(choice) for choice in Playable(store, who.team_id).choices()],
         "taskset": taskset,
         "tasks": _tasks(store, who.team_id, taskset, task) if taskset else [],
         "task": task,
@@ -174,10 +174,10 @@ async def start(worlds: WorldsPart, who: Who, world_id: str, body: TaskRequest) 
 async def grade(worlds: WorldsPart, who: Who, world_id: str, body: Answer) -> Response:
     """Grade the answer to the started task; returns the reward and its parts. Nothing is recorded."""
     frame = await worlds.grade(worlds.find(who, world_id), body.answer)
-    found = grade_of(frame) or {}
-    if found.get("is_error"):
-        raise UsageError(found["content"] or "The grader failed.")
-    return _json({name: found.get(name) for name in ("reward", "content", "parts")})
+    grade_fields = grade_of(frame) or {}
+    if grade_fields.get("is_error"):
+        raise UsageError(grade_fields["content"] or "The grader failed.")
+    return _json({name: grade_fields.get(name) for name in ("reward", "content", "parts")})
 
 
 @router.post("/playground/worlds/{world_id}/call", dependencies=_RUN)

@@ -23,19 +23,19 @@ def find(
     offset: Offset = 0,
 ) -> Data:
     """Runs whose prompts and answers contain the words of `text`, newest first."""
-    found = search(store, team, text, PER_PAGE, offset)
+    hits = search(store, team, text, PER_PAGE, offset)
     labels = task_labels(
-        store, team, {run["slug"]: run["trace_id"] for run in found.items if run["slug"]}
+        store, team, {run["slug"]: run["trace_id"] for run in hits.items if run["slug"]}
     )
-    for run in found.items:
+    for run in hits.items:
         run["label"] = labels.get(run["slug"], NO_TASK)
     return {
         "text": text,
-        "items": found.items,
-        **paged(found.total, PER_PAGE, offset),
-        "more": found.more,
+        "items": hits.items,
+        **paged(hits.total, PER_PAGE, offset),
+        "more": hits.more,
         "most": MOST_HITS,
-        "missing": found.missing,
-        "searched": found.searched,
-        "runs": found.runs,
+        "missing": hits.missing,
+        "searched": hits.searched,
+        "runs": hits.runs,
     }

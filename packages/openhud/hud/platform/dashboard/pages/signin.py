@@ -35,15 +35,15 @@ def signin(
     next: Annotated[str, Form()] = "/",
 ) -> Response:
     """Start a session."""
-    found = keys.find(key.strip())
-    if found is None or found.is_pass:
+    api_key = keys.find(key.strip())
+    if api_key is None or api_key.is_pass:
         data = {"next": inner(next), "problem": "This key is unknown, expired or revoked."}
         return page(request, "signin.html", data, status=403)
-    AuditLog(store, found.identity).note("signed in", found.name, by="a browser")
+    AuditLog(store, api_key.identity).note("signed in", api_key.name, by="a browser")
     answer = see(inner(next))
     answer.set_cookie(
         COOKIE,
-        web_sessions.begin(found),
+        web_sessions.begin(api_key),
         max_age=int(LIFETIME.total_seconds()),
         httponly=True,
         samesite="lax",

@@ -167,20 +167,20 @@ def tasks_in(text: str) -> list[dict[str, Any]]:
     if not plain_text:
         raise UsageError("Paste tasks first: a JSON list, or a line of JSON for each.")
     try:
-        found = json.loads(plain_text)
+        parsed = json.loads(plain_text)
     except ValueError as error:
         if plain_text.startswith("["):
             raise UsageError(f"This is not JSON: {error}.") from None
-        found = [
+        parsed = [
             _task_in(line, number)
             for number, line in enumerate(plain_text.splitlines(), 1)
             if line.strip()
         ]
-    if isinstance(found, dict):
-        found = found["tasks"] if isinstance(found.get("tasks"), list) else [found]
-    if not isinstance(found, list) or not all(isinstance(task, dict) for task in found):
+    if isinstance(parsed, dict):
+        parsed = parsed["tasks"] if isinstance(parsed.get("tasks"), list) else [parsed]
+    if not isinstance(parsed, list) or not all(isinstance(task, dict) for task in parsed):
         raise UsageError("Tasks are JSON objects, in a list or one a line.")
-    return [{"name": task.get("slug"), **task} if "slug" in task else task for task in found]
+    return [{"name": task.get("slug"), **task} if "slug" in task else task for task in parsed]
 
 
 def _task_in(line: str, number: int) -> Any:
@@ -206,16 +206,16 @@ def _sorted(slugs: list[str], scores: dict[str, Difficulty], sort: str) -> list[
     """Sort names by a measure; names without it are last in both directions."""
     name = sort.removeprefix("-")
     values = {slug: getattr(scores.get(slug, Difficulty()), name) for slug in slugs}
-    known = [slug for slug in slugs if values[slug] is not None]
-    known.sort(key=lambda slug: values[slug], reverse=sort.startswith("-"))
-    return known + [slug for slug in slugs if values[slug] is None]
+    measured = [slug for slug in slugs if values[slug] is not None]
+    measured.sort(key=lambda slug: values[slug], reverse=sort.startswith("-"))
+    return measured + [slug for slug in slugs if values[slug] is None]
 
 
 def _models(scores: list[Difficulty]) -> list[str]:
     """Return the models with the most runs of these tasks; people, if they played, are first."""
     runs: dict[str, int] = {}
-    for one in scores:
-        for model, score in one.models.items():
+    for difficulty in scores:
+        for model, score in difficulty.models.items():
             runs[model] = runs.get(model, 0) + score.runs
     first = sorted(runs, key=lambda model: (model != "human", -runs[model], model))[:MOST_MODELS]
     return first

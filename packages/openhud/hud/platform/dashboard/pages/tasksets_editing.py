@@ -29,11 +29,11 @@ _REST = tuple(name for name in FIELDS if name != "args")
 def edit(rows: Rows, environments: TeamEnvironments, who: Who, slug: str = "") -> Data:
     """The form of a row; without `slug`, of a new row."""
     who.require("run")
-    given = _EMPTY
+    form = _EMPTY
     if slug:
         row = rows.get(slug)
         rest = {name: row[name] for name in _REST if row.get(name) is not None}
-        given = {
+        form = {
             "name": row["name"],
             "env": row["env"],
             "task": row["scenario"],
@@ -41,7 +41,7 @@ def edit(rows: Rows, environments: TeamEnvironments, who: Who, slug: str = "") -
             "rest": indented_json(rest) if rest else "",
             "seen": str(row["version"]),
         }
-    return _form(rows, environments, slug, given, [])
+    return _form(rows, environments, slug, form, [])
 
 
 @router.action("/tasksets/{taskset_id}/rows", "run", "taskset_edit.html")
@@ -52,11 +52,11 @@ def save(
     sent: Sent,
 ) -> Response | Data:
     """Add a row, or change the row of the form."""
-    given = {field: sent.get(field, "") for field in _EMPTY}
-    name, env, task = (given[field].strip() for field in ("name", "env", "task"))
+    form = {field: sent.get(field, "") for field in _EMPTY}
+    name, env, task = (form[field].strip() for field in ("name", "env", "task"))
     replaces = sent.get("replaces", "")
     try:
-        more = _object("The other fields", given["rest"])
+        more = _object("The other fields", form["rest"])
         unknown = sorted(set(more) - set(_REST))
         if unknown:
             raise UsageError(f"There is no field {unknown[0]!r}; there are {', '.join(_REST)}.")
@@ -65,14 +65,14 @@ def save(
                 "name": name,
                 "env": env,
                 "task_id": task,
-                "args": _object("The arguments", given["args"]),
+                "args": _object("The arguments", form["args"]),
                 **more,
             },
             replaces=replaces or None,
-            seen=_number(given["seen"]),
+            seen=_number(form["seen"]),
         )
     except (UsageError, ConflictError) as error:
-        return _form(rows, environments, replaces, given, str(error).splitlines())
+        return _form(rows, environments, replaces, form, str(error).splitlines())
     _noted(audit, rows, row["version"], f"{'changed' if replaces else 'added'} {row['name']}")
     query = urlencode({"slug": row["name"]})
     return see(f"/tasksets/{rows.taskset['id']}/row?{query}")
@@ -95,17 +95,17 @@ def _form(
     rows: TasksetRows,
     environments: Environments,
     slug: str,
-    given: dict[str, str],
+    form: dict[str, str],
     problems: list[str],
 ) -> Data:
-    known, _ = environments.page(None, MOST_ENVIRONMENTS, 0)
+    rows_of_team, _ = environments.page(None, MOST_ENVIRONMENTS, 0)
     return {
         "taskset": rows.taskset,
         "slug": slug,
-        "given": given,
+        "given": form,
         "problems": problems,
-        "environments": [one["name"] for one in known],
-        "templates": _templates(environments, given["env"]),
+        "environments": [environment["name"] for environment in rows_of_team],
+        "templates": _templates(environments, form["env"]),
     }
 
 
@@ -123,12 +123,12 @@ def _object(what: str, text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     try:
-        found = json.loads(text, parse_constant=_refuse)
+        parsed = json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{what} are not JSON: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise UsageError(f'{what} must be a JSON object, such as {{"n": 3}}.')
-    return found
+    return parsed
 
 
 def _refuse(constant: str) -> None:

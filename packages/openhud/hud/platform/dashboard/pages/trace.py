@@ -118,8 +118,8 @@ def head(request: Request, store: StorePart, run: Run) -> Response:
 @router.page("/trace/{trace_id}/timeline", "trace_timeline.html")
 def trace_timeline(store: StorePart, run: Run) -> Data:
     """The timeline: steps by time, failures, screenshots."""
-    found = timeline(marks(trace_windows.every_step(store, run["trace_id"])))
-    return {"timeline": found, "trace_id": run["trace_id"]}
+    view = timeline(marks(trace_windows.every_step(store, run["trace_id"])))
+    return {"timeline": view, "trace_id": run["trace_id"]}
 
 
 @router.get("/trace/{trace_id}/steps/{number}.json")
@@ -139,8 +139,8 @@ def raw_trace(store: StorePart, run: Run) -> Response:
         yield b'{"run":' + whole_json(plain_run(run)) + b',"steps":['
         separator = b""
         for number, payload in trace_windows.every_step(store, run["trace_id"]):
-            whole = _with_tokens(store, run["trace_id"], number, payload)
-            yield separator + whole_json(whole)
+            with_tokens = _with_tokens(store, run["trace_id"], number, payload)
+            yield separator + whole_json(with_tokens)
             separator = b",\n"
         yield b"]}"
 
@@ -165,15 +165,15 @@ def image(request: Request, store: StorePart, run: Run, number: int, name: Hash)
         return Response(status_code=304, headers={"cache-control": KEPT})
     payload = trace_windows.find_step(store, run["trace_id"], number)
     data = image_bytes(store, run["team_id"], payload, name)
-    found = raster(data)
+    image_type = raster(data)
     headers = {
         "cache-control": KEPT,
         "etag": f'"{name}"',
-        "content-disposition": f'inline; filename="step-{number}-{name[:8]}.{found.extension}"',
+        "content-disposition": f'inline; filename="step-{number}-{name[:8]}.{image_type.extension}"',
         # Images are compressed already.
         "content-encoding": "identity",
     }
-    return Response(data, media_type=found.media_type, headers=headers)
+    return Response(data, media_type=image_type.media_type, headers=headers)
 
 
 @router.get("/trace/{trace_id}/compare")
@@ -187,17 +187,17 @@ def compare_runs(
     request: Request, store: StorePart, run: Run, team: Team, other_id: str, offset: Number = 0
 ) -> Response | Data:
     """Compare two runs of one task: their results, and their steps from the first difference."""
-    one, other = run, records.find_run(store, team, other_id)
-    same = common_prefix(store, one, other)
-    rows, more = comparison_rows(store, one, other, same, offset)
+    first, other = run, records.find_run(store, team, other_id)
+    same = common_prefix(store, first, other)
+    rows, more = comparison_rows(store, first, other, same, offset)
     data = {
-        "one": plain_run(one),
+        "one": plain_run(first),
         "other": plain_run(other),
         "same": same,
         "rows": rows,
         "next": offset + ROWS if more else None,
-        "measures": measures(one, other),
-        "subscores": subscores(one, other),
+        "measures": measures(first, other),
+        "subscores": subscores(first, other),
     }
     return page(request, "trace_comparison_rows.html", data) if offset else data
 
@@ -216,12 +216,12 @@ def spans(store: StorePart, run: Run, offset: Number = 0) -> Data:
 @router.events("/events/trace/{trace_id}")
 def events(store: StorePart, run: Run) -> Following:
     """Event stream of a run's changes."""
-    team, found = run["team_id"], run["trace_id"]
+    team, trace_id = run["team_id"], run["trace_id"]
 
     def read() -> Revision:
-        return Revision(*revision_of(store, team, found))
+        return Revision(*revision_of(store, team, trace_id))
 
-    return ("trace", team, found), read
+    return ("trace", team, trace_id), read
 
 
 def _window_of(windows: list[Window], step: int | None) -> Window | None:
@@ -238,9 +238,9 @@ def _with_tokens(
     drawn = trace_windows.drawn_between(store, trace_id, number, number).get(number)
     if drawn is None:
         return payload
-    said = payload.get("sample")
+    recorded = payload.get("sample")
     sample = {
-        **(said if isinstance(said, dict) else {}),
+        **(recorded if isinstance(recorded, dict) else {}),
         "output_token_ids": drawn.ids,
         "output_logprobs": drawn.logprobs,
         "checkpoint": drawn.checkpoint,
@@ -251,24 +251,24 @@ def _with_tokens(
 
 
 def _span(span: dict[str, Any]) -> dict[str, Any]:
-    known = dict_of(span.get("attributes"))
+    attributes = dict_of(span.get("attributes"))
     return {
         "name": span.get("name"),
-        "schema": known.get("hud.schema"),
+        "schema": attributes.get("hud.schema"),
         "start": span.get("start_time"),
         "end": span.get("end_time"),
         "status": span.get("status_message"),
-        "files": changed_files({"files": _payload(known)}),
+        "files": changed_files({"files": _payload(attributes)}),
         "json": as_json(span),
     }
 
 
 def _payload(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return the payload of a span, which some clients send as JSON within JSON."""
-    told = attributes.get("hud.payload")
-    if isinstance(told, str):
+    recorded = attributes.get("hud.payload")
+    if isinstance(recorded, str):
         try:
-            told = exact_json.loads(told)
+            recorded = exact_json.loads(recorded)
         except exact_json.JSONDecodeError:
             return {}
-    return dict_of(told)
+    return dict_of(recorded)

@@ -43,10 +43,10 @@ OVER = ("finished", "stopped", "paused", "interrupted", "failed")
 @router.page("/train", "train.html")
 def training(launching: LaunchingPart, offset: Offset = 0) -> Data:
     """The training runs, newest first, and launches without a run so far."""
-    found, total = launching.runs.page(None, PER_PAGE, offset)
+    rows, total = launching.runs.page(None, PER_PAGE, offset)
     slugs = {model.id: model.slug for model in launching.registry.models()}
-    items = [_row(launching, run, slugs) for run in found]
-    launches = [launch_shown(one) for one in launching.of_team() if _apart(one)]
+    items = [_row(launching, run, slugs) for run in rows]
+    launches = [launch_shown(launch) for launch in launching.of_team() if _apart(launch)]
     return {
         "items": items,
         "launches": launches,
@@ -64,72 +64,74 @@ def training_events(launching: LaunchingPart) -> Following:
 @router.page("/train/launches/{launch_id}", "train_launch.html")
 def launch(request: Request, launching: LaunchingPart, launch_id: str) -> Response | Data:
     """A launch; once its run is open, a redirect to the run."""
-    found = launching.launches.find(launching.who.team_id, launch_id)
-    if found.kind == "training" and found.run_id is not None:
-        place = f"/train/{found.run_id}"
+    launch_record = launching.launches.find(launching.who.team_id, launch_id)
+    if launch_record.kind == "training" and launch_record.run_id is not None:
+        place = f"/train/{launch_record.run_id}"
         # For a fragment of a page, the browser would follow a redirect and insert the run's page into this one.
         if request.headers.get("hx-request"):
             return Response(headers={"hx-redirect": place})
         return see(place)
-    return {"launch": launch_shown(found)}
+    return {"launch": launch_shown(launch_record)}
 
 
 @router.events("/events/train/launches/{launch_id}")
 def launch_events(launching: LaunchingPart, launch_id: str) -> Following:
     """Event stream of a launch."""
-    found = launching.launches.find(launching.who.team_id, launch_id)
+    launch_record = launching.launches.find(launching.who.team_id, launch_id)
 
     def read() -> Revision:
-        return Revision(str(found.revision), over=found.over)
+        return Revision(str(launch_record.revision), over=launch_record.over)
 
-    return ("launch", found.id), read
+    return ("launch", launch_record.id), read
 
 
 @router.post("/train/launches/{launch_id}/stop")
 async def stop_launch(launching: LaunchingPart, launch_id: str) -> Response:
     """Stop a launch; needs the same scope as launching it."""
     launching.who.require("run")
-    found = launching.launches.find(launching.who.team_id, launch_id)
-    if found.kind == "training":
+    launch_record = launching.launches.find(launching.who.team_id, launch_id)
+    if launch_record.kind == "training":
         launching.who.require("train")
-    launching.launches.stop(found)
-    return see(f"/train/launches/{found.id}")
+    launching.launches.stop(launch_record)
+    return see(f"/train/launches/{launch_record.id}")
 
 
 @router.page("/train/{run_id}", "train_run.html")
 def run(launching: LaunchingPart, run_id: str, beside: _Runs = ()) -> Data:
     """One training run; its charts overlay the runs in `with`."""
     runs = launching.runs
-    found = runs.get(run_id)
-    history = runs.steps(found["id"])
-    scores = scores_of(found["state"])
-    model = _model(launching, found["model_id"])
-    mine = launching.of_run(found["id"])
+    row = runs.get(run_id)
+    history = runs.steps(row["id"])
+    scores = scores_of(row["state"])
+    model = _model(launching, row["model_id"])
+    own_launch = launching.of_run(row["id"])
     drawn, quiet = charts(history)
-    others = _others(launching, found)
-    shown = _row(launching, found, {found["model_id"]: model["slug"]}) | {
+    others = _others(launching, row)
+    shown = _row(launching, row, {row["model_id"]: model["slug"]}) | {
         "metrics": history[-1]["metrics"] if history else {}
     }
     return {
         "run": shown,
         "model": model,
-        "launch": None if mine is None or mine.over else launch_shown(mine),
-        "error": found["state"].get("error") if shown["status"] not in ("running",) else None,
-        "scores": [asdict(one) for one in scores],
+        "launch": None if own_launch is None or own_launch.over else launch_shown(own_launch),
+        "error": row["state"].get("error") if shown["status"] not in ("running",) else None,
+        "scores": [asdict(score) for score in scores],
         "evaluations": evaluation_lines(history, scores),
-        "best": max(map(asdict, scores), key=lambda one: (one["mean"], one["step"]), default=None),
-        "guard": asdict(guard_record(found["state"])),
-        "alarms": [asdict(one) for one in alarms(history, scores, Bands.of(found["config"]))],
-        "config": changed(found["config"]),
+        "best": max(
+            map(asdict, scores), key=lambda score: (score["mean"], score["step"]), default=None
+        ),
+        "guard": asdict(guard_record(row["state"])),
+        "alarms": [asdict(alarm) for alarm in alarms(history, scores, Bands.of(row["config"]))],
+        "config": changed(row["config"]),
         "captions": CAPTIONS,
         "charts": drawn,
         "quiet": quiet,
-        "overlaid": [one for one in others if one["id"] in beside],
-        "others": [one for one in others if one["id"] not in beside],
-        "jobs": TrainingJobs(launching.registry.store, launching.who.team_id).shown(found),
+        "overlaid": [other for other in others if other["id"] in beside],
+        "others": [other for other in others if other["id"] not in beside],
+        "jobs": TrainingJobs(launching.registry.store, launching.who.team_id).shown(row),
         "recent": step_rows(history[: -RECENT_STEPS - 1 : -1]),
-        "why_not_resumed": _why_not_resumed(launching, found, shown["status"]),
-        "revision": _revision(launching, found["id"]).value,
+        "why_not_resumed": _why_not_resumed(launching, row, shown["status"]),
+        "revision": _revision(launching, row["id"]).value,
     }
 
 
@@ -139,14 +141,18 @@ def curves(launching: LaunchingPart, run_id: str, name: str, beside: _Runs = ())
     if name not in CAPTIONS:
         raise NotFoundError(f"There is no curve {name!r}; there are {', '.join(CAPTIONS)}.")
     runs = launching.runs
-    found = runs.get(run_id)
-    data = curve(name, runs.steps(found["id"]), scores_of(found["state"]))
-    known = {one["id"]: one for one in _others(launching, found)}
+    row = runs.get(run_id)
+    data = curve(name, runs.steps(row["id"]), scores_of(row["state"]))
+    rows_by_id = {other_row["id"]: other_row for other_row in _others(launching, row)}
     others = {}
-    for one in [runs.get(other) for other in list(dict.fromkeys(beside))[:MOST_OVERLAID]]:
-        if one["id"] != found["id"]:
-            called = known[one["id"]]["name"] if one["id"] in known else one["id"][:8]
-            others[called] = curve(name, runs.steps(one["id"]), scores_of(one["state"]))
+    for other_row in [runs.get(other) for other in list(dict.fromkeys(beside))[:MOST_OVERLAID]]:
+        if other_row["id"] != row["id"]:
+            called = (
+                rows_by_id[other_row["id"]]["name"]
+                if other_row["id"] in rows_by_id
+                else other_row["id"][:8]
+            )
+            others[called] = curve(name, runs.steps(other_row["id"]), scores_of(other_row["state"]))
     if others:
         data = overlaid(data, others)
     return Response(exact_json.dumps(data), media_type="application/json")
@@ -155,29 +161,29 @@ def curves(launching: LaunchingPart, run_id: str, name: str, beside: _Runs = ())
 @router.events("/events/train/{run_id}")
 def run_events(launching: LaunchingPart, run_id: str) -> Following:
     """Event stream of a run."""
-    found = launching.runs.get(run_id)["id"]
-    return ("train", launching.who.team_id, found), lambda: _revision(launching, found)
+    row_id = launching.runs.get(run_id)["id"]
+    return ("train", launching.who.team_id, row_id), lambda: _revision(launching, row_id)
 
 
 @router.action("/train/{run_id}/stop", "train")
 async def stop(launching: LaunchingPart, run_id: str) -> Response:
     """Stop a run of this server after its work in flight; a second call stops it immediately."""
-    found = await asyncio.to_thread(launching.runs.get, run_id)
-    mine = launching.of_run(found["id"])
-    if mine is None or mine.over:
+    row = await asyncio.to_thread(launching.runs.get, run_id)
+    own_launch = launching.of_run(row["id"])
+    if own_launch is None or own_launch.over:
         raise NotFoundError(
             "This run is not a process of this server: stop it where it was started."
         )
-    launching.launches.stop(mine)
-    return see(f"/train/{found['id']}")
+    launching.launches.stop(own_launch)
+    return see(f"/train/{row['id']}")
 
 
 @router.action("/train/{run_id}/resume", "train")
-async def resume(launching: LaunchingPart, run_id: str, given: Sent) -> Response:
+async def resume(launching: LaunchingPart, run_id: str, form: Sent) -> Response:
     """Resume a run; for one that the guard paused, the form has `override_guard`."""
-    found = await asyncio.to_thread(launching.runs.get, run_id)
-    await launching.resume_training(found, override_guard=given.get("override_guard") == "on")
-    return see(f"/train/{found['id']}")
+    row = await asyncio.to_thread(launching.runs.get, run_id)
+    await launching.resume_training(row, override_guard=form.get("override_guard") == "on")
+    return see(f"/train/{row['id']}")
 
 
 def launch_shown(launch: Launch) -> dict[str, Any]:
@@ -227,33 +233,33 @@ def _row(launching: Launching, run: dict[str, Any], slugs: dict[str, str]) -> di
 
 def _held_out(config: dict[str, Any]) -> list[str]:
     """Return the held-out sets of a recorded configuration, which is a single string in earlier releases."""
-    given = config.get("held_out") or []
-    return [given] if isinstance(given, str) else [str(one) for one in given]
+    tasksets = config.get("held_out") or []
+    return [tasksets] if isinstance(tasksets, str) else [str(taskset) for taskset in tasksets]
 
 
 def _others(launching: Launching, run: dict[str, Any]) -> list[dict[str, str]]:
     """Return the newest other runs with their names in charts, those of the same model first."""
-    found, _ = launching.runs.page(None, MOST_OTHERS, 0)
+    rows, _ = launching.runs.page(None, MOST_OTHERS, 0)
     slugs = {model.id: model.slug for model in launching.registry.models()}
-    found.sort(key=lambda one: one["model_id"] != run["model_id"])
+    rows.sort(key=lambda row: row["model_id"] != run["model_id"])
     return [
         {
-            "id": one["id"],
-            "name": f"{slugs.get(one['model_id'], one['config'].get('model', ''))} {one['id'][:8]}",
+            "id": row["id"],
+            "name": f"{slugs.get(row['model_id'], row['config'].get('model', ''))} {row['id'][:8]}",
         }
-        for one in found
-        if one["id"] != run["id"]
+        for row in rows
+        if row["id"] != run["id"]
     ]
 
 
 def _status(launching: Launching, run: dict[str, Any]) -> str:
     """Return a run's status: that of its launch; else `interrupted` for a running one whose model has no lease."""
-    mine = launching.of_run(run["id"])
-    if mine is not None and not mine.over:
-        return mine.status
+    own_launch = launching.of_run(run["id"])
+    if own_launch is not None and not own_launch.over:
+        return own_launch.status
     if run["status"] == "running":
-        if mine is not None:
-            return mine.status
+        if own_launch is not None:
+            return own_launch.status
         if launching.registry.leases.holder(run["model_id"]) is None:
             return "interrupted"
     return str(run["status"])
@@ -267,17 +273,17 @@ def _why_not_resumed(launching: Launching, run: dict[str, Any], status: str) -> 
 
 def _revision(launching: Launching, run_id: str) -> Revision:
     run = launching.runs.get(run_id)
-    mine = launching.of_run(run_id)
+    own_launch = launching.of_run(run_id)
     status = _status(launching, run)
-    heard = "" if mine is None else f"{mine.revision}"
+    heard = "" if own_launch is None else f"{own_launch.revision}"
     value = f"{status}-{run['next_step']}-{run['updated_at']}-{heard}".replace("+", "_")
     return Revision(value, over=status in OVER)
 
 
 def _all_revision(launching: Launching) -> Revision:
-    found, total = launching.runs.page(None, 1, 0)
-    newest = "".join(f"{run['updated_at']}{run['next_step']}" for run in found)
-    heard = sum(one.revision for one in launching.of_team())
+    rows, total = launching.runs.page(None, 1, 0)
+    newest = "".join(f"{run['updated_at']}{run['next_step']}" for run in rows)
+    heard = sum(launch.revision for launch in launching.of_team())
     return Revision(f"{total}-{newest}-{heard}".replace("+", "_"))
 
 

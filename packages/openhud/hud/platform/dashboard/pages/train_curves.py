@@ -41,7 +41,7 @@ def charts(history: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[dict[s
         if name == "reward":
             continue
         columns = [
-            [found for row in history if (found := _number(value(row["metrics"]))) is not None]
+            [figure for row in history if (figure := _number(value(row["metrics"]))) is not None]
             for _, value in _SERIES[name]
         ]
         columns = [column for column in columns if column]
@@ -78,7 +78,7 @@ def curve(
         {"name": label, "values": [_number(value(row["metrics"])) for row in rows]}
         for label, value in _SERIES[name]
     ]
-    measured = [one for one in series if any(value is not None for value in one["values"])]
+    measured = [line for line in series if any(value is not None for value in line["values"])]
     return {
         "x_label": "step",
         "x": [row["step"] + 1 for row in rows],
@@ -86,25 +86,27 @@ def curve(
     }
 
 
-def overlaid(mine: dict[str, Any], others: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+def overlaid(own: dict[str, Any], others: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
     """Return a chart with the first series and the held-out scores of other runs, by their names."""
-    steps = sorted({step for one in (mine, *others.values()) for step in one["x"]})
-    shown = [_at(steps, mine["x"], series) for series in mine["series"]]
+    steps = sorted({step for chart in (own, *others.values()) for step in chart["x"]})
+    shown = [_at(steps, own["x"], series) for series in own["series"]]
     for called, other in others.items():
         for place, series in enumerate(other["series"]):
             if place == 0 or series.get("points"):
                 renamed = {**series, "name": f"{called}: {series['name']}"}
                 shown.append(_at(steps, other["x"], renamed))
-    return {**mine, "x": steps, "series": shown}
+    return {**own, "x": steps, "series": shown}
 
 
-def _at(steps: Sequence[int], known: Sequence[int], series: Mapping[str, Any]) -> dict[str, Any]:
+def _at(
+    steps: Sequence[int], own_steps: Sequence[int], series: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return a series with a value, or None, for each of `steps`."""
     moved = dict(series)
     for key in ("values", "low", "high"):
         if key in series:
-            found = dict(zip(known, series[key], strict=True))
-            moved[key] = [found.get(step) for step in steps]
+            by_step = dict(zip(own_steps, series[key], strict=True))
+            moved[key] = [by_step.get(step) for step in steps]
     return moved
 
 
@@ -118,9 +120,9 @@ def _reward(rows: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> dict[
     held_out: dict[str, dict[int, Score | SetScore]] = {}
     for score in scores:
         # A single set equals the total.
-        for one in score.sets if len(score.sets) > 1 else (score,):
-            name = f"held-out {one.name}" if isinstance(one, SetScore) else "held-out"
-            held_out.setdefault(name, {})[score.step] = one
+        for part in score.sets if len(score.sets) > 1 else (score,):
+            name = f"held-out {part.name}" if isinstance(part, SetScore) else "held-out"
+            held_out.setdefault(name, {})[score.step] = part
     steps = sorted(trained.keys() | {score.step for score in scores})
     first = {"name": "training, mean of 5", "values": [_number(means.get(step)) for step in steps]}
     thin = {
@@ -128,15 +130,15 @@ def _reward(rows: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> dict[
         "values": [_number(trained.get(step)) for step in steps],
         "thin": True,
     }
-    sets = [_points(name, steps, found) for name, found in held_out.items()]
+    sets = [_points(name, steps, by_step) for name, by_step in held_out.items()]
     return {"x_label": "step", "x": steps, "series": [first, *sets, thin]}
 
 
 def _points(
-    name: str, steps: Sequence[int], found: Mapping[int, Score | SetScore]
+    name: str, steps: Sequence[int], by_step: Mapping[int, Score | SetScore]
 ) -> dict[str, Any]:
     def values(key: str) -> list[float | None]:
-        return [_number(getattr(found[step], key)) if step in found else None for step in steps]
+        return [_number(getattr(by_step[step], key)) if step in by_step else None for step in steps]
 
     return {
         "name": name,

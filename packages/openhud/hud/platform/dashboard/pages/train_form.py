@@ -86,23 +86,23 @@ class Field:
     problem: str | None = None
 
 
-def fields(given: Mapping[str, str], problems: Mapping[str, str]) -> dict[str, list[Field]]:
+def fields(form: Mapping[str, str], problems: Mapping[str, str]) -> dict[str, list[Field]]:
     """Return the fields by group ("": the main ones), with the given values or the defaults."""
     groups = {"": MAIN, **GROUPS}
     return {
-        title: [_field(name, given.get(name), problems.get(name)) for name in names]
+        title: [_field(name, form.get(name), problems.get(name)) for name in names]
         for title, names in groups.items()
     }
 
 
 def config_of(
-    given: Mapping[str, str], model: str, tasks: str, held_out: Sequence[str]
+    form: Mapping[str, str], model: str, tasks: str, held_out: Sequence[str]
 ) -> tuple[TrainConfig | None, dict[str, str]]:
     """Return the configuration, or its problems: a sentence for each field ("": for all of them)."""
     values: dict[str, Any] = {"model": model, "tasks": tasks, "held_out": list(held_out)}
     problems: dict[str, str] = {}
-    for name in (*MAIN, *(one for names in GROUPS.values() for one in names)):
-        text = given.get(name, "").strip()
+    for name in (*MAIN, *(advanced for names in GROUPS.values() for advanced in names)):
+        text = form.get(name, "").strip()
         if len(text) > LONGEST:
             problems[name] = f"{label(name)} is longer than {LONGEST:,} characters."
         elif name == "loss_config":
@@ -138,7 +138,7 @@ def changed(config: Mapping[str, Any]) -> list[tuple[str, str, bool]]:
         value = config[name]
         default = value == field.get_default(call_default_factory=True)
         shown.append((name, _shown(value), default))
-    return sorted(shown, key=lambda one: one[2])
+    return sorted(shown, key=lambda option: option[2])
 
 
 def _shown(value: Any) -> str:
@@ -148,13 +148,13 @@ def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, dict):
-        return ", ".join(f"{name}={written(one)}" for name, one in value.items())
+        return ", ".join(f"{name}={written(part)}" for name, part in value.items())
     if isinstance(value, list):
         return ", ".join(map(written, value))
     return written(value)
 
 
-def _field(name: str, given: str | None, problem: str | None) -> Field:
+def _field(name: str, text: str | None, problem: str | None) -> Field:
     described = TrainConfig.model_fields[name]
     default = described.get_default(call_default_factory=True)
     options = _options(name, described.annotation)
@@ -178,7 +178,7 @@ def _field(name: str, given: str | None, problem: str | None) -> Field:
         hint, shown = f"{hint} Left empty: the default.", ""
     if kind == "flag":
         shown = "on" if default else ""
-    value = shown if given is None else given
+    value = shown if text is None else text
     return Field(name, label(name), kind, hint, value, options, problem)
 
 
@@ -189,29 +189,29 @@ def _options(name: str, annotation: Any) -> tuple[str, ...]:
         return ("", *(loss for loss in available_losses() if loss != "cross_entropy"))
     if get_origin(annotation) is Literal:
         return get_args(annotation)
-    options = [one for one in get_args(annotation) if one is not type(None)]
+    options = [kind for kind in get_args(annotation) if kind is not type(None)]
     named = len(options) == 1 and get_origin(options[0]) is Literal
     return ("", *get_args(options[0])) if named else ()
 
 
 def _numbers(text: str) -> tuple[dict[str, float], str | None]:
     """Return the numbers of NAME=NUMBER lines, and the first invalid line."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for line in filter(str.strip, text.splitlines()):
         name, _, number = line.partition("=")
         try:
-            found[name.strip()] = float(number)
+            numbers[name.strip()] = float(number)
         except ValueError:
-            return found, line.strip()
-    return found, None
+            return numbers, line.strip()
+    return numbers, None
 
 
 def _problems(error: ValidationError) -> dict[str, str]:
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
         message = problem["msg"].removeprefix("Value error, ")
         message = message.replace("Input should be", "it must be")
         sentence = f"{label(name)}: {message}." if name else f"{message[:1].upper()}{message[1:]}."
-        found.setdefault(name if name not in ELSEWHERE else "", sentence)
-    return found
+        sentences.setdefault(name if name not in ELSEWHERE else "", sentence)
+    return sentences

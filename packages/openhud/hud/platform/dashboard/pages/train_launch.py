@@ -24,26 +24,26 @@ router = Pages()
 def new(request: Request, launching: LaunchingPart) -> Data:
     """The form, prefilled from the query: model, start, taskset, and settings by name."""
     launching.who.require("train")
-    given = {name: value for name, value in request.query_params.items() if name != "held_out"}
+    form = {name: value for name, value in request.query_params.items() if name != "held_out"}
     chosen = request.query_params.getlist("held_out")
-    return _form(launching, given, chosen, {})
+    return _form(launching, form, chosen, {})
 
 
 @router.action("/train", "train", "train_new.html")
-async def launch(request: Request, launching: LaunchingPart, given: Sent) -> Response | Data:
+async def launch(request: Request, launching: LaunchingPart, form: Sent) -> Response | Data:
     """Launch the run, or show the form again with its problems."""
-    chosen = [str(one) for one in (await request.form()).getlist("held_out")]
+    chosen = [str(taskset_id) for taskset_id in (await request.form()).getlist("held_out")]
     try:
-        place, problems = await _launch(launching, given, chosen)
+        place, problems = await _launch(launching, form, chosen)
     except (UsageError, NotFoundError) as error:
         place, problems = "", {"": str(error)}
     if problems:
-        return await asyncio.to_thread(_form, launching, given, chosen, problems)
+        return await asyncio.to_thread(_form, launching, form, chosen, problems)
     return see(place)
 
 
 async def _launch(
-    launching: Launching, given: Mapping[str, str], chosen: list[str]
+    launching: Launching, form: Mapping[str, str], chosen: list[str]
 ) -> tuple[str, dict[str, str]]:
     problems: dict[str, str] = {}
 
@@ -51,16 +51,16 @@ async def _launch(
         model = tasks = None
         held_out: list[Source] = []
         try:
-            model = _trainable(launching.registry, given.get("model", ""))
+            model = _trainable(launching.registry, form.get("model", ""))
         except HudError as error:
             problems["model"] = str(error)
         try:
-            tasks = launching.source(given.get("taskset", ""), given.get("path", ""))
+            tasks = launching.source(form.get("taskset", ""), form.get("path", ""))
         except HudError as error:
             problems["tasks"] = str(error)
         try:
-            held_out = [launching.source(one) for one in chosen]
-            path = given.get("held_out_path", "")
+            held_out = [launching.source(taskset_id) for taskset_id in chosen]
+            path = form.get("held_out_path", "")
             if path.strip():
                 held_out.append(launching.source("", path))
         except HudError as error:
@@ -68,38 +68,38 @@ async def _launch(
         return model, tasks, held_out
 
     model, tasks, held_out = await asyncio.to_thread(look)
-    names = [one.name for one in held_out]
+    names = [source.name for source in held_out]
     config, wrong = train_form.config_of(
-        given, model.slug if model else "model", tasks.name if tasks else "tasks", names
+        form, model.slug if model else "model", tasks.name if tasks else "tasks", names
     )
     problems |= wrong
     if config is None or model is None or tasks is None or problems:
         return "", problems
-    start = given.get("start", "").strip() or "head"
+    start = form.get("start", "").strip() or "head"
     made = await launching.begin_training(model, start, config, tasks, held_out)
     return f"/train/launches/{made.id}", {}
 
 
 def _form(
-    launching: Launching, given: Mapping[str, str], chosen: list[str], problems: Mapping[str, str]
+    launching: Launching, form: Mapping[str, str], chosen: list[str], problems: Mapping[str, str]
 ) -> Data:
-    models = [one for one in launching.registry.models() if one.config.provider is None]
-    model = next((one for one in models if one.slug == given.get("model")), None)
+    models = [model for model in launching.registry.models() if model.config.provider is None]
+    model = next((model for model in models if model.slug == form.get("model")), None)
     choices = launching.playable.choices()
     return {
-        "models": [one.slug for one in models],
+        "models": [choice.slug for choice in models],
         "model": model.slug if model else "",
         "starts": _starts(launching.registry, model),
-        "start": given.get("start") or "head",
-        "tasksets": [vars(one) for one in choices],
-        "taskset": given.get("taskset", ""),
+        "start": form.get("start") or "head",
+        "tasksets": [vars(model) for model in choices],
+        "taskset": form.get("taskset", ""),
         "held_out": chosen,
-        "file": given.get("path", ""),
-        "held_out_path": given.get("held_out_path", ""),
+        "file": form.get("path", ""),
+        "held_out_path": form.get("held_out_path", ""),
         "own_machine": launching.own_machine,
         "groups": {
-            title: [vars(one) for one in fields]
-            for title, fields in train_form.fields(given, problems).items()
+            title: [vars(field) for field in fields]
+            for title, fields in train_form.fields(form, problems).items()
         },
         "problems": dict(problems),
     }
@@ -111,15 +111,15 @@ def _starts(registry: Registry, model: ModelRecord | None) -> list[dict[str, Any
         return [{"value": "head", "label": "the head"}]
     nodes = [node for node in registry.tree.nodes(model) if node.folder]
     head = next((node.name for node in nodes if node.id == model.head_checkpoint_id), "its base")
-    found = [
+    options = [
         {"value": "head", "label": f"the head ({head})"},
         {"value": "base", "label": "the base"},
     ]
     for node in reversed(nodes):
         if node.id != model.head_checkpoint_id:
             reward = "" if node.mean_reward is None else f" · reward {node.mean_reward:.3f}"
-            found.append({"value": node.id, "label": f"{node.name}{reward}"})
-    return found
+            options.append({"value": node.id, "label": f"{node.name}{reward}"})
+    return options
 
 
 def _trainable(registry: Registry, slug: str) -> ModelRecord:

@@ -25,10 +25,10 @@ LONGEST_SAMPLE = 600
 @router.page("/train/{run_id}/steps", "train_steps.html")
 def steps(registry: Models, store: StorePart, team: Team, run_id: str, offset: Offset = 0) -> Data:
     """The finished steps, newest first."""
-    found = TrainingRuns(store, team).get(run_id)
-    history = TrainingRuns(store, team).steps(found["id"])[::-1]
+    row = TrainingRuns(store, team).get(run_id)
+    history = TrainingRuns(store, team).steps(row["id"])[::-1]
     return {
-        "run": _run(registry, found),
+        "run": _run(registry, row),
         "items": step_rows(history[offset : offset + STEPS_PER_PAGE]),
         **paged(len(history), STEPS_PER_PAGE, offset),
     }
@@ -45,14 +45,14 @@ def step(
 ) -> Data:
     """One step, counted from 1: its groups, the best and the worst rollout of each, and its metrics."""
     runs = TrainingRuns(store, team)
-    found = runs.get(run_id)
-    shown = _run(registry, found)
-    history = {row["step"] + 1: row["metrics"] for row in runs.steps(found["id"])}
+    row = runs.get(run_id)
+    shown = _run(registry, row)
+    history = {row["step"] + 1: row["metrics"] for row in runs.steps(row["id"])}
     if number not in history:
         raise NotFoundError(
             f"Step {number} of this run has not finished; finished steps: {len(history)}."
         )
-    rollouts = TrainingJobs(store, team).of_step(found, number - 1)
+    rollouts = TrainingJobs(store, team).of_step(row, number - 1)
     groups = _groups(rollouts)
     _add_samples(store, groups[offset : offset + GROUPS_PER_PAGE])
     labels = task_labels(
@@ -90,13 +90,13 @@ def step_rows(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _run(registry: Registry, found: dict[str, Any]) -> dict[str, Any]:
-    model = registry.model(found["model_id"])
+def _run(registry: Registry, row: dict[str, Any]) -> dict[str, Any]:
+    model = registry.model(row["model_id"])
     return {
-        "id": found["id"],
+        "id": row["id"],
         "model": model.slug,
-        "tasks": found["config"].get("tasks") or "",
-        "steps": int(found["config"].get("steps") or 0),
+        "tasks": row["config"].get("tasks") or "",
+        "steps": int(row["config"].get("steps") or 0),
     }
 
 
@@ -105,11 +105,11 @@ def _groups(rollouts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     for run in rollouts:
         key = (run["slug"] or NO_TASK, run["group_id"] or run["trace_id"])
         by_group.setdefault(key, []).append(run)
-    found = []
+    groups = []
     for (slug, _), runs in by_group.items():
         rewards = [run["reward"] for run in runs if run["reward"] is not None]
         runs.sort(key=lambda run: run["attempt"])
-        found.append(
+        groups.append(
             {
                 "slug": slug,
                 "reward": fmean(rewards) if rewards else None,
@@ -119,7 +119,7 @@ def _groups(rollouts: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "samples": [],
             }
         )
-    return found
+    return groups
 
 
 def _add_samples(store: Store, groups: list[dict[str, Any]]) -> None:
@@ -127,16 +127,16 @@ def _add_samples(store: Store, groups: list[dict[str, Any]]) -> None:
     for group in groups:
         measured = [run for run in group["runs"] if run["reward"] is not None]
         ends = sorted(measured, key=lambda run: -run["reward"])
-        kept = ends if len(ends) < 2 else [ends[0], ends[-1]]
+        shown = ends if len(ends) < 2 else [ends[0], ends[-1]]
         if group["spread"] == 0:
-            kept = kept[:1]
-        group["samples"] = [{"trace_id": run["trace_id"], "reward": run["reward"]} for run in kept]
+            shown = shown[:1]
+        group["samples"] = [{"trace_id": run["trace_id"], "reward": run["reward"]} for run in shown]
     wanted = [sample["trace_id"] for group in groups for sample in group["samples"]]
     with store.read() as connection:
         texts = texts_of(connection, wanted)
     for group in groups:
         contents = {run["trace_id"]: run.pop("content") for run in group["runs"]}
         for sample in group["samples"]:
-            told, said = texts[sample["trace_id"]]
-            group["prompt"] = group["prompt"] or told
-            sample["answer"] = said or contents[sample["trace_id"]]
+            prompt, answer = texts[sample["trace_id"]]
+            group["prompt"] = group["prompt"] or prompt
+            sample["answer"] = answer or contents[sample["trace_id"]]
