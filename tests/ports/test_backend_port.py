@@ -168,7 +168,7 @@ def test_settings_that_a_backend_cannot_follow_and_unknown_backends_are_named(sh
     ):
         configured(temperature=0.5)
     with pytest.raises(
-        UsageError, match=r"no training backend 'shelve'; there are platform, tinker, shelf\."
+        UsageError, match=r"no training backend 'shelve'; there are platform, tinker, shelf\.$"
     ):
         configured(backend="shelve")
     assert TrainConfig(model="m").backend == "platform"

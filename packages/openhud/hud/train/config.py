@@ -273,5 +273,5 @@ def _first_problem(error: ValidationError) -> str:
         return (
             f"there is no setting {name!r}; the settings are {', '.join(TrainConfig.model_fields)}."
         )
-    message = problem["msg"].removeprefix("Value error, ")
+    message = problem["msg"].removeprefix("Value error, ").removesuffix(".")
     return f"{name}: {message}." if name else f"{message}."
