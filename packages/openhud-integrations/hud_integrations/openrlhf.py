@@ -179,7 +179,7 @@ def write_rows(taskset: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
             prompt = "\n\n".join(message.text for message in wait_for(prompt_messages(task)))
         except (RolloutError, UsageError) as error:
             left_out.append(
-                LeftOut(task.slug, f"its prompt could not be made: {error}", whole=True)
+                LeftOut(task.slug, f"its prompt could not be made: {error}", is_task=True)
             )
             continue
         row = {"prompt": prompt, "label": exact_json.dumps(reference_of(task)).decode()}

@@ -95,14 +95,19 @@ class HudClient:
         Raises `NotFoundError` if none matches, `UsageError` if several do.
         """
         offered = self.manifest.bindings
-        found = [capability for capability in offered if reference in _names(capability)]
-        if len(found) > 1:
-            names = ", ".join(capability.name for capability in found)
+        matching = [capability for capability in offered if reference in _names(capability)]
+        if len(matching) > 1:
+            names = ", ".join(capability.name for capability in matching)
             raise UsageError(f"{reference!r} may be any of {names}; ask by name.")
-        if not found:
-            known = ", ".join(f"{one.name} ({one.protocol})" for one in offered) or "nothing"
-            raise NotFoundError(f"The environment offers no {reference!r}; it offers {known}.")
-        return self._here.get(found[0].name, found[0])
+        if not matching:
+            names_offered = (
+                ", ".join(f"{capability.name} ({capability.protocol})" for capability in offered)
+                or "nothing"
+            )
+            raise NotFoundError(
+                f"The environment offers no {reference!r}; it offers {names_offered}."
+            )
+        return self._here.get(matching[0].name, matching[0])
 
     async def open(self, reference: str) -> CapabilityClient:
         """Return a client of that capability; it is connected once, and closed with this client."""
@@ -141,10 +146,10 @@ class HudClient:
         self._opened, self._here, self._tunnels = {}, {}, None
 
     async def _call(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        said = await _asked(self._connection.call(method, params))
-        if not isinstance(said, dict):
+        result = await _asked(self._connection.call(method, params))
+        if not isinstance(result, dict):
             raise HudProtocolError(_BAD_ANSWER, f"{method}: the result is not an object")
-        return said
+        return result
 
 
 @asynccontextmanager
@@ -173,7 +178,7 @@ async def _asked(answer: Awaitable[T]) -> T:
     try:
         return await answer
     except RolloutError as fault:
-        told = fault.__cause__
-        if isinstance(told, ChannelError):
-            raise HudProtocolError(told.code, str(told)) from fault
+        cause = fault.__cause__
+        if isinstance(cause, ChannelError):
+            raise HudProtocolError(cause.code, str(cause)) from fault
         raise

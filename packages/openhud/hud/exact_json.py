@@ -116,7 +116,7 @@ def dumps(value: Any, default: Callable[[Any], Any] | None = None, option: int =
         try:
             exact = _Exact(default, bool(option & OPT_NON_STR_KEYS))
             rewritten = exact.value(value)
-            if not exact.found and default is None:
+            if not exact.has_large and default is None:
                 raise
             return orjson.dumps(rewritten, exact.default if default else None, option)
         except RecursionError:
@@ -129,14 +129,14 @@ class _Exact:
     def __init__(self, default: Callable[[Any], Any] | None, any_keys: bool) -> None:
         self._default = default
         self._any_keys = any_keys
-        self.found = False
+        self.has_large = False
 
     def value(self, value: Any) -> Any:
         """Return the copy."""
         if isinstance(value, enum.Enum):
             value = value.value
         if isinstance(value, int) and not _SMALLEST <= value <= _LARGEST:
-            self.found = True
+            self.has_large = True
             return orjson.Fragment(_digits(value))
         if isinstance(value, dict):
             return {self._key(key): self.value(item) for key, item in value.items()}

@@ -81,10 +81,10 @@ class Reach:
         if not host:
             raise UsageError(f"{url!r} is no URL: it names no host.")
         try:
-            found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            addresses = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             return
-        for *_, address in found:
+        for *_, address in addresses:
             if not self.allows(str(address[0])):
                 raise PlatformError(
                     f"{url} leads to {address[0]}, which this server may not call for your team. Its operator may allow "

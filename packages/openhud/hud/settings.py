@@ -91,14 +91,14 @@ def _count(value: str | None) -> int | None:
 
 def _milliseconds(value: str | None) -> float:
     try:
-        found = float(value) if value else Settings.prefill_ms
+        milliseconds = float(value) if value else Settings.prefill_ms
     except ValueError:
-        found = 0.0
-    if not 0 < found < math.inf:
+        milliseconds = 0.0
+    if not 0 < milliseconds < math.inf:
         raise UsageError(
             f"HUD_PREFILL_MS is {value!r}; it is a number of milliseconds above 0, such as 25."
         )
-    return found
+    return milliseconds
 
 
 _ASSIGNMENT = re.compile(

@@ -95,7 +95,7 @@ def test_what_cannot_be_carried_over_is_named():
         scorer=match(),
         name="odd",
     )
-    found = {(one.task, one.part, one.whole) for one in InspectEnvironment(task).left_out}
+    found = {(one.task, one.part, one.is_task) for one in InspectEnvironment(task).left_out}
     assert found == {
         ("b", "it has choices", True),
         ("c", "it has sandbox, files", True),

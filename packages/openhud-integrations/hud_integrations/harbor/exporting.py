@@ -88,7 +88,7 @@ def export_tasks(taskset: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
                 continue
             except RolloutError as error:
                 problem = f"its prompt could not be made: {error}"
-        left_out.append(LeftOut(slug, problem, whole=True))
+        left_out.append(LeftOut(slug, problem, is_task=True))
     if not written:
         reasons = sorted({one.part for one in left_out})
         raise UsageError(

@@ -37,13 +37,13 @@ def import_folder(source: Path, output: Path) -> tuple[dict[Path, int], list[Lef
         raise UsageError(f"{output} exists; name a new folder with -o.")
     tasks = read_folders(source)
     left_out = [LeftOut(task.name, part) for task in tasks for part in task.lost]
-    left_out += [LeftOut(task.name, part, whole=True) for task in tasks for part in task.refused]
+    left_out += [LeftOut(task.name, part, is_task=True) for task in tasks for part in task.refused]
     groups: dict[object, list[TaskFolder]] = {}
     for task in tasks:
         if not task.refused:
             groups.setdefault(task.settings, []).append(task)
     if not groups:
-        reasons = "; ".join(sorted({one.part for one in left_out if one.whole}))
+        reasons = "; ".join(sorted({one.part for one in left_out if one.is_task}))
         raise UsageError(f"No task of {source} can be played in a workspace: {reasons}.")
     written: dict[Path, int] = {}
     for number, group in enumerate(groups.values(), 1):

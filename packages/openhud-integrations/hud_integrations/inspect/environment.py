@@ -38,7 +38,7 @@ class InspectEnvironment(Environment):
             if problem is None:
                 self._samples[identifier] = sample
             else:
-                self.left_out.append(LeftOut(identifier, problem, whole=True))
+                self.left_out.append(LeftOut(identifier, problem, is_task=True))
         self.left_out += [LeftOut(self.name, part) for part in _parts(task)]
         if not self._samples:
             raise UsageError(f"The Inspect task {self.name!r} has no sample that can be played.")

@@ -28,7 +28,7 @@ def export_tasks(taskset: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
         try:
             rows.append(wait_for(_row(task)))
         except (RolloutError, UsageError) as error:
-            left_out.append(LeftOut(slug, str(error), whole=True))
+            left_out.append(LeftOut(slug, str(error), is_task=True))
     if not rows:
         reasons = "; ".join(sorted({one.part for one in left_out})) or "there is none"
         raise UsageError(f"No task of {taskset.name!r} can be graded by RFT: {reasons}.")

@@ -57,7 +57,7 @@ class VerifiersEnvironment(Environment):
         self._names: dict[int, str] = {}
         for index, task in enumerate(found["tasks"]):
             if task["refused"] is not None:
-                self.left_out.append(LeftOut(task["name"], task["refused"], whole=True))
+                self.left_out.append(LeftOut(task["name"], task["refused"], is_task=True))
                 continue
             self._names[index] = task["name"]
             self._prompts[index] = [Message(**message) for message in task["prompt"]]

@@ -78,7 +78,7 @@ class HudTaskset(vf.Taskset[HudTask, vf.TasksetConfig]):  # type: ignore[misc]
         for slug, task in taskset.items():
             problem = beyond_answers(environment_of(task))
             if problem is not None:
-                self.left_out.append(LeftOut(slug, problem, whole=True))
+                self.left_out.append(LeftOut(slug, problem, is_task=True))
                 continue
             prompt = [
                 _KINDS[message.role](content=message.text)

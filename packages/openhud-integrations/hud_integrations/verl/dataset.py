@@ -33,7 +33,7 @@ def write_parquet(taskset: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
             rows.append(row_of(task, taskset.name, len(rows)))
         except (RolloutError, UsageError) as error:
             left_out.append(
-                LeftOut(task.slug, f"its prompt could not be made: {error}", whole=True)
+                LeftOut(task.slug, f"its prompt could not be made: {error}", is_task=True)
             )
     if not rows:
         raise UsageError(f"No task of {taskset.name!r} can be exported: {left_out[0].part if left_out else 'there is none'}.")  # fmt: skip

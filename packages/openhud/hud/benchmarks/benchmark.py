@@ -82,10 +82,10 @@ class Benchmark:
     @property
     def references(self) -> dict[str, Reference]:
         """Reference solvers by name: `nothing`, the novices, and `expert`, which is the oracle."""
-        found = {"nothing": Reference(_nothing, 0.0), **self.novices}
+        references = {"nothing": Reference(_nothing, 0.0), **self.novices}
         if self.make_oracle is not None:
-            found["expert"] = Reference(self.oracle, 1.0)
-        return found
+            references["expert"] = Reference(self.oracle, 1.0)
+        return references
 
     def tasks(self, split: str = "held-out") -> Taskset:
         """Return the tasks of a split, bound to their environment.
@@ -94,13 +94,13 @@ class Benchmark:
         """
         from hud.eval import Taskset
 
-        known = next((one for one in SPLITS if one == split), None)
-        if known is None:
+        known_split = next((name for name in SPLITS if name == split), None)
+        if known_split is None:
             raise NotFoundError(
                 f"Benchmark {self.name!r} has no split {split!r}; there are {' and '.join(SPLITS)}."
             )
         self.check_installed()
-        return Taskset(f"{self.name} {split}", self.make_tasks(known), benchmark=self.name)
+        return Taskset(f"{self.name} {split}", self.make_tasks(known_split), benchmark=self.name)
 
     def oracle(self) -> Agent:
         """Return the agent that plays the package's own solutions; raises `UsageError` where it has none."""
@@ -113,10 +113,10 @@ class Benchmark:
 
     def check_installed(self) -> None:
         """Raise `UsageError` where the package is missing, or is there in another version."""
-        found = self.package.installed
-        if found == self.package.version:
+        installed = self.package.installed
+        if installed == self.package.version:
             return
-        instead = "" if found is None else f", not {found}"
+        instead = "" if installed is None else f", not {installed}"
         raise UsageError(
             f"Benchmark {self.name!r} needs {self.package.name} {self.package.version}{instead}: "
             f"hud benchmarks install {self.name}"

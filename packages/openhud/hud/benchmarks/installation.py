@@ -17,17 +17,17 @@ ALL = "all"
 
 def packages(names: Iterable[str]) -> list[Package]:
     """Return the packages of benchmarks: by name, by the part before a slash, or `all`; raises `NotFoundError`."""
-    found: dict[str, Package] = {}
+    by_name: dict[str, Package] = {}
     for name in names:
         ship = [
-            one.package
-            for one in benchmarks()
-            if name in (ALL, one.name, one.name.partition("/")[0])
+            benchmark.package
+            for benchmark in benchmarks()
+            if name in (ALL, benchmark.name, benchmark.name.partition("/")[0])
         ]
         if not ship:
             raise NotFoundError(f"There is no benchmark {name!r}: hud eval --benchmark list")
-        found |= {package.name: package for package in ship}
-    return list(found.values())
+        by_name |= {package.name: package for package in ship}
+    return list(by_name.values())
 
 
 def pip_arguments(package: Package) -> list[list[str]]:

@@ -27,21 +27,21 @@ def command_line(context: click.Context, *, without: tuple[str, ...] = ()) -> st
 
 
 def pairs(
-    option: str, form: str, given: Iterable[str], *, empty: bool = False
+    option: str, form: str, texts: Iterable[str], *, empty: bool = False
 ) -> list[tuple[str, str]]:
     """Parse the values of an option of a form such as NAME=VALUE; with `empty`, values may be "".
 
     Raises `UsageError` for another form, and for a name that is given twice.
     """
-    found: list[tuple[str, str]] = []
-    for text in given:
+    parsed: list[tuple[str, str]] = []
+    for text in texts:
         name, equals, value = text.partition("=")
         if not (name and equals and (value or empty)):
             raise UsageError(f"--{option} takes {form}, not {text!r}.")
-        if name in dict(found):
+        if name in dict(parsed):
             raise UsageError(f"--{option} gives {name} twice; give it once.")
-        found.append((name, value))
-    return found
+        parsed.append((name, value))
+    return parsed
 
 
 def _words(parameter: click.Parameter, value: object) -> Iterator[str]:
@@ -54,8 +54,8 @@ def _words(parameter: click.Parameter, value: object) -> Iterator[str]:
     elif parameter.count:
         yield from [option] * int(str(value))
     else:
-        for each in value if isinstance(value, tuple) else (value,):
-            yield from (option, _unsecret(str(each)))
+        for argument in value if isinstance(value, tuple) else (value,):
+            yield from (option, _unsecret(str(argument)))
 
 
 def _unsecret(text: str) -> str:
@@ -67,7 +67,7 @@ def _unsecret(text: str) -> str:
 class EvalCommand:
     """The current `hud eval` command line: constant part, task options, and group."""
 
-    kept: str
+    constant: str
     tasks: str
     """Options that select the tasks: `--all`, or `--task-ids ...`."""
     group: int | None = None
@@ -79,24 +79,24 @@ class EvalCommand:
         chosen = ("everything", "full", "task_ids", "group", "resume", "as_json")
         ids = context.params["task_ids"]
         tasks = "--full" if context.params["full"] else "--all"
-        whole = ("everything", "full", "resume", "benchmark")
+        selecting = ("everything", "full", "resume", "benchmark")
         if ids is not None:
             tasks = f"--task-ids {shlex.quote(ids)}"
-        elif not any(context.params[name] for name in whole):
+        elif not any(context.params[name] for name in selecting):
             tasks = f"--task-ids {shlex.quote(first)}"
         return cls(command_line(context, without=chosen), tasks, context.params["group"])
 
     def resuming(self, job: str) -> str:
         """Return the command that plays a job's missing runs."""
-        return " ".join([self.kept, self.tasks, *self._grouped(), f"--resume {job}"])
+        return " ".join([self.constant, self.tasks, *self._grouped(), f"--resume {job}"])
 
     def of_all(self) -> str:
         """Return the command that plays every task."""
-        return " ".join([self.kept, "--all", *self._grouped()])
+        return " ".join([self.constant, "--all", *self._grouped()])
 
     def repeated(self, group: int) -> str:
         """Return the command that plays each task several times."""
-        return f"{self.kept} {self.tasks} --group {group}"
+        return f"{self.constant} {self.tasks} --group {group}"
 
     def _grouped(self) -> list[str]:
         return [] if self.group is None else [f"--group {self.group}"]

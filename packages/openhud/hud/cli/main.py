@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, said) for name, (_, said) in COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
 
 
 @click.group(
@@ -133,8 +133,8 @@ def run(arguments: list[str]) -> int:
     try:
         result: Any = cli.main(args=arguments, prog_name="hud", standalone_mode=False)
         return result if isinstance(result, int) else 0
-    except click.exceptions.Exit as asked:
-        return asked.exit_code
+    except click.exceptions.Exit as requested:
+        return requested.exit_code
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         return INTERRUPTED
@@ -155,8 +155,10 @@ def report(error: Exception, arguments: list[str]) -> int:
         traceback.print_exception(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" for {error.filename}" if error.filename else ""
-        said = f"There is no room on the disk{where}. Free some, then run the same command again."
-        error = StoreError(said)
+        no_room = (
+            f"There is no room on the disk{where}. Free some, then run the same command again."
+        )
+        error = StoreError(no_room)
     expected = isinstance(error, HudError)
     kind = type(error).__name__
     sentence = str(error).strip() if expected else f"{kind}: {str(error).strip() or 'no message'}"

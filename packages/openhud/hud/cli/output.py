@@ -25,7 +25,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 
 def safe(text: str) -> str:
     """Return `text` with control characters as escapes (`\\u001b`); lines and tabs stay."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def echo(text: str, *, err: bool = False) -> None:
@@ -119,7 +119,7 @@ def lines_of(
     With `wraps` a long text of that column goes on in the next line, in place of the cut.
     """
     widths = [
-        max(len(name), *(len(one[place]) for one in rows)) if rows else len(name)
+        max(len(name), *(len(cells[place]) for cells in rows)) if rows else len(name)
         for place, name in enumerate(names)
     ]
     place = names.index(shrinks)
@@ -131,16 +131,16 @@ def lines_of(
     if wraps:
         return [
             header(columns),
-            *(line for one in rows for line in _wrapped_row(columns, one, place)),
+            *(line for cells in rows for line in _wrapped_row(columns, cells, place)),
         ]
     # Names that differ at their ends must stay distinguishable.
-    shrunk = {one[place] for one in rows}
+    shrunk = {cells[place] for cells in rows}
     middle = len({fitted(text, widths[place]) for text in shrunk}) < len(shrunk)
     cut = [
-        [fitted(cell, width, middle=middle) for cell, width in zip(one, widths, strict=True)]
-        for one in rows
+        [fitted(cell, width, middle=middle) for cell, width in zip(cells, widths, strict=True)]
+        for cells in rows
     ]
-    return [header(columns), *(row(columns, one) for one in cut)]
+    return [header(columns), *(row(columns, cells) for cells in cut)]
 
 
 def _wrapped_row(columns: Sequence[Column], cells: Sequence[str], place: int) -> list[str]:
@@ -157,8 +157,8 @@ def fitted(text: str, width: int, *, middle: bool = False) -> str:
     """Return `text` in at most `width` characters, cut at its end or in its middle."""
     if len(text) <= width:
         return text
-    kept = (width - 1) // 2 if middle else 0
-    return f"{text[: width - 1 - kept]}…{text[len(text) - kept :]}"
+    end = (width - 1) // 2 if middle else 0
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
 
 
 def wrapped(text: str, indent: int) -> list[str]:

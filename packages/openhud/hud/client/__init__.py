@@ -37,11 +37,11 @@ def recorder() -> JournalRecorder:
     now = settings.load()
     key = (now.home, now.api_url, now.api_key)
     with _lock:
-        found = _recorders.get(key)
-        if found is None or found.closed:
-            found = JournalRecorder(_journals(now.home, now.api_url), _connected(now))
-            _recorders[key] = found
-        return found
+        journal_recorder = _recorders.get(key)
+        if journal_recorder is None or journal_recorder.closed:
+            journal_recorder = JournalRecorder(_journals(now.home, now.api_url), _connected(now))
+            _recorders[key] = journal_recorder
+        return journal_recorder
 
 
 def _connected(now: settings.Settings) -> Client:

@@ -54,7 +54,7 @@ def files_of(folder: Path) -> list[Path]:
     # Later lines take precedence: an ignore file can include a default again, never a secret.
     spec = pathspec.GitIgnoreSpec.from_lines([*DEFAULT_EXCLUDES, *lines, *SECRETS, ".git"])
     brings_back = any(line.startswith("!") for line in lines)
-    found = []
+    paths = []
     for place, folders, names in os.walk(folder):
         here = Path(place)
         # Ignored trees are not traversed, unless a negated line may match a path in them.
@@ -64,14 +64,14 @@ def files_of(folder: Path) -> list[Path]:
             if name != ".git"
             and (brings_back or not spec.match_file(f"{_relative(here / name, folder)}/"))
         ]
-        found += [
+        paths += [
             path
             for path in (here / name for name in names)
             if path.is_file()
             and not path.is_symlink()
             and not spec.match_file(_relative(path, folder))
         ]
-    return sorted(found)
+    return sorted(paths)
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -80,20 +80,20 @@ def _relative(path: Path, folder: Path) -> str:
 
 def pack(folder: Path, target: IO[bytes]) -> Packed:
     """Write a folder's source as a gzip tar, reproducible byte for byte. Raises `UsageError` for a folder without files."""
-    found = files_of(folder)
-    if not found:
+    paths = files_of(folder)
+    if not paths:
         raise UsageError(f"{folder} holds no files to deploy.")
     # Without gzip's time stamp: equal sources make equal archives.
     with (
         gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as squeezed,
         tarfile.open(fileobj=squeezed, mode="w") as archive,
     ):
-        for path in found:
+        for path in paths:
             member = archive.gettarinfo(str(path), path.relative_to(folder).as_posix())
             member.uid = member.gid = 0
             member.uname = member.gname = ""
             member.mtime = 0
             with path.open("rb") as file:
                 archive.addfile(member, file)
-    names = [path.relative_to(folder).as_posix() for path in found]
-    return Packed(names, sum(path.stat().st_size for path in found))
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    return Packed(names, sum(path.stat().st_size for path in paths))

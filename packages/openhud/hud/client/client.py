@@ -167,7 +167,7 @@ class Client:
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
         patience = time.monotonic() + PATIENCE_SECONDS
         for attempt in itertools.count(1):
-            asked: float | None = None
+            wait: float | None = None
             alone = not retry or self.api_url is None
             try:
                 answer = await self._pool().request(
@@ -184,11 +184,11 @@ class Client:
                         f"{where} did not answer: {error or type(error).__name__}.", 503
                     ) from error
             else:
-                asked = _retry_after(answer)
-                last = attempt >= ATTEMPTS if asked is None else time.monotonic() > patience
+                wait = _retry_after(answer)
+                last = attempt >= ATTEMPTS if wait is None else time.monotonic() > patience
                 if answer.status_code not in RETRIED or alone or last:
                     return _content(answer)
-            await asyncio.sleep(PAUSES.seconds(attempt) if asked is None else asked)
+            await asyncio.sleep(PAUSES.seconds(attempt) if wait is None else wait)
         raise AssertionError("unreachable")
 
     def _pool(self) -> httpx.AsyncClient:
@@ -207,8 +207,8 @@ class Client:
 
 def _retry_after(answer: httpx.Response) -> float | None:
     """Return the value of `Retry-After` in seconds, or None."""
-    said = answer.headers.get("retry-after", "")
-    return min(max(float(said), 0.5), LONGEST_WAIT_SECONDS) if said.isdecimal() else None
+    header = answer.headers.get("retry-after", "")
+    return min(max(float(header), 0.5), LONGEST_WAIT_SECONDS) if header.isdecimal() else None
 
 
 def _content(answer: httpx.Response) -> Any:

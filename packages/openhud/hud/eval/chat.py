@@ -50,9 +50,9 @@ class Chat:
 
         Raises `UsageError` for a turn without a reply; the conversation then stays unchanged.
         """
-        said = {"role": "user", "content": _plain(message)}
+        user_message = {"role": "user", "content": _plain(message)}
         task = self.task.model_copy(
-            update={"args": {**self.task.args, "messages": [*self.messages, said]}}
+            update={"args": {**self.task.args, "messages": [*self.messages, user_message]}}
         )
         if self.job is None:
             self.job = await Job.start(self.task.slug or self.task.id, recorder=self.recorder)
@@ -68,7 +68,7 @@ class Chat:
             raise UsageError(
                 f"The turn of {self.task.slug!r} has no reply: {run.error or 'no answer'}"
             )
-        self.messages += [said, {"role": "assistant", "content": run.trace.content}]
+        self.messages += [user_message, {"role": "assistant", "content": run.trace.content}]
         return run.trace
 
 

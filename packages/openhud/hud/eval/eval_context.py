@@ -49,9 +49,9 @@ async def evaluate(
     )
     # Attempts at one task in one job are a group, as with `Taskset.run(group=)`.
     earlier = [
-        one
-        for one in opened.runs
-        if one.task == task and one.group_id is not None and group_id in (None, one.group_id)
+        run
+        for run in opened.runs
+        if run.task == task and run.group_id is not None and group_id in (None, run.group_id)
     ]
     run = Run(
         task=task,

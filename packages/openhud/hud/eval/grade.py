@@ -39,7 +39,7 @@ class Grade:
             content=content if content is None or isinstance(content, str) else str(content),
             info=info if isinstance(info, dict) else {},
             is_error=bool(frame.get("isError", False)),
-            subscores=[one for one in subscores if isinstance(one, dict)]
+            subscores=[subscore for subscore in subscores if isinstance(subscore, dict)]
             if isinstance(subscores, list)
             else [],
             raw=frame,

@@ -140,8 +140,8 @@ class Run(RunRecord):
     def cost_usd(self) -> float | None:
         """Cost of the model calls of the run and its subagents with known prices; None without any."""
         costs = [self.trace.usage.cost_usd, *(child.cost_usd for child in self.children)]
-        known = [cost for cost in costs if cost is not None]
-        return sum(known) if known else None
+        measured = [cost for cost in costs if cost is not None]
+        return sum(measured) if measured else None
 
     def record(self, step: Step) -> Step:
         """Append a finished step to the trace and record it; raises `AgentFault` for other values."""
@@ -181,7 +181,7 @@ class Run(RunRecord):
     def attach(self, tool: RunTool) -> None:
         """Add a tool of the agent's side to `tools`; an environment's tool of that name takes precedence."""
         name = tool.spec.name
-        if all(name != known.name for known in self.tools):
+        if all(name != attached.name for attached in self.tools):
             self.live.attached[name] = tool
             self.tools = [*self.tools, tool.spec]
 

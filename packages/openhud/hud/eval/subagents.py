@@ -90,7 +90,9 @@ async def _called(run: Run, name: str, arguments: dict[str, Any] | str) -> ToolR
     except HudError as error:
         raise InfrastructureFault(f"Subagent {name!r} of {run.task.env!r}: {error}") from error
     finally:
-        child = next(one for one in reversed(run.children) if one.called_as == child.called_as)
+        child = next(
+            sibling for sibling in reversed(run.children) if sibling.called_as == child.called_as
+        )
         if child.trace.steps or child.error:
             run.record(_nested_step(child, name))
     return _told(child, name)
@@ -103,7 +105,11 @@ def _child_of(run: Run, name: str, delegation: Delegation) -> Run:
     baseline.
     """
     number = len(
-        {one.called_as for one in run.children if one.called_as and one.called_as[0] == name}
+        {
+            sibling.called_as
+            for sibling in run.children
+            if sibling.called_as and sibling.called_as[0] == name
+        }
     )
     child = Run(
         task=delegation.task,
@@ -133,9 +139,9 @@ def _job_of(run: Run, name: str) -> str | None:
         called_by=run.job_id,
         called_as=name,
     )
-    known = _announced.setdefault(run.recorder, set())
-    if job.id not in known:
-        known.add(job.id)
+    announced = _announced.setdefault(run.recorder, set())
+    if job.id not in announced:
+        announced.add(job.id)
         run.recorder.job_started(job)
     return job.id
 
@@ -158,20 +164,20 @@ async def _player(run: Run, name: str, delegation: Delegation) -> Agent:
     return run.live.agent
 
 
-async def _ready(found: Player, run: Run) -> Agent:
+async def _ready(player: Player, run: Run) -> Agent:
     """Return a prepared agent; for a model's slug it is created once for each top-level agent."""
-    if not isinstance(found, str):
-        return await prepare(found)
+    if not isinstance(player, str):
+        return await prepare(player)
     top = run
     while top.caller is not None:
         top = top.caller
     made = _made.setdefault(top.live.agent, {}) if top.live.agent is not None else {}
-    if found not in made:
+    if player not in made:
         caller = top.live.agent
         make = as_agent if caller is None or caller.make_subagent is None else caller.make_subagent
-        made[found] = make(found)
-    await prepare(made[found])
-    return made[found]
+        made[player] = make(player)
+    await prepare(made[player])
+    return made[player]
 
 
 async def close_made(agent: Agent) -> None:

@@ -108,7 +108,7 @@ class Waits:
 
 def _oldest(active: Collection[Run]) -> str:
     """Return the state of the run that has been active for longest."""
-    run = min(active, key=lambda one: one.started_at)
+    run = min(active, key=lambda active_run: active_run.started_at)
     turns = run.trace.usage.llm_call_count
     state = _STATES.get(run.live.phase, f"turn {turns + 1} of its agent")
     if run.runtime == "hosted":

@@ -57,13 +57,13 @@ def numeric_match(answer: str, expected: float, *, tolerance: float = 0.0) -> fl
 
 def f1_score(answer: str, reference: str) -> float:
     """Token F1 after `normalize`: harmonic mean of precision and recall (Rajpurkar et al. 2016)."""
-    given, wanted = (text.split() for text in _comparable(answer, reference))
-    if not given or not wanted:
-        return float(given == wanted)
-    shared = sum((Counter(given) & Counter(wanted)).values())
+    words, wanted = (text.split() for text in _comparable(answer, reference))
+    if not words or not wanted:
+        return float(words == wanted)
+    shared = sum((Counter(words) & Counter(wanted)).values())
     if shared == 0:
         return 0.0
-    precision, recall = shared / len(given), shared / len(wanted)
+    precision, recall = shared / len(words), shared / len(wanted)
     return 2 * precision * recall / (precision + recall)
 
 

@@ -211,9 +211,9 @@ def _unreadable(answer: str) -> str:
     return ""
 
 
-def _parsed(said: str) -> _Verdict | None:
+def _parsed(reply: str) -> _Verdict | None:
     """Return the verdict in a reply; None for none, or for several, of which one may quote the answer."""
-    objects = [found for found in _objects(said[:_LONGEST_REPLY]) if "scores" in found]
+    objects = [verdict for verdict in _objects(reply[:_LONGEST_REPLY]) if "scores" in verdict]
     try:
         return _Verdict.model_validate(objects[0]) if len(objects) == 1 else None
     except ValidationError:
@@ -225,15 +225,15 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
     at = text.find("{")
     while at >= 0:
         try:
-            found, end = decoder.raw_decode(text, at)
-            yield found
+            parsed, end = decoder.raw_decode(text, at)
+            yield parsed
         except (ValueError, RecursionError):
             end = at + 1
         at = text.find("{", end)
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError("a name stands twice")
-    return found
+    return fields

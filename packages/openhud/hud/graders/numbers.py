@@ -107,7 +107,7 @@ def _in_plain_signs(text: str) -> str:
             str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text
         ).translate(_PUNCTUATION)
     text = _MINUS_WORD.sub("-", _FRACTION.sub(r" \1/\2", text))
-    plain = _VULGAR.sub(lambda found: f" {unicodedata.normalize('NFKC', found[0])}", text)
+    plain = _VULGAR.sub(lambda match: f" {unicodedata.normalize('NFKC', match[0])}", text)
     return _BEFORE_FRACTION.sub(r"\1 ", plain).replace("\u2044", "/")
 
 
@@ -115,8 +115,8 @@ def _magnitude(match: re.Match[str]) -> Fraction | None:
     written = match["digits"]
     if match["dotted"]:
         written = written.replace(".", "").replace(",", ".")
-    whole, point, decimals = re.sub(f"{_GROUP}| ", "", written).partition(".")
-    digits = f"{whole}{point}{decimals[:_LARGEST_EXPONENT]}"
+    integer, point, decimals = re.sub(f"{_GROUP}| ", "", written).partition(".")
+    digits = f"{integer}{point}{decimals[:_LARGEST_EXPONENT]}"
     exponent = match["e"] or match["power"] or (match["raised"] or "").translate(_SUPERSCRIPT)
     exponent = re.sub(f"[{_MINUS}]", "-", exponent or "0")
     number = Decimal(digits)

@@ -180,17 +180,17 @@ class OpenAIChatModel(ServedModel):
         trace_id: str | None = None,
     ) -> Completion:
         """Return the model's next turn, bounded by `params.max_tokens` unless the server refuses the default."""
-        kept: dict[str, Any] = {"continuation": continuation, "trace_id": trace_id}
+        context: dict[str, Any] = {"continuation": continuation, "trace_id": trace_id}
         by_default = params.max_tokens is not None and params.max_tokens == self.default_tokens
         unbounded = replace(params, max_tokens=None)
         if by_default and self._refuses_default:
-            return await super().complete(messages, tools, unbounded, **kept)
+            return await super().complete(messages, tools, unbounded, **context)
         try:
-            return await super().complete(messages, tools, params, **kept)
+            return await super().complete(messages, tools, params, **context)
         except RefusedError as refusal:
             if not by_default or refusal.everywhere:
                 raise
-            completion = await super().complete(messages, tools, unbounded, **kept)
+            completion = await super().complete(messages, tools, unbounded, **context)
             self._refuses_default = True
             return completion
 

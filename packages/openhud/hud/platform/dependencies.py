@@ -36,10 +36,10 @@ def part(choose: Callable[[Parts], object]) -> Any:
     """Return a dependency on a part of the platform."""
 
     # Asynchronous, like all dependencies: FastAPI would run a plain function in a thread.
-    async def found(connection: HTTPConnection) -> object:
+    async def chosen_part(connection: HTTPConnection) -> object:
         return choose(connection.app.state.parts)
 
-    return Depends(found)
+    return Depends(chosen_part)
 
 
 def service_part(name: str) -> Any:

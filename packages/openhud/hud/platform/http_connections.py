@@ -180,11 +180,11 @@ class _BoundedHttp(HttpToolsProtocol):
         oldest.transport.abort()
         return True
 
-    def _refuse(self, status: int, said: str) -> None:
+    def _refuse(self, status: int, sentence: str) -> None:
         if self.cycle is None or self.cycle.response_complete:
             head = b"content-type: text/plain\r\ncontent-length: %d\r\nconnection: close\r\n"
             self.transport.write(
-                STATUS_LINE[status] + head % len(said) + b"\r\n" + said.encode("ascii")
+                STATUS_LINE[status] + head % len(sentence) + b"\r\n" + sentence.encode("ascii")
             )
             self.transport.close()
         else:

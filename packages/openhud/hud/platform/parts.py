@@ -51,8 +51,8 @@ class _Lazy(Generic[P]):
         with parts.constructing:
             if self._make.__name__ not in made:
                 made[self._make.__name__] = self._make(parts)
-        found: P = made[self._make.__name__]
-        return found
+        made_part: P = made[self._make.__name__]
+        return made_part
 
 
 class Parts:

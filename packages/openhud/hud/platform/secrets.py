@@ -62,12 +62,12 @@ class Secrets:
 
     def get_shared(self, name: str) -> str | None:
         """Return a key for a provider's own address, chosen by the server's operator."""
-        found = self.get(name)
-        if found is None:
+        secret = self.get(name)
+        if secret is None:
             now = settings.load()
             if name in now.shared_keys:
                 return now.environment.get(name) or None
-        return found
+        return secret
 
     def refuse_destinations(self, urls: Iterable[str], key_env: str | None) -> None:
         """Raise `PlatformError` 403 for addresses that the server may not call for the team, or a key that is not its own."""

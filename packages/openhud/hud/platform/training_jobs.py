@@ -34,7 +34,9 @@ class TrainingJobs:
 
     def shown(self, run: Run) -> list[dict[str, Any]]:
         """Return the jobs of a run: those of its rollouts (`step` None), then its evaluations, by step."""
-        scores = {one.job_id: one.as_dict() for one in scores_of(run["state"]) if one.job_id}
+        scores = {
+            score.job_id: score.as_dict() for score in scores_of(run["state"]) if score.job_id
+        }
         ids = [*self.rollouts(run), *scores]
         jobs = tables.jobs
         with self.store.read() as connection:
@@ -44,15 +46,15 @@ class TrainingJobs:
             states = statuses(connection, list(rows.values()))
         return [
             {
-                "id": one,
-                "name": rows[one].name,
-                "status": states[one],
-                "step": scores[one]["step"] if one in scores else None,
-                "score": scores.get(one),
-                **sums[one].shown(),
+                "id": job_id,
+                "name": rows[job_id].name,
+                "status": states[job_id],
+                "step": scores[job_id]["step"] if job_id in scores else None,
+                "score": scores.get(job_id),
+                **sums[job_id].shown(),
             }
-            for one in ids
-            if one in rows
+            for job_id in ids
+            if job_id in rows
         ]
 
     def rollouts(self, run: Run) -> list[str]:
@@ -94,7 +96,7 @@ class TrainingJobs:
         runs, _ = TrainingRuns(self.store, self.team).page(None, _EARLIER_RUNS, 0)
         for run in runs:
             state = run["state"]
-            held_out = [one.get("job_id") for one in state.get("scores") or []]
+            held_out = [score.get("job_id") for score in state.get("scores") or []]
             if job["id"] in (*(state.get("jobs") or []), *held_out):
                 return str(run["id"])
         return None

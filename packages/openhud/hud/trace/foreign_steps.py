@@ -17,7 +17,7 @@ def understood(payload: dict[str, Any]) -> dict[str, Any]:
     plain = dict(payload)
     messages = payload.get("messages")
     if messages is not None:
-        plain["messages"] = [_message(each) for each in _several(messages)]
+        plain["messages"] = [_message(message) for message in _several(messages)]
     if payload.get("result") is not None:
         plain["result"] = _result(payload["result"])
     return plain
@@ -50,7 +50,7 @@ def _content(content: Any) -> str | list[dict[str, Any]]:
         return ""
     if isinstance(content, str):
         return content
-    return [_block(each) for each in _several(content)]
+    return [_block(block) for block in _several(content)]
 
 
 def _block(block: Any) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def _block(block: Any) -> dict[str, Any]:
     resource = block.get("resource")
     if isinstance(resource, dict) and isinstance(resource.get("text"), str):
         return {"type": "text", "text": resource["text"]}
-    told = {name: value for name, value in block.items() if name not in ("type", "data")}
-    return {"type": "text", "text": f"[{kind or 'block'}] {_text(told)}"}
+    fields = {name: value for name, value in block.items() if name not in ("type", "data")}
+    return {"type": "text", "text": f"[{kind or 'block'}] {_text(fields)}"}
 
 
 def _text(value: Any) -> str:

@@ -68,8 +68,8 @@ def _deeper(value: Any, depth: int) -> bool:
             return False
         level = [
             part
-            for one in level
-            for part in (one.values() if isinstance(one, dict) else one)
+            for nested in level
+            for part in (nested.values() if isinstance(nested, dict) else nested)
             if isinstance(part, _NESTING)
         ]
     return bool(level)

@@ -257,14 +257,14 @@ class Trace(BaseModel):
 
     def collect(self, get: str) -> list[Any]:
         """Return every value of the attribute `get` in the steps, in order; lists are flattened."""
-        found: list[Any] = []
+        collected: list[Any] = []
         for step in self.steps:
             value = getattr(step, get, None)
             if isinstance(value, list):
-                found.extend(value)
+                collected.extend(value)
             elif value is not None:
-                found.append(value)
-        return found
+                collected.append(value)
+        return collected
 
     @property
     def error(self) -> str | None:
@@ -291,7 +291,7 @@ class Trace(BaseModel):
     @property
     def usage(self) -> Usage:
         """Token counts and cost over all model calls."""
-        calls = [one.usage for one in self.steps if isinstance(one, AgentStep) and one.usage]
+        calls = [step.usage for step in self.steps if isinstance(step, AgentStep) and step.usage]
         return Usage.total(calls)
 
 

@@ -44,12 +44,12 @@ def added_prompt(before: Sequence[int] | None, prompt: Sequence[int]) -> Sequenc
 
 def samples_checksum(samples: Iterable[Sample]) -> int:
     """Return the CRC-32 of the token-id and logprob columns of some samples, in order."""
-    found = 0
+    checksum = 0
     for sample in samples:
         for column in (
             pack_ids(sample.prompt_token_ids),
             pack_ids(sample.output_token_ids),
             pack_logprobs(sample.output_logprobs),
         ):
-            found = zlib.crc32(column, found)
-    return found
+            checksum = zlib.crc32(column, checksum)
+    return checksum

@@ -35,7 +35,7 @@ class Picture:
 
 def pictures_of(trace: dict[str, Any]) -> list[Picture]:
     """Return the images of a recorded trace in the order of its steps; invalid base64 is omitted."""
-    found = []
+    listed = []
     parsed = parse_trace(trace)
     folder = Path(parsed.trace_id or "trace").name  # Never outside of the pictures.
     for step in parsed.steps:
@@ -44,8 +44,8 @@ def pictures_of(trace: dict[str, Any]) -> list[Picture]:
             with suppress(ValueError):
                 data = b64decode(block.data, validate=True)
                 path = f"{folder}/{step.step_id}-{number}.{kind}"
-                found.append(Picture(step.step_id, path, block.mime_type, data))
-    return found
+                listed.append(Picture(step.step_id, path, block.mime_type, data))
+    return listed
 
 
 def trajectory_line(
@@ -58,7 +58,7 @@ def trajectory_line(
     steps = parse_trace(trace).steps
     task = run["task"] or {}
     first = next((n for n, step in enumerate(steps) if _is_played(step)), len(steps))
-    asked = [message for step in steps[:first] for message in _messages(step)]
+    prompt = [message for step in steps[:first] for message in _messages(step)]
     completion = _completion(steps[first:], run["content"])
     line = {
         "trace_id": run["trace_id"],
@@ -75,10 +75,10 @@ def trajectory_line(
         "failure_kind": run["failure_kind"],
         "error": run["error"],
         "stop_reason": run["stop_reason"],
-        "prompt": "\n".join(message["content"] for message in asked),
+        "prompt": "\n".join(message["content"] for message in prompt),
         "completion": completion,
         "answer": run["content"],
-        "messages": asked + completion,
+        "messages": prompt + completion,
         "samples": [_sample(step) for step in steps if isinstance(step, AgentStep) and step.sample],
         "states": [
             {"step_id": step.step_id, "source": step.source, "state": step.extra["state"]}
@@ -88,8 +88,12 @@ def trajectory_line(
         "pictures": []
         if pictures is None
         else [
-            {"step_id": one.step_id, "path": f"{pictures}/{one.path}", "mime_type": one.mime_type}
-            for one in pictures_of(trace)
+            {
+                "step_id": picture.step_id,
+                "path": f"{pictures}/{picture.path}",
+                "mime_type": picture.mime_type,
+            }
+            for picture in pictures_of(trace)
         ],
         "grade": run["grade"],
         "usage": {
@@ -109,7 +113,7 @@ def _completion(steps: Sequence[Step], answer: str | None) -> list[dict[str, Any
 
     For tool calls and answers without a recorded turn (scripts), an assistant message is added.
     """
-    found: list[dict[str, Any]] = []
+    messages: list[dict[str, Any]] = []
     announced: set[str] = set()
     for step in steps:
         if isinstance(step, AgentStep):
@@ -117,14 +121,18 @@ def _completion(steps: Sequence[Step], answer: str | None) -> list[dict[str, Any
         elif isinstance(step, ToolStep) and step.call is not None:
             if step.call.id not in announced:
                 announced = {step.call.id}
-                found += _messages(AgentStep(tool_calls=[step.call]))
+                messages += _messages(AgentStep(tool_calls=[step.call]))
         elif step.source == "user":
             announced = set()
-        found += _messages(step)
-    said = [each["content"] for each in found if each["role"] == "assistant" and each["content"]]
-    if answer and said[-1:] != [answer]:
-        found.append({"role": "assistant", "content": answer})
-    return found
+        messages += _messages(step)
+    answers = [
+        message["content"]
+        for message in messages
+        if message["role"] == "assistant" and message["content"]
+    ]
+    if answer and answers[-1:] != [answer]:
+        messages.append({"role": "assistant", "content": answer})
+    return messages
 
 
 def _messages(step: Step) -> list[dict[str, Any]]:
@@ -147,9 +155,9 @@ def _messages(step: Step) -> list[dict[str, Any]]:
 def _images(step: Step) -> Iterator[ImageContent]:
     for message in step.messages:
         if not isinstance(message.content, str):
-            yield from (one for one in message.content if isinstance(one, ImageContent))
+            yield from (block for block in message.content if isinstance(block, ImageContent))
     if isinstance(step, ToolStep) and step.result is not None:
-        yield from (one for one in step.result.content if isinstance(one, ImageContent))
+        yield from (block for block in step.result.content if isinstance(block, ImageContent))
     with suppress(ValidationError):
         if "screenshot" in step.extra:
             yield ImageContent.model_validate(step.extra["screenshot"])

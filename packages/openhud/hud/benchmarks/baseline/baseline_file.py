@@ -68,15 +68,15 @@ class BaselineFile(_Entry):
 
     def joined(self, other: BaselineFile) -> BaselineFile:
         """Return both files as one; what `other` has of references goes first."""
-        found = self
+        merged = self
         for name, result in other.references.items():
-            found = found.with_reference(name, result)
-        return found.with_people(*other.people)
+            merged = merged.with_reference(name, result)
+        return merged.with_people(*other.people)
 
     def with_people(self, *results: PersonResult) -> BaselineFile:
         """Return the file with further results; a run that it has already is not added again."""
-        known = {result.trace_id for result in self.people}
-        new = (result for result in results if result.trace_id not in known)
+        trace_ids = {result.trace_id for result in self.people}
+        new = (result for result in results if result.trace_id not in trace_ids)
         return self.model_copy(update={"people": (*self.people, *new)})
 
     def with_reference(self, name: str, result: ReferenceResult) -> BaselineFile:

@@ -78,7 +78,7 @@ async def measure_reference(benchmark: Benchmark, tasks: Taskset, name: str) -> 
     job = await tasks.run(benchmark.references[name].make())
     by_task = rewards_by_task([run.summary() for run in job.runs])
     result = ReferenceResult(
-        rewards={slug: fmean(found) for slug, found in by_task.items()},
+        rewards={slug: fmean(rewards) for slug, rewards in by_task.items()},
         at=datetime.now(UTC),
         version=benchmark.package.version,
     )

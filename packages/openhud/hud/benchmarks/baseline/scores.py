@@ -37,16 +37,16 @@ class TaskBaseline:
     @property
     def median_reward(self) -> float | None:
         """Median over people; None where there are none."""
-        return median(one.reward for one in self.people) if self.people else None
+        return median(result.reward for result in self.people) if self.people else None
 
     @property
     def median_seconds(self) -> float | None:
         """Median over people; None where there are none."""
-        return median(one.seconds for one in self.people) if self.people else None
+        return median(result.seconds for result in self.people) if self.people else None
 
     def score(self, reward: float) -> float:
         """Return the percentile of a run's reward, in [0, 1] (see `percentile.score`)."""
-        return score(reward, [one.reward for one in self.people], self.anchors)
+        return score(reward, [result.reward for result in self.people], self.anchors)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Baseline:
     """The baseline of a benchmark at the version of its package."""
 
     benchmark: Benchmark
-    known: BaselineFile
+    file: BaselineFile
 
     @classmethod
     def of(cls, benchmark: Benchmark) -> Baseline:
@@ -64,21 +64,21 @@ class Baseline:
     @cached_property
     def attempts(self) -> dict[str, dict[str, PersonResult]]:
         """First attempts at this version's tasks: by task, then by person."""
-        found: dict[str, dict[str, PersonResult]] = {}
-        for result in self.known.people:
+        attempts: dict[str, dict[str, PersonResult]] = {}
+        for result in self.file.people:
             if result.version == self.benchmark.package.version:
-                found.setdefault(result.task, {}).setdefault(result.person, result)
-        return found
+                attempts.setdefault(result.task, {}).setdefault(result.person, result)
+        return attempts
 
     def references_on(self, slug: str) -> dict[str, float]:
         """Return the rewards of reference solvers on a task, those that were measured at this version."""
-        found = {
+        rewards = {
             name: result.on(slug)
-            for name, result in self.known.references.items()
+            for name, result in self.file.references.items()
             if name in self.benchmark.references
             and result.version == self.benchmark.package.version
         }
-        return {name: reward for name, reward in found.items() if reward is not None}
+        return {name: reward for name, reward in rewards.items() if reward is not None}
 
     def task(self, slug: str) -> TaskBaseline:
         """Return the baseline of a task."""
@@ -126,11 +126,11 @@ def baseline_score(benchmark: str | None, runs: Sequence[RunSummary]) -> Baselin
 
 
 def _mean(baseline: Baseline, rewards: Mapping[str, Sequence[float]]) -> BaselineScore:
-    known = [baseline.task(slug) for slug in rewards]
-    scores = [[task.score(one) for one in rewards[task.task]] for task in known]
+    baselines = [baseline.task(slug) for slug in rewards]
+    scores = [[task.score(reward) for reward in rewards[task.task]] for task in baselines]
     return BaselineScore(
-        mean=fmean(one for task in scores for one in task),
+        mean=fmean(task_score for task in scores for task_score in task),
         interval=clustered_interval(scores),
-        tasks=len(known),
-        human_tasks=sum(task.human for task in known),
+        tasks=len(baselines),
+        human_tasks=sum(task.human for task in baselines),
     )

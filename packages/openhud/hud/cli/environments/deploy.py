@@ -130,8 +130,8 @@ async def _deploy(
         await _upload(begun["upload_url"], archive, size, quiet=as_json)
     if request["project_id"] is not None:
         request["project_id"] = await _project(request["project_id"])
-    kept = {key: value for key, value in request.items() if value not in (None, {}, False)}
-    made = await connect().post("/v2/builds/trigger", {**kept, "build_id": begun["build_id"]})
+    sent = {key: value for key, value in request.items() if value not in (None, {}, False)}
+    made = await connect().post("/v2/builds/trigger", {**sent, "build_id": begun["build_id"]})
     state = await _follow(made["id"], quiet=as_json)
     await link(folder, registry_id=made["registry_id"])
     if as_json:
@@ -175,12 +175,12 @@ async def _upload(url: str, archive: IO[bytes], size: int, *, quiet: bool) -> No
 
 async def _follow(build_id: str, *, quiet: bool) -> dict[str, Any]:
     """Print a build's log until it ends; returns its state."""
-    told = 0
+    last = 0
     while True:
         state: dict[str, Any] = await connect().get(f"/v2/builds/{build_id}/status")
-        page = await connect().get(f"/v2/builds/{build_id}/lines", params={"after": told})
+        page = await connect().get(f"/v2/builds/{build_id}/lines", params={"after": last})
         for line in page["items"]:
-            told = line["number"]
+            last = line["number"]
             if not quiet:
                 echo(f"  {line['text']}")
         if state["status"] in ("SUCCEEDED", "FAILED"):
@@ -218,15 +218,15 @@ async def _project(reference: str) -> str:
     """Return the id of a project given by name or id."""
     if is_id(reference):
         return reference
-    found = await connect().get("/v2/projects", params={"search": reference, "limit": 1000})
-    for project in found["items"]:
+    page = await connect().get("/v2/projects", params={"search": reference, "limit": 1000})
+    for project in page["items"]:
         if project["name"] == reference:
             return str(project["id"])
     raise UsageError(f"There is no project {reference!r}.")
 
 
-def _parse(given: tuple[str, ...], option: str) -> dict[str, str]:
-    return dict(pairs(option, "KEY=VALUE", given, empty=True))
+def _parse(options: tuple[str, ...], option: str) -> dict[str, str]:
+    return dict(pairs(option, "KEY=VALUE", options, empty=True))
 
 
 def _file_variables(folder: Path, file: Path | None, none: bool) -> dict[str, str]:

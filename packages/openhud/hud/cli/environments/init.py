@@ -79,10 +79,10 @@ def starter(preset: str, name: str, folder: Path) -> dict[Path, str]:
         "TITLE": name.replace("-", " "),
         "NAME": name,
     }
-    found = {}
+    contents = {}
     for source in sorted(path for path in root.rglob("*.py") if "__pycache__" not in path.parts):
         text = re.sub(
             r"\b(FOLDER|TITLE|NAME)\b", lambda word: words[word[0]], source.read_text("utf-8")
         )
-        found[folder / source.relative_to(root)] = text
-    return found
+        contents[folder / source.relative_to(root)] = text
+    return contents

@@ -82,16 +82,16 @@ async def _link_environment(
 
     wanted = name or _declared(folder)
     try:
-        found = await connect().get(f"/v2/registry/{quote(wanted, safe='')}")
+        environment = await connect().get(f"/v2/registry/{quote(wanted, safe='')}")
     except NotFoundError:
         raise NotFoundError(
             f"The platform has no environment {wanted!r}. Bring it: hud deploy {folder}"
         ) from None
     before = await linked(folder, "registry_id")
-    version = (found["latest_build"] or {}).get("version")
-    said = {
-        "registry_id": found["id"],
-        "name": found["name"],
+    version = (environment["latest_build"] or {}).get("version")
+    linked_to = {
+        "registry_id": environment["id"],
+        "name": environment["name"],
         "version": version,
         "before": before,
         "dry_run": dry_run,
@@ -99,17 +99,17 @@ async def _link_environment(
     if not as_json:
         of = f"version {version}" if version else "no version yet"
         console().print(
-            f"{folder} is linked to {found['name']} ({of}) already."
-            if before == found["id"]
-            else f"{folder}: {before or 'linked to nothing'} → {found['name']} {found['id']} ({of})",
+            f"{folder} is linked to {environment['name']} ({of}) already."
+            if before == environment["id"]
+            else f"{folder}: {before or 'linked to nothing'} → {environment['name']} {environment['id']} ({of})",
             markup=False,
         )
-    if not dry_run and before != found["id"]:
+    if not dry_run and before != environment["id"]:
         if not yes and not as_json and console().is_terminal:
             click.confirm("Link it?", abort=True, err=True)
-        await link(folder, registry_id=found["id"])
+        await link(folder, registry_id=environment["id"])
     if as_json:
-        print_json(said)
+        print_json(linked_to)
     elif dry_run:
         console().print("Nothing was linked (--dry-run).")
 
@@ -172,13 +172,13 @@ async def _send(
 async def _export(taskset: str | None, source: Path, target: Path, as_json: bool) -> None:
     from hud.eval.tasksets.synchronization import fetch
 
-    found = await fetch(taskset or await _linked(source))
+    exported = await fetch(taskset or await _linked(source))
     if target.suffix == ".csv":
-        _write_csv(found.tasks, target)
+        _write_csv(exported.tasks, target)
     else:
-        found.to_file(target)
-    wrote = {"taskset": found.name, "tasks": len(found), "file": str(target)}
-    tell(as_json, wrote, f"Wrote {count(len(found), 'task')} to {target}.")
+        exported.to_file(target)
+    wrote = {"taskset": exported.name, "tasks": len(exported), "file": str(target)}
+    tell(as_json, wrote, f"Wrote {count(len(exported), 'task')} to {target}.")
 
 
 async def _linked(source: Path) -> str:
@@ -186,16 +186,16 @@ async def _linked(source: Path) -> str:
     from hud.cli.environments.links import linked
     from hud.client import connect
 
-    known = await linked(source, "taskset_id")
-    if known is None:
+    taskset_id = await linked(source, "taskset_id")
+    if taskset_id is None:
         raise UsageError("Name the taskset: hud sync tasks TASKSET [TASKS].")
     try:
-        found = await connect().get(f"/v2/tasksets/{known}")
+        row = await connect().get(f"/v2/tasksets/{taskset_id}")
     except NotFoundError:
         raise UsageError(
             "The taskset that this folder's tasks went to is gone; name one: hud sync tasks TASKSET"
         ) from None
-    return str(found["name"])
+    return str(row["name"])
 
 
 def _show(planned: SyncPlan) -> None:
@@ -203,9 +203,11 @@ def _show(planned: SyncPlan) -> None:
     if planned.to_create:
         out.print(f"  + {some([task.slug for task in planned.to_create], 12)}", markup=False)
     for task in planned.to_update[:_MOST_SHOWN]:
-        said = planned.changes(task)
-        more = f" and {len(said) - 3} more" if len(said) > 3 else ""
-        shown = "; ".join(one if len(one) <= 100 else f"{one[:99]}…" for one in said[:3])
+        changes = planned.changes(task)
+        more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+        shown = "; ".join(
+            change if len(change) <= 100 else f"{change[:99]}…" for change in changes[:3]
+        )
         out.print(f"  ~ {task.slug}  {shown}{more}", markup=False)
     if (rest := len(planned.to_update) - _MOST_SHOWN) > 0:
         out.print(f"  ~ and {rest} more")

@@ -93,11 +93,11 @@ def command(
             raise click.UsageError("--top JOB stands for TASKS.")
         asyncio.run(show_top(top, limit or 3, as_json))
         return 0
-    found = task_source(source, benchmark, split)
-    tasks = _sampled(chosen(found.tasks, task_ids, True), sample)
-    who = None if solver is None else player(solver, None, {}, oracle=found.oracle)
-    if who is None and found.has_oracle and found.oracle is not None:
-        who = found.oracle()
+    source_of_tasks = task_source(source, benchmark, split)
+    tasks = _sampled(chosen(source_of_tasks.tasks, task_ids, True), sample)
+    who = None if solver is None else player(solver, None, {}, oracle=source_of_tasks.oracle)
+    if who is None and source_of_tasks.has_oracle and source_of_tasks.oracle is not None:
+        who = source_of_tasks.oracle()
     runs, solutions = asyncio.run(_recorded(job)) if job is not None else ([], {})
     audit = Audit(
         tasks,
@@ -105,7 +105,7 @@ def command(
         floor=floor,
         solutions=solutions,
         runs=runs,
-        runtime=provider(runtime, found.path),
+        runtime=provider(runtime, source_of_tasks.path),
         max_concurrent=max_concurrent,
         rollout_timeout=rollout_timeout,
     )
@@ -152,16 +152,16 @@ def _named(names: str | None) -> Any:
     from hud.audit import EXPLOITS
     from hud.errors import UsageError
 
-    known = {one.name: one for one in EXPLOITS}
+    exploits = {exploit.name: exploit for exploit in EXPLOITS}
     if names is None:
         return EXPLOITS
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in known]
+    unknown = [name for name in wanted if name not in exploits]
     if unknown or not wanted:
         raise UsageError(
-            f"There is no exploit {', '.join(unknown) or names!r}; there are {', '.join(known)}."
+            f"There is no exploit {', '.join(unknown) or names!r}; there are {', '.join(exploits)}."
         )
-    return [one for name, one in known.items() if name in wanted]
+    return [exploit for name, exploit in exploits.items() if name in wanted]
 
 
 async def _recorded(reference: str) -> tuple[list[RunSummary], dict[str, Solution]]:
@@ -177,8 +177,8 @@ async def _recorded(reference: str) -> tuple[list[RunSummary], dict[str, Solutio
     solved: dict[str, str] = {}
     async for run in pages(f"/v2/jobs/{job}/traces"):
         slug = run["slug"] or "(no task)"
-        known = (slug, run["reward"], run["group_id"], run["attempt"])
-        runs.append(RunSummary(*known, model=run["model"]))
+        fields = (slug, run["reward"], run["group_id"], run["attempt"])
+        runs.append(RunSummary(*fields, model=run["model"]))
         if (run["reward"] or 0.0) >= SOLVED:
             solved.setdefault(slug, run["id"])
     solutions = {}

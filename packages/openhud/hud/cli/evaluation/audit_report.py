@@ -24,8 +24,8 @@ class PhaseRows:
             *(Column(name, 7) for name in ("runs", "mean", "highest")),
         ]
         self.out = console()
-        told = f"{audit.tasks.name}: {count(len(audit.tasks), 'task')}, floor {audit.floor:g}"
-        self.out.print(told, markup=False)
+        heading = f"{audit.tasks.name}: {count(len(audit.tasks), 'task')}, floor {audit.floor:g}"
+        self.out.print(heading, markup=False)
         self.out.print(header(self.columns), markup=False)
 
     def ended(self, name: str, rewards: list[float]) -> None:
@@ -60,8 +60,8 @@ def print_report(report: AuditReport, limit: int) -> None:
         for line in lines_of(names, rows, left=["task", "exploit"], shrinks="task"):
             out.print(line, markup=False)
     for finding in report.findings:
-        told = some([labels.get(slug, slug) for slug in finding.slugs], 3)
-        out.print(f"{finding.kind}: {finding.told}: {told}", markup=False)
+        labels_of_finding = some([labels.get(slug, slug) for slug in finding.slugs], 3)
+        out.print(f"{finding.kind}: {finding.told}: {labels_of_finding}", markup=False)
     for slug, reason in list(report.unmeasured.items())[:3]:
         out.print(f"not measured: {labels.get(slug, slug)}: {reason}", markup=False)
     if len(report.unmeasured) > 3:
@@ -90,9 +90,9 @@ async def show_top(reference: str, most: int, as_json: bool) -> None:
         return
     out = console()
     out.print(f"{job['name']}: the highest of {count(len(runs), 'reward')}", markup=False)
-    for run, one in zip(best, recorded, strict=True):
+    for run, row in zip(best, recorded, strict=True):
         out.print(f"\n{run['slug']}  reward {number(run['reward'])}", markup=False)
-        for line in _trajectory(one["trace"]):
+        for line in _trajectory(row["trace"]):
             out.print(f"  {line}", markup=False)
         out.print(f"  hud trace {run['id'][:12]} --full", markup=False)
 

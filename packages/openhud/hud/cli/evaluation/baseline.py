@@ -120,13 +120,15 @@ def show(benchmark: str, split: str, task_ids: str | None, limit: int, as_json: 
 
     chosen, tasks = _tasks(benchmark, split, task_ids)
     baseline = Baseline.of(chosen)
-    known = [baseline.task(slug) for slug, _ in tasks.items()]
+    baselines = [baseline.task(slug) for slug, _ in tasks.items()]
     if as_json:
-        print_json({"benchmark": chosen.name, "tasks": [_row(task, baseline) for task in known]})
+        print_json(
+            {"benchmark": chosen.name, "tasks": [_row(task, baseline) for task in baselines]}
+        )
         return
     out = console()
     # A stable sort: tasks done by people first, each part in the benchmark's order.
-    shown = sorted(known, key=lambda task: -len(task.people))[:limit]
+    shown = sorted(baselines, key=lambda task: -len(task.people))[:limit]
     names = ["task", "people", "median score", "median time", "anchored on"]
     for line in lines_of(
         names,
@@ -135,11 +137,13 @@ def show(benchmark: str, split: str, task_ids: str | None, limit: int, as_json: 
         shrinks="task",
     ):
         out.print(line, markup=False)
-    if len(known) > limit:
-        out.print(f"{len(known) - limit:,} more tasks; --limit shows them.")
-    human = sum(task.human for task in known)
+    if len(baselines) > limit:
+        out.print(f"{len(baselines) - limit:,} more tasks; --limit shows them.")
+    human = sum(task.human for task in baselines)
     out.print(
-        f"{human:,} of {len(known):,} tasks have a human baseline." if human else f"{NO_PEOPLE}."
+        f"{human:,} of {len(baselines):,} tasks have a human baseline."
+        if human
+        else f"{NO_PEOPLE}."
     )
     out.print(f"Add your results: hud baseline record {chosen.name}", markup=False)
 
@@ -148,8 +152,8 @@ def _tasks(name: str, split: str, task_ids: str | None) -> tuple[Benchmark, Task
     from hud.benchmarks import benchmark
     from hud.cli.evaluation.task_source import chosen
 
-    found = benchmark(name)
-    return found, chosen(found.tasks(split), task_ids, True)
+    selected = benchmark(name)
+    return selected, chosen(selected.tasks(split), task_ids, True)
 
 
 def _at_dashboard(
@@ -180,9 +184,9 @@ def _at_dashboard(
             click.launch(address)
 
     view(PlatformConfig(home=now.home, database=now.database_url), port, announce)
-    found = results(store, benchmark, taskset, person, since)
-    add_results(benchmark, found)
-    return found
+    people = results(store, benchmark, taskset, person, since)
+    add_results(benchmark, people)
+    return people
 
 
 def _say_result(result: PersonResult) -> None:
@@ -195,8 +199,8 @@ def _row(task: TaskBaseline, baseline: Baseline) -> dict[str, Any]:
     return {
         "task": task.task,
         "people": len(task.people),
-        "rewards": [one.reward for one in task.people],
-        "seconds": [one.seconds for one in task.people],
+        "rewards": [result.reward for result in task.people],
+        "seconds": [result.seconds for result in task.people],
         "median_reward": task.median_reward,
         "median_seconds": task.median_seconds,
         "human": task.human,

@@ -45,36 +45,36 @@ def print_benchmarks(*, as_json: bool) -> None:
     from hud.benchmarks import SPLITS, benchmarks
     from hud.cli.output import console, lines_of, print_json, wrapped
 
-    known = benchmarks()
+    installed = benchmarks()
     if as_json:
         print_json(
             [
                 {
-                    "name": one.name,
-                    "summary": one.summary,
-                    "tasks": one.sizes,
-                    "package": one.package.name,
-                    "version": one.package.version,
-                    "licence": one.package.licence,
-                    "oracle": one.make_oracle is not None,
-                    "needs": one.needs,
-                    "installed": one.package.installed == one.package.version,
+                    "name": listed.name,
+                    "summary": listed.summary,
+                    "tasks": listed.sizes,
+                    "package": listed.package.name,
+                    "version": listed.package.version,
+                    "licence": listed.package.licence,
+                    "oracle": listed.make_oracle is not None,
+                    "needs": listed.needs,
+                    "installed": listed.package.installed == listed.package.version,
                 }
-                for one in known
+                for listed in installed
             ]
         )
         return
     families: dict[str, list[Benchmark]] = {}
-    for one in known:
-        family, slash, _ = one.name.partition("/")
-        families.setdefault(f"{family}/{NAME}" if slash else family, []).append(one)
+    for listed in installed:
+        family, slash, _ = listed.name.partition("/")
+        families.setdefault(f"{family}/{NAME}" if slash else family, []).append(listed)
     rows = []
     for shown, members in families.items():
         package = members[0].package
         rows.append(
             [
                 shown,
-                *(f"{sum(one.sizes[split] for one in members):,}" for split in SPLITS),
+                *(f"{sum(member.sizes[split] for member in members):,}" for split in SPLITS),
                 f"{package.name} {package.version}",
                 package.licence,
                 "yes" if package.installed == package.version else "no",
@@ -85,12 +85,14 @@ def print_benchmarks(*, as_json: bool) -> None:
     out = console()
     for line in lines_of(names, rows, left=left, shrinks="benchmark"):
         out.print(line, markup=False)
-    for one in known:
-        if one.needs:
-            out.print(f"\n{one.name} needs {one.needs}", markup=False)
+    for listed in installed:
+        if listed.needs:
+            out.print(f"\n{listed.name} needs {listed.needs}", markup=False)
     for shown, members in families.items():
         if shown.endswith(f"/{NAME}"):
             out.print(f"\n{shown}, with {NAME} one of {len(members)}:", markup=False)
-            for line in wrapped(" ".join(sorted(one.name.partition("/")[2] for one in members)), 2):
+            for line in wrapped(
+                " ".join(sorted(member.name.partition("/")[2] for member in members)), 2
+            ):
                 out.print(line, markup=False)
     out.print("\nInstall: hud benchmarks install NAME · Play: hud eval --benchmark NAME AGENT")

@@ -46,8 +46,8 @@ async def _cancel(job: str | None, trace_id: str | None) -> dict[str, Any]:
         played = await client.get(f"/v2/trace/{trace_id}")  # Also by the start of its id.
         answer = await client.post("/v2/rollouts/cancel", {"trace_id": played["id"]})
     elif job is not None:
-        found = await client.get(f"/v2/jobs/{job}")
-        answer = await client.post("/v2/rollouts/cancel_job", {"job_id": found["id"]})
+        row = await client.get(f"/v2/jobs/{job}")
+        answer = await client.post("/v2/rollouts/cancel_job", {"job_id": row["id"]})
     else:
         answer = await client.post("/v2/rollouts/cancel_user_jobs", {})
     return answer

@@ -176,13 +176,15 @@ def command(
         "timeout_seconds": agent_timeout,
         "tool_timeout_seconds": tool_timeout,
     }
-    asked = {name: value for name, value in options.items() if value is not None}
-    found = task_source(source, benchmark, split)
-    who = player(agent, model, {**asked, **parse_settings(settings)}, oracle=found.oracle)
+    agent_options = {name: value for name, value in options.items() if value is not None}
+    chosen_source = task_source(source, benchmark, split)
+    who = player(
+        agent, model, {**agent_options, **parse_settings(settings)}, oracle=chosen_source.oracle
+    )
     if subagents:
         who.subagents = {**who.subagents, **dict(pairs("subagent", "NAME=MODEL", subagents))}
-    whole = everything or full or resume is not None or benchmark is not None
-    tasks = chosen(found.tasks, task_ids, whole)
+    of_all = everything or full or resume is not None or benchmark is not None
+    tasks = chosen(chosen_source.tasks, task_ids, of_all)
     many = len(tasks) * (group or 1)
     if is_paid(agent, model) and not yes and many >= MANY_PAID_RUNS:
         click.confirm(f"Play {many} runs with {who.model_name}?", abort=True, err=True)
@@ -192,7 +194,7 @@ def command(
         _play(
             tasks,
             who,
-            provider("hosted" if remote else runtime, found.path),
+            provider("hosted" if remote else runtime, chosen_source.path),
             resume=resume,
             group=group,
             max_concurrent=1 if agent == HUMAN else max_concurrent,
@@ -289,8 +291,8 @@ async def _play(
         await as_runtime(where).aclose()
         await who.aclose()
     if stop.left:
-        mine = job.id[:12]
-        console().print(f"Follow it: hud jobs {mine} · Stop it: hud cancel {mine}")
+        short_id = job.id[:12]
+        console().print(f"Follow it: hud jobs {short_id} · Stop it: hud cancel {short_id}")
         return 0
     if as_json:
         print_json(job_json(job, finished))

@@ -27,9 +27,9 @@ def command(source: Path, output: Path | None) -> None:
 
     target = output or Path(f"{source.resolve().name}-hud")
     importers = sources().values()
-    importer = next((one for one in importers if one.recognizes(source)), None)
+    importer = next((candidate for candidate in importers if candidate.recognizes(source)), None)
     if importer is None:
-        kinds = "; ".join(one.summary for one in importers)
+        kinds = "; ".join(candidate.summary for candidate in importers)
         raise UsageError(f"{source} is in no format that is imported. There are: {kinds}.")
     try:
         written, left_out = importer.import_folder(source, target)

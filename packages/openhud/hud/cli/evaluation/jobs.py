@@ -116,7 +116,7 @@ def _table(runs: list[dict[str, Any]]) -> list[str]:
     names = ["trace", "task", "#", "reward", "steps", "tokens", "time", *["cost"] * priced, "end"]
     rows = [_cells(run, None, priced) for run in runs]
     lines = lines_of(names, rows, left=["trace", "task", "end"], shrinks="task")
-    if any("…" in one for one in lines):  # Too long with argument names.
+    if any("…" in line for line in lines):  # Too long with argument names.
         rows = [_cells(run, console().width // 4, priced) for run in runs]
         lines = lines_of(names, rows, left=["trace", "task", "end"], shrinks="task")
     return lines

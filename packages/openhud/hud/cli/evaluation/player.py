@@ -18,21 +18,21 @@ from hud.inference.model_listing import only_model
 ORACLE = "oracle"
 
 
-def parse_settings(given: tuple[str, ...]) -> dict[str, Any]:
+def parse_settings(texts: tuple[str, ...]) -> dict[str, Any]:
     """Return `k=v` pairs as settings: values are JSON if they parse, else text; dots nest."""
-    found: dict[str, Any] = {}
-    for key, text in pairs("config", "KEY=VALUE", given, empty=True):
+    settings: dict[str, Any] = {}
+    for key, text in pairs("config", "KEY=VALUE", texts, empty=True):
         value: Any = text
         with suppress(ValueError):
             value = json.loads(text)
         *outer, last = key.split(".")
-        place = found
+        place = settings
         for part in outer:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise UsageError(f"--config {key}: {part!r} has a value already.")
         place[last] = value
-    return found
+    return settings
 
 
 def player(

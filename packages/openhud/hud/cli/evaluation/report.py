@@ -27,8 +27,10 @@ def _summaries(job: Job, finished: Sequence[RunSummary]) -> list[RunSummary]:
 
 def percentile(scored: BaselineScore) -> tuple[str, str]:
     """Return the row of a job's score against its benchmark's baseline, with its basis."""
-    found = scored.interval
-    mean = with_interval(scored.mean, *((found.low, found.high) if found else (None, None)))
+    interval = scored.interval
+    mean = with_interval(
+        scored.mean, *((interval.low, interval.high) if interval else (None, None))
+    )
     return "percentile", f"{mean}  {scored.label}"
 
 
@@ -89,10 +91,12 @@ def print_job(job: Job, finished: Sequence[RunSummary], again: EvalCommand) -> N
 
 def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
     """Return the rows of the table: name and value."""
-    found = numbers.interval
-    mean = with_interval(numbers.mean_reward, *((found.low, found.high) if found else (None, None)))
+    interval = numbers.interval
+    mean = with_interval(
+        numbers.mean_reward, *((interval.low, interval.high) if interval else (None, None))
+    )
     rows = [
-        ("mean reward", mean + "  95% interval" * (found is not None)),
+        ("mean reward", mean + "  95% interval" * (interval is not None)),
         ("runs", f"{numbers.runs:,} ({count(numbers.tasks, 'task')})"),
     ]
     if group > 1:
@@ -122,7 +126,7 @@ def figures(numbers: JobStatistics, group: int) -> list[tuple[str, str]]:
 
 def notes(job: Job, numbers: JobStatistics, finished: Sequence[RunSummary] = ()) -> list[str]:
     """Return notes on the numbers: failures, tasks without signal, an early stop."""
-    said: list[str] = []
+    lines: list[str] = []
     failed = [
         FailedRun(run.failure_kind, run.error, run.slug, run.trace_id)
         for run in job.runs
@@ -132,12 +136,12 @@ def notes(job: Job, numbers: JobStatistics, finished: Sequence[RunSummary] = ())
         unmeasured = numbers.runs - numbers.measured
         left_out = f", {unmeasured} without a reward, which enter no mean" * bool(unmeasured)
         many = sum(numbers.failures.values())
-        said.append(f"Failed: {many:,} of {count(numbers.runs, 'run')}{left_out}.")
-        said += failure_lines(failed)
+        lines.append(f"Failed: {many:,} of {count(numbers.runs, 'run')}{left_out}.")
+        lines += failure_lines(failed)
     if (counts := tool_failures(_summaries(job, finished)).sentence()) is not None:
-        said += [counts, *failure_lines(failed_calls(job.runs))]
+        lines += [counts, *failure_lines(failed_calls(job.runs))]
     if cut := cut_turns(job.runs):
-        said.append(
+        lines.append(
             f"{count(cut, 'turn')} ended at the limit of tokens (stop reason length); --max-tokens sets it."
         )
     labels = {run.slug: run.task.label for run in job.runs}
@@ -145,10 +149,10 @@ def notes(job: Job, numbers: JobStatistics, finished: Sequence[RunSummary] = ())
         if slugs:
             named = some([labels.get(slug, slug) for slug in slugs])
             first, *more = wrapped(f"No signal, {name} passed: {named}.", 2)
-            said += [first.lstrip(), *more]
+            lines += [first.lstrip(), *more]
     if job.interrupted:
-        said.append("Interrupted; what had ended is recorded.")
-    return said
+        lines.append("Interrupted; what had ended is recorded.")
+    return lines
 
 
 def failure_lines(failed: Sequence[FailedRun]) -> list[str]:
@@ -164,17 +168,17 @@ def failure_lines(failed: Sequence[FailedRun]) -> list[str]:
 def next_steps(job: Job, numbers: JobStatistics, again: EvalCommand) -> list[str]:
     """Return the suggested next commands."""
     steps: list[tuple[str, str]] = []
-    mine = job.id[:12]
+    short_id = job.id[:12]
     if job.interrupted or numbers.measured < numbers.runs:
-        steps.append((again.resuming(mine), "what is missing"))
+        steps.append((again.resuming(short_id), "what is missing"))
     elif numbers.tasks == 1 and job.group == 1:
         steps.append((again.of_all(), "every task"))
     elif job.group == 1:
         steps.append((again.repeated(4), "how steady is it?"))
     if job.runs:
         steps.append((f"hud trace {job.runs[0].trace_id[:12]}", "every step of one run"))
-    steps.append((f"hud jobs {mine}", "this table again"))
-    steps.append((f"hud export {mine} -o trajectories.jsonl", "the runs as training data"))
+    steps.append((f"hud jobs {short_id}", "this table again"))
+    steps.append((f"hud export {short_id} -o trajectories.jsonl", "the runs as training data"))
     room = console().width - 6  # Indent and comment mark.
     width = max(len(command) for command, _ in steps)
     if width + max(len(reason) for _, reason in steps) > room:

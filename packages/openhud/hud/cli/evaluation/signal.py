@@ -60,10 +60,10 @@ async def _show(
     from hud.eval.results.task_signal import job_signal
 
     job, runs, tasks = await _played(reference)
-    found = job_signal(runs, tasks, k=group, pass_mark=pass_mark)
-    others = dict([await _difficulty(one) for one in against])
+    signal = job_signal(runs, tasks, k=group, pass_mark=pass_mark)
+    others = dict([await _difficulty(other_job) for other_job in against])
     if as_json:
-        print_json({"job": job, **found.as_dict(), "against": others})
+        print_json({"job": job, **signal.as_dict(), "against": others})
         return
     out = console()
     names = [
@@ -72,7 +72,7 @@ async def _show(
         "mean",
         "sd",
         "pass@1",
-        f"pass@{found.k}",
+        f"pass@{signal.k}",
         "no signal",
         "weight",
         "stage",
@@ -84,24 +84,24 @@ async def _show(
     }
     rows = [
         [*_cells(task, labels), *(number(means.get(task.slug)) for means in others.values())]
-        for task in found.tasks[:limit]
+        for task in signal.tasks[:limit]
     ]
     for line in lines_of(names, rows, left=["task", "stage"], shrinks="task"):
         out.print(line, markup=False)
-    if len(found.tasks) > limit:
-        out.print(f"{len(found.tasks) - limit:,} more tasks; --limit shows them.")
-    out.print(f"{found.without_signal:.0%} of the recorded groups have no signal.")
-    said = {
+    if len(signal.tasks) > limit:
+        out.print(f"{len(signal.tasks) - limit:,} more tasks; --limit shows them.")
+    out.print(f"{signal.without_signal:.0%} of the recorded groups have no signal.")
+    advice = {
         "now": "learn from these now",
         "later": "give no signal yet",
         "done": "pass nearly always already",
         "duplicate": "repeat another task: leave them out",
     }
     out.print("Proposed curriculum:")
-    for stage, slugs in found.curriculum.items():
+    for stage, slugs in signal.curriculum.items():
         if slugs:
             out.print(
-                f"  {stage:<9} {len(slugs):>5}  {said[stage]}: {some([labels[slug] for slug in slugs])}",
+                f"  {stage:<9} {len(slugs):>5}  {advice[stage]}: {some([labels[slug] for slug in slugs])}",
                 markup=False,
             )
 
@@ -116,8 +116,8 @@ async def _played(reference: str) -> tuple[str, list[RunSummary], dict[str, dict
     tasks: dict[str, dict[str, Any]] = {}
     async for run in pages(f"/v2/jobs/{job}/traces"):
         slug = run["slug"] or "(no task)"
-        known = (slug, run["reward"], run["group_id"], run["attempt"])
-        runs.append(RunSummary(*known, model=run["model"]))
+        fields = (slug, run["reward"], run["group_id"], run["attempt"])
+        runs.append(RunSummary(*fields, model=run["model"]))
         tasks.setdefault(slug, run["task"] or {})
     return job, runs, tasks
 

@@ -43,8 +43,8 @@ def task_source(source: str | None, benchmark: str | None, split: str | None) ->
 def _of_benchmark(name: str, split: str) -> TaskSource:
     from hud.benchmarks import benchmark
 
-    found = benchmark(name)
-    return TaskSource(found.tasks(split), None, found.oracle, found.make_oracle is not None)
+    chosen = benchmark(name)
+    return TaskSource(chosen.tasks(split), None, chosen.oracle, chosen.make_oracle is not None)
 
 
 def _load(source: Path) -> Taskset:

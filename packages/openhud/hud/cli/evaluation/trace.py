@@ -36,8 +36,8 @@ async def _show_spans(reference: str, as_json: bool) -> None:
     for span in spans:
         attributes = span.get("attributes")
         schema = attributes.get("hud.schema") if isinstance(attributes, dict) else None
-        told = (span.get("start_time"), schema, span.get("name"), span.get("status_message"))
-        console().print("  ".join(str(part) for part in told if part), markup=False)
+        columns = (span.get("start_time"), schema, span.get("name"), span.get("status_message"))
+        console().print("  ".join(str(part) for part in columns if part), markup=False)
 
 
 async def _show(reference: str, as_json: bool, full: bool) -> None:
@@ -87,40 +87,43 @@ def _told(step: Any) -> list[tuple[str, str]]:
 
     from hud.trace import AgentStep, SubagentStep, ToolStep
 
-    told: list[tuple[str, str]] = []
+    lines: list[tuple[str, str]] = []
     if isinstance(step, AgentStep):
-        told += [("reasoning", step.reasoning)] if step.reasoning else []
-        told += [("agent", step.content)] if step.content else []
-        told += [("refusal", step.refusal)] if step.refusal else []
+        lines += [("reasoning", step.reasoning)] if step.reasoning else []
+        lines += [("agent", step.content)] if step.content else []
+        lines += [("refusal", step.refusal)] if step.refusal else []
         for call in step.tool_calls:
             arguments = call.arguments
             shown = arguments if isinstance(arguments, str) else json.dumps(arguments)
-            told.append(("call", f"{call.name} {shown}"))
-        told += [("source", f"{one.source}  {one.text}".rstrip()) for one in step.citations]
+            lines.append(("call", f"{call.name} {shown}"))
+        lines += [
+            ("source", f"{citation.source}  {citation.text}".rstrip())
+            for citation in step.citations
+        ]
     elif isinstance(step, ToolStep) and step.result is not None:
-        told.append(("error" if step.result.is_error else "result", _result(step.result)))
+        lines.append(("error" if step.result.is_error else "result", _result(step.result)))
     elif isinstance(step, SubagentStep):
-        told.append(("subagent", _played(step)))
+        lines.append(("subagent", _played(step)))
     elif step.source == "user":
-        told += [(message.role, message.text) for message in step.messages]
+        lines += [(message.role, message.text) for message in step.messages]
     elif step.task_call is not None:
         call = step.task_call
         score = f"  score {call.result.get('score')}" if isinstance(call.result, dict) else ""
-        told.append((call.phase, f"{call.name} {json.dumps(call.arguments, default=str)}{score}"))
+        lines.append((call.phase, f"{call.name} {json.dumps(call.arguments, default=str)}{score}"))
     if step.error:
-        told.append(("error", step.error))
-    return told
+        lines.append(("error", step.error))
+    return lines
 
 
 def _played(step: Any) -> str:
     """Return a subagent's tool, model and reward, and the command for its run."""
     from hud.cli.output import number
 
-    said = step.extra
-    model = f"  {said['model']}" if said.get("model") else ""
+    extra = step.extra
+    model = f"  {extra['model']}" if extra.get("model") else ""
     recorded = getattr(step.subagent, "trace_id", None)
     where = f"  hud trace {recorded}" if recorded else ""
-    return f"{said.get('tool', 'nested')}{model}  reward {number(said.get('reward'))}{where}"
+    return f"{extra.get('tool', 'nested')}{model}  reward {number(extra.get('reward'))}{where}"
 
 
 def _result(result: Any) -> str:

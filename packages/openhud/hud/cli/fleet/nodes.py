@@ -69,8 +69,8 @@ def _action(name: str, help: str) -> click.Command:
     @click.argument("node")
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     def act(node: str, as_json: bool) -> None:
-        found = ask("post", f"/v2/fleet-nodes/{quote(node, safe='')}/{name}")
-        tell(as_json, found, f"{found['name']} {_DONE[name].format(name=found['name'])}")
+        row = ask("post", f"/v2/fleet-nodes/{quote(node, safe='')}/{name}")
+        tell(as_json, row, f"{row['name']} {_DONE[name].format(name=row['name'])}")
 
     return act
 

@@ -54,9 +54,9 @@ def list_passes(as_json: bool) -> None:
         click.echo("There are no passes yet. Make one: hud fleet pass create NAME")
         return
     shown = table("id", "name", "pass", "state", "last used")
-    for one in answer["items"]:
-        used = (one["last_used_at"] or "never")[:16].replace("T", " ")
-        shown.add_row(one["id"][:8], one["name"], one["start"] + "…", key_state(one), used)
+    for row in answer["items"]:
+        used = (row["last_used_at"] or "never")[:16].replace("T", " ")
+        shown.add_row(row["id"][:8], row["name"], row["start"] + "…", key_state(row), used)
     console().print(shown)
 
 

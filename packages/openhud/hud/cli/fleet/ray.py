@@ -115,26 +115,26 @@ def status(address: str, name: str, as_json: bool) -> None:
     """Show the hosts of a fleet, and the queue that they play."""
     from hud.fleet.ray import launcher  # Loads Ray.
 
-    found = launcher.status(address, name)
+    state = launcher.status(address, name)
     if as_json:
-        print_json(found)
+        print_json(state)
         return
-    queue = found["queue"]
-    said = (
+    queue = state["queue"]
+    backlog = (
         "the platform does not answer"
         if queue is None
         else f"{queue['waiting']} rollouts wait, {queue['running']} are played"
     )
     click.echo(
-        f"{found['name']}: {len(found['hosts'])} hosts, {found['wanted']} wanted of "
-        f"{found['least']}..{found['most']}, on {found['nodes']} nodes; {said}."
+        f"{state['name']}: {len(state['hosts'])} hosts, {state['wanted']} wanted of "
+        f"{state['least']}..{state['most']}, on {state['nodes']} nodes; {backlog}."
     )
-    for problem in (found["problem"], found["last_loss"]):
+    for problem in (state["problem"], state["last_loss"]):
         if problem is not None:
             click.echo(problem)
-    if found["hosts"]:
+    if state["hosts"]:
         shown = table("node", "state", "restarts", "labels", "last line")
-        for host in found["hosts"]:
+        for host in state["hosts"]:
             shown.add_row(*_row(host))
         console().print(shown)
 
@@ -150,14 +150,14 @@ def down(address: str, name: str) -> None:
     click.echo(f"The fleet {name} is down; {count} hosts ended.")
 
 
-for _kept in (ray_kept.keep, ray_kept.serve, ray_kept.kept, ray_kept.end):
+for _kept in (ray_kept.keep, ray_kept.serve, ray_kept.list_kept, ray_kept.end):
     command.add_command(_kept)
 
 
 def bounds(text: str) -> tuple[int, int]:
     """Parse MIN..MAX, or one number for both. Raises `UsageError` for anything else."""
-    found = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
-    least, most = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+    match = re.fullmatch(r"(\d+)(?:\.\.(\d+))?", text)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if most < max(least, 1):
         raise UsageError(f"--hosts takes MIN..MAX, such as 2..8, not {text!r}.")
     return least, most

@@ -100,10 +100,10 @@ def keep(name: str, words: tuple[str, ...], address: str, **node: Unpack[NodeOpt
 
     It is started again when it fails, and on another node when its node is lost. Exit code 2, bad input, ends it.
     """
-    kept = _kept(name, words, node)
+    kept_command = _kept(name, words, node)
     from hud.fleet.ray import keeping  # Loads Ray.
 
-    keeping.keep(address, kept)
+    keeping.keep(address, kept_command)
     click.echo(f"The cluster keeps {name}.")
     _say_next(name, address)
 
@@ -158,8 +158,8 @@ def serve(
     from hud.fleet.ray import keeping  # Loads Ray.
     from hud.fleet.ray.members import MemberSettings
 
-    given = {"key_env": key_env, "weights": weights}
-    options = {name: value for name, value in given.items() if value is not None}
+    all_options = {"key_env": key_env, "weights": weights}
+    options = {name: value for name, value in all_options.items() if value is not None}
     members = MemberSettings(url, key, path, count, server, options)
     keeping.serve(address, members, supervised)
     click.echo(f"The cluster keeps {server.name}: {model} is sampled there once a server is ready.")
@@ -169,7 +169,7 @@ def serve(
 @click.command("kept")
 @ray_options.address
 @ray_options.as_json
-def kept(address: str, as_json: bool) -> None:
+def list_kept(address: str, as_json: bool) -> None:
     """List the commands and servers that the cluster keeps."""
     from hud.fleet.ray import keeping  # Loads Ray.
 
@@ -212,7 +212,7 @@ def _kept(name: str, words: tuple[str, ...], node: NodeOptions) -> KeptCommand:
         name,
         words,
         folder,
-        variables=dict(_variable(one) for one in node["variables"]),
+        variables=dict(_variable(text) for text in node["variables"]),
         on=dict(pairs("on", "NAME=VALUE", node["on"])),
         cpus=node["cpus"],
         gpus=node["gpus"],
@@ -221,12 +221,12 @@ def _kept(name: str, words: tuple[str, ...], node: NodeOptions) -> KeptCommand:
 
 
 def _variable(text: str) -> tuple[str, str]:
-    name, given, value = text.partition("=")
-    if not given and name not in os.environ:
+    name, separator, value = text.partition("=")
+    if not separator and name not in os.environ:
         raise UsageError(
             f"--env {name} takes the variable of this shell, which has none; or give it: {name}=VALUE"
         )
-    return name, value if given else os.environ[name]
+    return name, value if separator else os.environ[name]
 
 
 def _say_next(name: str, address: str) -> None:

@@ -45,11 +45,11 @@ def add(
         "price_in": price_in,
         "price_out": price_out,
     }
-    given = {option: value for option, value in provider.items() if value is not None}
+    settings = {option: value for option, value in provider.items() if value is not None}
     config = training_of(training)
     if url is None:
-        if given:
-            raise click.UsageError(f"--{min(given).replace('_', '-')} goes with --url.")
+        if settings:
+            raise click.UsageError(f"--{min(settings).replace('_', '-')} goes with --url.")
         if name is None:
             raise click.UsageError("Missing option '--name'.")
         body: dict[str, Any] = {"source": source, "name": name, "config": config}
@@ -60,8 +60,8 @@ def add(
             "A provider's model is not trained here; leave training options out."
         )
     if name is not None:
-        given.setdefault("upstream_model", source)
-    body = {"name": name or source, "provider": {"url": url, **given}}
+        settings.setdefault("upstream_model", source)
+    body = {"name": name or source, "provider": {"url": url, **settings}}
     made = ask("post", "/v2/models/provide", body)
     print_made(made, as_json, "Added", f"hud eval TASKS {made['model_name']}")
 
@@ -84,8 +84,8 @@ def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
         if not folder.is_dir() and "/" not in base:
             raise
         source = str(folder.resolve()) if folder.is_dir() else base
-        known = ask("get", "/v2/models")["items"]
-        added = [model["id"] for model in known if model["config"]["source"] == source]
+        models = ask("get", "/v2/models")["items"]
+        added = [model["id"] for model in models if model["config"]["source"] == source]
         body["source_model_id"] = added[0] if added else _add_base(source)
         made = ask("post", "/v2/models/fork", body)
     print_made(made, as_json, "Forked")

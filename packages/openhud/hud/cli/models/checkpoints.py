@@ -87,8 +87,8 @@ def discard(slug: str, as_json: bool) -> None:
     from hud.train import TrainingClient
 
     dropped = run(TrainingClient(slug).discard())
-    said = f"Discarded {dropped}." if dropped else f"Nothing is accumulated for {slug}."
-    tell(as_json, {"discarded": dropped and dropped.model_dump()}, said)
+    sentence = f"Discarded {dropped}." if dropped else f"Nothing is accumulated for {slug}."
+    tell(as_json, {"discarded": dropped and dropped.model_dump()}, sentence)
 
 
 @click.command()

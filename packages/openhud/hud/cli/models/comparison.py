@@ -67,19 +67,20 @@ def compare(slug: str, first: str, second: str, tasks: Path, as_json: bool, **pl
     from hud.train.rollouts.scoring import compare as compare_checkpoints
 
     taskset, config, where = _playing(slug, tasks, playing)
-    found = run(compare_checkpoints(config, first, second, taskset, runtime=where))
-    shown = found.as_dict()
+    comparison = run(compare_checkpoints(config, first, second, taskset, runtime=where))
+    shown = comparison.as_dict()
     if as_json:
         print_json(shown)
         return
     rows = table("checkpoint", "mean reward, 95% interval")
-    for name, score in ((first, found.first_score), (second, found.second_score)):
+    for name, score in ((first, comparison.first_score), (second, comparison.second_score)):
         rows.add_row(name, with_interval(score.mean, score.low, score.high))
     rows.add_row("difference", _signed(shown["difference"]))
     out = console()
     out.print(rows)
     out.print(
-        f"On {found.difference.tasks} tasks: {found.verdict}. {shown['evidence']}", markup=False
+        f"On {comparison.difference.tasks} tasks: {comparison.verdict}. {shown['evidence']}",
+        markup=False,
     )
     if shown["note"]:
         out.print(f"Note: {shown['note']}", markup=False)
@@ -141,14 +142,14 @@ def promote(
     taskset, config, where = _playing(slug, tasks, playing)
     subsets = subsets_of({task.slug: task.columns for task in taskset})
     gate.check(subsets)
-    found = run(
+    decision = run(
         _promote(config, source or slug, checkpoint, taskset, gate, subsets, force, runtime=where)
     )
     if as_json:
-        print_json(found)
+        print_json(decision)
     else:
-        _tell(found, slug, checkpoint)
-    return 0 if found["moved"] else HELD
+        _tell(decision, slug, checkpoint)
+    return 0 if decision["moved"] else HELD
 
 
 async def _promote(
@@ -173,7 +174,9 @@ async def _promote(
     node = await connect().get(model_path(source, "checkpoints", checkpoint))
     candidate = config.model_copy(update={"model": source})
     played = [(config, "head"), (candidate, node["id"])]
-    jobs = [await play(one, which, tasks, runtime=runtime) for one, which in played]
+    jobs = [
+        await play(played_config, which, tasks, runtime=runtime) for played_config, which in played
+    ]
     body = {
         "checkpoint_id": node["id"],
         "source_model_id": source,
@@ -182,43 +185,47 @@ async def _promote(
         "subsets": subsets,
         "force": force,
     }
-    found: dict[str, Any] = await connect().post(model_path(config.model, "promote"), body)
-    return found
+    decision: dict[str, Any] = await connect().post(model_path(config.model, "promote"), body)
+    return decision
 
 
-def _playing(slug: str, tasks: Path, given: dict[str, Any]) -> tuple[Taskset, TrainConfig, Any]:
+def _playing(slug: str, tasks: Path, options: dict[str, Any]) -> tuple[Taskset, TrainConfig, Any]:
     """Return the tasks, their configuration, and the runtime."""
     from hud.eval import Taskset
     from hud.train.config import make_config
     from hud.train.rollouts.runtimes import runtime_named
 
-    runtime, group = given.pop("runtime"), given.pop("group")
+    runtime, group = options.pop("runtime"), options.pop("group")
     taskset = Taskset.from_file(tasks)
-    config = make_config({"model": slug, "eval_group": group, **given})
+    config = make_config({"model": slug, "eval_group": group, **options})
     return taskset, config, runtime_named(runtime, list(taskset))
 
 
-def _tell(found: dict[str, Any], slug: str, checkpoint: str) -> None:
+def _tell(decision: dict[str, Any], slug: str, checkpoint: str) -> None:
     out = console()
-    verb = "Promoted" if found["promoted"] else "Forced" if found["moved"] else "Held"
-    out.print(f"{verb}: {checkpoint} of {found['from']['model']}.", markup=False)
-    for reason in found["reasons"]:
+    verb = "Promoted" if decision["promoted"] else "Forced" if decision["moved"] else "Held"
+    out.print(f"{verb}: {checkpoint} of {decision['from']['model']}.", markup=False)
+    for reason in decision["reasons"]:
         out.print(f"  {reason}", markup=False)
-    for note in found["notes"]:
+    for note in decision["notes"]:
         out.print(f"  Note: {note}", markup=False)
-    _print_subsets(found["subsets"])
-    if found["moved"]:
-        out.print(f"{slug} serves {found['checkpoint_id']}.", markup=False)
+    _print_subsets(decision["subsets"])
+    if decision["moved"]:
+        out.print(f"{slug} serves {decision['checkpoint_id']}.", markup=False)
 
 
 def _print_subsets(subsets: list[dict[str, Any]]) -> None:
     if not subsets:
         return
     rows = table("subset", "tasks", "difference, 95% interval", "p (Holm)", "verdict")
-    for one in subsets:
-        verdict = "no difference shown" if one["verdict"] == "noise" else one["verdict"]
+    for subset in subsets:
+        verdict = "no difference shown" if subset["verdict"] == "noise" else subset["verdict"]
         rows.add_row(
-            one["name"], str(one["tasks"]), _signed(one), f"{one['adjusted']:.3f}", verdict
+            subset["name"],
+            str(subset["tasks"]),
+            _signed(subset),
+            f"{subset['adjusted']:.3f}",
+            verdict,
         )
     console().print(rows)
 

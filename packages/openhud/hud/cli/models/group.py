@@ -26,18 +26,18 @@ def command(ctx: click.Context) -> None:
 @as_json_option
 def list_models(as_json: bool) -> None:
     """List every model, oldest first."""
-    found = ask("get", "/v2/models")
+    page = ask("get", "/v2/models")
     if as_json:
-        print_json(found["items"])
+        print_json(page["items"])
         return
-    if not found["items"]:
+    if not page["items"]:
         console().print(
             "No models yet. Make one: hud models create SLUG --preset tiny --tasks TASKS"
         )
         return
-    slugs = {model["id"]: model["model_name"] for model in found["items"]}
+    slugs = {model["id"]: model["model_name"] for model in page["items"]}
     shown = table("model", "kind", "trained", "head", "from", "created")
-    for model in found["items"]:
+    for model in page["items"]:
         config = model["config"]
         trained = f"LoRA {config['lora_rank']}" if config["training"] == "lora" else "full"
         if not model["is_trainable"]:
@@ -47,7 +47,7 @@ def list_models(as_json: bool) -> None:
         created = model["created_at"][:16].replace("T", " ")
         shown.add_row(model["model_name"], model["kind"], trained, head, origin, created)
     console().print(shown)
-    for note in filter(None, map(unsaved_note, found["items"])):
+    for note in filter(None, map(unsaved_note, page["items"])):
         console().print(note, markup=False)
 
 

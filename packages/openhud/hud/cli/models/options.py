@@ -57,17 +57,17 @@ def training_options(function: Any) -> Any:
     return function
 
 
-def training_of(given: dict[str, Any]) -> dict[str, Any] | None:
+def training_of(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return the training configuration of the options; None without any."""
-    if all(value is None for value in given.values()):
+    if all(value is None for value in options.values()):
         return None
-    found = {name: value for name, value in given.items() if value is not None}
-    if "lora_targets" in found:
-        found["lora_targets"] = [part.strip() for part in found["lora_targets"].split(",")]
-    if set(found) == {"tool_call_parser"}:
-        return found  # No training options: a fork is trained like its base.
-    lora = any(name.startswith("lora_") for name in found)
-    return {"training": "lora" if lora else "full", **found}
+    training = {name: value for name, value in options.items() if value is not None}
+    if "lora_targets" in training:
+        training["lora_targets"] = [part.strip() for part in training["lora_targets"].split(",")]
+    if set(training) == {"tool_call_parser"}:
+        return training  # No training options: a fork is trained like its base.
+    lora = any(name.startswith("lora_") for name in training)
+    return {"training": "lora" if lora else "full", **training}
 
 
 def print_made(model: dict[str, Any], as_json: bool, verb: str, then: str | None = None) -> None:

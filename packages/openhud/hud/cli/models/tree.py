@@ -103,14 +103,14 @@ def _folds(nodes: list[dict[str, Any]]) -> dict[int, int]:
     folds: dict[int, int] = {}
     stretch: list[int] = []
     ends: list[dict[str, Any] | None] = [*nodes, None]
-    for place, one in enumerate(ends):
+    for place, node_at in enumerate(ends):
         dull = (
-            one is not None
-            and one["pruned"]
-            and not one["is_active"]
+            node_at is not None
+            and node_at["pruned"]
+            and not node_at["is_active"]
             and place > 0
-            and one["prev_model_checkpoint_id"] == nodes[place - 1]["id"]
-            and children.get(one["id"], 0) == 1
+            and node_at["prev_model_checkpoint_id"] == nodes[place - 1]["id"]
+            and children.get(node_at["id"], 0) == 1
         )
         if dull:
             stretch.append(place)
@@ -173,7 +173,7 @@ def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
             f"{number(loss_per_token(metrics), 4)}  {node['loss_fn'] or ''}".rstrip(),
         ),
         ("learning rate", "–" if node["learning_rate"] is None else f"{node['learning_rate']:g}"),
-        *((told, f"{metrics[name]:.4g}") for name, told in _SHOWN.items() if name in metrics),
+        *((label, f"{metrics[name]:.4g}") for name, label in _SHOWN.items() if name in metrics),
     ]
     width = max(len(name) for name, _ in rows)
     return [f"  {name:<{width}}  {value}" for name, value in rows]

@@ -35,22 +35,22 @@ def vllm(
     """
     if off and urls:
         raise click.UsageError("--off goes without servers.")
-    given = {"key_env": key_env, "weights": weights}
-    said = {name: value for name, value in given.items() if value is not None}
-    if said and not urls:
-        raise click.UsageError(f"--{min(said).replace('_', '-')} goes with servers.")
-    servers = {"urls": urls, **said} if urls else None
+    options = {"key_env": key_env, "weights": weights}
+    settings = {name: value for name, value in options.items() if value is not None}
+    if settings and not urls:
+        raise click.UsageError(f"--{min(settings).replace('_', '-')} goes with servers.")
+    servers = {"urls": urls, **settings} if urls else None
     place = model_path(slug)
-    asked = ("put", f"{place}/servers", {"vllm": servers}) if urls or off else ("get", place)
-    model = ask(*asked)
-    found = model["config"]["vllm"]
+    request = ("put", f"{place}/servers", {"vllm": servers}) if urls or off else ("get", place)
+    model = ask(*request)
+    recorded = model["config"]["vllm"]
     if as_json:
-        print_json({"model": model["model_name"], "vllm": found})
+        print_json({"model": model["model_name"], "vllm": recorded})
         return
     name = model["model_name"]
-    if found is None:
+    if recorded is None:
         console().print(f"{name} is sampled on this platform.", markup=False)
         return
-    console().print(f"{name} is sampled on {', '.join(found['urls'])}.", markup=False)
+    console().print(f"{name} is sampled on {', '.join(recorded['urls'])}.", markup=False)
     if urls:
         console().print(training_usage(name), markup=False)

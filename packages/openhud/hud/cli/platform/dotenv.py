@@ -13,8 +13,10 @@ def keep(home: Path, values: dict[str, str]) -> Path:
     path = home / ".env"
     try:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        kept = [line for line in lines if _name(line) not in values]
-        text = "\n".join([*kept, *(f"{name}={value}" for name, value in values.items())]) + "\n"
+        unchanged = [line for line in lines if _name(line) not in values]
+        text = (
+            "\n".join([*unchanged, *(f"{name}={value}" for name, value in values.items())]) + "\n"
+        )
         write_file(path, text.encode(), PRIVATE)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error

@@ -31,8 +31,8 @@ def command(quiet: bool) -> None:
             "this machine itself needs no login."
         )
     with httpx.Client(base_url=now.api_url, timeout=30) as client:
-        asked = {"client_name": socket.gethostname(), "client_version": __version__}
-        begun = _post(client, "/auth/device/code", asked).json()
+        device = {"client_name": socket.gethostname(), "client_version": __version__}
+        begun = _post(client, "/auth/device/code", device).json()
         page = begun.get("verification_uri_complete") or begun["verification_uri"]
         click.echo(f"Confirm the code {begun['user_code']} at {page}")
         if not quiet:
@@ -51,8 +51,8 @@ def _wait(client: httpx.Client, begun: dict[str, Any]) -> dict[str, Any]:
         time.sleep(interval)
         answer = _post(client, "/auth/device/token", {"device_code": begun["device_code"]})
         if answer.status_code == 200:
-            found: dict[str, Any] = answer.json()
-            return found
+            token: dict[str, Any] = answer.json()
+            return token
         detail = answer.json().get("detail") or {}
         error = detail.get("error") if isinstance(detail, dict) else None
         if error == "slow_down":

@@ -89,19 +89,19 @@ def command(
     click.echo("Stopped.")
 
 
-def _limits(given: tuple[str, ...]) -> BuildLimits:
+def _limits(texts: tuple[str, ...]) -> BuildLimits:
     from hud.platform.config import BuildLimits
 
-    known = {field.name for field in fields(BuildLimits)}
-    found: dict[str, int] = {}
-    for pair in given:
+    names = {field.name for field in fields(BuildLimits)}
+    limits: dict[str, int] = {}
+    for pair in texts:
         name, _, value = pair.partition("=")
-        if name not in known or not value.isdigit() or int(value) == 0:
+        if name not in names or not value.isdigit() or int(value) == 0:
             raise UsageError(
-                f"--build-limit {pair!r} is not NAME=NUMBER with one of {', '.join(sorted(known))}."
+                f"--build-limit {pair!r} is not NAME=NUMBER with one of {', '.join(sorted(names))}."
             )
-        found[name] = int(value)
-    return BuildLimits(**found)
+        limits[name] = int(value)
+    return BuildLimits(**limits)
 
 
 def _exports(variables: dict[str, str]) -> str:

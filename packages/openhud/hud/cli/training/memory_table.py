@@ -56,9 +56,9 @@ async def _described(model: str) -> tuple[DecoderConfig, dict[str, Any]]:
     if (Path(model) / "config.json").is_file():
         return DecoderConfig.from_folder(Path(model)), FOLDER
     client = connect()
-    found = await client.get("/v2/models/resolve", params={"model": model})
-    shape = await client.get(model_path(found["id"], "architecture"))
-    return DecoderConfig(**shape), found["config"]
+    record = await client.get("/v2/models/resolve", params={"model": model})
+    shape = await client.get(model_path(record["id"], "architecture"))
+    return DecoderConfig(**shape), record["config"]
 
 
 def lines(plan: SharedGpu, gpu: str) -> Iterator[str]:
@@ -68,8 +68,8 @@ def lines(plan: SharedGpu, gpu: str) -> Iterator[str]:
     for name, size in parts(plan):
         yield row(COLUMNS, [name, f"{size / GIB:.2f}"])
     if plan.left < 0:
-        said = f"Does not fit by {-plan.left / GIB:.2f} GiB. What needs less: {', '.join(plan.remedies)}."
-        yield from wrapped(said, 0)
+        sentence = f"Does not fit by {-plan.left / GIB:.2f} GiB. What needs less: {', '.join(plan.remedies)}."
+        yield from wrapped(sentence, 0)
 
 
 def parts(plan: SharedGpu) -> list[tuple[str, float]]:
@@ -107,8 +107,8 @@ def cuda_device() -> tuple[str, float] | None:
     several = torch.distributed.is_available() and torch.distributed.is_initialized()
     if several or not torch.cuda.is_available():
         return None
-    found = torch.cuda.get_device_properties(0)
-    return found.name, found.total_memory / GIB
+    properties = torch.cuda.get_device_properties(0)
+    return properties.name, properties.total_memory / GIB
 
 
 async def before_training(config: TrainConfig) -> list[str]:

@@ -112,9 +112,9 @@ class Lines(Reporter):
             f"held-out after {count(score.step, 'step')}  {with_interval(score.mean, score.low, score.high)}  "
             f"{score.runs} runs"
         )
-        for one in score.sets if len(score.sets) > 1 else ():
+        for part in score.sets if len(score.sets) > 1 else ():
             self._say(
-                f"  {one.name}  {with_interval(one.mean, one.low, one.high)}  {one.runs} runs"
+                f"  {part.name}  {with_interval(part.mean, part.low, part.high)}  {part.runs} runs"
             )
 
     def note(self, text: str) -> None:

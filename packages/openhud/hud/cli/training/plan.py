@@ -205,14 +205,14 @@ async def _stages(config: Path, options: dict[str, Any], as_json: bool) -> None:
 
 def _machine(options: dict[str, Any]) -> Machine:
     """Return the accelerator of the command line."""
-    given = {
+    figures = {
         "memory_gib": options["gpu_memory"],
         "bandwidth_tb": options["gpu_bandwidth"],
         "tflops": options["gpu_tflops"],
         "decode_fraction": options["decode_fraction"],
         "compute_fraction": options["compute_fraction"],
     }
-    changed = {name: value for name, value in given.items() if value is not None}
+    changed = {name: value for name, value in figures.items() if value is not None}
     return dataclasses.replace(MACHINES[options["gpu"]], **changed)
 
 

@@ -17,11 +17,13 @@ async def show(model: str, preemption: Preemption, options: dict[str, Any], as_j
     from hud.cli.output import console, print_json, table
     from hud.train.planning.simulation import simulate
 
-    measured, known, took = await recorded(model, options["job"], options["most"])
-    given = {name: options[name] for name in ("steps", "group", "tasks_per_step") if options[name]}
+    measured, setup_of_job, took = await recorded(model, options["job"], options["most"])
+    changed = {
+        name: options[name] for name in ("steps", "group", "tasks_per_step") if options[name]
+    }
     base = dataclasses.replace(
-        known,
-        **given,
+        setup_of_job,
+        **changed,
         samplers=options["samplers"],
         trainers=options["trainers"],
         shared_device=not options["apart"],
@@ -30,19 +32,19 @@ async def show(model: str, preemption: Preemption, options: dict[str, Any], as_j
     )
     again = None
     if took is not None:
-        again = simulate(measured, dataclasses.replace(known, steps=took[0])).seconds
+        again = simulate(measured, dataclasses.replace(setup_of_job, steps=took[0])).seconds
     setups = [
         dataclasses.replace(base, environments=wanted or _environments(base, lag), max_lag=lag)
         for wanted in options["environments"] or (None,)
         for lag in options["max_lag"] or (base.max_lag,)
     ]
-    found = [simulate(measured, setup) for setup in setups]
+    predictions = [simulate(measured, setup) for setup in setups]
     if as_json:
         check = took and {"steps": took[0], "seconds": took[1], "simulated": again}
-        runs = zip(setups, found, strict=True)
+        runs = zip(setups, predictions, strict=True)
         simulated = [
-            {"setup": dataclasses.asdict(setup), "prediction": dataclasses.asdict(one)}
-            for setup, one in runs
+            {"setup": dataclasses.asdict(setup), "prediction": dataclasses.asdict(prediction)}
+            for setup, prediction in runs
         ]
         print_json({"model": model, "check": check, "simulated": simulated})
         return
@@ -68,18 +70,18 @@ async def show(model: str, preemption: Preemption, options: dict[str, Any], as_j
         "mean lag",
     ]
     shown = table(*columns, *(["lost rollouts"] if any(rates) else []))
-    for setup, one in zip(setups, found, strict=True):
+    for setup, prediction in zip(setups, predictions, strict=True):
         cells = [
             str(setup.max_lag),
             str(setup.environments),
-            f"{one.seconds / setup.steps:.2f} s",
-            f"{one.rollouts_per_second:,.1f}",
-            f"{one.tokens_per_second:,.0f}",
-            f"{one.sampler_busy:.0%}",
-            f"{one.trainer_busy:.0%}",
-            f"{one.lag:.1f}",
+            f"{prediction.seconds / setup.steps:.2f} s",
+            f"{prediction.rollouts_per_second:,.1f}",
+            f"{prediction.tokens_per_second:,.0f}",
+            f"{prediction.sampler_busy:.0%}",
+            f"{prediction.trainer_busy:.0%}",
+            f"{prediction.lag:.1f}",
         ]
-        shown.add_row(*cells, *([str(one.lost)] if any(rates) else []))
+        shown.add_row(*cells, *([str(prediction.lost)] if any(rates) else []))
     out.print(shown)
     if any(rates):
         out.print(
@@ -88,12 +90,12 @@ async def show(model: str, preemption: Preemption, options: dict[str, Any], as_j
         )
 
 
-def _environments(known: Setup, max_lag: int) -> int:
+def _environments(setup_of_job: Setup, max_lag: int) -> int:
     """Return the concurrent rollouts of the run with another `max_lag`: the configured number, or the default."""
     from hud.train.config import rollouts_at_once
 
-    by_default = known.environments == rollouts_at_once(known.max_lag)
-    return rollouts_at_once(max_lag) if by_default else known.environments
+    by_default = setup_of_job.environments == rollouts_at_once(setup_of_job.max_lag)
+    return rollouts_at_once(max_lag) if by_default else setup_of_job.environments
 
 
 async def recorded(
@@ -109,8 +111,8 @@ async def recorded(
     from hud.train.planning.setup import Setup
 
     client = connect()
-    found = await client.get("/v2/models/resolve", params={"model": model})
-    runs = (await client.get("/v2/training-runs", params={"model": found["id"]}))["items"]
+    record = await client.get("/v2/models/resolve", params={"model": model})
+    runs = (await client.get("/v2/training-runs", params={"model": record["id"]}))["items"]
     if not runs:
         raise NotFoundError(
             f"{model!r} was never trained. Train it for a few steps first. {training_usage(model)}"

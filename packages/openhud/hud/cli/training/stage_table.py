@@ -35,12 +35,12 @@ async def stages_of(path: Path, machine: Machine) -> list[StageMemory]:
     else:
         config = make_config(read_toml(path), str(path))
         stages = [(config.model, config)]
-    found = []
+    memory = []
     played_as: dict[str, SubagentConfig] = {}
     for name, config in stages:
-        found.append(await _stage(name, config, machine, played_as))
+        memory.append(await _stage(name, config, machine, played_as))
         played_as[config.model] = config.player
-    return found
+    return memory
 
 
 async def _stage(
@@ -56,8 +56,8 @@ async def _stage(
 
     tasks = load_tasks(None, config.tasks, "tasks")
     longest = {config.model: config.max_tokens}
-    for one in subagents_of(config, tasks, played_as).values():
-        longest.setdefault(one.model, one.max_tokens or config.max_tokens)
+    for subagent in subagents_of(config, tasks, played_as).values():
+        longest.setdefault(subagent.model, subagent.max_tokens or config.max_tokens)
     models, elsewhere = [], []
     for model, tokens in longest.items():
         trained = model == config.model or model in config.joined
@@ -79,9 +79,16 @@ def lines(stages: list[StageMemory], gpu: str) -> Iterator[str]:
             yield ""
         yield f"Stage {number}/{len(stages)}: {stage.name}, on one {gpu}"
         yield row(COLUMNS, [column.name for column in COLUMNS])
-        for one in stage.models:
-            sizes = (one.weights, one.states, one.cache, one.weights + one.states + one.cache)
-            yield row(COLUMNS, [one.model, _role(one), *(f"{size / GIB:.2f}" for size in sizes)])
+        for played in stage.models:
+            sizes = (
+                played.weights,
+                played.states,
+                played.cache,
+                played.weights + played.states + played.cache,
+            )
+            yield row(
+                COLUMNS, [played.model, _role(played), *(f"{size / GIB:.2f}" for size in sizes)]
+            )
         for reason in stage.elsewhere:
             yield from wrapped(f"Not counted: {reason}", 0)
         for name, size in (
@@ -90,8 +97,8 @@ def lines(stages: list[StageMemory], gpu: str) -> Iterator[str]:
         ):
             yield f"{name:<66}{size / GIB:>10.2f}"
         if stage.left < 0:
-            said = f"Does not fit by {-stage.left / GIB:.2f} GiB. What needs less: {', '.join(stage.remedies)}."
-            yield from wrapped(said, 0)
+            sentence = f"Does not fit by {-stage.left / GIB:.2f} GiB. What needs less: {', '.join(stage.remedies)}."
+            yield from wrapped(sentence, 0)
 
 
 def as_data(stages: list[StageMemory], gpu: str) -> dict[str, Any]:
@@ -103,14 +110,14 @@ def as_data(stages: list[StageMemory], gpu: str) -> dict[str, Any]:
                 "name": stage.name,
                 "models": [
                     {
-                        "model": one.model,
-                        "role": _role(one),
-                        "parameters": one.plan.parameters,
-                        "weights": one.weights,
-                        "states": one.states,
-                        "cache": one.cache,
+                        "model": played.model,
+                        "role": _role(played),
+                        "parameters": played.plan.parameters,
+                        "weights": played.weights,
+                        "states": played.states,
+                        "cache": played.cache,
                     }
-                    for one in stage.models
+                    for played in stage.models
                 ],
                 "elsewhere": stage.elsewhere,
                 "passing": stage.passing,
@@ -122,5 +129,5 @@ def as_data(stages: list[StageMemory], gpu: str) -> dict[str, Any]:
     }
 
 
-def _role(one: PlayedModel) -> str:
-    return "trained" if one.trained else "frozen"
+def _role(played: PlayedModel) -> str:
+    return "trained" if played.trained else "frozen"

@@ -69,7 +69,7 @@ def _config_options(function: Any) -> Any:
 
 
 def _click_type(annotation: Any) -> Any:
-    options = [one for one in get_args(annotation) if one is not type(None)]
+    options = [kind for kind in get_args(annotation) if kind is not type(None)]
     if len(options) > 1 and get_origin(annotation) in (Union, UnionType):
         return str  # A number or a word, by the configuration.
     if options and get_origin(annotation) is not Literal:
@@ -127,18 +127,18 @@ def command(
     fresh: bool,
     override_guard: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> int:
     """Train MODEL on its own rollouts of TASKS (.py, .json, .jsonl, or a folder)."""
     from hud.errors import UsageError
     from hud.train.config import load_config
     from hud.train.recipe import is_recipe
 
-    values = {"model": model, "tasks": tasks, **given}
-    values["loss_config"] = _numbers(given["loss_config"]) or None
-    values["subagents"] = dict(pairs("subagents", "NAME=MODEL", given["subagents"])) or None
+    values = {"model": model, "tasks": tasks, **options}
+    values["loss_config"] = _numbers(options["loss_config"]) or None
+    values["subagents"] = dict(pairs("subagents", "NAME=MODEL", options["subagents"])) or None
     values |= {
-        name: list(given[name]) or None for name in ("held_out", "joined", "critical", "track")
+        name: list(options[name]) or None for name in ("held_out", "joined", "critical", "track")
     }
     values = {name: value for name, value in values.items() if value is not None}
     going_on: _GoingOn = {"fresh": fresh, "override_guard": override_guard}
@@ -191,7 +191,10 @@ async def _train_stages(recipe: Recipe, going_on: _GoingOn, *, as_json: bool) ->
             console().print(
                 "All were finished before; nothing is trained. For more, raise a stage's steps; --fresh starts again from the heads."
             )
-    paused = any(one.report is not None and one.report.paused is not None for one in reports)
+    paused = any(
+        stage_report.report is not None and stage_report.report.paused is not None
+        for stage_report in reports
+    )
     return INTERRUPTED if stop.stopping else PAUSED if paused else 0
 
 
@@ -213,7 +216,14 @@ def _tell_stages(reports: list[StageReport], stages: int) -> None:
                 f"  {model:<16} held-out joined  {with_interval(score.mean, score.low, score.high)}",
                 markup=False,
             )
-    paused = next((one.report for one in reports if one.report and one.report.paused), None)
+    paused = next(
+        (
+            stage_report.report
+            for stage_report in reports
+            if stage_report.report and stage_report.report.paused
+        ),
+        None,
+    )
     if paused is not None and paused.paused is not None:
         out.print(paused.paused.advice(paused.model), markup=False, soft_wrap=True)
     elif finished < stages:
@@ -342,13 +352,13 @@ def _supervised_values(
     return values
 
 
-def _numbers(given: tuple[str, ...]) -> dict[str, float]:
+def _numbers(texts: tuple[str, ...]) -> dict[str, float]:
     from hud.errors import UsageError
 
-    found = {}
-    for key, text in pairs("loss-config", "KEY=NUMBER", given):
+    numbers = {}
+    for key, text in pairs("loss-config", "KEY=NUMBER", texts):
         try:
-            found[key] = float(text)
+            numbers[key] = float(text)
         except ValueError:
             raise UsageError(f"--loss-config takes KEY=NUMBER, not '{key}={text}'.") from None
-    return found
+    return numbers

@@ -27,6 +27,6 @@ def near_file(path: Path) -> Path | None:
         if folder.is_dir()
         else []
     )
-    whole = [name for name in names if not path.suffix and Path(name).stem == path.name]
-    near = whole or get_close_matches(path.name, sorted(names), n=1, cutoff=0.7)
+    same_stem = [name for name in names if not path.suffix and Path(name).stem == path.name]
+    near = same_stem or get_close_matches(path.name, sorted(names), n=1, cutoff=0.7)
     return folder / near[0] if near else None

@@ -176,8 +176,8 @@ class _Printed:
             self._kept.append(printed)
 
     def release(self) -> None:
-        kept, self._kept = self._kept, None
-        for printed in kept or []:
+        pending, self._kept = self._kept, None
+        for printed in pending or []:
             self._on_output(printed)
 
 
@@ -201,7 +201,7 @@ def _filter(watched: Sequence[Path]) -> Callable[[Change, str], bool]:
     def counts(change: Change, path: str) -> bool:
         if not sensible(change, path):
             return False
-        asked = any(Path(path).is_relative_to(each) for each in watched)
-        return asked or path.endswith(_OWN_FILES)
+        is_watched = any(Path(path).is_relative_to(folder) for folder in watched)
+        return is_watched or path.endswith(_OWN_FILES)
 
     return counts

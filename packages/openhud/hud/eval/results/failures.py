@@ -43,12 +43,12 @@ class Cause:
 
 def causes(failed: Iterable[FailedRun]) -> list[Cause]:
     """Return the causes of failures, the most frequent first."""
-    found: dict[tuple[str, str], list[FailedRun]] = {}
+    runs_by_cause: dict[tuple[str, str], list[FailedRun]] = {}
     for run in failed:
-        found.setdefault((run.kind, cause_of(run.error)), []).append(run)
+        runs_by_cause.setdefault((run.kind, cause_of(run.error)), []).append(run)
     shown = [
         Cause(kind, runs[0].error or "No reason is recorded.", tuple(runs))
-        for (kind, _), runs in found.items()
+        for (kind, _), runs in runs_by_cause.items()
     ]
     return sorted(shown, key=lambda cause: -len(cause.runs))
 

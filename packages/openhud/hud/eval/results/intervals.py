@@ -98,9 +98,9 @@ def student(level: float, freedom: float) -> float:
     normal = NormalDist().inv_cdf(1 - level / 2)
     scaled = normal * (8 * freedom + 3) / (8 * freedom + 1)
     angle = atan(sqrt(expm1(scaled**2 / freedom)))
-    whole = sqrt(pi) / 2 * exp(lgamma(freedom / 2) - lgamma((freedom + 1) / 2))
+    total = sqrt(pi) / 2 * exp(lgamma(freedom / 2) - lgamma((freedom + 1) / 2))
     for _ in range(4):
-        missing = whole * (1 - level) - _integral(angle, freedom - 1)
+        missing = total * (1 - level) - _integral(angle, freedom - 1)
         angle += missing / cos(angle) ** (freedom - 1)
     return sqrt(freedom) * tan(angle)
 

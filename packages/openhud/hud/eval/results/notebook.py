@@ -51,12 +51,14 @@ def job_html(job: Job) -> str:
     for runs in job.results.values():
         rewards = [run.reward for run in runs if run.reward is not None]
         mean = f"{fmean(rewards):.3f}" if rewards else "–"
-        each = " ".join("–" if run.reward is None else f"{run.reward:.3g}" for run in runs)
+        rewards_shown = " ".join("–" if run.reward is None else f"{run.reward:.3g}" for run in runs)
         failed = sum(run.failed for run in runs)
-        rows.append((runs[0].task.label, mean, each, str(failed) if failed else ""))
-    found = causes(_failed(run) for run in job.runs if run.failed)
+        rows.append((runs[0].task.label, mean, rewards_shown, str(failed) if failed else ""))
+    failure_causes = causes(_failed(run) for run in job.runs if run.failed)
     rewards_table = table(("task", "reward", "of each run", "failed"), rows)
-    broken = [(f"{len(one.runs)}×", one.kind, one.error[:LONGEST]) for one in found]
+    broken = [
+        (f"{len(cause.runs)}×", cause.kind, cause.error[:LONGEST]) for cause in failure_causes
+    ]
     failures = table(("failed", "kind", "error"), broken) if broken else ""
     return (
         f"<div><p><b>{escape(first)}</b><br>reward {escape(_reward(job))}<br>"
@@ -111,8 +113,8 @@ def _reward(job: Job) -> str:
     clusters = [
         [run.reward for run in runs if run.reward is not None] for runs in job.results.values()
     ]
-    found = clustered_interval([one for one in clusters if one])
-    return with_interval(job.reward, *((found.low, found.high) if found else (None, None)))
+    interval = clustered_interval([cluster for cluster in clusters if cluster])
+    return with_interval(job.reward, *((interval.low, interval.high) if interval else (None, None)))
 
 
 def _failed(run: Run) -> FailedRun:

@@ -175,10 +175,10 @@ class Pairing:
     @property
     def counts(self) -> dict[Direction, int]:
         """Tasks by the sign of their difference: the tasks whose mean `verdict` judges."""
-        found: dict[Direction, int] = {"better": 0, "worse": 0, "same": 0}
+        counts: dict[Direction, int] = {"better": 0, "worse": 0, "same": 0}
         for change in self.changes:
-            found[change.direction] += 1
-        return found
+            counts[change.direction] += 1
+        return counts
 
     @property
     def verdict(self) -> Verdict | None:
@@ -208,10 +208,10 @@ class Attempt(Protocol):
 
 def rewards_by_attempt(runs: Iterable[Attempt]) -> dict[str, list[float | None]]:
     """Return the rewards of each task in the order of its attempts, which have the same seeds in every job."""
-    found: dict[str, list[float | None]] = {}
+    rewards: dict[str, list[float | None]] = {}
     for run in sorted(runs, key=lambda run: run.attempt):
-        found.setdefault(run.slug, []).append(run.reward)
-    return found
+        rewards.setdefault(run.slug, []).append(run.reward)
+    return rewards
 
 
 def fewest_units(looks: int = 1) -> int:
@@ -237,23 +237,25 @@ def pair(
     Runs are paired by attempt if a task has equally many attempts on both sides; pairs with an unmeasured run are omitted.
     `looks`: comparisons of one series, at least 1, of which this is one; the error rate of 5% is divided among them.
     """
-    found = {slug: _change(slug, before[slug], after.get(slug, ())) for slug in before}
-    changes = tuple(change for change in found.values() if change is not None)
+    by_slug = {slug: _change(slug, before[slug], after.get(slug, ())) for slug in before}
+    changes = tuple(change for change in by_slug.values() if change is not None)
     parts = []
     for name, slugs in (subsets or {}).items():
         inside = [change for change in changes if change.slug in slugs]
         if inside:
             parts.append(_difference(inside, name, looks))
     adjusted = holm([part.adjusted for part in parts])
-    known = {change.slug for change in changes}
+    paired = {change.slug for change in changes}
     return Pairing(
         changes=changes,
         overall=_difference(changes, "all tasks", looks) if changes else None,
         subsets=tuple(
             replace(part, adjusted=value) for part, value in zip(parts, adjusted, strict=True)
         ),
-        only_before=tuple(slug for slug in before if slug not in known and _measured(before[slug])),
-        only_after=tuple(slug for slug in after if slug not in known and _measured(after[slug])),
+        only_before=tuple(
+            slug for slug in before if slug not in paired and _measured(before[slug])
+        ),
+        only_after=tuple(slug for slug in after if slug not in paired and _measured(after[slug])),
     )
 
 
@@ -261,7 +263,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values adjusted for their number by Holm's step-down method (1979): family-wise error at most the level."""
     adjusted = [0.0] * len(p_values)
     highest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda one: p_values[one])):
+    for rank, place in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = highest
     return adjusted
@@ -289,11 +291,11 @@ def _change(
     paired = len(before) == len(after)
     if paired:
         pairs = [
-            (one, other)
-            for one, other in zip(before, after, strict=True)
-            if one is not None and other is not None
+            (earlier, other)
+            for earlier, other in zip(before, after, strict=True)
+            if earlier is not None and other is not None
         ]
-        first, second = [one for one, _ in pairs], [other for _, other in pairs]
+        first, second = [earlier for earlier, _ in pairs], [other for _, other in pairs]
     else:
         first, second = _measured(before), _measured(after)
     if not first or not second:

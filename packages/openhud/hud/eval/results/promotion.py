@@ -60,8 +60,8 @@ class Gate:
         """Raise `UsageError` for a critical subset without tasks."""
         for name in self.critical:
             if not subsets.get(name):
-                known = ", ".join(subsets) or "none: its tasks have no columns"
-                raise UsageError(f"No task has {name}; the subsets of these tasks are {known}.")
+                names = ", ".join(subsets) or "none: its tasks have no columns"
+                raise UsageError(f"No task has {name}; the subsets of these tasks are {names}.")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Decision:
             "reasons": list(self.reasons),
             "notes": list(self.notes),
             "overall": None if pairing.overall is None else difference_shown(pairing.overall),
-            "subsets": [difference_shown(one) for one in pairing.subsets],
+            "subsets": [difference_shown(subset) for subset in pairing.subsets],
             "unmeasured": self.unmeasured.as_dict(),
         }
 
@@ -139,7 +139,7 @@ def decide(
         for part in pairing.subsets
         if part.name not in gate.critical and part.verdict != "noise"
     ]
-    worst = next(one for one in ("worse", "unclear", "better") if one in verdicts)
+    worst = next(verdict for verdict in ("worse", "unclear", "better") if verdict in verdicts)
     return Decision(worst, tuple(reasons), tuple(notes), pairing, unmeasured)
 
 
@@ -148,15 +148,15 @@ def subsets_of(columns: Mapping[str, Mapping[str, Any] | None]) -> dict[str, lis
 
     A column with at most `MOST_VALUES` distinct values (members, for lists of texts) defines a subset for each.
     """
-    found: dict[str, dict[str, list[str]]] = {}
+    slugs: dict[str, dict[str, list[str]]] = {}
     for slug, row in columns.items():
         for column, value in (row or {}).items():
-            for one in value if isinstance(value, list | tuple) else [value]:
-                if isinstance(one, str | int | bool):
-                    found.setdefault(column, {}).setdefault(str(one), []).append(slug)
+            for label in value if isinstance(value, list | tuple) else [value]:
+                if isinstance(label, str | int | bool):
+                    slugs.setdefault(column, {}).setdefault(str(label), []).append(slug)
     return {
         f"{column}={value}": slugs
-        for column, values in found.items()
+        for column, values in slugs.items()
         if len(values) <= MOST_VALUES
         for value, slugs in values.items()
     }
@@ -176,21 +176,21 @@ def evidence(difference: Difference, threshold: float = 0.0) -> str:
     if difference.low is None:
         fewest = fewest_units(difference.looks)
         return f"{fewest} tasks are the least, or as many pairs of runs on the same seeds."
-    found = difference.needed(threshold)
-    if found is None:
+    needed = difference.needed(threshold)
+    if needed is None:
         shown = difference.detectable
         return f"These tasks would show a difference of {shown:.3f} in four of five comparisons."
-    return f"To tell it from {threshold:g}: {_amount(found, difference)}."
+    return f"To tell it from {threshold:g}: {_amount(needed, difference)}."
 
 
 def difference_shown(difference: Difference) -> dict[str, Any]:
     """Return a difference as plain data, with its verdict and the sample size that would decide it."""
-    found = difference.needed()
+    needed = difference.needed()
     return {
         **asdict(difference),
         "verdict": difference.verdict,
         "detectable": difference.detectable,
-        "needed": None if found is None else asdict(found),
+        "needed": None if needed is None else asdict(needed),
     }
 
 
@@ -239,11 +239,11 @@ def _tasks(difference: Difference) -> str:
     return f"{difference.tasks} {'task' if difference.tasks == 1 else 'tasks'}"
 
 
-def _amount(found: Needed, difference: Difference) -> str:
-    if found.tasks > _MOST_NEEDED:
+def _amount(needed: Needed, difference: Difference) -> str:
+    if needed.tasks > _MOST_NEEDED:
         return f"more than {_MOST_NEEDED:,} tasks"
     runs = f"{difference.runs:.3g} {'run' if difference.runs == 1 else 'runs'}"
-    tasks = f"about {found.tasks:,} tasks of {runs} each"
-    if found.runs is None or found.runs > _MOST_NEEDED:
+    tasks = f"about {needed.tasks:,} tasks of {runs} each"
+    if needed.runs is None or needed.runs > _MOST_NEEDED:
         return f"{tasks} (more runs of these {difference.tasks} would not do)"
-    return f"{tasks}, or these {difference.tasks} with {found.runs:,} each"
+    return f"{tasks}, or these {difference.tasks} with {needed.runs:,} each"

@@ -97,7 +97,7 @@ def job_statistics(
     }
     turns = [run.turns for run in runs if run.turns]
     costs = [run_cost(run, prices or {}) for run in runs]
-    known = [cost for cost in costs if cost is not None]
+    known_costs = [cost for cost in costs if cost is not None]
     return JobStatistics(
         runs=len(runs),
         measured=len(measured),
@@ -120,8 +120,8 @@ def job_statistics(
         cached_tokens=sum(run.cached_tokens for run in runs),
         mean_turns=float(np.mean(turns)) if turns else None,
         seconds=percentiles([run.seconds for run in runs if run.seconds is not None]),
-        cost_usd=sum(known) if known else None,
-        unpriced_runs=len(costs) - len(known),
+        cost_usd=sum(known_costs) if known_costs else None,
+        unpriced_runs=len(costs) - len(known_costs),
     )
 
 

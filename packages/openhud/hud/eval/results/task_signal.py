@@ -68,12 +68,17 @@ class JobSignal:
     @property
     def curriculum(self) -> dict[Stage, list[str]]:
         """Slugs of each stage, in curriculum order: `later` by descending mean."""
-        found: dict[Stage, list[str]] = {"now": [], "later": [], "done": [], "duplicate": []}
+        slugs_by_stage: dict[Stage, list[str]] = {
+            "now": [],
+            "later": [],
+            "done": [],
+            "duplicate": [],
+        }
         later = sorted(self.tasks, key=lambda task: -task.mean)
         for task in [task for task in self.tasks if task.stage != "later"] + later:
-            if task.slug not in found[task.stage]:
-                found[task.stage].append(task.slug)
-        return found
+            if task.slug not in slugs_by_stage[task.stage]:
+                slugs_by_stage[task.stage].append(task.slug)
+        return slugs_by_stage
 
     def as_dict(self) -> dict[str, Any]:
         """Return the signal as plain data."""
@@ -102,17 +107,26 @@ def job_signal(
             groups.setdefault(run.slug, {}).setdefault(run.group_id, []).append(run.reward)
     if not groups:
         raise UsageError("No run of this job was measured, so nothing is known of its tasks.")
-    size = k or max(2, max(len(one) for of_task in groups.values() for one in of_task.values()))
-    rewards = {slug: [one for group in of.values() for one in group] for slug, of in groups.items()}
+    size = k or max(
+        2,
+        max(
+            len(rewards_of_group)
+            for of_task in groups.values()
+            for rewards_of_group in of_task.values()
+        ),
+    )
+    rewards = {
+        slug: [reward for group in of.values() for reward in group] for slug, of in groups.items()
+    }
     spread = {slug: variance(of) if len(of) > 1 else 0.0 for slug, of in rewards.items()}
     total = sum(spread.values()) or 1.0
     duplicates = near_duplicates({slug: tasks.get(slug, {}) for slug in rewards})
-    found = []
+    signals = []
     for slug, earned in rewards.items():
-        count, passed = len(earned), sum(one >= pass_mark for one in earned)
+        count, passed = len(earned), sum(reward >= pass_mark for reward in earned)
         recorded = [group for group in groups[slug].values() if len(group) > 1]
         empty = sum((times / count) ** size for times in Counter(earned).values())
-        found.append(
+        signals.append(
             TaskSignal(
                 slug=slug,
                 runs=count,
@@ -128,8 +142,8 @@ def job_signal(
                 stage=_stage(slug in duplicates, empty, passed / count),
             )
         )
-    found.sort(key=lambda task: (-task.weight, task.slug))
-    return JobSignal(size, tuple(found))
+    signals.sort(key=lambda task: (-task.weight, task.slug))
+    return JobSignal(size, tuple(signals))
 
 
 def near_duplicates(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -138,31 +152,31 @@ def near_duplicates(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     Near-duplicates have the same template and equal arguments, except for prose (texts of `_PROSE` words or more), which
     is similar and contains equal numbers.
     """
-    found: dict[str, str] = {}
-    known: dict[str, list[tuple[str, frozenset[str]]]] = {}
+    duplicates: dict[str, str] = {}
+    originals: dict[str, list[tuple[str, frozenset[str]]]] = {}
     for slug, row in tasks.items():
         if not row:
             continue
         args = row.get("args") or {}
-        prose = {name for name, one in args.items() if len(str(one).split()) >= _PROSE}
+        prose = {name for name, argument in args.items() if len(str(argument).split()) >= _PROSE}
         text = " ".join(str(args[name]) for name in sorted(prose))
-        exact = {name: None if name in prose else one for name, one in args.items()}
+        exact = {name: None if name in prose else argument for name, argument in args.items()}
         place = [row.get("env"), row.get("id"), exact, re.findall(r"\d+", text)]
-        same = known.setdefault(json.dumps(place, sort_keys=True, default=str), [])
+        same = originals.setdefault(json.dumps(place, sort_keys=True, default=str), [])
         grams = _grams(text)
         first = next((other for other, theirs in same if _alike(grams, theirs)), None)
         if first is None:
             same.append((slug, grams))
         else:
-            found[slug] = first
-    return found
+            duplicates[slug] = first
+    return duplicates
 
 
-def _alike(one: frozenset[str], other: frozenset[str]) -> bool:
-    smaller, larger = sorted((len(one), len(other)))
+def _alike(first: frozenset[str], other: frozenset[str]) -> bool:
+    smaller, larger = sorted((len(first), len(other)))
     if smaller < NEAR * larger:
         return False  # Too different in length: no need to compare.
-    shared = len(one & other)
+    shared = len(first & other)
     return shared >= NEAR * (smaller + larger - shared)
 
 

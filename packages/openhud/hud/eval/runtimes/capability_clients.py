@@ -56,8 +56,11 @@ class OpenClients:
                 capability.protocol.split("/")[0],
             ):
                 return capability
-        known = ", ".join(f"{one.name} ({one.protocol})" for one in offered) or "none"
-        raise NotFoundError(f"The environment offers no {reference!r} (it offers: {known}).")
+        names = (
+            ", ".join(f"{capability.name} ({capability.protocol})" for capability in offered)
+            or "none"
+        )
+        raise NotFoundError(f"The environment offers no {reference!r} (it offers: {names}).")
 
 
 async def connect_client(capability: Capability) -> CapabilityClient:

@@ -63,14 +63,14 @@ class ForkRuntime(RolloutRuntime):
 
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
-        asked = refuse_unsupported(
+        config = refuse_unsupported(
             task.slug, task.runtime_config, "ForkRuntime", honoured=["memory_mb"]
         )
         limits = self.limits
-        if asked.resources is not None and asked.resources.memory_mb is not None:
+        if config.resources is not None and config.resources.memory_mb is not None:
             most = limits.memory_mb if limits.memory_mb is not None else math.inf
-            limits = replace(limits, memory_mb=min(most, asked.resources.memory_mb))
-        startup = asked.limits.startup_timeout_s if asked.limits is not None else None
+            limits = replace(limits, memory_mb=min(most, config.resources.memory_mb))
+        startup = config.limits.startup_timeout_s if config.limits is not None else None
         server = await self._running(self.startup_timeout if startup is None else startup)
         child = await server.fork(limits)
         child.task = task.slug

@@ -20,8 +20,10 @@ def shells_outside(tasks: Iterable[Task]) -> dict[str, list[str]]:
     environments = {
         id(task.environment): task.environment for task in tasks if task.environment is not None
     }
-    found = {one.name: _shells(one) for one in environments.values()}
-    return {name: tools for name, tools in found.items() if tools}
+    tools_by_environment = {
+        environment.name: _shells(environment) for environment in environments.values()
+    }
+    return {name: tools for name, tools in tools_by_environment.items() if tools}
 
 
 def _shells(environment: Environment) -> list[str]:

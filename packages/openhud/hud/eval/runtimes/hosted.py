@@ -63,8 +63,8 @@ class HostedRuntime(RolloutRuntime):
         until = loop.time() + ABANDON_SECONDS
         for job in jobs:
             body = {"job_id": dashed(job)}
-            found = await client.post("/v2/rollouts/cancel_job", body, retry=True)
-            while found["cancelled"] and loop.time() < until:
+            answer = await client.post("/v2/rollouts/cancel_job", body, retry=True)
+            while answer["cancelled"] and loop.time() < until:
                 if (await client.get(f"/v2/jobs/{job}"))["status"] != "running":
                     break
                 await asyncio.sleep(_FIRST_POLL_SECONDS)
@@ -102,13 +102,13 @@ class HostedRuntime(RolloutRuntime):
             await waits.submissions.submit(body)
             await waits.over(run.trace_id)
             async with waits.at_once:
-                whole = await client.get(f"/v2/trace/{run.trace_id}/full")
+                trace = await client.get(f"/v2/trace/{run.trace_id}/full")
         except asyncio.CancelledError:
             if not self._detached:
                 with contextlib.suppress(HudError):
                     await client.post("/v2/rollouts/cancel", {"trace_id": dashed(run.trace_id)})
             raise
-        _fill(run, whole)
+        _fill(run, trace)
 
 
 class _Submissions:
@@ -148,8 +148,8 @@ class _Submissions:
         try:
             answer = await self._client.post("/v2/rollouts/submit_many", request, retry=True)
             refused = [
-                refusal(one["refused"], one["detail"]) if "refused" in one else None
-                for one in answer["results"]
+                refusal(outcome["refused"], outcome["detail"]) if "refused" in outcome else None
+                for outcome in answer["results"]
             ]
         except Exception as error:
             refused = [error] * len(some)
@@ -204,8 +204,10 @@ class _Waits:
         """Return which rollouts are over, of those that are waited for."""
         wanted = set(self._open)
         if self._job_id is None or len(wanted) == 1:
-            states = {one: await self._client.get(f"/v2/trace/{one}") for one in wanted}
-            return {one for one, found in states.items() if found["status"] in _OVER}
+            states = {
+                trace_id: await self._client.get(f"/v2/trace/{trace_id}") for trace_id in wanted
+            }
+            return {trace_id for trace_id, state in states.items() if state["status"] in _OVER}
         ended: set[str] = set()
         seen = 0
         while True:
@@ -230,7 +232,7 @@ def _agent_settings(agent: Agent) -> tuple[str, dict[str, Any]]:
     private = {"api_key", "base_url"}
     settings = config.model_dump(mode="json", exclude_none=True, exclude=private)
     subagents = dict(agent.subagents)
-    if not all(isinstance(one, str) for one in subagents.values()):
+    if not all(isinstance(slug, str) for slug in subagents.values()):
         raise UsageError(
             "HostedRuntime plays subagents that the platform can make: name their models' slugs, no agents of this "
             "process."
@@ -264,23 +266,23 @@ def _submission(run: Run, agent: Agent, run_timeout: float | None) -> dict[str, 
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _limited(asked: dict[str, Any] | None, *limits: float | None) -> dict[str, Any] | None:
+def _limited(config: dict[str, Any] | None, *limits: float | None) -> dict[str, Any] | None:
     """Return what a task asks of its runtime, with the least of its own limit and these."""
-    own = ((asked or {}).get("limits") or {}).get("run_timeout_s")
+    own = ((config or {}).get("limits") or {}).get("run_timeout_s")
     finite = [limit for limit in (own, *limits) if limit is not None and math.isfinite(limit)]
     if not finite:
-        return asked
+        return config
     return {
-        **(asked or {}),
-        "limits": {**((asked or {}).get("limits") or {}), "run_timeout_s": min(finite)},
+        **(config or {}),
+        "limits": {**((config or {}).get("limits") or {}), "run_timeout_s": min(finite)},
     }
 
 
-def _fill(run: Run, whole: dict[str, Any]) -> None:
-    found = whole["run"]
-    run.trace = parse_trace(whole["trace"])
-    run.grade = Grade.from_dict(found["grade"]) if found["grade"] else Grade.ungraded()
-    run.failure_kind, run.error = found["failure_kind"], found["error"]
-    if found["reward"] is None:
+def _fill(run: Run, answer: dict[str, Any]) -> None:
+    row = answer["run"]
+    run.trace = parse_trace(answer["trace"])
+    run.grade = Grade.from_dict(row["grade"]) if row["grade"] else Grade.ungraded()
+    run.failure_kind, run.error = row["failure_kind"], row["error"]
+    if row["reward"] is None:
         run.grade = Grade.ungraded()
     run.live.phase = "over"

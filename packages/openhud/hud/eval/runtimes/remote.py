@@ -61,8 +61,8 @@ class SubprocessRuntime(RolloutRuntime):
     @asynccontextmanager
     async def __call__(self, task: Task) -> AsyncIterator[RemoteConnection]:
         """Start an interpreter that serves the environment, and connect."""
-        asked = refuse_unsupported(task.slug, task.runtime_config, "SubprocessRuntime").limits
-        startup = asked.startup_timeout_s if asked is not None else None
+        limits = refuse_unsupported(task.slug, task.runtime_config, "SubprocessRuntime").limits
+        startup = limits.startup_timeout_s if limits is not None else None
         ready_timeout = self.ready_timeout if startup is None else startup
         served = await ServedProcess.start(self.source, one_run=True)
         try:
@@ -92,8 +92,12 @@ def path_of(source: str | Path | Environment) -> str:
     for module in list(sys.modules.values()):
         # A file loaded twice is two modules.
         if getattr(module, "__file__", None) == path:
-            held = {name: one for name, one in vars(module).items() if isinstance(one, Environment)}
-            names = [name for name, one in held.items() if one is source]
+            held = {
+                name: environment
+                for name, environment in vars(module).items()
+                if isinstance(environment, Environment)
+            }
+            names = [name for name, environment in held.items() if environment is source]
             if names and len(set(map(id, held.values()))) > 1:
                 return f"{path}:{names[0]}"
     return path

@@ -113,11 +113,11 @@ class _Tunnels:
             writer.close()
 
     def _closed(self, how: ConnectionClosed) -> None:
-        told = how.rcvd
-        if told is None or told.code == NORMAL:
+        close_frame = how.rcvd
+        if close_frame is None or close_frame.code == NORMAL:
             return
-        self.codes.append(told.code)
-        self.refused = told.reason or str(told.code)
+        self.codes.append(close_frame.code)
+        self.refused = close_frame.reason or str(close_frame.code)
         if not self.broken.done():
             self.broken.set_result(self.refused)
 

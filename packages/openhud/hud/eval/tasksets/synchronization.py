@@ -41,7 +41,7 @@ class SyncPlan:
 
     def changes(self, task: Task) -> list[str]:
         """Return the differences of a row of `to_update`, one per line: `args.n: 1 → 2`."""
-        old, new = (dict(_leaves(_row(one))) for one in (self.before[slug_of(task)], task))
+        old, new = (dict(_leaves(_row(version))) for version in (self.before[slug_of(task)], task))
         return [
             f"{place}: {old.get(place, '–')} → {new.get(place, '–')}"
             for place in sorted(old.keys() | new.keys())
@@ -59,10 +59,10 @@ class SyncPlan:
 async def fetch(reference: str) -> Taskset:
     """Return the platform's taskset with this name or id. Raises `NotFoundError` for an unknown one."""
     client = connect()
-    found = await client.get(f"/v2/tasksets/by-name/{quote(reference, safe='')}")
-    exported = await client.get(f"/v2/tasksets/{found['id']}/export")
+    row = await client.get(f"/v2/tasksets/by-name/{quote(reference, safe='')}")
+    exported = await client.get(f"/v2/tasksets/{row['id']}/export")
     tasks = [task_of(row) for row in exported["tasks"]]
-    return Taskset(exported["name"], tasks, taskset_id=found["id"])
+    return Taskset(exported["name"], tasks, taskset_id=row["id"])
 
 
 def fetch_blocking(reference: str) -> Taskset:

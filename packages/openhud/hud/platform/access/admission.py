@@ -70,5 +70,5 @@ class Admission:
     async def close(self) -> None:
         """Close the WebSocket with the code of a refusal."""
         with suppress(RuntimeError):  # It may be closed already.
-            said = "This key was revoked, or has expired."
-            await self._send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": said})
+            reason = "This key was revoked, or has expired."
+            await self._send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": reason})

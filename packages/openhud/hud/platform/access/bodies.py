@@ -105,8 +105,8 @@ class _Held:
             if self.size > most:
                 return _too_large(most)
             if self.bodies.held > TOGETHER and self.bodies.held > self.size:
-                said = "The bodies of concurrent requests fill the memory; send this one again."
-                return 503, said, {"retry-after": "1"}
+                sentence = "The bodies of concurrent requests fill the memory; send this one again."
+                return 503, sentence, {"retry-after": "1"}
             parts.append(part)
             if not message.get("more_body"):
                 break
@@ -121,13 +121,13 @@ class _Held:
 
     def replay(self, receive: Receive) -> Receive:
         """Return an ASGI `receive` that passes the body on in one message."""
-        told = False
+        is_replayed = False
 
         async def replayed() -> dict[str, Any]:
-            nonlocal told
-            if told:
+            nonlocal is_replayed
+            if is_replayed:
                 return await receive()
-            told = True
+            is_replayed = True
             return {"type": "http.request", "body": self.body, "more_body": False}
 
         return replayed

@@ -89,9 +89,9 @@ class DeviceLogins:
         """Return a new key and its secret, once, after the login was confirmed; otherwise the reason."""
         logins = tables.device_logins
         now = datetime.now(UTC)
-        mine = logins.c.digest == digest(device_code)
+        own_login = logins.c.digest == digest(device_code)
         with self.store.begin() as connection:
-            row = connection.execute(sa.select(logins).where(mine)).one_or_none()
+            row = connection.execute(sa.select(logins).where(own_login)).one_or_none()
             if row is None or row.expires_at < now:
                 return "expired_token"
             if row.status == "denied":
@@ -100,10 +100,10 @@ class DeviceLogins:
                 fast = row.polled_at is not None and now - row.polled_at < timedelta(
                     seconds=INTERVAL_SECONDS - 1
                 )
-                connection.execute(sa.update(logins).where(mine).values(polled_at=now))
+                connection.execute(sa.update(logins).where(own_login).values(polled_at=now))
                 return "slow_down" if fast else "authorization_pending"
             # The row is deleted so that the key is issued once.
-            gone = connection.execute(sa.delete(logins).where(mine)).rowcount
+            gone = connection.execute(sa.delete(logins).where(own_login)).rowcount
         if gone != 1:
             return "access_denied"
         return self.keys.mint_like(row.key_id, f"login of {row.client_name}") or "access_denied"

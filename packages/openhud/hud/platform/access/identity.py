@@ -62,8 +62,8 @@ LOCAL = Identity(team_id=LOCAL_TEAM, scopes=frozenset({"admin"}), user_id=LOCAL_
 
 def caller(request: HTTPConnection) -> Identity:
     """Return the identity of a request. On a server with keys, the middleware has refused requests without one."""
-    found: Identity = getattr(request.state, "identity", LOCAL)
-    return found
+    identity: Identity = getattr(request.state, "identity", LOCAL)
+    return identity
 
 
 def needs(scope: Scope) -> Callable[[HTTPConnection], Awaitable[None]]:

@@ -201,10 +201,10 @@ class Keys:
 
     def cached(self, secret: str) -> Key | None:
         """Return the key from the cache, without a query; None if it is not cached."""
-        found = self._cache.get(digest(secret))
-        if found is None or found[0] < time.monotonic():
+        cached = self._cache.get(digest(secret))
+        if cached is None or cached[0] < time.monotonic():
             return None
-        return found[1] if found[1] is not None and found[1].valid else None
+        return cached[1] if cached[1] is not None and cached[1].valid else None
 
     def by_id(self, key_id: str) -> Key | None:
         """Return the key with this id, valid or not."""
@@ -225,19 +225,19 @@ class Keys:
         Keys of logins that it confirmed are revoked as well. Raises `NotFoundError` unless exactly one key matches.
         """
         wanted = plain(reference)
-        known = [key for key in self.list(team_id) if key.revoked_at is None]
-        found = [key for key in known if wanted in (key.id, key.name)] or [
-            key for key in known if len(wanted) >= 4 and key.id.startswith(wanted)
+        valid_keys = [key for key in self.list(team_id) if key.revoked_at is None]
+        matching = [key for key in valid_keys if wanted in (key.id, key.name)] or [
+            key for key in valid_keys if len(wanted) >= 4 and key.id.startswith(wanted)
         ]
-        if len(found) != 1:
+        if len(matching) != 1:
             raise NotFoundError(
                 f"There is no key {reference!r}; hud keys list names them."
-                if not found
+                if not matching
                 else f"Several keys are called {reference!r}; give the id."
             )
         keys = tables.keys
         with self.store.begin() as connection:
-            wave = [found[0].id]
+            wave = [matching[0].id]
             while wave:
                 connection.execute(
                     sa.update(keys)
@@ -251,7 +251,7 @@ class Keys:
         with self._lock:
             self._revocations += 1
             self._cache.clear()
-        return next(key for key in self.list(team_id) if key.id == found[0].id)
+        return next(key for key in self.list(team_id) if key.id == matching[0].id)
 
     def any(self) -> bool:
         """Return True if there is a valid key."""
@@ -306,15 +306,15 @@ def _with_limits(connection: sa.Connection, key: Key) -> Key:
 _Bound = TypeVar("_Bound", int, datetime)
 
 
-def _within(what: str, asked: _Bound | None, most: _Bound | None) -> _Bound | None:
+def _within(what: str, bound: _Bound | None, most: _Bound | None) -> _Bound | None:
     """Return a limit of a new key. Raises `PlatformError` 403 if it exceeds its maker's."""
-    if most is None or asked is None:
-        return asked if most is None else most
-    if asked > most:
+    if most is None or bound is None:
+        return bound if most is None else most
+    if bound > most:
         raise PlatformError(
             f"A new key cannot exceed your own key's limits: {what} {most} at most.", 403
         )
-    return asked
+    return bound
 
 
 def _key(row: sa.Row[Any]) -> Key:

@@ -156,9 +156,9 @@ class Visitors(_Buckets):
 def _network(address: str) -> str:
     """Return the network that counts as one client: an IPv4 address, or the /64 of an IPv6 address."""
     try:
-        found = ip_address(address)
+        ip = ip_address(address)
     except ValueError:
         return address[:64]
-    if isinstance(found, IPv6Address):
-        return str(found.ipv4_mapped) if found.ipv4_mapped else found.exploded[:19]
-    return str(found)
+    if isinstance(ip, IPv6Address):
+        return str(ip.ipv4_mapped) if ip.ipv4_mapped else ip.exploded[:19]
+    return str(ip)

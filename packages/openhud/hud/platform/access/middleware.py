@@ -166,8 +166,8 @@ def secret_of(scope: Scope, prefixes: Sequence[str] = ()) -> str | None:
             return key.removeprefix(prefix)
     if b"key=" in scope["query_string"]:
         query = parse_qs(scope["query_string"].decode("latin-1"))
-        found = query.get("api_key") or query.get("key")
-        return found[0] if found else None
+        secrets = query.get("api_key") or query.get("key")
+        return secrets[0] if secrets else None
     return None
 
 

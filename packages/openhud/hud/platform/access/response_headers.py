@@ -40,8 +40,8 @@ class ResponseHeaders:
 
         async def send_safely(message: Message) -> None:
             if message["type"] == "http.response.start":
-                kept = [pair for pair in message.get("headers", ()) if pair[0] not in _NAMES]
-                message = {**message, "headers": [*kept, *HEADERS]}
+                others = [pair for pair in message.get("headers", ()) if pair[0] not in _NAMES]
+                message = {**message, "headers": [*others, *HEADERS]}
             await send(message)
 
         await self.app(scope, receive, send_safely)

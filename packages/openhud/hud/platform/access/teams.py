@@ -36,8 +36,8 @@ class Teams:
         """Return every team, the default one first."""
         teams = tables.teams
         rows = self.store.rows(sa.select(teams).order_by(teams.c.created_at, teams.c.id))
-        known = [Team(row.id, row.name) for row in rows]
-        return known if any(team.name == DEFAULT for team in known) else [self.default(), *known]
+        stored = [Team(row.id, row.name) for row in rows]
+        return stored if any(team.name == DEFAULT for team in stored) else [self.default(), *stored]
 
     def default(self) -> Team:
         """Return the first team, which owns everything created on this machine without a server."""
@@ -77,8 +77,8 @@ class Teams:
         teams = tables.teams
         with suppress(IntegrityError):  # A concurrent request created it.
             self.store.write(sa.insert(teams).values(**row))
-        (found,) = self.store.rows(sa.select(teams).where(teams.c.name == name))
-        return Team(found.id, found.name)
+        (stored,) = self.store.rows(sa.select(teams).where(teams.c.name == name))
+        return Team(stored.id, stored.name)
 
 
 class Projects:
@@ -103,8 +103,8 @@ class Projects:
         """Return a project by id. Raises `NotFoundError` where there is none."""
         self._default()
         projects = tables.projects
-        mine = (projects.c.team_id == self.team, projects.c.id == plain(identifier))
-        row = self.store.row(sa.select(projects).where(*mine)) if is_id(identifier) else None
+        own_project = (projects.c.team_id == self.team, projects.c.id == plain(identifier))
+        row = self.store.row(sa.select(projects).where(*own_project)) if is_id(identifier) else None
         if row is None:
             raise NotFoundError(f"There is no project {identifier!r}.")
         return _shown(row)

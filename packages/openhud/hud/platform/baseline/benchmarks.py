@@ -32,15 +32,15 @@ def offer(store: Store, home: Path, name: str, tasks: Iterable[Task]) -> str:
         rows.append(
             row_of({**task.model_dump(mode="json"), "name": slug_of(task), "task_id": task.id})
         )
-    found = Tasksets(store, LOCAL_TEAM).upload(name, rows, taskset_id=None, project_id=None)
-    return str(found["taskset_id"])
+    taskset = Tasksets(store, LOCAL_TEAM).upload(name, rows, taskset_id=None, project_id=None)
+    return str(taskset["taskset_id"])
 
 
 def results(
     store: Store, benchmark: Benchmark, taskset_id: str, person: str, since: datetime
 ) -> list[PersonResult]:
     """Return people's runs with a score on an offered taskset that began at `since` or later, oldest first."""
-    found = [
+    people = [
         PersonResult(
             task=slug,
             person=person,
@@ -56,7 +56,7 @@ def results(
         for run in runs
         if run["reward"] is not None and run["seconds"] is not None
     ]
-    return sorted((one for one in found if one.at >= since), key=lambda one: one.at)
+    return sorted((result for result in people if result.at >= since), key=lambda result: result.at)
 
 
 def _have_build(store: Store, home: Path, name: str, source: Path) -> None:

@@ -109,10 +109,10 @@ def scores(store: Store, team: str, taskset_id: str) -> dict[str, list[dict[str,
         .where(runs.c.team_id == team, runs.c.job_id.in_(of_people))
         .order_by(runs.c.started_at.desc())
     )
-    found: dict[str, list[dict[str, Any]]] = {}
+    scores_by_task: dict[str, list[dict[str, Any]]] = {}
     for row in store.rows(query):
-        found.setdefault(row.slug, []).append(_score(as_dict(row)))
-    return found
+        scores_by_task.setdefault(row.slug, []).append(_score(as_dict(row)))
+    return scores_by_task
 
 
 def _score(run: Mapping[str, Any]) -> dict[str, Any]:

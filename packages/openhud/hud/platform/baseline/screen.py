@@ -48,9 +48,9 @@ def screen_arguments(tool: ToolSpec, form: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pixel(form: Mapping[str, Any], axis: str, tool: ToolSpec) -> int:
-    given = str(form.get(axis) or form.get(f"point.{axis}") or "")
+    coordinate = str(form.get(axis) or form.get(f"point.{axis}") or "")
     try:
-        value = float(given)
+        value = float(coordinate)
     except ValueError:
         value = math.nan
     most = tool.options.get("width" if axis == "x" else "height", math.inf)

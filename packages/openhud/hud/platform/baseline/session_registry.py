@@ -77,12 +77,12 @@ class SessionRegistry:
 
     def find(self, team: str, user: str, session_id: str) -> BaselineSession:
         """Return a person's own session. Raises `NotFoundError` for any other."""
-        found = self._open.get(plain(session_id))
-        if found is None or (found.team, found.user) != (team, user):
+        session = self._open.get(plain(session_id))
+        if session is None or (session.team, session.user) != (team, user):
             raise NotFoundError(
                 f"You have no session {session_id!r}: it is over, or another user's."
             )
-        return found
+        return session
 
     async def begin(
         self, team: str, user: str, taskset: dict[str, Any], row: dict[str, Any]
@@ -102,7 +102,7 @@ class SessionRegistry:
                 f"This team has {MOST_OF_TEAM} open sessions, which is the most.", 5.0
             )
         task = _task(row)
-        given = await asyncio.to_thread(self._environments, team, task)
+        environments = await asyncio.to_thread(self._environments, team, task)
         job_id = await asyncio.to_thread(open_job, self.store, team, user, taskset)
         attempt = await asyncio.to_thread(next_attempt, self.store, job_id, task.slug)
         run = Run(
@@ -115,7 +115,7 @@ class SessionRegistry:
         )
         session = BaselineSession(run, team, user, taskset)
         self._open[session.id] = session
-        session.task = asyncio.create_task(self._hold(session, given))
+        session.task = asyncio.create_task(self._hold(session, environments))
         return session
 
     async def leave(self, session: BaselineSession) -> None:
@@ -129,14 +129,14 @@ class SessionRegistry:
         await self.stopping.wait()
         await asyncio.gather(*(self.leave(session) for session in list(self._open.values())))
 
-    async def _hold(self, session: BaselineSession, given: dict[str, Any]) -> None:
+    async def _hold(self, session: BaselineSession, environments: dict[str, Any]) -> None:
         """Play a session's run and clean up after it."""
         warm = WarmEnvironments(1)
         run = session.run
         saving = asyncio.create_task(_save(run))
         try:
             player = BrowserPlayer(session)
-            await play_here(run, player, warm.provider(given), LONGEST_SECONDS, retries=0)
+            await play_here(run, player, warm.provider(environments), LONGEST_SECONDS, retries=0)
         except asyncio.CancelledError:
             pass  # The session was left; the run is recorded as cancelled.
         except Exception as error:
@@ -153,7 +153,7 @@ class SessionRegistry:
             try:
                 await run.recorder.flush()
                 # Before the session is over: a score on the page belongs to a completed job.
-                others = {one.run.job_id for one in self._open.values() if one is not session}
+                others = {other.run.job_id for other in self._open.values() if other is not session}
                 if run.job_id is not None and run.job_id not in others:
                     await asyncio.to_thread(close_job, self.store, run.job_id)
             finally:
@@ -163,11 +163,11 @@ class SessionRegistry:
 
     def _environments(self, team: str, task: Task) -> dict[str, Any]:
         """Return the launch data of a task's environment and of its verifier's."""
-        known = Environments(self.store, team)
+        registry = Environments(self.store, team)
         names = {task.env, task.env if task.verifier is None else task.verifier.env}
         return {
             "problem": None,
-            "environments": {name: known.runnable(name).shown() for name in names},
+            "environments": {name: registry.runnable(name).shown() for name in names},
         }
 
 
@@ -182,10 +182,10 @@ async def _save(run: Run) -> None:
 
 
 def _task(row: dict[str, Any]) -> Task:
-    kept = ("args", "runtime_config", "verifier", "agent_config")
-    given = {name: row[name] for name in kept if row.get(name) is not None}
+    optional = ("args", "runtime_config", "verifier", "agent_config")
+    columns = {name: row[name] for name in optional if row.get(name) is not None}
     try:
-        return Task(env=row["env"], id=row["scenario"], slug=row["name"], **given)
+        return Task(env=row["env"], id=row["scenario"], slug=row["name"], **columns)
     except ValidationError as error:
         raise UsageError(
             f"Task {row['name']!r} cannot be played: {error.errors()[0]['msg']}."

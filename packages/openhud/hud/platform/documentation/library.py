@@ -71,23 +71,23 @@ class Library:
 
     def read(self, page: str, section: str = "") -> str:
         """Return a page, or one section with its subsections. Raises `NotFoundError` with near matches."""
-        found = self._page(page)
+        shown = self._page(page)
         if not section:
-            return found.text
+            return shown.text
         wanted = _key(section)
-        headings = [each.heading for each in found.sections]
-        near = [at for at, each in enumerate(headings) if _key(each) == wanted]
+        headings = [part.heading for part in shown.sections]
+        near = [at for at, part in enumerate(headings) if _key(part) == wanted]
         # The reference has names that differ by case alone: `Run` and `run`.
         begin = next((at for at in near if headings[at] == section), near[0] if near else None)
         if begin is None:
-            meant = did_you_mean(section.lower(), [each.lower() for each in headings])
-            raise NotFoundError(f"The page {found.name!r} has no section {section!r}{meant}")
-        level = found.sections[begin].level
-        text = found.sections[begin].text
-        for each in found.sections[begin + 1 :]:
-            if each.level <= level:
+            meant = did_you_mean(section.lower(), [heading.lower() for heading in headings])
+            raise NotFoundError(f"The page {shown.name!r} has no section {section!r}{meant}")
+        level = shown.sections[begin].level
+        text = shown.sections[begin].text
+        for part in shown.sections[begin + 1 :]:
+            if part.level <= level:
                 break
-            text += each.text
+            text += part.text
         return text
 
     def _page(self, name: str) -> Page:
@@ -108,7 +108,7 @@ def _expression(query: str) -> str:
     """Return the FTS5 query for any of the words; adjacent pairs are added as phrases."""
     words = _WORD.findall(query.lower())
     telling = [word for word in words if word not in _COMMON] or words
-    pairs = [f"{one} {next}" for one, next in pairwise(words) if {one, next} <= set(telling)]
+    pairs = [f"{word} {next}" for word, next in pairwise(words) if {word, next} <= set(telling)]
     terms = list(dict.fromkeys([*telling, *pairs]))
     # One term for each column: a word that is common in texts can be rare, and so significant, in headings.
     return " OR ".join(

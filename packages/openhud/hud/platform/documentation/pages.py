@@ -49,17 +49,17 @@ class Page:
 
 def read_pages(package: Path = PACKAGE) -> dict[str, Page]:
     """Return all pages by name, the overview first. Raises `NotFoundError` if the installation has none."""
-    found = {}
+    pages = {}
     for folder, pattern in _folders(package):
         for path in sorted(folder.glob(pattern)):
             name = path.relative_to(folder).with_suffix("").as_posix()
             name = _README if name == "README" else name
             text = path.read_text(encoding="utf-8")
             text = expand(text) if name.startswith("reference/") else text
-            found[name] = Page(name, tuple(_sections(name, text)))
-    if not found:
+            pages[name] = Page(name, tuple(_sections(name, text)))
+    if not pages:
         raise NotFoundError(f"{package} holds no documentation; install openhud again.")
-    return found
+    return pages
 
 
 def _folders(package: Path) -> list[tuple[Path, str]]:

@@ -95,13 +95,13 @@ class DocumentationServer:
         self, context: ServerRequestContext[Any], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         del context
-        asked = params.arguments or {}
+        arguments = params.arguments or {}
         try:
             match params.name:
                 case "search":
-                    return call_result(self._search(_Search.model_validate(asked)))
+                    return call_result(self._search(_Search.model_validate(arguments)))
                 case "read":
-                    return call_result(self._read(_Read.model_validate(asked)))
+                    return call_result(self._read(_Read.model_validate(arguments)))
             return refused(f"There is no tool {params.name!r}; there are 'search' and 'read'.")
         except ValidationError as error:
             problems = "; ".join(
@@ -131,11 +131,11 @@ class DocumentationServer:
         self, context: ServerRequestContext[Any], params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
         del context
-        given = params.arguments or {}
-        if params.name != _PROMPT or set(given) - {"goal"}:
+        arguments = params.arguments or {}
+        if params.name != _PROMPT or set(arguments) - {"goal"}:
             sentence = f"There is one prompt, {_PROMPT!r}, with one argument, 'goal'."
             raise MCPError(types.INVALID_PARAMS, sentence)
-        goal = given.get("goal", "").strip()
+        goal = arguments.get("goal", "").strip()
         text = (
             "Lead me through the pipeline below, one step at a time, with this documentation server and a shell. "
             f"{f'My goal: {goal}' if goal else 'Ask me first what the agent shall learn to do.'}\n\n"
@@ -146,18 +146,18 @@ class DocumentationServer:
         )
         return types.GetPromptResult(messages=[message])
 
-    def _search(self, asked: _Search) -> ToolResult:
-        found = self._library.search(asked.query, asked.limit)
+    def _search(self, query: _Search) -> ToolResult:
+        hits = self._library.search(query.query, query.limit)
         text = "\n\n".join(
-            f"[page {each.page}, section {each.heading}]\n{each.excerpt}" for each in found
+            f"[page {hit.page}, section {hit.heading}]\n{hit.excerpt}" for hit in hits
         )
-        if not found:
+        if not hits:
             pages = ", ".join(self._library.pages)
-            text = f"The documentation has no match for {asked.query!r}; its pages are {pages}."
+            text = f"The documentation has no match for {query.query!r}; its pages are {pages}."
         return ToolResult(
             content=[TextContent(text=text)],
-            structured_content={"results": [asdict(each) for each in found]},
+            structured_content={"results": [asdict(hit) for hit in hits]},
         )
 
-    def _read(self, asked: _Read) -> ToolResult:
-        return ToolResult.of_text(self._library.read(asked.page, asked.section))
+    def _read(self, wanted: _Read) -> ToolResult:
+        return ToolResult.of_text(self._library.read(wanted.page, wanted.section))

@@ -35,8 +35,8 @@ class BuildLog:
         """Hide these values too."""
         # Of a value of several lines, each line is hidden: a log is written by lines.
         parts = {part for value in values for part in (value, *value.splitlines())}
-        known = {part for part in parts if len(part) >= _SHORTEST_SECRET} | {*self._secrets}
-        self._secrets = sorted(known, key=len, reverse=True)
+        secrets = {part for part in parts if len(part) >= _SHORTEST_SECRET} | {*self._secrets}
+        self._secrets = sorted(secrets, key=len, reverse=True)
 
     async def say(self, *lines: str) -> None:
         """Write lines, as long as there is room."""
@@ -72,6 +72,6 @@ class Tail:
 
     def reason(self) -> str | None:
         """The line that says what went wrong: the last that calls itself an error, or else the last of all."""
-        said = [line for line in reversed(self.lines) if line.strip()]
-        errors = (line for line in said if line.lower().lstrip().startswith("error"))
-        return next(errors, said[0] if said else None)
+        printed = [line for line in reversed(self.lines) if line.strip()]
+        errors = (line for line in printed if line.lower().lstrip().startswith("error"))
+        return next(errors, printed[0] if printed else None)

@@ -74,8 +74,8 @@ class Builds(LeasedQueue[Build]):
         Raises `NotFoundError` where no such build waits for one.
         """
         builds = tables.builds
-        mine = (builds.c.id == plain(build_id), builds.c.status == WAITING)
-        if self.store.write(sa.update(builds).where(*mine).values(archive=archive)) != 1:
+        waiting = (builds.c.id == plain(build_id), builds.c.status == WAITING)
+        if self.store.write(sa.update(builds).where(*waiting).values(archive=archive)) != 1:
             raise NotFoundError(f"No build {build_id!r} waits for an archive.")
 
     def trigger(
@@ -107,10 +107,13 @@ class Builds(LeasedQueue[Build]):
             environment_id = environments.find_or_create(name, project_id)
         self._write_private(row.id, private)
         builds = tables.builds
-        mine = (builds.c.id == row.id, builds.c.status == WAITING)
+        waiting = (builds.c.id == row.id, builds.c.status == WAITING)
         queued = {"status": QUEUED, "environment_id": environment_id}
         options = {**options, "name": name}
-        if self.store.write(sa.update(builds).where(*mine).values(**queued, options=options)) != 1:
+        if (
+            self.store.write(sa.update(builds).where(*waiting).values(**queued, options=options))
+            != 1
+        ):
             raise ConflictError(f"Build {build_id!r} was started already.")
         return {"id": dashed(row.id), "registry_id": dashed(environment_id)}
 
@@ -159,8 +162,10 @@ class Builds(LeasedQueue[Build]):
         builds, lines = tables.builds, tables.build_lines
         now = datetime.now(UTC)
         for build_id in connection.execute(sa.select(builds.c.id).where(*which)).scalars().all():
-            mine = lines.c.build_id == build_id
-            last = connection.execute(sa.select(sa.func.max(lines.c.number)).where(mine)).scalar()
+            of_build = lines.c.build_id == build_id
+            last = connection.execute(
+                sa.select(sa.func.max(lines.c.number)).where(of_build)
+            ).scalar()
             line = {"build_id": build_id, "number": (last or 0) + 1, "text": LOST}
             connection.execute(sa.insert(lines).values(**line, created_at=now))
             self._private_path(build_id).unlink(missing_ok=True)
@@ -185,12 +190,12 @@ class Builds(LeasedQueue[Build]):
 
     def succeed(self, build: Build, folder: Path, manifest: dict[str, Any]) -> int:
         """Make a build the environment's newest version; returns the version. Raises `ConflictError` if taken over."""
-        builds, known = tables.builds, tables.environments
+        builds, environments = tables.builds, tables.environments
         ended = {"status": SUCCEEDED, "folder": str(folder), "manifest": manifest}
         with self.store.begin() as connection:
             # Held until the end, so that two builds never get one version.
-            mine = known.c.id == build.environment_id
-            connection.execute(sa.select(known.c.id).where(mine).with_for_update())
+            of_build = environments.c.id == build.environment_id
+            connection.execute(sa.select(environments.c.id).where(of_build).with_for_update())
             newest = connection.execute(
                 sa.select(sa.func.max(builds.c.version)).where(
                     builds.c.environment_id == build.environment_id
@@ -220,10 +225,10 @@ class Builds(LeasedQueue[Build]):
     def private(self, build: Build) -> dict[str, dict[str, str]]:
         """Return a build's variables and secrets, while it is being built."""
         path = self._private_path(build.id)
-        found: dict[str, dict[str, str]] = (
+        private: dict[str, dict[str, str]] = (
             exact_json.loads(path.read_bytes()) if path.exists() else {}
         )
-        return found
+        return private
 
     def _private_path(self, build_id: str) -> Path:
         return self.home / "builds" / f"{build_id}.private.json"

@@ -153,9 +153,9 @@ class _Making:
     def keep_earlier_variables(self, earlier: Path | None) -> None:
         """Take over what the version before runs with, unless it is given anew."""
         if earlier is not None:
-            kept = variables_of(earlier)
-            self.private["environment_variables"] = {**kept, **self.variables}
-            self.log.add_secrets(kept.values())
+            earlier_variables = variables_of(earlier)
+            self.private["environment_variables"] = {**earlier_variables, **self.variables}
+            self.log.add_secrets(earlier_variables.values())
 
     async def make(self) -> tuple[Path, dict[str, Any]]:
         """Return the folder and the manifest of what was unpacked into `scratch`."""
@@ -206,8 +206,11 @@ class _Making:
             return
         shown = [line.split(" --hash")[0] for line in wanted]
         await self.log.say(f"Installing {', '.join(shown)}.")
-        given = {**self.private.get("build_args", {}), **self.private.get("build_secrets", {})}
-        await install(folder, wanted, given, self.log)
+        build_variables = {
+            **self.private.get("build_args", {}),
+            **self.private.get("build_secrets", {}),
+        }
+        await install(folder, wanted, build_variables, self.log)
 
     async def _describe(self, folder: Path) -> dict[str, Any]:
         """Load the environment where it will run, and return its manifest."""
@@ -234,20 +237,20 @@ class _Making:
 
     def _entry(self, source: Path) -> Path:
         """Return the file that makes the environment."""
-        given = self.build.options.get("entry")
-        if not given:
+        entry = self.build.options.get("entry")
+        if not entry:
             return entry_of(source, self.build.options.get("name"))
-        path = Path(os.path.normpath(source / str(given)))
+        path = Path(os.path.normpath(source / str(entry)))
         if not path.is_relative_to(source) or not path.is_file():
-            raise UsageError(f"There is no file {given!r} in the source.")
+            raise UsageError(f"There is no file {entry!r} in the source.")
         return path
 
     def _digest(self, source: Path) -> str:
         """Return what a build is made of, as a name: equal ones can share a folder."""
         hasher = hashlib.sha256(f"{sys.version}:{self.build.team_id}".encode())
         kinds = ("build_args", "environment_variables")
-        given = {kind: self.private.get(kind, {}) for kind in kinds}
-        hasher.update(exact_json.dumps(given, option=exact_json.OPT_SORT_KEYS))
+        private = {kind: self.private.get(kind, {}) for kind in kinds}
+        hasher.update(exact_json.dumps(private, option=exact_json.OPT_SORT_KEYS))
         for path in sorted(source.rglob("*")):
             name = path.relative_to(source).as_posix()
             if path.is_symlink():

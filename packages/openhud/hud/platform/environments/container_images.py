@@ -60,7 +60,7 @@ async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> d
         try:
             connection = await RemoteConnection.dial(host, port, ready_timeout=READY_SECONDS)
             try:
-                said = await connection.hello()
+                hello = await connection.hello()
                 tasks = await connection.list_tasks()
                 tools = await connection.list_tools()
             finally:
@@ -68,8 +68,8 @@ async def describe(image: str, variables: Mapping[str, str], log: BuildLog) -> d
         except HudError as error:
             await log.say(*(await docker("logs", "--tail", "50", identifier)).splitlines())
             raise UsageError(f"The image does not serve its environment: {error}") from error
-    offered = said.get("bindings") or said.get("capabilities") or []
-    names = [one.get("name") for one in offered if isinstance(one, dict)]
+    offered = hello.get("bindings") or hello.get("capabilities") or []
+    names = [binding.get("name") for binding in offered if isinstance(binding, dict)]
     return {
         "name": connection.name,
         "version": connection.version,

@@ -41,16 +41,16 @@ class Holding(Generic[H]):
         self._idle_seconds = idle_seconds
         self.open: dict[str, H] = {}
 
-    def begin(self, one: H, serving: Coroutine[Any, Any, None]) -> None:
+    def begin(self, held: H, serving: Coroutine[Any, Any, None]) -> None:
         """Hold a session while `serving` runs, which must end when the session's `ending` is set."""
-        self.open[one.id] = one
-        one.task = asyncio.create_task(self._serve(one, serving))
+        self.open[held.id] = held
+        held.task = asyncio.create_task(self._serve(held, serving))
 
-    async def end(self, one: H) -> None:
+    async def end(self, held: H) -> None:
         """End a session and wait for its task."""
-        one.ending.set()
-        if one.task is not None:
-            await asyncio.wait({one.task})
+        held.ending.set()
+        if held.task is not None:
+            await asyncio.wait({held.task})
 
     async def work(self) -> None:
         """End idle sessions; on shutdown, all sessions."""
@@ -58,13 +58,13 @@ class Holding(Generic[H]):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), SWEEP_SECONDS)
             long_ago = time.monotonic() - self._idle_seconds
-            for one in self.open.values():
-                if not one.busy and one.used < long_ago:
-                    one.ending.set()
-        await asyncio.gather(*(self.end(one) for one in list(self.open.values())))
+            for held in self.open.values():
+                if not held.busy and held.used < long_ago:
+                    held.ending.set()
+        await asyncio.gather(*(self.end(held) for held in list(self.open.values())))
 
-    async def _serve(self, one: H, serving: Coroutine[Any, Any, None]) -> None:
+    async def _serve(self, held: H, serving: Coroutine[Any, Any, None]) -> None:
         try:
             await serving
         finally:
-            self.open.pop(one.id, None)
+            self.open.pop(held.id, None)

@@ -23,10 +23,10 @@ def misfits(rows: Sequence[Mapping[str, Any]], manifests: Mapping[str, Manifest]
         manifest = manifests.get(row["env"])
         if manifest is None:
             continue
-        known = {task["id"]: task for task in manifest.get("tasks", [])}
-        task = known.get(row["scenario"])
+        tasks_by_id = {task["id"]: task for task in manifest.get("tasks", [])}
+        task = tasks_by_id.get(row["scenario"])
         if task is None:
-            there = ", ".join(known) or "none"
+            there = ", ".join(tasks_by_id) or "none"
             yield (
                 f"Task {row['name']!r}: environment {row['env']!r} has no task {row['scenario']!r} (there are: {there})."
             )

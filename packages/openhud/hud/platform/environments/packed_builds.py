@@ -61,8 +61,8 @@ class PackedBuilds:
     def find(self, digest: str) -> str:
         """Return the blob of a packed build. Raises `NotFoundError` where the team has none of this digest."""
         builds = tables.builds
-        mine = (builds.c.digest == digest, builds.c.team_id == self.team)
-        if self.store.value(sa.select(builds.c.id).where(*mine).limit(1)) is None:
+        own_build = (builds.c.digest == digest, builds.c.team_id == self.team)
+        if self.store.value(sa.select(builds.c.id).where(*own_build).limit(1)) is None:
             raise NotFoundError(f"There is no packed build {digest!r}.")
         return key_of(digest)
 

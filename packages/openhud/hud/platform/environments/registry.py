@@ -65,15 +65,15 @@ class Environments:
 
     def page(self, search: str | None, limit: int, offset: int) -> tuple[list[dict[str, Any]], int]:
         """Return a page of environments, newest first, and their total number."""
-        known = tables.environments
-        query = sa.select(known).where(known.c.team_id == self.team)
+        environments = tables.environments
+        query = sa.select(environments).where(environments.c.team_id == self.team)
         if search:
             # No name contains such text, so the search has no results.
             sought = _slug(search)
             query = query.where(
-                known.c.name.contains(sought, autoescape=True) if sought else sa.false()
+                environments.c.name.contains(sought, autoescape=True) if sought else sa.false()
             )
-        newest = query.order_by(known.c.created_at.desc(), known.c.id)
+        newest = query.order_by(environments.c.created_at.desc(), environments.c.id)
         rows, total = self.store.page(newest, limit, offset)
         return [self._shown(row) for row in rows], total
 
@@ -100,23 +100,23 @@ class Environments:
 
     def manifests(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """Return the newest build's manifest of each existing environment, by the given names."""
-        found = {}
+        manifests = {}
         for name in names:
             try:
                 manifest = self.find(name)["manifest"]
             except NotFoundError:
                 continue
             if manifest is not None:
-                found[name] = manifest
-        return found
+                manifests[name] = manifest
+        return manifests
 
     def runnable(self, reference: str) -> RunnableEnvironment:
         """Return an environment's newest successful build. Raises `NotFoundError` if there is none."""
-        found = self._row(reference)
-        row = self.store.row(newest_build(found.id))
+        environment = self._row(reference)
+        row = self.store.row(newest_build(environment.id))
         if row is None:
             raise NotFoundError(
-                f"No build of environment {found.name!r} has succeeded yet; see hud deploy."
+                f"No build of environment {environment.name!r} has succeeded yet; see hud deploy."
             )
         folder = Path(row.folder)
         return RunnableEnvironment(
@@ -131,11 +131,13 @@ class Environments:
         )
 
     def _row(self, reference: str) -> Row:
-        known = tables.environments
-        wanted = [known.c.id == plain(reference)] * is_id(reference)
-        wanted.append(known.c.name == _slug(reference))
+        environments = tables.environments
+        wanted = [environments.c.id == plain(reference)] * is_id(reference)
+        wanted.append(environments.c.name == _slug(reference))
         for condition in wanted:
-            row = self.store.row(sa.select(known).where(known.c.team_id == self.team, condition))
+            row = self.store.row(
+                sa.select(environments).where(environments.c.team_id == self.team, condition)
+            )
             if row is not None:
                 return row
         raise NotFoundError(f"There is no environment {reference!r}. Bring one: hud deploy FOLDER")
@@ -193,8 +195,8 @@ def newest_build(environment_id: str) -> Query:
 def find_build(store: Store, team: str, build_id: str) -> Row:
     """Return the row of one build of a team. Raises `NotFoundError` where there is none."""
     builds = tables.builds
-    mine = (builds.c.id == plain(build_id), builds.c.team_id == team)
-    row = store.row(sa.select(builds).where(*mine)) if is_id(build_id) else None
+    own_build = (builds.c.id == plain(build_id), builds.c.team_id == team)
+    row = store.row(sa.select(builds).where(*own_build)) if is_id(build_id) else None
     if row is None:
         raise NotFoundError(f"There is no build {build_id!r}.")
     return row

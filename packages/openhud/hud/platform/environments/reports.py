@@ -64,8 +64,8 @@ def find_build(store: Store, team: str, build_id: str) -> dict[str, Any]:
 def last_lines(store: Store, build_id: str, most: int | None) -> tuple[list[str], int]:
     """Return the last `most` lines of a build's log (None: all), and the number of lines."""
     lines = tables.build_lines
-    mine = sa.select(lines.c.text).where(lines.c.build_id == build_id)
-    rows, total = store.page(mine.order_by(lines.c.number.desc()), most, 0)
+    of_build = sa.select(lines.c.text).where(lines.c.build_id == build_id)
+    rows, total = store.page(of_build.order_by(lines.c.number.desc()), most, 0)
     return [row.text for row in reversed(rows)], total
 
 
@@ -123,7 +123,7 @@ def running(
             if session.environment.build_id in ours
         ],
         "rollouts": {status: int(count) for status, count in open_rollouts},
-        "processes": [asdict(one) for one in processes_of(row.folder for row in folders)],
+        "processes": [asdict(process) for process in processes_of(row.folder for row in folders)],
     }
 
 
@@ -134,17 +134,17 @@ def processes_of(folders: Iterable[str]) -> list[Process]:
     proc = Path("/proc")
     if not wanted or not proc.is_dir():
         return []
-    found = []
+    processes = []
     for entry in proc.iterdir():
         if not entry.name.isdigit():
             continue
         try:
             command = (entry / "cmdline").read_bytes()
             if any(folder in command for folder in wanted):
-                found.append(_process(entry))
+                processes.append(_process(entry))
         except OSError:
             continue  # It has ended, or belongs to another user.
-    return sorted(found, key=lambda one: one.pid)
+    return sorted(processes, key=lambda process: process.pid)
 
 
 def _process(entry: Path) -> Process:

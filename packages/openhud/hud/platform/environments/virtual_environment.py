@@ -43,20 +43,20 @@ def requirements(source: Path) -> list[str]:
     """
     listed, project = source / "requirements.txt", source / "pyproject.toml"
     if listed.is_file():
-        found = _lines(listed, source, set())
+        listed_lines = _lines(listed, source, set())
     elif project.is_file():
         try:
             parsed = tomllib.loads(project.read_text(encoding="utf-8"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UsageError(f"pyproject.toml: {error}.") from error
         table = parsed.get("project")
-        given = table.get("dependencies", []) if isinstance(table, dict) else []
-        if not isinstance(given, list):
+        dependencies = table.get("dependencies", []) if isinstance(table, dict) else []
+        if not isinstance(dependencies, list):
             raise UsageError("pyproject.toml: project.dependencies is not a list.")
-        found = [str(one) for one in given]
+        listed_lines = [str(dependency) for dependency in dependencies]
     else:
         return []
-    return [one for one in found if not _OURS.match(one)]
+    return [requirement for requirement in listed_lines if not _OURS.match(requirement)]
 
 
 async def install(
@@ -66,19 +66,23 @@ async def install(
     venv, listed = folder / "venv", folder / "requirements.txt"
     python = str(venv / "bin" / "python")
     listed.write_text("\n".join(wanted) + "\n", encoding="utf-8")
-    given = {**clean_variables(installing=True), "PIP_DISABLE_PIP_VERSION_CHECK": "1", **variables}
+    environ = {
+        **clean_variables(installing=True),
+        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        **variables,
+    }
     uv = shutil.which("uv")
     if uv is not None:
-        await run([uv, "venv", "--python", sys.executable, str(venv)], given, log)
+        await run([uv, "venv", "--python", sys.executable, str(venv)], environ, log)
         command = [uv, "pip", "install", "--python", python]
     else:
         pip = importlib.util.find_spec("pip") is not None
         without = ["--without-pip"] if pip else []
-        await run([sys.executable, "-m", "venv", *without, str(venv)], given, log)
+        await run([sys.executable, "-m", "venv", *without, str(venv)], environ, log)
         ours = [sys.executable, "-m", "pip", "--python", python]
         command = [*(ours if pip else [python, "-m", "pip"]), "install", "--no-input"]
     await asyncio.to_thread(share_ours, venv, described=uv is not None)
-    await run([*command, "-r", str(listed)], given, log, folder / "source")
+    await run([*command, "-r", str(listed)], environ, log, folder / "source")
 
 
 def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:
@@ -95,7 +99,7 @@ def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:
         raise UsageError(f"There is no file {name}, which the requirements include.") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{name} cannot be read: {error}.") from error
-    found: list[str] = []
+    parsed: list[str] = []
     for raw in re.sub(r"\\\r?\n", " ", text).splitlines():
         line = re.sub(r"(^|\s)#.*$", "", raw).strip()
         include = _INCLUDES.match(line)
@@ -105,9 +109,9 @@ def _lines(file: Path, source: Path, seen: set[Path]) -> list[str]:
             if not inner.is_relative_to(source):
                 raise UsageError(f"{name} includes {include[2]}, which is outside of the source.")
             if include[1] in ("-c", "--constraint"):
-                found.append(f"-c {inner}")
+                parsed.append(f"-c {inner}")
             else:
-                found += _lines(inner, source, seen)
+                parsed += _lines(inner, source, seen)
         elif line:
-            found.append(line)
-    return found
+            parsed.append(line)
+    return parsed

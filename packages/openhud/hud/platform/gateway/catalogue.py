@@ -39,19 +39,23 @@ class Catalogue:
 
     def remembered(self, team: str, name: str) -> Target | None:
         """Return a model from the cache, else None."""
-        found = self._known.get((team, name))
-        return found[1] if found is not None and found[0] > time.monotonic() else None
+        entry_and_expiry = self._known.get((team, name))
+        return (
+            entry_and_expiry[1]
+            if entry_and_expiry is not None and entry_and_expiry[0] > time.monotonic()
+            else None
+        )
 
     async def find(self, team: str, name: str, checkpoint: str | None = None) -> Target:
         """Return the model behind `name` or `name@checkpoint`. Raises `NotFoundError`, with near matches."""
         reference = f"{name}@{checkpoint}" if checkpoint and "@" not in name else name
-        found = self.remembered(team, reference)
-        if found is None:
-            found = await asyncio.to_thread(self._find, team, reference)
+        target = self.remembered(team, reference)
+        if target is None:
+            target = await asyncio.to_thread(self._find, team, reference)
             now = time.monotonic()
-            self._known = {key: kept for key, kept in self._known.items() if kept[0] > now}
-            self._known[team, reference] = (now + REMEMBERED_SECONDS, found)
-        return found
+            self._known = {key: cached for key, cached in self._known.items() if cached[0] > now}
+            self._known[team, reference] = (now + REMEMBERED_SECONDS, target)
+        return target
 
     def forget(self) -> None:
         """Clear the cache: a model that it holds was removed."""
@@ -59,21 +63,21 @@ class Catalogue:
 
     async def provider(self, team: str, name: str) -> ProviderModel | None:
         """Return the provider's model with this name; None for any other name."""
-        found = await asyncio.to_thread(self._record_or_provider, team, name)
-        return found if isinstance(found, ProviderModel) else None
+        target = await asyncio.to_thread(self._record_or_provider, team, name)
+        return target if isinstance(target, ProviderModel) else None
 
     def _find(self, team: str, reference: str) -> Target:
         name, _, checkpoint = reference.partition("@")
-        found = self._record_or_provider(team, name)
-        if isinstance(found, ProviderModel):
+        target = self._record_or_provider(team, name)
+        if isinstance(target, ProviderModel):
             if checkpoint:
-                raise UsageError(f"{found.name!r} is a provider's model; it has no checkpoints.")
-            return found
+                raise UsageError(f"{target.name!r} is a provider's model; it has no checkpoints.")
+            return target
         pinned = None
         if checkpoint and checkpoint != "head":
             # None is the base here; for the engine it would be the head.
-            pinned = self._registry.of(team).tree.find(found, checkpoint) or BASE
-        return LocalModel(found, pinned, format_of(found.folder, found.config.tool_call_parser))
+            pinned = self._registry.of(team).tree.find(target, checkpoint) or BASE
+        return LocalModel(target, pinned, format_of(target.folder, target.config.tool_call_parser))
 
     def _record_or_provider(self, team: str, name: str) -> ModelRecord | ProviderModel:
         try:

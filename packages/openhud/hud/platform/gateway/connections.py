@@ -29,12 +29,12 @@ class Connections:
     async def session(self, reach: Reach) -> aiohttp.ClientSession:
         """Return the running loop's session for a reach; connections are not shared between reaches."""
         sessions = self._sessions.setdefault(asyncio.get_running_loop(), {})
-        found = sessions.get(reach)
-        if found is None or found[0].closed:
+        session_and_owner = sessions.get(reach)
+        if session_and_owner is None or session_and_owner[0].closed:
             # An event loop closes its asynchronous generators before it ends; this generator then closes the session.
             opened = _opened(reach)
-            found = sessions[reach] = (await anext(opened), opened)
-        return found[0]
+            session_and_owner = sessions[reach] = (await anext(opened), opened)
+        return session_and_owner[0]
 
 
 async def _opened(reach: Reach) -> AsyncGenerator[aiohttp.ClientSession, None]:

@@ -32,10 +32,10 @@ class Vocabulary:
 
     def raw(self, token: int) -> bytes:
         """Return a token's bytes."""
-        found = self._raw.get(token)
-        if found is None:
-            found = self._raw[token] = self._read(token)
-        return found
+        piece = self._raw.get(token)
+        if piece is None:
+            piece = self._raw[token] = self._read(token)
+        return piece
 
     def text(self, token: int) -> str:
         """Return a token's text; an incomplete character becomes U+FFFD."""
@@ -96,12 +96,12 @@ class _Window:
 
     def _complete(self) -> str:
         text = self._text(self._before + self._new)
-        known = len(self._text(self._before))
-        if len(text) <= known or text.endswith(_REPLACEMENT):
+        decoded = len(self._text(self._before))
+        if len(text) <= decoded or text.endswith(_REPLACEMENT):
             return ""
         self._before, self._new = self._new, []
         # The first ids of the window must decode as they did within the sequence.
-        return text[known:]
+        return text[decoded:]
 
     def _text(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)

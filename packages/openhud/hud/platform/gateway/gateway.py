@@ -99,7 +99,7 @@ class Gateway:
         exchange: Exchange,
         dialect: ServerCodec,
         action: str,
-        given: dict[str, Any] | None = None,
+        overrides: dict[str, Any] | None = None,
         *,
         count: bool = False,
     ) -> None:
@@ -114,7 +114,7 @@ class Gateway:
         try:
             who.require("run")
             raw = await exchange.body()
-            body = Fields({**_parse(raw), **(given or {})})
+            body = Fields({**_parse(raw), **(overrides or {})})
             name = body.needed_text("model")
             target = self.catalogue.remembered(who.team_id, name) or await self.catalogue.find(
                 who.team_id, name
@@ -145,16 +145,16 @@ class Gateway:
     async def gemini(self, exchange: Exchange, name: str, action: str) -> None:
         """Serve a method of a model under Gemini's path."""
         dialect = self.dialects.gemini
-        given: dict[str, Any] = {"model": name.removeprefix("models/"), "stream": False}
+        overrides: dict[str, Any] = {"model": name.removeprefix("models/"), "stream": False}
         match action:
             case "generateContent":
-                await self.serve(exchange, dialect, action, given)
+                await self.serve(exchange, dialect, action, overrides)
             case "streamGenerateContent":
                 events = b"alt=sse" in exchange.scope["query_string"]
-                given.update(stream=True, server_sent_events=events)
-                await self.serve(exchange, dialect, action, given)
+                overrides.update(stream=True, server_sent_events=events)
+                await self.serve(exchange, dialect, action, overrides)
             case "countTokens":
-                await self.serve(exchange, dialect, action, given, count=True)
+                await self.serve(exchange, dialect, action, overrides, count=True)
             case _:
                 unknown = NotFoundError(f"There is no method {action!r} of models here.")
                 await _refuse(exchange, dialect, unknown)
@@ -166,7 +166,7 @@ class Gateway:
             if name is None:
                 return exact_json.dumps(await self.lists.all(who.team_id, exchange, gemini=gemini))
             return exact_json.dumps(
-                await self.lists.one(who.team_id, name, exchange, gemini=gemini)
+                await self.lists.describe(who.team_id, name, exchange, gemini=gemini)
             )
 
         await self._simply(
@@ -252,8 +252,8 @@ class Gateway:
             await self._stream(exchange, writer, events, request, who, body)
             return
         async with aclosing(events) as batches:
-            said = [event async for batch in batches for event in batch]
-        answer = dialect.unstreamed(body, request, target.name, turns_of(said, request.choices))
+            streamed = [event async for batch in batches for event in batch]
+        answer = dialect.unstreamed(body, request, target.name, turns_of(streamed, request.choices))
         if isinstance(dialect, ResponsesCodec):
             await self._keep(answer, request, who, body)
         await exchange.answer(200, exact_json.dumps(answer))
@@ -306,8 +306,8 @@ class Gateway:
         if body.flag("store") is False:
             return
         spoken = [message for message in request.messages if message["role"] != "system"]
-        said = read_items(Fields({"input": answer["output"]}))
-        await asyncio.to_thread(self.responses.keep, who.team_id, answer, [*spoken, *said])
+        answered = read_items(Fields({"input": answer["output"]}))
+        await asyncio.to_thread(self.responses.keep, who.team_id, answer, [*spoken, *answered])
 
     def _note(
         self,

@@ -53,12 +53,12 @@ class ModelLists:
             }
         return {"object": "list", "data": rows}
 
-    async def one(
+    async def describe(
         self, team: str, name: str, exchange: Exchange, *, gemini: bool
     ) -> dict[str, Any]:
         """Return one model, by any of its names. Raises `NotFoundError` for an unknown name."""
-        found = await self._catalogue.find(team, name.removeprefix("models/"))
-        model = await asyncio.to_thread(self._model, team, found.name)
+        target = await self._catalogue.find(team, name.removeprefix("models/"))
+        model = await asyncio.to_thread(self._model, team, target.name)
         pinned = name.partition("@")[2]
         if pinned:
             model = model._replace(name=f"{model.name}@{pinned}")

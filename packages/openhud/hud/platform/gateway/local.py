@@ -92,7 +92,7 @@ class LocalTurns:
         meter: Meter,
     ) -> AsyncGenerator[list[Event], None]:
         reader = TurnReader(model.format, request, choice, prompt)
-        asked = TokenRequest(
+        token_request = TokenRequest(
             prompt=prompt.ids,
             params=request.params(choice),
             stop_ids=model.format.chat.stop_ids,
@@ -101,7 +101,9 @@ class LocalTurns:
             grammar=grammar_of(model.format.chat, request, opened=prompt.opened),
         )
         end = None
-        async with aclosing(self.engine().stream(model.record, model.checkpoint, asked)) as items:
+        async with aclosing(
+            self.engine().stream(model.record, model.checkpoint, token_request)
+        ) as items:
             async for item in items:
                 meter.checkpoint = item.version
                 if not isinstance(item, TokenDelta):

@@ -30,10 +30,10 @@ _LONGEST = 200
 async def refuse_path(exchange: Exchange) -> None:
     """Respond with 404 and a sentence about the missing endpoint."""
     path: str = exchange.scope["path"]
-    known = next((part for part in path.split("/") if part in _ABSENT), None)
+    absent = next((part for part in path.split("/") if part in _ABSENT), None)
     sentence = (
-        f"This server {_ABSENT[known]}."
-        if known is not None
+        f"This server {_ABSENT[absent]}."
+        if absent is not None
         else f"There is no {exchange.scope['method']} {path[:_LONGEST]} here; /docs/routes lists the routes of this server."
     )
     await _refuse(exchange, Refusal(404, sentence))

@@ -263,9 +263,9 @@ def _with_query(url: str, query: bytes) -> str:
     """Return a URL with the client's query, except keys."""
     if not query:
         return url
-    kept = [
+    forwarded = [
         (name, value)
         for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True)
         if name not in _KEY_PARAMETERS
     ]
-    return f"{url}?{urlencode(kept)}" if kept else url
+    return f"{url}?{urlencode(forwarded)}" if forwarded else url

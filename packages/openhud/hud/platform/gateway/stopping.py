@@ -16,16 +16,16 @@ class StopScanner:
 
     def take(self, text: str) -> str:
         """Add text and return the part that cannot become a stop string; the rest is held back."""
-        whole = self._held + text
-        hits = [(at, stop) for stop in self.stops if (at := whole.find(stop)) >= 0]
+        pending = self._held + text
+        hits = [(at, stop) for stop in self.stops if (at := pending.find(stop)) >= 0]
         if hits:
             # The earliest match; of two at the same position the shorter, which was complete first.
             at, self.found = min(hits, key=lambda hit: (hit[0], len(hit[1])))
             self._held = ""
-            return whole[:at]
-        keep = max((held_back(whole, stop) for stop in self.stops), default=0)
-        self._held = whole[len(whole) - keep :]
-        return whole[: len(whole) - keep]
+            return pending[:at]
+        keep = max((held_back(pending, stop) for stop in self.stops), default=0)
+        self._held = pending[len(pending) - keep :]
+        return pending[: len(pending) - keep]
 
     def end(self) -> str:
         """Return the text that was held back, at the end of the output."""

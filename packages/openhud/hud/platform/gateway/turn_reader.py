@@ -215,5 +215,5 @@ def _pieces(parsed: Parsed) -> list[Piece]:
         ("reasoning", parsed.reasoning),
         ("text", parsed.content),
     ]
-    said: list[Piece] = [Said(kind, text) for kind, text in kinds if text]
-    return [*said, *parsed.tool_calls]
+    spoken: list[Piece] = [Said(kind, text) for kind, text in kinds if text]
+    return [*spoken, *parsed.tool_calls]

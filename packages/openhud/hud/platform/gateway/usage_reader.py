@@ -48,7 +48,7 @@ class UsageReader:
 
 
 def _counts(data: bytes) -> list[dict[str, Any]]:
-    found: list[tuple[int, dict[str, Any]]] = []
+    counts_by_place: list[tuple[int, dict[str, Any]]] = []
     for mark in _MARKS:
         at = data.find(mark)
         while at >= 0:
@@ -59,17 +59,20 @@ def _counts(data: bytes) -> list[dict[str, Any]]:
             except ValueError:
                 value = None
             if isinstance(value, dict):
-                found.append((at, value))
+                counts_by_place.append((at, value))
             at = data.find(mark, start)
-    return [value for _, value in sorted(found, key=lambda one: one[0])]
+    return [
+        value
+        for _, value in sorted(counts_by_place, key=lambda place_and_counts: place_and_counts[0])
+    ]
 
 
 def check_usage(event: dict[str, Any]) -> None:
     """Remove invalid counts from an event of any dialect."""
     for name in ("usage", "usageMetadata"):
         if name in event:
-            found = event[name]
-            event[name] = _checked(found) if isinstance(found, dict) else None
+            counts = event[name]
+            event[name] = _checked(counts) if isinstance(counts, dict) else None
     message = event.get("message")
     if isinstance(message, dict):  # Anthropic's first event.
         check_usage(message)
@@ -77,11 +80,11 @@ def check_usage(event: dict[str, Any]) -> None:
 
 def _read_counts(counts: dict[str, Any], meter: Meter) -> None:
     counts = _checked(counts)
-    found = _dialect(counts)(counts)
+    usage = _dialect(counts)(counts)
     # A later event may hold only some of the counts.
-    meter.prompt_tokens = found.prompt or meter.prompt_tokens
-    meter.completion_tokens = found.completion or meter.completion_tokens
-    meter.cached_tokens = found.cached or meter.cached_tokens
+    meter.prompt_tokens = usage.prompt or meter.prompt_tokens
+    meter.completion_tokens = usage.completion or meter.completion_tokens
+    meter.cached_tokens = usage.cached or meter.cached_tokens
 
 
 def _dialect(counts: dict[str, Any]) -> Callable[[dict[str, Any]], TokenCounts]:
@@ -96,10 +99,10 @@ def _dialect(counts: dict[str, Any]) -> Callable[[dict[str, Any]], TokenCounts]:
 
 def _checked(counts: dict[str, Any]) -> dict[str, Any]:
     """Return counts without invalid values: the provider's response is untrusted."""
-    kept: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     for name, value in counts.items():
         if name.endswith("_details"):
-            kept[name] = _checked(value) if isinstance(value, dict) else None
+            checked[name] = _checked(value) if isinstance(value, dict) else None
         elif type(value) is int and value >= 0:
-            kept[name] = min(value, MOST_TOKENS)
-    return kept
+            checked[name] = min(value, MOST_TOKENS)
+    return checked

@@ -84,20 +84,22 @@ class Launching:
         problem = await asyncio.to_thread(self.why_not_resumed, run)
         if problem is not None:
             raise ConflictError(problem)
-        kept = run["state"]["launched"]
+        launched = run["state"]["launched"]
         config = TrainConfig(**run["config"])
         model = self.registry.model(run["model_id"])
 
         def again() -> dict[str, Any]:
-            held_out = [self._kept_source(one) for one in kept["held_out"]]
-            return self._work(config, self._kept_source(kept["tasks"]), held_out)
+            held_out = [
+                self._kept_source(held_out_source) for held_out_source in launched["held_out"]
+            ]
+            return self._work(config, self._kept_source(launched["tasks"]), held_out)
 
         work = {
             **await asyncio.to_thread(again),
             "fresh": False,
             "override_guard": override_guard,
         }
-        launch = self.launches.launch(self.who, "training", model, kept["tasks"]["name"], work)
+        launch = self.launches.launch(self.who, "training", model, launched["tasks"]["name"], work)
         launch.run_id = run["id"]
         return launch
 
@@ -111,14 +113,14 @@ class Launching:
         if launched is None:
             return "It was started by hud train: run the same command again on the same machine."
         if run["status"] == "running" and not is_gone(str(launched["by"])):
-            mine = self.of_run(run["id"])
-            if mine is None or not mine.over:
+            launch = self.of_run(run["id"])
+            if launch is None or not launch.over:
                 return "It runs on another server."
         same = [
-            one
-            for one in self.runs.recent(run["model_id"])
-            if one["status"] != "finished"
-            and one["state"].get("fingerprint") == run["state"].get("fingerprint")
+            run_row
+            for run_row in self.runs.recent(run["model_id"])
+            if run_row["status"] != "finished"
+            and run_row["state"].get("fingerprint") == run["state"].get("fingerprint")
         ]
         if same and same[0]["id"] != run["id"]:
             return "A newer run with the same settings is unfinished; resume that one."
@@ -166,22 +168,22 @@ class Launching:
             raise UsageError("Choose the tasks.")
         return self.playable.source(taskset)
 
-    def _kept_source(self, kept: dict[str, Any]) -> Source:
-        if kept["taskset_id"] is None:
-            return self.source("", kept["name"])
-        return self.playable.source(kept["taskset_id"], kept["version"])
+    def _kept_source(self, recorded: dict[str, Any]) -> Source:
+        if recorded["taskset_id"] is None:
+            return self.source("", recorded["name"])
+        return self.playable.source(recorded["taskset_id"], recorded["version"])
 
     def _work(
         self, config: TrainConfig, tasks: Source, held_out: Sequence[Source]
     ) -> dict[str, Any]:
         sources = [tasks, *held_out]
         runnable = self.playable.runnable(sources)
-        if any(one.taskset_id is None for one in sources) and runnable:
+        if any(source.taskset_id is None for source in sources) and runnable:
             raise UsageError("Tasks of a file and of a taskset cannot be played in one run.")
         return {
             "config": launched_config(config),
             "tasks": vars(tasks),
-            "held_out": [vars(one) for one in held_out],
+            "held_out": [vars(source) for source in held_out],
             "environments": runnable,
         }
 

@@ -77,7 +77,7 @@ async def train_launched(work: dict[str, Any], progress: ProgressWriter, stop: S
         report = await train(
             TrainConfig(**work["config"]),
             tasks=_tasks(work["tasks"]),
-            held_out=[_tasks(one) for one in work["held_out"]],
+            held_out=[_tasks(source) for source in work["held_out"]],
             runtime=provider,
             reporter=progress,
             stop=stop,
@@ -135,11 +135,11 @@ async def _environments(work: dict[str, Any]) -> AsyncIterator[Any]:
         await warm.close()
 
 
-def _tasks(given: dict[str, Any]) -> Taskset:
-    if given["taskset_id"] is None:
-        return Taskset.from_file(Path(given["name"]))
-    rows = [task_of(row) for row in given["rows"]]
-    return Taskset(given["name"], rows, taskset_id=given["taskset_id"])
+def _tasks(source: dict[str, Any]) -> Taskset:
+    if source["taskset_id"] is None:
+        return Taskset.from_file(Path(source["name"]))
+    rows = [task_of(row) for row in source["rows"]]
+    return Taskset(source["name"], rows, taskset_id=source["taskset_id"])
 
 
 async def _work(work: dict[str, Any], progress: ProgressWriter) -> None:

@@ -114,24 +114,24 @@ class Launches:
 
     def find(self, team: str, launch_id: str) -> Launch:
         """Return a launch of a team. Raises `NotFoundError` for an unknown id."""
-        found = self._known.get(plain(launch_id))
-        if found is None or found.team != team:
+        launch = self._known.get(plain(launch_id))
+        if launch is None or launch.team != team:
             raise NotFoundError("Nothing of that id was launched since this server started.")
-        return found
+        return launch
 
     def of_team(self, team: str) -> list[Launch]:
         """Return the launches of a team, newest first."""
-        return [one for one in reversed(self._known.values()) if one.team == team]
+        return [launch for launch in reversed(self._known.values()) if launch.team == team]
 
     def of_run(self, team: str, run_id: str) -> Launch | None:
         """Return the newest launch of a training run."""
-        return next((one for one in self.of_team(team) if one.run_id == run_id), None)
+        return next((launch for launch in self.of_team(team) if launch.run_id == run_id), None)
 
     def training(self, model_id: str) -> Launch | None:
         """Return the launch that trains a model, if there is one."""
-        for one in self._known.values():
-            if one.model_id == model_id and one.kind == "training" and not one.over:
-                return one
+        for launch in self._known.values():
+            if launch.model_id == model_id and launch.kind == "training" and not launch.over:
+                return launch
         return None
 
     def stop(self, launch: Launch) -> None:
@@ -148,16 +148,16 @@ class Launches:
         lost = "The server ended during this run. Resume it: it continues from its last checkpoint."
         await asyncio.to_thread(TrainingRuns.mark_lost, self.store, lost)
         await self.stopping.wait()
-        open_ones = [one for one in self._known.values() if not one.over]
-        tasks = [one.task for one in open_ones if one.task is not None]
-        for one in open_ones:
-            self.stop(one)
+        open_ones = [launch for launch in self._known.values() if not launch.over]
+        tasks = [launch.task for launch in open_ones if launch.task is not None]
+        for launch in open_ones:
+            self.stop(launch)
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
-        for one in open_ones:
-            if one.task in late:
-                _end(one.process)
+        for launch in open_ones:
+            if launch.task in late:
+                _end(launch.process)
         if late:
             await asyncio.wait(late)
 
@@ -168,8 +168,8 @@ class Launches:
             raise ConflictError(
                 f"Model {model.slug!r} is being trained already. Stop that run, or train a fork."
             )
-        open_ones = [one for one in self._known.values() if not one.over]
-        theirs = sum(one.team == who.team_id for one in open_ones)
+        open_ones = [launch for launch in self._known.values() if not launch.over]
+        theirs = sum(launch.team == who.team_id for launch in open_ones)
         if theirs >= MOST_OF_TEAM or len(open_ones) >= MOST:
             most = MOST_OF_TEAM if theirs >= MOST_OF_TEAM else MOST
             raise OverloadedError(
@@ -178,7 +178,7 @@ class Launches:
             )
 
     def _forget(self) -> None:
-        over = [one.id for one in self._known.values() if one.over]
+        over = [launch.id for launch in self._known.values() if launch.over]
         for identifier in over[: max(0, len(over) - MOST_KEPT)]:
             del self._known[identifier]
 
@@ -232,8 +232,8 @@ class Launches:
         finally:
             _end(process)
         if ended is None:
-            said = told_exit(status, words.decode("utf-8", "replace"))
-            ended = "failed", f"It ended unexpectedly: {said}."
+            reason = told_exit(status, words.decode("utf-8", "replace"))
+            ended = "failed", f"It ended unexpectedly: {reason}."
         await self._settle(launch, *ended)
 
     async def _follow(
@@ -269,7 +269,7 @@ class Launches:
         named = ("name", "taskset_id", "version")
         sources = {
             "tasks": {name: work["tasks"][name] for name in named},
-            "held_out": [{name: one[name] for name in named} for one in work["held_out"]],
+            "held_out": [{name: source[name] for name in named} for source in work["held_out"]],
         }
         return {"launched": {"by": self.name, **sources}}
 

@@ -53,7 +53,7 @@ class QueueTable:
     @property
     def held(self) -> Condition:
         """Condition of rows that a worker holds."""
-        statuses = [one for one in (self.running, self.cancelling) if one]
+        statuses = [status for status in (self.running, self.cancelling) if status]
         return self.table.c.status.in_(statuses)
 
     @property
@@ -168,12 +168,12 @@ def leasing(queue: QueueTable) -> sa.Update:
 def renewing(queue: QueueTable) -> sa.Update:
     """Return the statement that extends leases of `lease_worker` to `until`, and returns each row's id and status."""
     table = queue.table
-    mine = (
+    own_lease = (
         queue.id.in_(sa.bindparam("ids", expanding=True)),
         table.c.worker == sa.bindparam("lease_worker"),
         queue.held,
     )
-    extended = sa.update(table).where(*mine).values(lease_expires_at=sa.bindparam("until"))
+    extended = sa.update(table).where(*own_lease).values(lease_expires_at=sa.bindparam("until"))
     return extended.returning(queue.id, table.c.status)
 
 

@@ -124,7 +124,10 @@ class LeasedQueue(ABC, Generic[Item]):
                 values = {"ids": taken, "lease_worker": worker, "now": now}
                 leasing = statements.leasing(self.queue)
                 connection.execute(leasing, {**values, "until": self._until(now)})
-        leases = [Lease(one, worker, row.attempt + 1) for one, row in zip(taken, rows, strict=True)]
+        leases = [
+            Lease(item_id, worker, row.attempt + 1)
+            for item_id, row in zip(taken, rows, strict=True)
+        ]
         return [self.item(row, lease) for row, lease in zip(rows, leases, strict=True)]
 
     def renew(self, worker: str, held: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -134,14 +137,14 @@ class LeasedQueue(ABC, Generic[Item]):
         with self.store.begin() as connection:
             rows = connection.execute(statements.renewing(self.queue), values).all()
         states: dict[str, str] = {row[0]: row[1] for row in rows}
-        cancelled = [one for one, status in states.items() if status == self.cancelling]
-        return cancelled, [one for one in held if one not in states]
+        cancelled = [item_id for item_id, status in states.items() if status == self.cancelling]
+        return cancelled, [item_id for item_id in held if item_id not in states]
 
     def release(self, worker: str, held: Sequence[str], *, begun: bool = True) -> None:
         """Put rows that a worker holds back into the queue; where it had not `begun`, no attempt is counted as lost."""
-        mine = (self.table.c.worker == worker, self._id.in_(held))
+        own_leases = (self.table.c.worker == worker, self._id.in_(held))
         with self.store.begin() as connection:
-            running = (*mine, self._status == self.running)
+            running = (*own_leases, self._status == self.running)
             if begun:
                 self.note(connection, running, "handed back")
                 self.end_released(connection, running)
@@ -150,7 +153,7 @@ class LeasedQueue(ABC, Generic[Item]):
             if not begun:
                 self.count_returned(connection, worker, count)
             if self.cancelling is not None:
-                self.end_cancelled(connection, (*mine, self._status == self.cancelling))
+                self.end_cancelled(connection, (*own_leases, self._status == self.cancelling))
         self.changes += 1
 
     def release_all(self, worker: str) -> None:
@@ -184,8 +187,10 @@ class LeasedQueue(ABC, Generic[Item]):
     def held(self, connection: sa.Connection, leases: Sequence[Lease]) -> dict[Lease, sa.Row[Any]]:
         """Return the rows of those leases that are not lost, and whose row is not over."""
         rows = self.of_leases(connection, statements.holding(self.queue), leases)
-        found = {Lease(row._mapping[self._id], row.worker, row.attempt): row for row in rows}
-        return {lease: found[lease] for lease in leases if lease in found}
+        rows_by_lease = {
+            Lease(row._mapping[self._id], row.worker, row.attempt): row for row in rows
+        }
+        return {lease: rows_by_lease[lease] for lease in leases if lease in rows_by_lease}
 
     def lock(self, connection: sa.Connection, leases: Sequence[Lease]) -> set[Lease]:
         """Return those of the leases that are held, and keep their rows as they are until the transaction ends."""
@@ -248,7 +253,7 @@ class LeasedQueue(ABC, Generic[Item]):
         query = statements.oldest(self.queue, statements.shape_of(only))
         rows: list[sa.Row[Any]] = []
         for share, count in self._shares(connection, now, only, most).items():
-            same = {f"share_{name}": one for name, one in zip(self.fair_by, share, strict=True)}
+            same = {f"share_{name}": part for name, part in zip(self.fair_by, share, strict=True)}
             rows += connection.execute(query, {**values, **same, "most": count}).all()
         return rows
 
@@ -259,18 +264,22 @@ class LeasedQueue(ABC, Generic[Item]):
         values = {"now": now, **statements.values_of(only)}
         query = statements.shares(self.queue, statements.shape_of(only))
         by = self.fair_by
-        found = {tuple(row[: len(by)]): row for row in connection.execute(query, values)}
+        rows_by_share = {tuple(row[: len(by)]): row for row in connection.execute(query, values)}
         load: Counter[tuple[Any, ...]] = Counter()
-        for share, row in found.items():
+        for share, row in rows_by_share.items():
             for prefix in _prefixes(share):
                 load[prefix] += row.held
         taken: Counter[tuple[Any, ...]] = Counter()
         for _ in range(most):
-            left = [share for share, row in found.items() if row.due > taken[share]]
+            left = [share for share, row in rows_by_share.items() if row.due > taken[share]]
             if not left:
                 break
             share = min(
-                left, key=lambda one: (*(load[p] for p in _prefixes(one)), found[one].oldest)
+                left,
+                key=lambda share: (
+                    *(load[p] for p in _prefixes(share)),
+                    rows_by_share[share].oldest,
+                ),
             )
             taken[share] += 1
             for prefix in _prefixes(share):

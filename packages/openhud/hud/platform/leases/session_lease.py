@@ -39,10 +39,10 @@ class SessionLease:
 
     def is_held_by(self, client: Contributor) -> bool:
         """Renew the lease where it is this client's; returns whether it is."""
-        mine = self.holder is not None and self.holder.id == client.id
-        if mine:
+        is_holder = self.holder is not None and self.holder.id == client.id
+        if is_holder:
             self.renew()
-        return mine
+        return is_holder
 
     def is_lost_to(self, client: Contributor) -> bool:
         """Return whether another holder is dead or silent for too long, and lost the lease by that.

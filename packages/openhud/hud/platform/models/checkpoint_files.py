@@ -100,19 +100,19 @@ def verify_checkpoint(folder: Path, *, only: str | None = None) -> Manifest:
             continue
         path = folder / name
         try:
-            found = _hash(path)
+            digest = _hash(path)
         except FileNotFoundError:
             raise StoreError(f"{path} is missing.") from None
         except OSError as error:
             raise StoreError(f"{path} cannot be read: {error.strerror}.") from error
-        if found != wanted:
+        if digest != wanted:
             raise StoreError(
-                f"{path} is damaged: its SHA-256 is {found[:12]}…, not {wanted[:12]}… as written."
+                f"{path} is damaged: its SHA-256 is {digest[:12]}…, not {wanted[:12]}… as written."
             )
     return manifest
 
 
-def remove_unfinished(parent: Path, known: Collection[str]) -> list[Path]:
+def remove_unfinished(parent: Path, names: Collection[str]) -> list[Path]:
     """Remove leftovers of a killed process: unfinished folders, and finished ones whose name is not in `known`.
 
     Call only while no other process writes to `parent`.
@@ -122,7 +122,7 @@ def remove_unfinished(parent: Path, known: Collection[str]) -> list[Path]:
     leftovers = [
         path
         for path in sorted(parent.iterdir())
-        if path.is_dir() and (path.name.startswith(_UNFINISHED) or path.name not in known)
+        if path.is_dir() and (path.name.startswith(_UNFINISHED) or path.name not in names)
     ]
     for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)

@@ -119,30 +119,30 @@ class Tree:
         columns = [column for column in nodes.c if column.name != "metrics"]
         names = nodes.c.metrics[CLIENT_NAMES].label("client_names")
         query = _of_model(model).with_only_columns(*columns, names)
-        found = []
+        records = []
         named = nodes.c.metrics[CLIENT_NAMES].as_string().is_not(None)
         for row in self.store.rows(query.where(named)):
             values = dict(row._mapping)
             metrics = {CLIENT_NAMES: values.pop("client_names")}
             folder = None if row.folder is None else Path(row.folder)
-            found.append(CheckpointRecord(**{**values, "folder": folder}, metrics=metrics))
-        return found
+            records.append(CheckpointRecord(**{**values, "folder": folder}, metrics=metrics))
+        return records
 
     def _records(self, query: Query) -> list[CheckpointRecord]:
         return [_record(row) for row in self.store.rows(query)]
 
     def summary(self, models: Sequence[str]) -> dict[str, tuple[int, float | None]]:
         """Return how many checkpoints each model has, and the reward of its head."""
-        nodes, known = tables.checkpoints, tables.models
+        nodes, models_table = tables.checkpoints, tables.models
         counted = (
             sa.select(nodes.c.model_id, sa.func.count())
             .where(nodes.c.model_id.in_(models))
             .group_by(nodes.c.model_id)
         )
         heads = (
-            sa.select(known.c.id, nodes.c.mean_reward)
-            .join(nodes, nodes.c.id == known.c.head_checkpoint_id)
-            .where(known.c.id.in_(models))
+            sa.select(models_table.c.id, nodes.c.mean_reward)
+            .join(nodes, nodes.c.id == models_table.c.head_checkpoint_id)
+            .where(models_table.c.id.in_(models))
         )
         rewards = {row.id: row.mean_reward for row in self.store.rows(heads)}
         return {row[0]: (row[1], rewards.get(row[0])) for row in self.store.rows(counted)}
@@ -161,11 +161,11 @@ class Tree:
         exact = self._called(model, wanted)
         if exact is not None:
             return exact
-        known = self.nodes(model)
+        nodes = self.nodes(model)
         if wanted == model.config.origin_checkpoint:
             return wanted
         lowered = wanted.lower().replace("-", "")
-        matches = [node for node in known if node.id.startswith(lowered)]
+        matches = [node for node in nodes if node.id.startswith(lowered)]
         if len(lowered) >= _SHORTEST_PREFIX and len(matches) == 1:
             return matches[0].id
         if len(lowered) >= _SHORTEST_PREFIX and matches:
@@ -173,10 +173,10 @@ class Tree:
                 f"{reference!r} begins the ids of {len(matches)} checkpoints of {model.slug!r}; give more of it."
             )
         # step-12 without the suffix that distinguishes branches, if only one branch has it.
-        named = [node for node in known if node.name.rpartition("-")[0] == wanted]
+        named = [node for node in nodes if node.name.rpartition("-")[0] == wanted]
         if len(named) == 1:
             return named[0].id
-        hint = did_you_mean(reference, [*(node.name for node in reversed(known)), BASE])
+        hint = did_you_mean(reference, [*(node.name for node in reversed(nodes)), BASE])
         raise NotFoundError(f"Model {model.slug!r} has no checkpoint {reference!r}{hint}")
 
     def _called(self, model: ModelRecord, wanted: str) -> str | None:
@@ -190,8 +190,8 @@ class Tree:
             .order_by(nodes.c.created_at, nodes.c.step, nodes.c.id)
             .limit(1)
         )
-        found = self.store.row(query)
-        return None if found is None else found.id
+        row = self.store.row(query)
+        return None if row is None else row.id
 
     def weights(self, node: CheckpointRecord, model: ModelRecord) -> Weights:
         """Return the files of a checkpoint as a policy of `model` loads them."""
@@ -234,12 +234,12 @@ class Tree:
         """Return the name of the nearest ancestor whose files are there, or `base`."""
         place = node.parent_id
         while place is not None:
-            found = self.get(place)
-            if found.model_id != node.model_id:
+            ancestor = self.get(place)
+            if ancestor.model_id != node.model_id:
                 return BASE
-            if found.folder is not None and found.folder.is_dir():
-                return found.name
-            place = found.parent_id
+            if ancestor.folder is not None and ancestor.folder.is_dir():
+                return ancestor.name
+            place = ancestor.parent_id
         return BASE
 
     def rename(self, model: ModelRecord, checkpoint_id: str, name: str) -> CheckpointRecord:
@@ -319,7 +319,7 @@ class Tree:
             manifest.model_copy(update={**made, "idempotency_key": None}),
             lambda folder: _share(node, manifest.files, folder),
         )
-        metrics = {key: one for key, one in node.metrics.items() if key not in OF_NODE}
+        metrics = {key: value for key, value in node.metrics.items() if key not in OF_NODE}
         adopted = replace(
             node, **made, name=name, folder=place / name, created_at=now(), metrics=metrics
         )
@@ -345,8 +345,8 @@ class Tree:
 
     def clean(self, model: ModelRecord) -> list[Path]:
         """Remove unfinished folders of a killed process. The caller must hold the model's lease."""
-        known = {node.folder.name for node in self.with_files(model) if node.folder is not None}
-        return remove_unfinished(self.place(model.id), known)
+        names = {node.folder.name for node in self.with_files(model) if node.folder is not None}
+        return remove_unfinished(self.place(model.id), names)
 
 
 def _of_model(model: ModelRecord) -> Query:
@@ -376,8 +376,8 @@ def _moved(connection: sa.Connection, node: CheckpointRecord, expected_head: str
 def _annotate(connection: sa.Connection, checkpoint_id: str, metrics: Mapping[str, Any]) -> None:
     nodes = tables.checkpoints
     same = nodes.c.id == checkpoint_id
-    known = connection.execute(sa.select(nodes.c.metrics).where(same)).scalar_one()
-    connection.execute(sa.update(nodes).where(same).values(metrics={**(known or {}), **metrics}))
+    recorded = connection.execute(sa.select(nodes.c.metrics).where(same)).scalar_one()
+    connection.execute(sa.update(nodes).where(same).values(metrics={**(recorded or {}), **metrics}))
 
 
 def _share(node: CheckpointRecord, files: Collection[str], folder: Path) -> None:

@@ -70,17 +70,17 @@ class Policies:
     def serving(self, model: ModelRecord) -> Serving:
         """Return a model's policy at its head, loaded if need be."""
         with self._loading_of(model.id):
-            found = self._serving.get(model.id)
-            if found is None:
-                found = self._serving[model.id] = self._load_serving(model)
-                return found
-        with found.lock:
-            found.policy.revive()
+            serving = self._serving.get(model.id)
+            if serving is None:
+                serving = self._serving[model.id] = self._load_serving(model)
+                return serving
+        with serving.lock:
+            serving.policy.revive()
             # Another process may have trained it, or moved its head.
             head = self.registry.model(model.id).head_checkpoint_id
-            if found.policy.checkpoint != head and not self._ahead(found):
-                found.move(model, head)
-        return found
+            if serving.policy.checkpoint != head and not self._ahead(serving):
+                serving.move(model, head)
+        return serving
 
     def loaded(self, model_id: str) -> Serving | None:
         """Return a model's serving policy if it is loaded."""
@@ -109,8 +109,8 @@ class Policies:
         """Stop every sampler."""
         self._loaders.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            known = {*self._serving, *(key[0] for key in self._pinned)}
-        for model_id in known:
+            model_ids = {*self._serving, *(key[0] for key in self._pinned)}
+        for model_id in model_ids:
             self.forget(model_id)
         self._backends.close()
 
@@ -151,20 +151,20 @@ class Policies:
             key = (model.id, None if checkpoint == BASE else checkpoint)
             pinned = self._pinned.get(key)
             return None if pinned is None or pinned.closed else pinned
-        found = self._serving.get(model.id)
-        if found is None or found.policy.checkpoint != model.head_checkpoint_id:
+        serving = self._serving.get(model.id)
+        if serving is None or serving.policy.checkpoint != model.head_checkpoint_id:
             return None
-        return None if found.policy.closed else found.policy
+        return None if serving.policy.closed else serving.policy
 
     def bring(self, model: ModelRecord, checkpoint: str | None) -> Future[Policy]:
         """Return the policy, loaded or moved if necessary; concurrent calls share one load."""
         key = (model.id, checkpoint)
         with self._lock:
-            found = self._coming.get(key)
-            if found is None:
-                found = self._loaders.submit(self._brought, key, model, checkpoint)
-                self._coming[key] = found
-            return found
+            coming = self._coming.get(key)
+            if coming is None:
+                coming = self._loaders.submit(self._brought, key, model, checkpoint)
+                self._coming[key] = coming
+            return coming
 
     def _brought(
         self, key: tuple[str, str | None], model: ModelRecord, checkpoint: str | None
@@ -177,7 +177,7 @@ class Policies:
 
     def status(self) -> list[dict[str, Any]]:
         """Return the loaded policies with their load."""
-        loaded = [(one.model_id, one.policy) for one in self._serving.values()]
+        loaded = [(serving.model_id, serving.policy) for serving in self._serving.values()]
         loaded += [(key[0], policy) for key, policy in self._pinned.items()]
         return [
             {
@@ -198,14 +198,14 @@ class Policies:
     def _pin(self, model: ModelRecord, checkpoint_id: str | None) -> Policy:
         key = (model.id, checkpoint_id)
         with self._loading_of(model.id):
-            found = self._pinned.get(key)
-            if found is None or found.closed:
+            policy = self._pinned.get(key)
+            if policy is None or policy.closed:
                 self._make_room()
-                found = self._load(model, checkpoint_id)[0]
+                policy = self._load(model, checkpoint_id)[0]
             with self._lock:
-                self._pinned[key] = found
+                self._pinned[key] = policy
                 self._pinned.move_to_end(key)
-            return found
+            return policy
 
     def _make_room(self) -> None:
         """Close idle pinned policies beyond `MOST_PINNED`; policies in use are never closed."""

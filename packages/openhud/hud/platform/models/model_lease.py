@@ -100,8 +100,8 @@ class Leases:
     def holder(self, model_id: str) -> Holder | None:
         """Return the holder of a model; None for a holder whose process is gone."""
         row = self.store.row(_row_of(model_id))
-        found = _holder(row) if row is not None else None
-        return found if found is not None and found.alive(self.store.clock.now()) else None
+        holder = _holder(row) if row is not None else None
+        return holder if holder is not None and holder.alive(self.store.clock.now()) else None
 
     def acquire(self, model_id: str, slug: str) -> tuple[str, ...]:
         """Take or renew the lease of a model; raises `ConflictError` while another process holds it.

@@ -135,17 +135,19 @@ def find_candidate(
     """Return the checkpoint of `source` that may become the head of `model`. Raises `UsageError` for any other."""
     if source.id != model.id:
         same = ("training", "lora_rank", "lora_alpha", "lora_targets")
-        alike = all(getattr(source.config, one) == getattr(model.config, one) for one in same)
+        alike = all(
+            getattr(source.config, setting) == getattr(model.config, setting) for setting in same
+        )
         if source.folder != model.folder or not alike:
             raise UsageError(
                 f"{source.slug!r} is not a fork of {model.slug!r} with the same kind of weights."
             )
-    found = registry.tree.find(source, reference)
-    if found is None:
+    node_id = registry.tree.find(source, reference)
+    if node_id is None:
         raise UsageError(
             f"{BASE!r} is not a checkpoint; without a gate: hud models head {model.slug} --set {BASE}"
         )
-    return registry.tree.get(found)
+    return registry.tree.get(node_id)
 
 
 def _promoted_from(registry: Registry, checkpoint: str | None) -> _Played | None:
@@ -233,17 +235,17 @@ def _lineage(registry: Registry, *models: ModelRecord) -> set[str]:
     """Return the slugs of models, of those that they are forks of, and of those whose checkpoints became theirs."""
     by_id = {record.id: record for record in registry.models()}
     by_slug = {record.slug: record for record in by_id.values()}
-    found: set[str] = set()
+    slugs: set[str] = set()
     ahead: list[ModelRecord | None] = list(models)
     while ahead:
         record = ahead.pop()
-        if record is None or record.slug in found:
+        if record is None or record.slug in slugs:
             continue
-        found.add(record.slug)
+        slugs.add(record.slug)
         ahead.append(by_id.get(record.base_model_id or ""))
         for node in registry.tree.nodes(record):
             if (promoted := node.metrics.get(PROMOTION)) is not None:
                 slug = promoted["from"]["model"]
-                found |= {slug} - by_slug.keys()  # A model that is deleted has trained, too.
+                slugs |= {slug} - by_slug.keys()  # A model that is deleted has trained, too.
                 ahead.append(by_slug.get(slug))
-    return found
+    return slugs

@@ -68,14 +68,14 @@ class Registry:
 
         Raises `NotFoundError` where there is none, `UsageError` for a start of several ids.
         """
-        known = self.models()
+        records = self.models()
         wanted = plain(reference.strip())
-        for model in known:
+        for model in records:
             if wanted in (model.id, model.slug) or reference == model.name:
                 return model
         lowered = wanted.lower().replace("-", "")
         if len(lowered) >= _SHORTEST_PREFIX and _HEXADECIMAL.fullmatch(lowered):
-            matches = [model for model in known if model.id.startswith(lowered)]
+            matches = [model for model in records if model.id.startswith(lowered)]
             if len(matches) == 1:
                 return matches[0]
             if matches:
@@ -83,7 +83,7 @@ class Registry:
                 raise UsageError(
                     f"{reference!r} begins the ids of several models ({slugs}); give more of it."
                 )
-        for model in known:
+        for model in records:
             if wanted.lower() == model.slug:
                 return model
         if is_hub_id(reference):
@@ -91,12 +91,12 @@ class Registry:
                 f"There is no model {reference!r} yet. Fetch it from the Hugging Face hub: "
                 f"hud models add {reference} --name {slug_of(reference)}"
             )
-        if not known:
+        if not records:
             raise NotFoundError(
                 f"There is no model {reference!r}, nor any other yet. Make one: "
                 "hud models create SLUG --preset tiny --tasks TASKS"
             )
-        hint = did_you_mean(reference, [model.slug for model in known])
+        hint = did_you_mean(reference, [model.slug for model in records])
         raise NotFoundError(f"There is no model {reference!r}{hint}")
 
     def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
@@ -405,9 +405,9 @@ def slug_of(name: str) -> str:
     return slug
 
 
-def _same_adapter(one: ModelConfig, other: ModelConfig) -> bool:
+def _same_adapter(first: ModelConfig, other: ModelConfig) -> bool:
     shape = {"lora_rank", "lora_alpha", "lora_targets"}
-    return one.model_dump(include=shape) == other.model_dump(include=shape)
+    return first.model_dump(include=shape) == other.model_dump(include=shape)
 
 
 def _record(row: sa.Row[tuple[object, ...]]) -> ModelRecord:

@@ -56,18 +56,20 @@ def store_events(rollouts: Rollouts, brought: Sequence[Brought]) -> list[Answer]
     answers: dict[int, Answer] = {}
     held: dict[int, _Held] = {}
     with rollouts.store.read() as connection:
-        rows = rollouts.held(connection, [one.lease for one in brought])
-    for number, one in enumerate(brought):
+        rows = rollouts.held(connection, [events_of_lease.lease for events_of_lease in brought])
+    for number, events_of_lease in enumerate(brought):
         try:
-            row = rows.get(one.lease)
+            row = rows.get(events_of_lease.lease)
             if row is None:
-                answers[number] = _refuse_unknown(rollouts, one.lease)
-            elif one.over and one.again and rollouts.may_retry(row):
-                answers[number] = rollouts.play_again(one.lease, row)
+                answers[number] = _refuse_unknown(rollouts, events_of_lease.lease)
+            elif events_of_lease.over and events_of_lease.again and rollouts.may_retry(row):
+                answers[number] = rollouts.play_again(events_of_lease.lease, row)
             else:
-                again = one.first and one.lease.attempt > 1
-                read = read_attempt(rollouts.store, _attempt(row), one.events, again=again)
-                held[number] = _Held(one, read)
+                again = events_of_lease.first and events_of_lease.lease.attempt > 1
+                read = read_attempt(
+                    rollouts.store, _attempt(row), events_of_lease.events, again=again
+                )
+                held[number] = _Held(events_of_lease, read)
         except StoreError:
             raise
         except HudError as error:
@@ -79,20 +81,23 @@ def store_events(rollouts: Rollouts, brought: Sequence[Brought]) -> list[Answer]
 
 def _write(rollouts: Rollouts, held: list[_Held]) -> list[Answer]:
     """Write in one transaction; where that fails, each by itself: one that is refused costs no other its result."""
-    leases = [one.brought.lease for one in held]
+    leases = [attempt.brought.lease for attempt in held]
     if len({lease.id for lease in leases}) == len(leases):
         try:
             with rollouts.store.begin() as connection:
-                over = [one.brought.lease for one in held if one.brought.over]
-                going_on = [one.brought.lease for one in held if not one.brought.over]
-                mine = rollouts.end_played(connection, over) | rollouts.lock(connection, going_on)
-                write_attempts(connection, [one.rows for one in held if one.brought.lease in mine])
-            return [lease in mine for lease in leases]
+                over = [attempt.brought.lease for attempt in held if attempt.brought.over]
+                going_on = [attempt.brought.lease for attempt in held if not attempt.brought.over]
+                locked = rollouts.end_played(connection, over) | rollouts.lock(connection, going_on)
+                write_attempts(
+                    connection,
+                    [attempt.rows for attempt in held if attempt.brought.lease in locked],
+                )
+            return [lease in locked for lease in leases]
         except _REFUSED as error:
             if len(held) == 1:
-                told = "The events of this attempt cannot be stored."
-                return [error if isinstance(error, UsageError) else UsageError(told)]
-    return [answer for one in held for answer in _write(rollouts, [one])]
+                sentence = "The events of this attempt cannot be stored."
+                return [error if isinstance(error, UsageError) else UsageError(sentence)]
+    return [answer for attempt in held for answer in _write(rollouts, [attempt])]
 
 
 def _refuse_unknown(rollouts: Rollouts, lease: Lease) -> bool:

@@ -43,31 +43,31 @@ class Handover:
         `here`: the worker shares the server's disk, and runs builds where they lie.
         """
         facts = self._facts
-        if not facts.hold_for(max(one.created_at for one in taken)):
+        if not facts.hold_for(max(rollout.created_at for rollout in taken)):
             facts = self._facts = self._read()
         items = []
-        for one in taken:
-            limit = min(run_seconds_of(one.spec.get("runtime_config")), LONGEST_SECONDS)
-            who = facts.identity(one.team_id, one.key_id)
-            given: dict[str, Any] = {
-                "trace_id": one.trace_id,
-                "attempt": one.attempt,
-                "job_id": one.job_id,
-                "spec": one.spec,
-                "needs": {} if one.needs is None else exact_json.loads(one.needs),
+        for rollout in taken:
+            limit = min(run_seconds_of(rollout.spec.get("runtime_config")), LONGEST_SECONDS)
+            who = facts.identity(rollout.team_id, rollout.key_id)
+            handed_over: dict[str, Any] = {
+                "trace_id": rollout.trace_id,
+                "attempt": rollout.attempt,
+                "job_id": rollout.job_id,
+                "spec": rollout.spec,
+                "needs": {} if rollout.needs is None else exact_json.loads(rollout.needs),
                 "pass": self.passes.make(who, limit + PASS_MARGIN_SECONDS),
                 "limit_seconds": limit,
                 "problem": None,
                 "environments": {},
-                "samples": facts.samples(one.team_id, one.spec["agent"]["config"]["model"]),
+                "samples": facts.samples(rollout.team_id, rollout.spec["agent"]["config"]["model"]),
             }
             try:
-                for env in environments_of([one.spec]):
-                    build = facts.runnable(one.team_id, env)
-                    given["environments"][env] = build.shown() if here else build.fetched()
+                for env in environments_of([rollout.spec]):
+                    build = facts.runnable(rollout.team_id, env)
+                    handed_over["environments"][env] = build.shown() if here else build.fetched()
             except NotFoundError as error:
-                given["problem"] = str(error)
-            items.append(given)
+                handed_over["problem"] = str(error)
+            items.append(handed_over)
         return items
 
 

@@ -38,8 +38,8 @@ class HostedJobs:
             .where(rollouts.c.job_id == job_id, rollouts.c.team_id == self.team)
         )
         (counts,) = self.store.rows(query)
-        known, still_open, unmeasured = counts
-        return {"known": known, "open": still_open, "unmeasured": unmeasured}
+        queued, still_open, unmeasured = counts
+        return {"known": queued, "open": still_open, "unmeasured": unmeasured}
 
     def resume(self, job_id: str) -> int:
         """Queue again what of a job is over and was not measured, under the same traces; returns how many."""
@@ -53,10 +53,12 @@ class HostedJobs:
             runs.c.trace_id.in_(ended), runs.c.reward.is_(None)
         )
         with self.store.begin() as connection:
-            found = connection.execute(unmeasured).scalars().all()
-            connection.execute(sa.update(runs).where(runs.c.trace_id.in_(found)).values(**_BEGUN))
-            Rollouts(self.store).requeue(connection, found)
-        return len(found)
+            trace_ids = connection.execute(unmeasured).scalars().all()
+            connection.execute(
+                sa.update(runs).where(runs.c.trace_id.in_(trace_ids)).values(**_BEGUN)
+            )
+            Rollouts(self.store).requeue(connection, trace_ids)
+        return len(trace_ids)
 
     def repeat(self, job: dict[str, Any], key_id: str | None) -> str:
         """Queue every rollout of `job` (see `records.find_job`) again, as a new job; returns its id.
@@ -88,9 +90,9 @@ class HostedJobs:
         runs, queued = [], []
         for spec, needs in specs:
             trace_id = new_id()
-            known = {"job_id": job_id, "group_id": spec["group_id"], "slug": spec.get("slug")}
+            columns = {"job_id": job_id, "group_id": spec["group_id"], "slug": spec.get("slug")}
             runs.append(
-                {**new_run(self.team, trace_id), **known, "attempt": spec.get("attempt", 0)}
+                {**new_run(self.team, trace_id), **columns, "attempt": spec.get("attempt", 0)}
             )
             queued.append(waiting_row(self.team, key_id, trace_id, job_id, spec, needs))
         with self.store.begin() as connection:

@@ -22,7 +22,7 @@ class Offer:
     free: Mapping[str, float]
 
     @classmethod
-    def whole(cls, labels: Mapping[str, str], capacity: Mapping[str, Any]) -> Offer:
+    def of_machine(cls, labels: Mapping[str, str], capacity: Mapping[str, Any]) -> Offer:
         """The offer of a node that plays nothing."""
         return cls(labels, capacity, {name: capacity.get(name) or 0.0 for name in AMOUNTS})
 
@@ -55,7 +55,7 @@ class Offer:
         return missing
 
     def _gpus(self) -> list[str]:
-        return [str(one) for one in self.capacity.get("gpu_types") or ()]
+        return [str(gpu_type) for gpu_type in self.capacity.get("gpu_types") or ()]
 
 
 def lacking(offers: Iterable[Offer], needs: str) -> list[str]:
@@ -70,12 +70,12 @@ def needs_of(
 
     `images`: a build of it is a container image. `platform`: the platform that packages of its builds are for.
     """
-    asked = requirements_of(slug, runtime_config)
-    resources = asked.resources
+    requirements = requirements_of(slug, runtime_config)
+    resources = requirements.resources
     wanted: dict[str, Any] = {
         "images": images or None,
         "platform": platform,
-        "labels": asked.labels,
+        "labels": requirements.labels,
     }
     if resources is not None:
         wanted |= {"cpus": resources.cpu, "memory_mb": resources.memory_mb}
@@ -83,8 +83,8 @@ def needs_of(
             kinds = resources.gpu.type
             listed = [kinds] if isinstance(kinds, str) else kinds
             wanted |= {"gpus": resources.gpu.count, "gpu_types": listed}
-    given = {name: value for name, value in wanted.items() if value}
-    return exact_json.dumps(given, option=exact_json.OPT_SORT_KEYS).decode() if given else None
+    needs = {name: value for name, value in wanted.items() if value}
+    return exact_json.dumps(needs, option=exact_json.OPT_SORT_KEYS).decode() if needs else None
 
 
 def _alike(wanted: str, have: str) -> bool:

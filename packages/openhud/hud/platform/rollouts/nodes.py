@@ -58,8 +58,8 @@ class Node:
 
     def offer(self, free: dict[str, float]) -> Offer:
         """Return what it has to give now."""
-        whole = Offer.whole(self.labels, self.capacity)
-        left = {name: min(most, free.get(name, most)) for name, most in whole.free.items()}
+        full = Offer.of_machine(self.labels, self.capacity)
+        left = {name: min(most, free.get(name, most)) for name, most in full.free.items()}
         return Offer(self.labels, self.capacity, left)
 
 
@@ -96,17 +96,17 @@ class Nodes:
         """Register a worker, or that it came back; returns the node's id."""
         nodes, now, worker = tables.fleet_nodes, self.store.clock.now(), holder(who, name)
         self._known.clear()
-        told = {"name": shown, "labels": labels, "capacity": capacity, "version": version}
+        columns = {"name": shown, "labels": labels, "capacity": capacity, "version": version}
         with self.store.begin() as connection:
             connection.execute(sa.delete(nodes).where(nodes.c.seen_at < now - KEPT))
             query = sa.select(nodes.c.id).where(nodes.c.worker == worker).with_for_update()
-            known = connection.execute(query).scalar()
-            if known is not None:
+            node_id = connection.execute(query).scalar()
+            if node_id is not None:
                 again = sa.update(nodes).where(nodes.c.worker == worker)
-                connection.execute(again.values(**told, seen_at=now, left_at=None))
-                return str(known)
+                connection.execute(again.values(**columns, seen_at=now, left_at=None))
+                return str(node_id)
             row = {
-                **told,
+                **columns,
                 "worker": worker,
                 "id": new_id(),
                 "team_id": who.team_id,
@@ -123,9 +123,9 @@ class Nodes:
     def of(self, who: Identity, name: str) -> Node:
         """Return the node that a request comes from. Raises `NotFoundError` for one that did not join."""
         nodes, worker, now = tables.fleet_nodes, holder(who, name), time.monotonic()
-        until, known = self._known.get(worker, (0.0, None))
-        if known is not None and now < until:
-            return known
+        until, cached = self._known.get(worker, (0.0, None))
+        if cached is not None and now < until:
+            return cached
         row = self.store.row(sa.select(nodes).where(nodes.c.worker == worker))
         if row is None:
             raise NotFoundError(
@@ -141,36 +141,38 @@ class Nodes:
     def heard(self, node: Node, load: dict[str, Any]) -> None:
         """Note a sign of life, and what the worker says of its load."""
         nodes = tables.fleet_nodes
-        mine = sa.update(nodes).where(nodes.c.worker == node.worker)
-        self.store.write(mine.values(load=load, seen_at=self.store.clock.now()))
+        update = sa.update(nodes).where(nodes.c.worker == node.worker)
+        self.store.write(update.values(load=load, seen_at=self.store.clock.now()))
 
     def leave(self, node: Node) -> None:
         """Note that a worker ended in order."""
         nodes = tables.fleet_nodes
-        mine = sa.update(nodes).where(nodes.c.worker == node.worker)
-        self.store.write(mine.values(left_at=self.store.clock.now()))
+        update = sa.update(nodes).where(nodes.c.worker == node.worker)
+        self.store.write(update.values(left_at=self.store.clock.now()))
         self._known.clear()
 
     def set_state(self, team: str, reference: str, state: State) -> dict[str, Any]:
         """Cordon, drain or open a node of a team; returns it. Raises `NotFoundError` unless exactly one matches."""
-        found = [
-            one
-            for one in self.all(team)
-            if reference in (one["id"], one["id"].replace("-", ""), one["name"])
+        matching = [
+            node
+            for node in self.all(team)
+            if reference in (node["id"], node["id"].replace("-", ""), node["name"])
         ] or [
-            one for one in self.all(team) if len(reference) >= 4 and one["id"].startswith(reference)
+            node
+            for node in self.all(team)
+            if len(reference) >= 4 and node["id"].startswith(reference)
         ]
-        if len(found) != 1:
+        if len(matching) != 1:
             raise NotFoundError(
                 f"There is no node {reference!r}; hud fleet nodes lists them."
-                if not found
+                if not matching
                 else f"Several nodes are called {reference!r}; give the id."
             )
         nodes = tables.fleet_nodes
-        mine = sa.update(nodes).where(nodes.c.id == found[0]["id"].replace("-", ""))
-        self.store.write(mine.values(state=state))
+        update = sa.update(nodes).where(nodes.c.id == matching[0]["id"].replace("-", ""))
+        self.store.write(update.values(state=state))
         self._known.clear()
-        return {**found[0], "state": state}
+        return {**matching[0], "state": state}
 
     def all(self, team: str) -> list[dict[str, Any]]:
         """Return the nodes of a team, those that live first; of the first team with the server's own."""
@@ -181,13 +183,13 @@ class Nodes:
             self.store.clock.now(),
         )
         return sorted(
-            (_shown(row, now) for row in rows), key=lambda one: one["status"] in ("left", "lost")
+            (_shown(row, now) for row in rows), key=lambda node: node["status"] in ("left", "lost")
         )
 
     def notice(self, items: list[dict[str, Any]]) -> str | None:
         """Return a sentence where these nodes have room for more rollouts than SQLite's one writer serves well."""
-        live = [one for one in items if one["status"] not in ("left", "lost")]
-        room = sum(one["room"] for one in live)
+        live = [node for node in items if node["status"] not in ("left", "lost")]
+        room = sum(node["room"] for node in live)
         if self.store.engine.dialect.name != "sqlite" or room < SQLITE_ROOM:
             return None
         return (
@@ -208,7 +210,7 @@ class Nodes:
         nodes = tables.fleet_nodes
         recent = nodes.c.seen_at > self.store.clock.now() - timedelta(hours=1)
         query = sa.select(nodes.c.labels, nodes.c.capacity).where(recent, which)
-        return [Offer.whole(row.labels, row.capacity) for row in self.store.rows(query)]
+        return [Offer.of_machine(row.labels, row.capacity) for row in self.store.rows(query)]
 
 
 def _has(capacity: dict[str, Any]) -> str:

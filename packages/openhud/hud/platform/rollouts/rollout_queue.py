@@ -59,11 +59,15 @@ class Submitted:
     needs: str | None = None
     """See `matching.needs_of`."""
 
-    def known(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """Return what is known of its run, by columns."""
         spec = self.spec
-        known = {"job_id": self.job_id, "group_id": spec.get("group_id"), "slug": spec.get("slug")}
-        return {name: value for name, value in known.items() if value is not None}
+        columns = {
+            "job_id": self.job_id,
+            "group_id": spec.get("group_id"),
+            "slug": spec.get("slug"),
+        }
+        return {name: value for name, value in columns.items() if value is not None}
 
 
 class Rollouts(LeasedQueue[Taken]):
@@ -106,41 +110,54 @@ class Rollouts(LeasedQueue[Taken]):
             raise
         except (HudError, IntegrityError) as error:
             if len(submitted) > 1:
-                by_one = [self.submit_many(team, key_id, [one]) for one in submitted]
+                by_one = [self.submit_many(team, key_id, [submission]) for submission in submitted]
                 return [status for (status,) in by_one]
             if isinstance(error, HudError):
                 return [error]
             # The client repeated a request whose answer it missed, while the first was still being served.
             statuses = self._submit(team, key_id, submitted)
         self.changes += 1
-        return [statuses[one.trace_id] for one in submitted]
+        return [statuses[submission.trace_id] for submission in submitted]
 
     def _submit(
         self, team: str, key_id: str | None, submitted: Sequence[Submitted]
     ) -> dict[str, str]:
-        rollouts, traces = self.table, [one.trace_id for one in submitted]
-        named = {one.job_id: one.spec.get("slug") for one in submitted if one.job_id is not None}
-        mine = (rollouts.c.team_id == team, rollouts.c.trace_id.in_(traces))
+        rollouts, traces = self.table, [submission.trace_id for submission in submitted]
+        named = {
+            submission.job_id: submission.spec.get("slug")
+            for submission in submitted
+            if submission.job_id is not None
+        }
+        of_submitted = (rollouts.c.team_id == team, rollouts.c.trace_id.in_(traces))
         with self.store.begin() as connection:
             for job_id in self._unknown_jobs(connection, team, named):
                 enter_job(connection, team, job_id, str(named[job_id] or "job"), 1, None)
-            enter_runs(connection, team, {one.trace_id: one.known() for one in submitted})
-            query = sa.select(rollouts.c.trace_id, rollouts.c.spec).where(*mine)
-            known = {row.trace_id: row.spec for row in connection.execute(query)}
-            _refuse_others(known, submitted)
+            enter_runs(
+                connection,
+                team,
+                {submission.trace_id: submission.columns() for submission in submitted},
+            )
+            query = sa.select(rollouts.c.trace_id, rollouts.c.spec).where(*of_submitted)
+            specs = {row.trace_id: row.spec for row in connection.execute(query)}
+            _refuse_others(specs, submitted)
             rows = {
-                one.trace_id: waiting_row(
-                    team, key_id, one.trace_id, one.job_id, one.spec, one.needs
+                submission.trace_id: waiting_row(
+                    team,
+                    key_id,
+                    submission.trace_id,
+                    submission.job_id,
+                    submission.spec,
+                    submission.needs,
                 )
-                for one in submitted
-                if one.trace_id not in known
+                for submission in submitted
+                if submission.trace_id not in specs
             }
             if rows:
                 connection.execute(sa.insert(rollouts), list(rows.values()))
-            found = connection.execute(
-                sa.select(rollouts.c.trace_id, rollouts.c.status).where(*mine)
+            statuses = connection.execute(
+                sa.select(rollouts.c.trace_id, rollouts.c.status).where(*of_submitted)
             )
-            return {trace: str(status) for trace, status in found}
+            return {trace: str(status) for trace, status in statuses}
 
     def cancel(self, team: str, *, trace_id: str | None = None, job_id: str | None = None) -> int:
         """Cancel open rollouts: one, those of a job, or all of the team's; returns how many."""
@@ -166,37 +183,37 @@ class Rollouts(LeasedQueue[Taken]):
         )
         return {job or "": int(count) for job, count in self.store.rows(query)}
 
-    def known(self, team: str, *, job_id: str) -> int:
+    def count_of_job(self, team: str, *, job_id: str) -> int:
         """Return how many rollouts of a job there are, open or ended."""
         rollouts = tables.rollouts
-        mine = (rollouts.c.team_id == team, rollouts.c.job_id == job_id)
-        return int(self.store.value(sa.select(sa.func.count()).where(*mine)))
+        of_job = (rollouts.c.team_id == team, rollouts.c.job_id == job_id)
+        return int(self.store.value(sa.select(sa.func.count()).where(*of_job)))
 
     def tried(self, team: str, trace_id: str) -> int:
         """Return how many attempts there were at a rollout; 0 where it is none of the queue's."""
         rollouts = self.table
-        mine = (rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
-        return int(self.store.value(sa.select(rollouts.c.attempt).where(*mine)) or 0)
+        of_trace = (rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
+        return int(self.store.value(sa.select(rollouts.c.attempt).where(*of_trace)) or 0)
 
     def record(self, team: str, trace_id: str) -> dict[str, Any]:
         """Return a rollout as it stands in the queue, with its attempts; raises `NotFoundError` where there is none."""
         rollouts, lost, nodes = self.table, tables.lost_attempts, tables.fleet_nodes
-        mine = (rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
-        row = self.store.row(sa.select(rollouts).where(*mine))
+        of_trace = (rollouts.c.trace_id == trace_id, rollouts.c.team_id == team)
+        row = self.store.row(sa.select(rollouts).where(*of_trace))
         if row is None:
             raise NotFoundError(f"The platform does not play the rollout {trace_id!r}.")
         query = sa.select(lost, nodes.c.name).outerjoin(nodes, nodes.c.worker == lost.c.worker)
         ended = self.store.rows(query.where(lost.c.trace_id == trace_id).order_by(lost.c.attempt))
         attempts = [
             {
-                "attempt": one.attempt,
-                "node": one.name or one.worker,
-                "outcome": one.outcome,
-                "ended_at": one.ended_at.isoformat(),
+                "attempt": attempt.attempt,
+                "node": attempt.name or attempt.worker,
+                "outcome": attempt.outcome,
+                "ended_at": attempt.ended_at.isoformat(),
             }
-            for one in ended
+            for attempt in ended
         ]
-        if row.worker is not None and row.attempt not in [one.attempt for one in ended]:
+        if row.worker is not None and row.attempt not in [attempt.attempt for attempt in ended]:
             name = self.store.value(sa.select(nodes.c.name).where(nodes.c.worker == row.worker))
             last = {"attempt": row.attempt, "node": name or row.worker, "outcome": row.status}
             over = None if row.ended_at is None else row.ended_at.isoformat()
@@ -221,8 +238,8 @@ class Rollouts(LeasedQueue[Taken]):
         if node.state != "open":
             return []
         taken = list[Taken]()
-        mine = {} if node.team_id is None else {"team_id": node.team_id}
-        whatever: Only = {**mine, "needs": None}
+        team_only = {} if node.team_id is None else {"team_id": node.team_id}
+        whatever: Only = {**team_only, "needs": None}
         seen = self._look(node, whatever, max(DEEP * node.rollouts, 2 * ahead))
         # Also of those that were played and are not brought yet a node holds so many at most.
         room = max(0, (1 + 2 * MOST_AHEAD) * node.rollouts - seen.held)
@@ -233,10 +250,10 @@ class Rollouts(LeasedQueue[Taken]):
             left, fit = offer, 0
             while fit < most - len(taken) and not left.lacks(needs):
                 left, fit = left.without(needs), fit + 1
-            found = self.take(node.worker, fit, {**mine, "needs": needs}) if fit else []
-            for _ in found:
+            fitting = self.take(node.worker, fit, {**team_only, "needs": needs}) if fit else []
+            for _ in fitting:
                 offer = offer.without(needs)
-            taken += found
+            taken += fitting
         more = most - len(taken) + (ahead if seen.many else 0)
         if more > 0 and (seen.due or seen.expired):
             taken += self.lease(node.worker, more, seen.at, whatever, expired=seen.expired)
@@ -255,9 +272,11 @@ class Rollouts(LeasedQueue[Taken]):
         """Return how many rollouts of a team (None: of every team) wait that one of these offers could play; without
         offers, how many wait."""
         rollouts = self.table
-        mine = () if team is None else (rollouts.c.team_id == team,)
+        of_team = () if team is None else (rollouts.c.team_id == team,)
         query = sa.select(rollouts.c.needs, sa.func.count())
-        waiting = query.where(rollouts.c.status == self.waiting, *mine).group_by(rollouts.c.needs)
+        waiting = query.where(rollouts.c.status == self.waiting, *of_team).group_by(
+            rollouts.c.needs
+        )
         return sum(
             int(count)
             for needs, count in self.store.rows(waiting)
@@ -328,8 +347,8 @@ class Rollouts(LeasedQueue[Taken]):
 
     def _count_preemptions(self, connection: sa.Connection, worker: str, count: int) -> None:
         nodes = tables.fleet_nodes
-        mine = sa.update(nodes).where(nodes.c.worker == worker)
-        connection.execute(mine.values(preemptions=nodes.c.preemptions + count))
+        update = sa.update(nodes).where(nodes.c.worker == worker)
+        connection.execute(update.values(preemptions=nodes.c.preemptions + count))
 
     def end_lost(self, connection: sa.Connection, which: Which) -> None:
         lost = (
@@ -348,20 +367,20 @@ class Rollouts(LeasedQueue[Taken]):
     ) -> list[str]:
         """Return which of these jobs are new; raises `ConflictError` where one is another team's."""
         jobs = tables.jobs
-        found = connection.execute(sa.select(jobs.c.id, jobs.c.team_id).where(jobs.c.id.in_(ids)))
-        owners = {row.id: row.team_id for row in found}
+        rows = connection.execute(sa.select(jobs.c.id, jobs.c.team_id).where(jobs.c.id.in_(ids)))
+        owners = {row.id: row.team_id for row in rows}
         for job_id, owner in owners.items():
             if owner != team:
                 raise ConflictError(f"Job {job_id!r} is not of this key's team.")
         return [job_id for job_id in ids if job_id not in owners]
 
 
-def _refuse_others(known: dict[str, Any], submitted: Sequence[Submitted]) -> None:
+def _refuse_others(specs: dict[str, Any], submitted: Sequence[Submitted]) -> None:
     """Raise `ConflictError` for a rollout that is known with another content: it would get that one's result."""
-    for one in submitted:
-        if one.trace_id in known and known[one.trace_id] != one.spec:
+    for submission in submitted:
+        if submission.trace_id in specs and specs[submission.trace_id] != submission.spec:
             raise ConflictError(
-                f"A rollout {dashed(one.trace_id)} was submitted before, with another content; give each an id of its own."
+                f"A rollout {dashed(submission.trace_id)} was submitted before, with another content; give each an id of its own."
             )
 
 

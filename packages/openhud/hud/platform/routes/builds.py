@@ -145,9 +145,9 @@ def lines(
 ) -> dict[str, Any]:
     """The log's lines after number `after`, for clients that poll."""
     builds.status(team, build_id)
-    found = builds.lines(build_id, after)
+    rows = builds.lines(build_id, after)
     items = [
-        {"number": number, "text": text, "created_at": at.isoformat()} for number, text, at in found
+        {"number": number, "text": text, "created_at": at.isoformat()} for number, text, at in rows
     ]
     return {"items": items, "total": len(items)}
 
@@ -177,21 +177,21 @@ async def logs(
         return  # The client has disconnected.
 
 
-async def _tell(socket: WebSocket, builds: Builds, team: str, build_id: str, told: int) -> None:
-    said = ""
+async def _tell(socket: WebSocket, builds: Builds, team: str, build_id: str, last: int) -> None:
+    status = ""
     while True:
         state = await asyncio.to_thread(builds.status, team, build_id)
-        if state["status"] != said:
-            said = state["status"]
-            await socket.send_json({"type": "status", "message": said, "status": said})
-        for number, text, at in await asyncio.to_thread(builds.lines, build_id, told):
-            told = number
+        if state["status"] != status:
+            status = state["status"]
+            await socket.send_json({"type": "status", "message": status, "status": status})
+        for number, text, at in await asyncio.to_thread(builds.lines, build_id, last):
+            last = number
             moment = round(at.timestamp() * 1000)
             await socket.send_json({"type": "log", "message": text, "timestamp": moment})
-        if said in (SUCCEEDED, FAILED):
+        if status in (SUCCEEDED, FAILED):
             message = state["error_message"] or f"Version {state['version']} is ready."
             await socket.send_json(
-                {"type": "complete", "final_status": said, "status": said, "message": message}
+                {"type": "complete", "final_status": status, "status": status, "message": message}
             )
             return
         await asyncio.sleep(POLL_SECONDS)

@@ -82,15 +82,15 @@ async def page(request: Request, path: str) -> Response:
         unbuilt = templates.get_template("documentation.html").render()
         return HTMLResponse(unbuilt, status_code=404 if path else 200)
     try:
-        found = await files.get_response(path or ".", request.scope)
+        response = await files.get_response(path or ".", request.scope)
     except HTTPException:  # A path of no file, or one that leaves the folder.
         raise NotFoundError(f"The documentation has no page {path!r}. See /docs/.") from None
     if isinstance(
-        found, RedirectResponse
+        response, RedirectResponse
     ):  # From a folder to its page; by path, since proxies change the host.
         return RedirectResponse(f"{request.url.path}/")
-    found.headers["cache-control"] = "no-cache"
-    return found
+    response.headers["cache-control"] = "no-cache"
+    return response
 
 
 @functools.cache

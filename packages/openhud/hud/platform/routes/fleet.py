@@ -178,7 +178,7 @@ async def take(
         looked, seen = now(), fleet.rollouts.changes
         items = await asyncio.to_thread(look, node)
     if items and await request.is_disconnected():
-        held = [one["trace_id"] for one in items]
+        held = [rollout["trace_id"] for rollout in items]
         await asyncio.to_thread(fleet.rollouts.release, node.worker, held, begun=False)
     seconds = fleet.rollouts.lease_seconds
     return _json({"items": items, "lease_seconds": seconds, "state": node.state})
@@ -217,7 +217,7 @@ async def events(request: Request, fleet: FleetPart, who: Who) -> Response:
     """
     brought = _brought(who, await request.body())
     answers = await asyncio.to_thread(store_events, fleet.rollouts, brought)
-    return _json({"results": [_result(one) for one in answers]})
+    return _json({"results": [_result(answer) for answer in answers]})
 
 
 @router.get("/queue")
@@ -260,11 +260,19 @@ def _brought(who: Identity, body: bytes) -> list[Brought]:
     if len(rest) != sum(part.size for part in head.parts):
         raise UsageError("The body is not as long as its parts.")
     worker, brought, start = holder(who, head.worker), [], 0
-    for one in head.parts:
-        lines = rest[start : start + one.size]
-        start += one.size
-        lease = Lease(plain(one.trace_id), worker, one.attempt)
-        brought.append(Brought(lease, lines, over=one.over, again=one.again, first=one.first))
+    for attempt_part in head.parts:
+        lines = rest[start : start + attempt_part.size]
+        start += attempt_part.size
+        lease = Lease(plain(attempt_part.trace_id), worker, attempt_part.attempt)
+        brought.append(
+            Brought(
+                lease,
+                lines,
+                over=attempt_part.over,
+                again=attempt_part.again,
+                first=attempt_part.first,
+            )
+        )
     return brought
 
 

@@ -32,8 +32,8 @@ class NewPass(BaseModel):
 @router.get("/fleet-passes", dependencies=ADMIN)
 def list_passes(keys: KeysPart, team: Team) -> dict[str, Any]:
     """The team's passes, newest first, without their secrets."""
-    found = [key for key in keys.list(team) if key.is_pass]
-    return {"items": [key.shown() for key in found], "total": len(found)}
+    passes = [key for key in keys.list(team) if key.is_pass]
+    return {"items": [key.shown() for key in passes], "total": len(passes)}
 
 
 @router.post("/fleet-passes", dependencies=ADMIN)
@@ -82,11 +82,11 @@ def set_state(
 
 def _pass(keys: Keys, team: str, reference: str) -> str:
     """Return the id of the one pass of a name, an id or the start of one. Raises `NotFoundError` for a key that is none."""
-    known = [key for key in keys.list(team) if key.is_pass and key.revoked_at is None]
+    passes = [key for key in keys.list(team) if key.is_pass and key.revoked_at is None]
     wanted = reference.replace("-", "")
-    found = [key for key in known if reference == key.name or wanted == key.id] or [
-        key for key in known if len(wanted) >= 4 and key.id.startswith(wanted)
+    matching = [key for key in passes if reference == key.name or wanted == key.id] or [
+        key for key in passes if len(wanted) >= 4 and key.id.startswith(wanted)
     ]
-    if len(found) != 1:
+    if len(matching) != 1:
         raise NotFoundError(f"There is no pass {reference!r}; hud fleet pass list names them.")
-    return found[0].id
+    return matching[0].id

@@ -85,7 +85,7 @@ def route(
 def _described(path: str, needed: tuple[str, ...] | None) -> dict[str, Any]:
     """Return the OpenAPI description of a path's parameters and of the body's required fields."""
     names = [part[1:-1].removesuffix(":path") for part in path.split("/") if part.startswith("{")]
-    said: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "parameters": [
             {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
             for name in names
@@ -93,8 +93,11 @@ def _described(path: str, needed: tuple[str, ...] | None) -> dict[str, Any]:
     }
     if needed is not None:
         body = {"type": "object", "required": list(needed), "additionalProperties": True}
-        said["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
-    return said
+        operation["requestBody"] = {
+            "required": True,
+            "content": {"application/json": {"schema": body}},
+        }
+    return operation
 
 
 @route("/chat/completions", "/v1/chat/completions", needed=("model", "messages"))

@@ -65,8 +65,8 @@ def me(who: Who) -> dict[str, Any]:
 @router.get("/keys", dependencies=ADMIN)
 def list_keys(keys: KeysPart, team: Team) -> dict[str, Any]:
     """The team's keys, newest first, without their secrets."""
-    found = keys.list(team)
-    return {"items": [key.shown() for key in found], "total": len(found)}
+    listed = keys.list(team)
+    return {"items": [key.shown() for key in listed], "total": len(listed)}
 
 
 @router.post("/keys", dependencies=ADMIN)

@@ -72,10 +72,10 @@ def begin(request: Request, logins: Logins, body: CodeRequest) -> dict[str, Any]
 @router.post("/token", dependencies=[_limited("token", POLLS_PER_MINUTE)])
 def collect(store: StorePart, logins: Logins, body: TokenRequest) -> JSONResponse:
     """The device's key, once its login was confirmed; otherwise 400 with the reason of RFC 8628."""
-    found = logins.collect(body.device_code)
-    if isinstance(found, str):
-        return JSONResponse({"detail": {"error": found}}, status_code=400)
-    key, secret = found
+    issued = logins.collect(body.device_code)
+    if isinstance(issued, str):
+        return JSONResponse({"detail": {"error": issued}}, status_code=400)
+    key, secret = issued
     teams = Teams(store)
     AuditLog(store, key.identity).note("signed in", key.name, by="a device")
     return JSONResponse(
@@ -102,15 +102,15 @@ def confirm(
     decision: Annotated[str, Form()] = "deny",
 ) -> HTMLResponse:
     """Confirm or refuse a device, with a key of the user."""
-    found = keys.find(key.strip())
-    if found is None or found.is_pass:
+    api_key = keys.find(key.strip())
+    if api_key is None or api_key.is_pass:
         return _form(logins, code, "This key is unknown, expired or revoked.", status=403)
     try:
-        logins.decide(code, found, allow=decision == "allow")
+        logins.decide(code, api_key, allow=decision == "allow")
     except NotFoundError as error:
         return _form(logins, "", str(error), status=404)
-    said = "The device is logged in." if decision == "allow" else "The device was refused."
-    return _page(done=f"{said} You can close this page.")
+    sentence = "The device is logged in." if decision == "allow" else "The device was refused."
+    return _page(done=f"{sentence} You can close this page.")
 
 
 def _form(logins: DeviceLogins, code: str, problem: str, status: int = 200) -> HTMLResponse:

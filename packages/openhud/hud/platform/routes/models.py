@@ -152,12 +152,14 @@ def list_models(
     own = registry.models()
     taken = {model.slug for model in own}
     others = builtin_records(secrets)
-    found = [*own, *(model for model in others if model.slug not in taken)]
+    listed = [*own, *(model for model in others if model.slug not in taken)]
     last = None if limit is None else offset + limit
     return {
-        "items": [_with_steps(registry, model, shown_model(model)) for model in found[offset:last]],
-        "total": len(found),
-        "limit": limit if limit is not None else len(found),
+        "items": [
+            _with_steps(registry, model, shown_model(model)) for model in listed[offset:last]
+        ],
+        "total": len(listed),
+        "limit": limit if limit is not None else len(listed),
         "offset": offset,
     }
 
@@ -389,15 +391,15 @@ def _found(registry: Registry, secrets: Secrets, reference: str) -> ModelRecord:
     try:
         return registry.model(reference)
     except NotFoundError:
-        found = find_builtin(reference, secrets)
-        if found is None:
+        builtin = find_builtin(reference, secrets)
+        if builtin is None:
             raise
-        return found
+        return builtin
 
 
 def _node(registry: Registry, model: ModelRecord, reference: str) -> str:
     """Return the id of a checkpoint. Raises `NotFoundError` for `base` if it is not a checkpoint."""
-    found = registry.tree.find(model, reference)
-    if found is None:
+    node_id = registry.tree.find(model, reference)
+    if node_id is None:
         raise NotFoundError(f"Model {model.slug!r} has base weights that are not a checkpoint.")
-    return found
+    return node_id

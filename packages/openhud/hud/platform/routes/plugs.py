@@ -37,15 +37,15 @@ def route_plugs() -> dict[str, RoutePlug]:
 
     Raises `UsageError` for a plug that cannot be imported, or with a route outside of its prefix.
     """
-    found = {name: load(point, RoutePlug) for name, point in plugs(GROUP).items()}
-    for name, plug in found.items():
+    loaded = {name: load(point, RoutePlug) for name, point in plugs(GROUP).items()}
+    for name, plug in loaded.items():
         outside = [path for path in _paths(plug.routers) if not _is_below(path, plug.prefix)]
         if outside:
             raise UsageError(
                 f"{GROUP} {name!r} has the route {outside[0]}, which is not below its prefix {plug.prefix!r}; give every "
                 "route of it a path below."
             )
-    return found
+    return loaded
 
 
 def refuse_overlaps(joined: dict[str, RoutePlug], own: Iterable[APIRouter]) -> None:

@@ -109,10 +109,10 @@ def submit_many(
     answers = _submitted(rollouts, environments, who, body.rollouts)
     return {
         "results": [
-            {"refused": one.status, "detail": str(one)}
-            if isinstance(one, HudError)
-            else {"status": one}
-            for one in answers
+            {"refused": answer.status, "detail": str(answer)}
+            if isinstance(answer, HudError)
+            else {"status": answer}
+            for answer in answers
         ]
     }
 
@@ -170,9 +170,9 @@ def _needs(
         if build.image is None and has_packages(build.folder):
             platform = platform_tag()
     needs = needs_of(slug, body.runtime_config, images=images, platform=platform)
-    asked = needs_of(slug, body.runtime_config, images=False, platform=None)
-    if asked is not None:
-        missing = lacking(Nodes(rollouts.store).offers(team), asked)
+    needed = needs_of(slug, body.runtime_config, images=False, platform=None)
+    if needed is not None:
+        missing = lacking(Nodes(rollouts.store).offers(team), needed)
         if missing:
             raise UsageError(
                 f"Task {slug!r} requires what no node of the fleet has; the closest lacks {', '.join(missing)}. Join one "
@@ -184,14 +184,14 @@ def _needs(
 @router.get("/{trace_id}", dependencies=READ)
 def record(rollouts: RolloutsPart, team: Team, trace_id: str) -> dict[str, Any]:
     """One rollout of the queue, with its attempts; `lacking`: requirements that the closest node of the last hour lacks."""
-    found = rollouts.record(team, _id(trace_id, "trace_id"))
-    needs = found["needs"]
+    rollout = rollouts.record(team, _id(trace_id, "trace_id"))
+    needs = rollout["needs"]
     missing = (
         lacking(Nodes(rollouts.store).offers(team), exact_json.dumps(needs).decode())
         if needs
         else []
     )
-    return {**found, "lacking": missing}
+    return {**rollout, "lacking": missing}
 
 
 @router.post("/cancel", dependencies=RUN)
@@ -207,7 +207,7 @@ def cancel_job(rollouts: RolloutsPart, team: Team, body: Cancellation) -> dict[s
     """Cancel the open rollouts of a job."""
     job_id = _id(body.job_id or "", "job_id")
     cancelled = rollouts.cancel(team, job_id=job_id)
-    return {"total_found": rollouts.known(team, job_id=job_id), "cancelled": cancelled}
+    return {"total_found": rollouts.count_of_job(team, job_id=job_id), "cancelled": cancelled}
 
 
 @router.post("/cancel_user_jobs", dependencies=RUN)

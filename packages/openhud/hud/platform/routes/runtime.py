@@ -38,8 +38,8 @@ async def start(
     body: NewSession,
 ) -> JSONResponse:
     """Start the newest build of an environment, for one client."""
-    found = await asyncio.to_thread(environments.runnable, body.environment)
-    session = sessions.start(environments.team, found)
+    runnable = await asyncio.to_thread(environments.runnable, body.environment)
+    session = sessions.start(environments.team, runnable)
     return JSONResponse({"id": session.id, "status": "starting"}, status_code=201)
 
 

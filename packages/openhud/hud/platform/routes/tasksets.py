@@ -57,8 +57,8 @@ def create_taskset(tasksets: TeamTasksets, audit: Audit, body: NewTaskset) -> di
 @router.get("/tasksets/by-name/{name:path}", dependencies=READ)
 def find_taskset(tasksets: TeamTasksets, name: str) -> dict[str, Any]:
     """A taskset's id by its name; 404 for an unknown name."""
-    found = tasksets.find(name)
-    return {"taskset_id": found["id"], **found}
+    row = tasksets.find(name)
+    return {"taskset_id": row["id"], **row}
 
 
 @router.get("/tasksets/{taskset_id}", dependencies=READ)

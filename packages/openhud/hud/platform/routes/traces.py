@@ -66,12 +66,12 @@ def enter_job(store: StorePart, team: Team, job_id: str, body: JobEntered) -> di
 @router.post("/{trace_id}/enter", dependencies=RUN)
 def enter_trace(store: StorePart, team: Team, trace_id: str, body: RunEntered) -> dict[str, str]:
     """Record the start of a run; its end may have been reported before."""
-    known = body.model_dump(exclude_none=True)
-    if "task_slug" in known:
-        known["slug"] = known.pop("task_slug")
-    for name in {"job_id", "group_id"} & known.keys():
-        known[name] = plain(known[name])
-    reporting.run_entered(store, team, trace_id_of(trace_id), known)
+    columns = body.model_dump(exclude_none=True)
+    if "task_slug" in columns:
+        columns["slug"] = columns.pop("task_slug")
+    for name in {"job_id", "group_id"} & columns.keys():
+        columns[name] = plain(columns[name])
+    reporting.run_entered(store, team, trace_id_of(trace_id), columns)
     return {"id": trace_id_of(trace_id)}
 
 

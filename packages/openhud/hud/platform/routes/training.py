@@ -99,8 +99,8 @@ def _serve(call: Call[Any, Any]) -> None:
     )
 
 
-for one in TRAINING_CALLS:
-    _serve(one)
+for call in TRAINING_CALLS:
+    _serve(call)
 
 
 @router.post("/v2/training-runs")

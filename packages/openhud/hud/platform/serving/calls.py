@@ -119,12 +119,14 @@ async def _export(
 
 
 _CALLS = (
-    _in_session(training.FORWARD_BACKWARD, lambda one, body, who: one.forward_backward(body, who)),
-    _in_session(training.FORWARD, lambda one, body, who: one.forward(body, who)),
-    _in_session(training.BACKWARD, lambda one, body, who: one.backward(body, who)),
-    _in_session(training.OPTIM_STEP, lambda one, body, who: one.optim_step(body, who)),
-    _in_session(training.OPEN, lambda one, body, who: one.begin(body, who)),
-    _in_session(training.RENDER, lambda one, body, _: one.render(body)),
+    _in_session(
+        training.FORWARD_BACKWARD, lambda session, body, who: session.forward_backward(body, who)
+    ),
+    _in_session(training.FORWARD, lambda session, body, who: session.forward(body, who)),
+    _in_session(training.BACKWARD, lambda session, body, who: session.backward(body, who)),
+    _in_session(training.OPTIM_STEP, lambda session, body, who: session.optim_step(body, who)),
+    _in_session(training.OPEN, lambda session, body, who: session.begin(body, who)),
+    _in_session(training.RENDER, lambda session, body, _: session.render(body)),
     _of_model(training.HOLD, lambda sessions, model, _, who: sessions.hold(model.id, who)),
     _of_model(training.DISCARD, lambda sessions, model, _, who: sessions.discard(model, who)),
     _of_model(training.CLOSE, _close),
@@ -134,9 +136,9 @@ _CALLS = (
             model, body.checkpoint, who, body.decision
         ),
     ),
-    _in_session(datums.DATUM_PASS, lambda one, body, who: one.datum_pass(body, who)),
-    _in_session(datums.DATUM_STEP, lambda one, body, who: one.datum_step(body, who)),
-    _in_session(datums.SAVE, lambda one, _, __: one.save()),
+    _in_session(datums.DATUM_PASS, lambda session, body, who: session.datum_pass(body, who)),
+    _in_session(datums.DATUM_STEP, lambda session, body, who: session.datum_step(body, who)),
+    _in_session(datums.SAVE, lambda session, _, __: session.save()),
     _of_model(datums.LOAD, _load),
     _of_model(datums.SCORE, _score),
     _of_model(Call("export", ExportModel, type(None)), _export),
@@ -146,8 +148,8 @@ _CALLS = (
         lambda sessions, model, _body, _who: sessions.forget(model.id),
     ),
 )
-BY_NAME = {one.call.name: one for one in _CALLS}
-BY_REQUEST = {one.call.request: one for one in _CALLS}
+BY_NAME = {handler.call.name: handler for handler in _CALLS}
+BY_REQUEST = {handler.call.request: handler for handler in _CALLS}
 
 
 async def answer(

@@ -77,10 +77,10 @@ def read_request(packed: Any) -> TokenRequest:
 
 def pack_error(error: BaseException) -> list[Any]:
     """Return an error as plain data. A `HudError`: class, sentence and attributes. Any other: only the class."""
-    kind = next((one.__name__ for one in type(error).__mro__ if one.__name__ in _KINDS), None)
+    kind = next((base.__name__ for base in type(error).__mro__ if base.__name__ in _KINDS), None)
     if kind is None:
-        said = f"The engine failed ({type(error).__name__}); see the server's log."
-        return ["HudError", said]
+        sentence = f"The engine failed ({type(error).__name__}); see the server's log."
+        return ["HudError", sentence]
     if isinstance(error, OverloadedError | EngineDownError):
         return [kind, str(error), error.retry_after]
     if isinstance(error, PlatformError):
@@ -90,5 +90,5 @@ def pack_error(error: BaseException) -> list[Any]:
 
 def read_error(packed: list[Any]) -> HudError:
     """Return the error of packed data."""
-    kind, *said = packed
-    return _KINDS[kind](*said)
+    kind, *arguments = packed
+    return _KINDS[kind](*arguments)

@@ -138,10 +138,10 @@ class InlineEngine(TokenEngine):
 
     def _wake(self) -> Wake:
         loop = asyncio.get_running_loop()
-        found = self._wakes.get(loop)
-        if found is None:
-            found = self._wakes[loop] = Wake(loop)
-        return found
+        wake = self._wakes.get(loop)
+        if wake is None:
+            wake = self._wakes[loop] = Wake(loop)
+        return wake
 
 
 class Wake:

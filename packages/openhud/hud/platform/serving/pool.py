@@ -55,14 +55,14 @@ class EnginePool(TokenEngine):
 
     def engine_of(self, model: ModelRecord) -> WorkerEngine:
         """Return a model's engine, assigning one if necessary. Raises `EngineDownError` during shutdown."""
-        found = self._of.get(model.id)
-        if found is None:
+        engine = self._of.get(model.id)
+        if engine is None:
             if self._stopped:
                 raise EngineDownError("The server is stopping.")
-            found = self._of[model.id] = self._beside(model) or self._chosen()
+            engine = self._of[model.id] = self._beside(model) or self._chosen()
             if model.config.training == "lora":
-                self._of_base[_base_of(model)] = found
-        return found
+                self._of_base[_base_of(model)] = engine
+        return engine
 
     def _beside(self, model: ModelRecord) -> WorkerEngine | None:
         """Return the engine of other forks of a model's base, if the model may share it."""
@@ -95,11 +95,11 @@ class EnginePool(TokenEngine):
         return answer
 
     async def status(self) -> dict[str, Any]:
-        told = await asyncio.gather(*(engine.status() for engine in self._engines()))
+        statuses = await asyncio.gather(*(engine.status() for engine in self._engines()))
         return {
             "streams": self.streams,
-            "models": [model for one in told for model in one["models"]],
-            "pids": [one["pid"] for one in told if one["pid"] is not None],
+            "models": [model for status in statuses for model in status["models"]],
+            "pids": [status["pid"] for status in statuses if status["pid"] is not None],
         }
 
     @property
@@ -129,10 +129,10 @@ class EnginePool(TokenEngine):
 
     def _engines(self) -> list[WorkerEngine]:
         """Return every engine once."""
-        found = dict.fromkeys(self._of.values())
+        engines = dict.fromkeys(self._of.values())
         if self._spare is not None:
-            found[self._spare] = None
-        return list(found)
+            engines[self._spare] = None
+        return list(engines)
 
     def _chosen(self) -> WorkerEngine:
         if self._looking is None:
@@ -150,7 +150,7 @@ class EnginePool(TokenEngine):
 
     def _end(self, engine: WorkerEngine) -> None:
         """End an engine; its models are assigned another one at their next request."""
-        self._of = {model: one for model, one in self._of.items() if one is not engine}
+        self._of = {model: placed for model, placed in self._of.items() if placed is not engine}
         task = asyncio.create_task(engine.stop())
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -53,30 +53,30 @@ def score_prompt(policies: Policies, model: ModelRecord, body: ScoreRequest) -> 
 def _scores(policy: Policy, body: ScoreRequest) -> PromptScores:
     device = next(policy.decoder.parameters()).device
     ids = torch.tensor(body.prompt, device=device)
-    found = PromptScores(
+    scores = PromptScores(
         logprobs=[],
         top=[] if body.top else None,
         drawn=[] if body.draws else None,
         targets=[] if body.targets else None,
     )
     generator = _generator(device, body.draws)
-    asked = Targets(rows=[], tokens=[]) if body.targets is None else body.targets
-    cells = torch.tensor([asked.rows, asked.tokens], dtype=torch.long, device=device)
+    targets = Targets(rows=[], tokens=[]) if body.targets is None else body.targets
+    cells = torch.tensor([targets.rows, targets.tokens], dtype=torch.long, device=device)
     for start, rows in _rows(policy.decoder, ids):
         actual = ids[1 + start : 1 + start + len(rows), None]
-        found.logprobs += rows.gather(-1, actual).squeeze(-1).tolist()
-        if found.top is not None:
+        scores.logprobs += rows.gather(-1, actual).squeeze(-1).tolist()
+        if scores.top is not None:
             values, tokens = rows.topk(body.top, dim=-1)
-            found.top += _pairs(tokens, values)
-        if found.drawn is not None and body.draws is not None:
+            scores.top += _pairs(tokens, values)
+        if scores.drawn is not None and body.draws is not None:
             tokens = _draw(rows, body.draws, generator)
-            found.drawn += _pairs(tokens, rows.gather(-1, tokens))
-        if found.targets is not None:
+            scores.drawn += _pairs(tokens, rows.gather(-1, tokens))
+        if scores.targets is not None:
             bounds = torch.tensor([start, start + len(rows)], device=device)
             first, last = torch.searchsorted(cells[0], bounds).tolist()
             here = cells[:, first:last]
-            found.targets += rows[here[0] - start, here[1]].tolist()
-    return found
+            scores.targets += rows[here[0] - start, here[1]].tolist()
+    return scores
 
 
 def _rows(decoder: ReferenceDecoder, ids: Tensor) -> Iterator[tuple[int, Tensor]]:
@@ -108,4 +108,4 @@ def _draw(rows: Tensor, draws: Draws, generator: torch.Generator) -> Tensor:
 
 def _pairs(tokens: Tensor, values: Tensor) -> list[list[tuple[int, float]]]:
     rows = zip(tokens.tolist(), values.tolist(), strict=True)
-    return [list(zip(row, found, strict=True)) for row, found in rows]
+    return [list(zip(row, logprobs, strict=True)) for row, logprobs in rows]

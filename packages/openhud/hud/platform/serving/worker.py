@@ -95,8 +95,10 @@ class Worker:
 
     async def _stream(self, number: int, model: Any, checkpoint: str | None, packed: Any) -> None:
         try:
-            asked = read_request(packed)
-            drawn = await self.engine.submit(read_model(model), checkpoint, asked, self._notify)
+            token_request = read_request(packed)
+            drawn = await self.engine.submit(
+                read_model(model), checkpoint, token_request, self._notify
+            )
         except Exception as error:
             if not isinstance(error, HudError):
                 traceback.print_exc()

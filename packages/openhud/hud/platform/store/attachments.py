@@ -21,29 +21,29 @@ def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
         return payload
     step = exact_json.loads(payload)
     detached = False
-    for found in _objects(step):
-        data = found.get("data")
+    for block in _objects(step):
+        data = block.get("data")
         if isinstance(data, str) and len(data) >= LARGE_CHARACTERS and data.isascii():
             # Named by a hash of its content: identical screenshots share a blob.
             key = f"{team}/attachments/{hashlib.sha256(data.encode()).hexdigest()}"
             if not blobs.exists(key):
                 blobs.put(key, data.encode())
-            del found["data"]
-            found[_MARK] = key
+            del block["data"]
+            block[_MARK] = key
             detached = True
     return exact_json.dumps(step) if detached else payload
 
 
 def attach(blobs: Blobs, team: str, step: Any) -> None:
     """Restore the attachments of a team's step, in place; an attachment with a missing blob stays empty."""
-    for found in _objects(step):
-        name = found.pop(_MARK, None)
+    for block in _objects(step):
+        name = block.pop(_MARK, None)
         # A client may have written such a name itself: names resolve only within its team.
         if isinstance(name, str) and name.startswith(f"{team}/attachments/"):
             try:
-                found["data"] = blobs.get(name).decode("ascii")
+                block["data"] = blobs.get(name).decode("ascii")
             except NotFoundError:
-                found["data"] = ""
+                block["data"] = ""
 
 
 def has_attachments(payload: bytes) -> bool:

@@ -54,17 +54,17 @@ def read_attempt(store: Store, attempt: Attempt, events: bytes, *, again: bool) 
     Steps that cannot be stored are left out, with a warning: a run that was graded does not fail by one of them.
     Raises `UsageError` for damaged lines, where a run itself cannot be stored, and for lines of what is not the attempt's.
     """
-    whole = []
+    parsed = []
     for event in decode_events(events):
         if event is None:
             raise UsageError("The events of this attempt are damaged.")
-        whole.append(event)
+        parsed.append(event)
     team = attempt.team_id
     try:
-        batch = Batch.of(store, team, whole)
+        batch = Batch.of(store, team, parsed)
     except NOT_OURS:
         batch = Batch.of(
-            store, team, [event for event in whole if _is_storable(store, team, event)]
+            store, team, [event for event in parsed if _is_storable(store, team, event)]
         )
     _bind(batch, attempt)
     return AttemptRows(attempt, batch, _other_runs(batch, attempt), again)
@@ -76,14 +76,14 @@ def write_attempts(connection: sa.Connection, attempts: Sequence[AttemptRows]) -
     Raises `UsageError` where one of them opens a run that another has, or that is in the store already: subagents' runs are
     new with each attempt.
     """
-    opened = [trace for one in attempts for trace in (one.attempt.trace_id, *one.others)]
-    others = sorted(trace for one in attempts for trace in one.others)
+    opened = [trace for rows in attempts for trace in (rows.attempt.trace_id, *rows.others)]
+    others = sorted(trace for rows in attempts for trace in rows.others)
     if len(set(opened)) < len(opened) or _are_known(connection, others):
         raise UsageError("These events hold a run that is none of this rollout's.")
-    forget_steps(connection, [one.attempt.trace_id for one in attempts if one.again])
+    forget_steps(connection, [rows.attempt.trace_id for rows in attempts if rows.again])
     by_team: defaultdict[str, list[Batch]] = defaultdict(list)
-    for one in attempts:
-        by_team[one.attempt.team_id].append(one.batch)
+    for rows in attempts:
+        by_team[rows.attempt.team_id].append(rows.batch)
     for batches in by_team.values():
         Batch.joined(batches).write(connection)
 
@@ -112,16 +112,16 @@ def _bind(batch: Batch, attempt: Attempt) -> None:
     for rows in (batch.opened, batch.ended):
         if attempt.trace_id in rows:
             rows[attempt.trace_id] |= own
-    mine = {attempt.job_id} - {None}
-    waiting = {one: _tool(row) for one, row in batch.jobs.items()}
+    job_ids = {attempt.job_id} - {None}
+    waiting = {job_id: _tool(row) for job_id, row in batch.jobs.items()}
     while derived := {
-        one
-        for one, tool in waiting.items()
-        if any(one == derived_id(parent, tool) for parent in mine if parent is not None)
+        job_id
+        for job_id, tool in waiting.items()
+        if any(job_id == derived_id(parent, tool) for parent in job_ids if parent is not None)
     }:
-        mine |= derived
-        waiting = {one: tool for one, tool in waiting.items() if one not in derived}
-    subagents = mine - {attempt.job_id}
+        job_ids |= derived
+        waiting = {job_id: tool for job_id, tool in waiting.items() if job_id not in derived}
+    subagents = job_ids - {attempt.job_id}
     ended = {str(end["job"]) for end in batch.job_ends}
     if waiting or ended - subagents:
         raise UsageError(
@@ -151,8 +151,8 @@ def _other_runs(batch: Batch, attempt: Attempt) -> tuple[str, ...]:
 
 def _are_known(connection: sa.Connection, traces: Sequence[str]) -> bool:
     """Return whether one of these runs is in the store."""
-    known = sa.select(tables.runs.c.trace_id).limit(1)
+    traces_of = sa.select(tables.runs.c.trace_id).limit(1)
     return any(
-        connection.execute(known.where(tables.runs.c.trace_id.in_(some))).first() is not None
+        connection.execute(traces_of.where(tables.runs.c.trace_id.in_(some))).first() is not None
         for some in in_parts(traces)
     )

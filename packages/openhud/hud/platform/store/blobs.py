@@ -30,12 +30,12 @@ class Blobs:
         self.url = url
         place, _, query = url.partition("?")
         options: dict[str, Any] = {}
-        given = {name: values[-1] for name, values in parse_qs(query).items()}
-        if endpoint := given.pop("endpoint_url", None):
+        query_options = {name: values[-1] for name, values in parse_qs(query).items()}
+        if endpoint := query_options.pop("endpoint_url", None):
             options["client_kwargs"] = {"endpoint_url": endpoint}
-        if given:
+        if query_options:
             raise UsageError(
-                f"Storage {place} has no option {min(given)!r}; there is endpoint_url."
+                f"Storage {place} has no option {min(query_options)!r}; there is endpoint_url."
             )
         try:
             self._fs, self._root = fsspec.core.url_to_fs(place, **options)

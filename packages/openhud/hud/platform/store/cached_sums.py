@@ -45,34 +45,34 @@ class CachedSums(Generic[Sums]):
             # Before the sums: a later change then has a newer revision at the next call.
             revisions = _revisions(connection, job_ids)
             with self._lock:
-                kept = self._kept.setdefault(store, OrderedDict())
-                found = {job: kept[job] for job in revisions if job in kept}
+                cached = self._kept.setdefault(store, OrderedDict())
+                sums_by_job = {job: cached[job] for job in revisions if job in cached}
             changed = [
                 job
                 for job, revision in revisions.items()
-                if job not in found or found[job][0] != revision
+                if job not in sums_by_job or sums_by_job[job][0] != revision
             ]
             for some in in_parts(changed):
                 fresh = self._summed(connection, some)
-                found |= {job: (revisions[job], fresh.get(job, self._none)) for job in some}
-        self._keep(kept, found, changed)
-        return revisions, {job: sums for job, (_, sums) in found.items()}
+                sums_by_job |= {job: (revisions[job], fresh.get(job, self._none)) for job in some}
+        self._keep(cached, sums_by_job, changed)
+        return revisions, {job: sums for job, (_, sums) in sums_by_job.items()}
 
     def _keep(
         self,
-        kept: OrderedDict[str, tuple[Revision, Sums]],
-        found: Mapping[str, tuple[Revision, Sums]],
+        cached: OrderedDict[str, tuple[Revision, Sums]],
+        sums_by_job: Mapping[str, tuple[Revision, Sums]],
         changed: Sequence[str],
     ) -> None:
         with self._lock:
-            for job, sums in found.items():
-                kept[job] = sums
-                kept.move_to_end(job)
+            for job, sums in sums_by_job.items():
+                cached[job] = sums
+                cached.move_to_end(job)
             if not changed:
                 return
-            size = sum(self._size(sums) for _, sums in kept.values())
+            size = sum(self._size(sums) for _, sums in cached.values())
             while size > self._most:
-                _, (_, sums_of_oldest) = kept.popitem(last=False)
+                _, (_, sums_of_oldest) = cached.popitem(last=False)
                 size -= self._size(sums_of_oldest)
 
 

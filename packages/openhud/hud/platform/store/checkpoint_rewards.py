@@ -39,11 +39,11 @@ def measured_runs(
 
     `checkpoint` None: the base. `slugs`: only these tasks; None: all.
     """
-    found: dict[str, list[MeasuredRun]] = {}
+    by_slug: dict[str, list[MeasuredRun]] = {}
     for slug, trace_id, reward in ended_runs(store, team, model, checkpoint, slugs):
         if reward is not None:
-            found.setdefault(slug, []).append(MeasuredRun(trace_id, reward))
-    return found
+            by_slug.setdefault(slug, []).append(MeasuredRun(trace_id, reward))
+    return by_slug
 
 
 def ended_runs(

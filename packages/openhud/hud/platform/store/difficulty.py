@@ -81,19 +81,19 @@ def difficulties(store: Store, team: str, taskset_id: str) -> dict[str, Difficul
     jobs = tables.jobs
     of_taskset = sa.select(jobs.c.id).where(jobs.c.team_id == team, jobs.c.taskset_id == taskset_id)
     revisions, sums = _SUMS.of_jobs(store, of_taskset)
-    known = _KNOWN.setdefault(store, {})
-    before = known.get((team, taskset_id))
+    cached = _KNOWN.setdefault(store, {})
+    before = cached.get((team, taskset_id))
     if before is not None and before[0] == revisions:
         return before[1]
     played: dict[str, dict[str, list[TaskSum]]] = {}
     for job in sums.values():
-        for one in job:
-            played.setdefault(one.slug, {}).setdefault(one.model, []).append(one)
-    found = {slug: _difficulty(played[slug]) for slug in sorted(played)}
-    if len(known) >= MOST_KNOWN:
-        known.clear()
-    known[team, taskset_id] = revisions, found
-    return found
+        for task_sum in job:
+            played.setdefault(task_sum.slug, {}).setdefault(task_sum.model, []).append(task_sum)
+    by_slug = {slug: _difficulty(played[slug]) for slug in sorted(played)}
+    if len(cached) >= MOST_KNOWN:
+        cached.clear()
+    cached[team, taskset_id] = revisions, by_slug
+    return by_slug
 
 
 def _difficulty(played: Mapping[str, Sequence[TaskSum]]) -> Difficulty:
@@ -111,10 +111,10 @@ def _difficulty(played: Mapping[str, Sequence[TaskSum]]) -> Difficulty:
 
 
 def _score(sums: Sequence[TaskSum]) -> Score:
-    runs = sum(one.runs for one in sums)
-    mean = sum(one.total for one in sums) / runs
-    variance = sum(one.squares for one in sums) / runs - mean * mean
-    return Score(runs, mean, max(0.0, variance), max(one.best for one in sums))
+    runs = sum(task_sum.runs for task_sum in sums)
+    mean = sum(task_sum.total for task_sum in sums) / runs
+    variance = sum(task_sum.squares for task_sum in sums) / runs - mean * mean
+    return Score(runs, mean, max(0.0, variance), max(task_sum.best for task_sum in sums))
 
 
 def _task_sums(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, list[TaskSum]]:
@@ -138,10 +138,10 @@ def _task_sums(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, l
         )
         .group_by(runs.c.job_id, runs.c.slug, runs.c.model)
     )
-    found: dict[str, list[TaskSum]] = {}
+    by_job: dict[str, list[TaskSum]] = {}
     for job, slug, model, *sums in connection.execute(query):
-        found.setdefault(job, []).append(TaskSum(intern(slug), intern(model), *sums))
-    return found
+        by_job.setdefault(job, []).append(TaskSum(intern(slug), intern(model), *sums))
+    return by_job
 
 
 _SUMS: CachedSums[list[TaskSum]] = CachedSums(_task_sums, [], MOST_SUMS, len)
@@ -162,10 +162,10 @@ def recent_runs(
         .order_by(runs.c.started_at.desc(), runs.c.trace_id)
         .limit(limit)
     )
-    found = []
+    shown_runs = []
     for row in store.rows(query):
         shown = as_dict(row)
         shown["seconds"] = seconds_between(row.started_at, shown.pop("ended_at"))
         shown["started_at"] = None if row.started_at is None else row.started_at.isoformat()
-        found.append(shown)
-    return found
+        shown_runs.append(shown)
+    return shown_runs

@@ -167,8 +167,8 @@ class Batch:
     def _add(self, event: Event) -> None:
         kind, identifier, step, payload = event
         if kind == b"S":
-            kept = detach(self.blobs, self.team, payload)
-            self.steps.append({"trace_id": identifier, "step_id": step, "payload": kept})
+            detached = detach(self.blobs, self.team, payload)
+            self.steps.append({"trace_id": identifier, "step_id": step, "payload": detached})
         elif kind == b"T":
             self.samples.append(_sample(identifier, step, exact_json.loads(payload)))
         elif kind == b"R":
@@ -235,7 +235,7 @@ def note_models(connection: sa.Connection, runs: Sequence[_Row]) -> None:
         if run.get("job_id") and run.get("model") and len(run["model"]) <= tables.LONGEST_MODEL
     }
     names = ("job_id", "model", "checkpoint", "team_id")
-    rows = [dict(zip(names, one, strict=True)) for one in sorted(noted)]
+    rows = [dict(zip(names, key, strict=True)) for key in sorted(noted)]
     upsert(connection, tables.job_models, rows)
 
 
@@ -323,17 +323,17 @@ class _Column(NamedTuple):
 @cache
 def _columns(table: sa.Table) -> dict[str, _Column]:
     """Return the values that each of a table's columns holds, by its name."""
-    found = {}
+    columns = {}
     for column in table.columns:
         kinds = next(kinds for kind, kinds in _HOLDS.items() if isinstance(column.type, kind))
         narrow = isinstance(column.type, sa.Integer) and not isinstance(column.type, sa.BigInteger)
         empty = (type(None),) if column.nullable else ()
-        found[column.name] = _Column(frozenset((*kinds, *empty)), narrow)
-    return found
+        columns[column.name] = _Column(frozenset((*kinds, *empty)), narrow)
+    return columns
 
 
 def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
-    kept = ("name", "group_size", "pid", "process_started", "host")
+    copied = ("name", "group_size", "pid", "process_started", "host")
     # Journals of earlier versions have none of these.
     extra = {
         "benchmark": payload.get("benchmark"),
@@ -345,13 +345,13 @@ def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     if purpose not in PURPOSES:
         raise ValueError(f"purpose {purpose!r}")
     return {
-        **{name: payload[name] for name in kept},
+        **{name: payload[name] for name in copied},
         "id": identifier,
         "team_id": team,
         "purpose": purpose,
         "taskset_id": plain(payload["taskset_id"]) if payload["taskset_id"] else None,
         "status": "running",
-        "extra": exact_json.dumps({name: one for name, one in extra.items() if one}).decode(),
+        "extra": exact_json.dumps({name: value for name, value in extra.items() if value}).decode(),
         "created_at": payload["at"],
     }
 

@@ -82,10 +82,10 @@ def choices(store: Store, team: str, model: str | None) -> dict[str, list[dict[s
     )
     tasksets = sa.select(sets.c.id, sets.c.name).where(sets.c.team_id == team)
     with store.read() as connection:
-        found = connection.execute(tasksets.order_by(sets.c.name).limit(MOST_CHOICES)).all()
+        rows = connection.execute(tasksets.order_by(sets.c.name).limit(MOST_CHOICES)).all()
         slugs = connection.execute(models.order_by(noted.c.model).limit(MOST_CHOICES)).scalars()
         return {
-            "tasksets": [{"id": row.id, "name": row.name} for row in found],
+            "tasksets": [{"id": row.id, "name": row.name} for row in rows],
             "models": [{"id": slug, "name": slug} for slug in slugs],
             "checkpoints": []
             if model is None
@@ -150,8 +150,8 @@ def jobs_revision(store: Store, team: str, job_ids: Sequence[str]) -> str:
         ),
     )
     with store.read() as connection:
-        found = [value for query in queries for value in connection.execute(query).one()]
-    return "-".join(str(value) for value in found)
+        counts = [value for query in queries for value in connection.execute(query).one()]
+    return "-".join(str(value) for value in counts)
 
 
 def _wanted(connection: sa.Connection, team: str, which: JobFilter) -> sa.ColumnElement[bool]:
@@ -217,9 +217,9 @@ def _by_spread(
     _, spreads = _SPREADS.of_jobs(store, sa.select(jobs.c.id).where(jobs.c.team_id == team))
     newest = wanted.with_only_columns(jobs.c.id).order_by(jobs.c.created_at.desc(), jobs.c.id)
     values = {job: spreads.get(job) for job in connection.execute(newest).scalars()}
-    known = [(value, job) for job, value in values.items() if value is not None]
-    known.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
-    ordered = [job for _, job in known] + [job for job in values if values[job] is None]
+    measured = [(value, job) for job, value in values.items() if value is not None]
+    measured.sort(key=lambda pair: pair[0], reverse=sort.startswith("-"))
+    ordered = [job for _, job in measured] + [job for job in values if values[job] is None]
     shown = ordered[offset : offset + limit]
     rows = connection.execute(sa.select(jobs).where(jobs.c.id.in_(shown)))
     return sorted(rows, key=lambda row: shown.index(row.id))
@@ -262,11 +262,11 @@ def _item(row: Any, sums: JobSums, status: str) -> dict[str, Any]:
 def _players(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, dict[str, list[str]]]:
     noted = tables.job_models
     query = sa.select(noted).where(noted.c.job_id.in_(job_ids)).order_by(noted.c.model)
-    found: dict[str, dict[str, list[str]]] = {}
+    by_job: dict[str, dict[str, list[str]]] = {}
     for row in connection.execute(query):
-        played = found.setdefault(row.job_id, {"models": [], "checkpoints": []})
+        played = by_job.setdefault(row.job_id, {"models": [], "checkpoints": []})
         if row.model not in played["models"]:
             played["models"].append(row.model)
         if row.checkpoint and row.checkpoint not in played["checkpoints"]:
             played["checkpoints"].append(row.checkpoint)
-    return found
+    return by_job

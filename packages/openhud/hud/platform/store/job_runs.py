@@ -56,7 +56,9 @@ def job_runs(store: Store, team: str, job: dict[str, Any]) -> list[dict[str, Any
 def summary(run: dict[str, Any]) -> RunSummary:
     """Return the summary of a run of `job_runs` for statistics."""
     # Counts of tool calls are in the long `extra`, which this page does not read.
-    return RunSummary(**{one.name: run[one.name] for one in fields(RunSummary) if one.name in run})
+    return RunSummary(
+        **{field.name: run[field.name] for field in fields(RunSummary) if field.name in run}
+    )
 
 
 def _run(row: sa.Row[Any], over: bool) -> dict[str, Any]:

@@ -73,12 +73,12 @@ def _counts(
 ) -> dict[str, tuple[int, int]]:
     """Return the number of rows of each job, and of those the open ones."""
     running = table.c.status == "running" if table is tables.runs else table.c.ended_at.is_(None)
-    found: dict[str, tuple[int, int]] = {}
+    counts: dict[str, tuple[int, int]] = {}
     for some in in_parts(job_ids):
         query = (
             sa.select(table.c.job_id, sa.func.count(), sa.func.count(sa.case((running, 1))))
             .where(table.c.job_id.in_(some))
             .group_by(table.c.job_id)
         )
-        found |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
-    return found
+        counts |= {row[0]: (row[1], row[2]) for row in connection.execute(query)}
+    return counts

@@ -57,17 +57,17 @@ class JobSums:
 
 def sums_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, JobSums]:
     """Return the sums of each of these jobs."""
-    found = {job_id: JobSums() for job_id in job_ids}
+    by_job = {job_id: JobSums() for job_id in job_ids}
     for some in in_parts(job_ids):
         groups: dict[str, list[Any]] = {}
         for row in connection.execute(_groups(some)).all():
             groups.setdefault(row[0], []).append(row)
-        found |= {job_id: _summed(rows) for job_id, rows in groups.items()}
+        by_job |= {job_id: _summed(rows) for job_id, rows in groups.items()}
         for job_id, tasks in _task_sums(connection, some).items():
             interval = interval_of_sums(tasks)
             if interval is not None:
-                found[job_id].low, found[job_id].high = interval.low, interval.high
-    return found
+                by_job[job_id].low, by_job[job_id].high = interval.low, interval.high
+    return by_job
 
 
 def spreads_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, float]:
@@ -84,10 +84,10 @@ def spreads_of(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, f
         .group_by(runs.c.job_id, runs.c.group_id)
         .having(sa.func.count(runs.c.reward) > 1)
     )
-    found: dict[str, list[float]] = {}
+    deviations: dict[str, list[float]] = {}
     for job_id, *part in connection.execute(query):
-        found.setdefault(job_id, []).append(_deviation(*part))
-    return {job_id: sum(spreads) / len(spreads) for job_id, spreads in found.items()}
+        deviations.setdefault(job_id, []).append(_deviation(*part))
+    return {job_id: sum(spreads) / len(spreads) for job_id, spreads in deviations.items()}
 
 
 def _groups(job_ids: Sequence[str]) -> sa.Select[Any]:
@@ -128,16 +128,16 @@ def _task_sums(connection: sa.Connection, job_ids: Sequence[str]) -> dict[str, l
         .where(runs.c.job_id.in_(job_ids), runs.c.reward.is_not(None))
         .group_by(runs.c.job_id, runs.c.slug)
     )
-    found: dict[str, list[TaskRewards]] = {}
+    by_job: dict[str, list[TaskRewards]] = {}
     for job_id, *sums in connection.execute(query):
-        found.setdefault(job_id, []).append(TaskRewards(*sums))
-    return found
+        by_job.setdefault(job_id, []).append(TaskRewards(*sums))
+    return by_job
 
 
 def _summed(groups: Sequence[Any]) -> JobSums:
     columns = list(zip(*groups, strict=True))  # By column for speed: a page has a thousand groups.
     _, runs, running, graded, totals, squares, failed, prompts, completions, costs, ends = columns
-    known = [cost for cost in costs if cost is not None]
+    recorded = [cost for cost in costs if cost is not None]
     sums = JobSums(
         runs=sum(runs),
         running=sum(running),
@@ -145,7 +145,7 @@ def _summed(groups: Sequence[Any]) -> JobSums:
         failed=sum(failed),
         prompt_tokens=sum(prompts),
         completion_tokens=sum(completions),
-        cost_usd=sum(known) if known else None,
+        cost_usd=sum(recorded) if recorded else None,
         last_end=max((end for end in ends if end is not None), default=None),
     )
     measured = [part for part in zip(totals, graded, squares, strict=True) if part[1]]

@@ -30,8 +30,8 @@ def refuse_foreign(
     """
     for table, ids in ((tables.jobs, sorted(jobs)), (tables.runs, sorted(traces))):
         for some in in_parts(ids):
-            found = connection.execute(_refused(table, session), {"ids": some, "team": team})
-            if found.first() is not None:
+            refused = connection.execute(_refused(table, session), {"ids": some, "team": team})
+            if refused.first() is not None:
                 raise NotFoundError(
                     f"One of these {table.name} is not of this key's team, or is a human baseline."
                 )

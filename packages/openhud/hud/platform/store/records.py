@@ -61,16 +61,16 @@ def find_run(store: Store, team: str, reference: str) -> dict[str, Any]:
     """Return the run with this trace id, a unique start of it, or its client's own name for it."""
     runs = tables.runs
     named = sa.or_(_matches(runs.c.trace_id, reference), runs.c.trace_id == trace_id_of(reference))
-    found = store.rows(sa.select(runs).where(runs.c.team_id == team, named).limit(2))
-    row = _only(found, "trace", reference)
+    rows = store.rows(sa.select(runs).where(runs.c.team_id == team, named).limit(2))
+    row = _only(rows, "trace", reference)
     pending = row.status == "running" and row.job_id is not None
     return _run(row, pending and _is_over(store, team, row.job_id))
 
 
 def groups_of(store: Store, team: str, references: Sequence[str]) -> dict[str, str]:
     """Return the group ids of the runs that have one, by trace id."""
-    runs, ids = tables.runs, [trace_id_of(one) for one in references]
-    found: dict[str, str] = {}
+    runs, ids = tables.runs, [trace_id_of(reference) for reference in references]
+    group_ids: dict[str, str] = {}
     with store.read() as connection:
         for some in in_parts(ids):
             query = sa.select(runs.c.trace_id, runs.c.group_id).where(
@@ -78,8 +78,8 @@ def groups_of(store: Store, team: str, references: Sequence[str]) -> dict[str, s
                 runs.c.team_id == team,
                 runs.c.group_id.is_not(None),
             )
-            found |= {row.trace_id: row.group_id for row in connection.execute(query)}
-    return found
+            group_ids |= {row.trace_id: row.group_id for row in connection.execute(query)}
+    return group_ids
 
 
 def samples_of(
@@ -87,8 +87,8 @@ def samples_of(
 ) -> dict[str, list[TrajectorySample]]:
     """Return the samples of the runs that have any, by trace id, in the order of turns."""
     samples, runs = tables.samples, tables.runs
-    ids = [trace_id_of(one) for one in references]
-    found: dict[str, list[TrajectorySample]] = {}
+    ids = [trace_id_of(reference) for reference in references]
+    by_trace: dict[str, list[TrajectorySample]] = {}
     with store.read() as connection:
         for some in in_parts(ids):
             rows = connection.execute(
@@ -98,13 +98,13 @@ def samples_of(
                 .order_by(samples.c.trace_id, samples.c.step_id)
             )
             for trace_id, turns in groupby(rows, key=lambda row: str(row.trace_id)):
-                found[trace_id] = [
+                by_trace[trace_id] = [
                     # Constructed without validation: the lists come from the columns and are long.
                     TrajectorySample.model_construct(**sample)
                     for _, sample in _whole_samples(turns)
                     if sample["output_token_ids"]
                 ]
-    return found
+    return by_trace
 
 
 def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
@@ -114,14 +114,14 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
     drawn = store.rows(
         sa.select(samples).where(samples.c.trace_id == trace_id).order_by(samples.c.step_id)
     )
-    whole = dict(_whole_samples(drawn))
+    by_step = dict(_whole_samples(drawn))
     payloads = []
     for step_id, payload in rows:
         step: dict[str, Any] = exact_json.loads(payload)
         if has_attachments(payload):
             attach(store.blobs, team, step)
-        if step_id in whole:
-            step["sample"] = {**step.get("sample", {}), **whole[step_id]}
+        if step_id in by_step:
+            step["sample"] = {**step.get("sample", {}), **by_step[step_id]}
         payloads.append(step)
     return payloads
 
@@ -151,8 +151,8 @@ def trace_spans(
 ) -> tuple[list[dict[str, Any]], int]:
     """Return the spans of a trace that are not steps, as received, in the order of their starts; and their number."""
     spans = tables.spans
-    mine = sa.select(spans.c.span).where(spans.c.trace_id == trace_id)
-    rows, total = store.page(mine.order_by(spans.c.started_at, spans.c.span_id), limit, offset)
+    query = sa.select(spans.c.span).where(spans.c.trace_id == trace_id)
+    rows, total = store.page(query.order_by(spans.c.started_at, spans.c.span_id), limit, offset)
     items = []
     for (payload,) in rows:
         items.append(exact_json.loads(payload))
@@ -247,11 +247,11 @@ def _matches(column: sa.ColumnElement[str], reference: str) -> sa.ColumnElement[
     return column == wanted
 
 
-def _only(found: Any, what: str, reference: str) -> Any:
-    if not found:
+def _only(rows: Any, what: str, reference: str) -> Any:
+    if not rows:
         raise NotFoundError(
             f"There is no {what} {reference!r}; `hud jobs` lists what was recorded."
         )
-    if len(found) > 1:
+    if len(rows) > 1:
         raise NotFoundError(f"Several {what}s begin with {reference!r}; give more of the id.")
-    return found[0]
+    return rows[0]

@@ -46,19 +46,21 @@ def enter_job(
     upsert(connection, tables.jobs, [row], update=("name", "group_size", "taskset_id", *more))
 
 
-def run_entered(store: Store, team: str, trace_id: str, known: dict[str, Any]) -> None:
+def run_entered(store: Store, team: str, trace_id: str, columns: dict[str, Any]) -> None:
     """Record the start of a run; `known` holds columns of `runs`."""
     with store.begin() as connection:
-        enter_runs(connection, team, {trace_id: known})
+        enter_runs(connection, team, {trace_id: columns})
 
 
 def enter_runs(connection: sa.Connection, team: str, runs: Mapping[str, dict[str, Any]]) -> None:
     """Record the starts of runs, in a transaction: the known columns of each, by trace."""
-    jobs = {known["job_id"] for known in runs.values() if known.get("job_id")}
+    jobs = {
+        columns_of_run["job_id"] for columns_of_run in runs.values() if columns_of_run.get("job_id")
+    }
     refuse_foreign(connection, team, jobs, runs)
     alike: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-    for trace_id, known in runs.items():
-        alike[tuple(known)].append({**new_run(team, trace_id), **known})
+    for trace_id, columns_of_run in runs.items():
+        alike[tuple(columns_of_run)].append({**new_run(team, trace_id), **columns_of_run})
     for columns, rows in alike.items():
         upsert(connection, tables.runs, rows, update=columns)
         note_models(connection, rows)

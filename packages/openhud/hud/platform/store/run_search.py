@@ -87,7 +87,7 @@ def search(store: Store, team: str, text: str, limit: int, offset: int) -> Found
         total = min(len(hits), MOST_HITS)
         page = hits[:total][offset : offset + limit]
         rows = {row.trace_id: as_dict(row) for row in connection.execute(_runs(team, page))}
-        shown = [rows[one] for one in page]
+        shown = [rows[trace_id] for trace_id in page]
         texts = texts_of(connection, page)
         named = {row["job_id"]: row["job"] for row in shown if row["job"] is not None}
         titles = titles_of(connection, named)
@@ -101,12 +101,12 @@ def search(store: Store, team: str, text: str, limit: int, offset: int) -> Found
 
 def terms(text: str) -> list[Term]:
     """Return what to look for."""
-    found = []
+    parsed = []
     for quoted, bare in _TERM.findall(text)[:MOST_TERMS]:
         words = tuple(word[:_LONGEST_WORD] for word in _WORD.findall((quoted or bare).lower()))
         if words:
-            found.append(Term(words[:MOST_TERMS], exact=bool(quoted)))
-    return found
+            parsed.append(Term(words[:MOST_TERMS], exact=bool(quoted)))
+    return parsed
 
 
 def index_missing(store: Store, team: str, seconds: float = SECONDS) -> int:
@@ -129,15 +129,15 @@ def index_missing(store: Store, team: str, seconds: float = SECONDS) -> int:
 def _index(connection: sa.Connection, team: str, places: dict[str, int]) -> None:
     """Index runs by their number in the queue, so that later numbers are newer runs."""
     runs, texts, waiting = tables.runs, tables.run_texts, tables.runs_to_index
-    known = sa.select(runs.c.trace_id, runs.c.content).where(runs.c.trace_id.in_(places))
-    contents = {row.trace_id: row.content for row in connection.execute(known)}
-    said = texts_of(connection, list(places))
+    query = sa.select(runs.c.trace_id, runs.c.content).where(runs.c.trace_id.in_(places))
+    contents = {row.trace_id: row.content for row in connection.execute(query)}
+    texts_by_trace = texts_of(connection, list(places))
     rows = [
         {
             "id": place,
             "trace_id": trace,
             "team_id": team,
-            "words": _words(*said[trace], contents.get(trace)),
+            "words": _words(*texts_by_trace[trace], contents.get(trace)),
         }
         for trace, place in places.items()
     ]
@@ -154,15 +154,15 @@ def texts_of(connection: sa.Connection, traces: Sequence[str]) -> dict[str, tupl
         .where(steps.c.trace_id.in_(traces), sa.func.length(steps.c.payload) <= _LONGEST_STEP)
         .order_by(steps.c.trace_id, steps.c.step_id)
     )
-    told: dict[str, list[str]] = {trace: [] for trace in traces}
-    said: dict[str, list[str]] = {trace: [] for trace in traces}
+    prompts: dict[str, list[str]] = {trace: [] for trace in traces}
+    answers: dict[str, list[str]] = {trace: [] for trace in traces}
     for trace, payload in connection.execute(query):
         step = _object(payload)
         if step.get("source") in ("user", "system"):
-            told[trace] += _texts(step.get("messages"))
+            prompts[trace] += _texts(step.get("messages"))
         elif step.get("source") == "agent":
-            said[trace] += [*_texts(step.get("messages")), *_texts(step.get("content"))]
-    return {trace: ("\n".join(told[trace]), "\n".join(said[trace])) for trace in traces}
+            answers[trace] += [*_texts(step.get("messages")), *_texts(step.get("content"))]
+    return {trace: ("\n".join(prompts[trace]), "\n".join(answers[trace])) for trace in traces}
 
 
 def snippet(texts: tuple[str, str], content: str | None, wanted: Sequence[Term]) -> dict[str, Any]:
@@ -171,9 +171,9 @@ def snippet(texts: tuple[str, str], content: str | None, wanted: Sequence[Term])
     places = (("answer", answer), ("answer", content or ""), ("prompt", prompt))
     patterns = [_pattern(term) for term in wanted]
     where, text = max(
-        places, key=lambda place: sum(one.search(place[1]) is not None for one in patterns)
+        places, key=lambda place: sum(pattern.search(place[1]) is not None for pattern in patterns)
     )
-    every = re.compile("|".join(one.pattern for one in patterns), re.IGNORECASE)
+    every = re.compile("|".join(pattern.pattern for pattern in patterns), re.IGNORECASE)
     first = every.search(text)
     if first is None:
         return {"where": None, "parts": []}
@@ -216,7 +216,7 @@ def _fts5(team: str, wanted: Sequence[Term]) -> str:
 
 def _tsquery(wanted: Sequence[Term]) -> str:
     shown = (f"{' <-> '.join(term.words)}{'' if term.exact else ':*'}" for term in wanted)
-    return " & ".join(f"({one})" for one in shown)
+    return " & ".join(f"({term})" for term in shown)
 
 
 def _pattern(term: Term) -> re.Pattern[str]:
@@ -244,16 +244,16 @@ def _parts(text: str, every: re.Pattern[str], first: int) -> list[dict[str, Any]
 def _object(payload: bytes) -> dict[str, Any]:
     """Return a step; nothing of what some client sent instead of one."""
     try:
-        found = exact_json.loads(payload)
+        step = exact_json.loads(payload)
     except exact_json.JSONDecodeError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return step if isinstance(step, dict) else {}
 
 
 def _words(prompt: str, answer: str, content: str | None) -> str:
-    told = _WORD.findall(prompt.lower())[:_MOST_WORDS]
-    said = _WORD.findall(f"{answer}\n{content or ''}".lower())[-_MOST_WORDS:]
-    return " ".join(word[:_LONGEST_WORD] for word in (*told, *said))
+    prompt_words = _WORD.findall(prompt.lower())[:_MOST_WORDS]
+    answer_words = _WORD.findall(f"{answer}\n{content or ''}".lower())[-_MOST_WORDS:]
+    return " ".join(word[:_LONGEST_WORD] for word in (*prompt_words, *answer_words))
 
 
 def _texts(value: Any, depth: int = 0) -> list[str]:
@@ -265,5 +265,5 @@ def _texts(value: Any, depth: int = 0) -> list[str]:
     if isinstance(value, dict):
         return _texts(value.get("content", value.get("text")), depth + 1)
     if isinstance(value, list):
-        return [text for one in value for text in _texts(one, depth + 1)]
+        return [text for part in value for text in _texts(part, depth + 1)]
     return []

@@ -119,8 +119,8 @@ class Store:
             return connection.execute(statement).rowcount
 
     def _database_time(self) -> datetime:
-        found: datetime = self.value(sa.select(sa.func.clock_timestamp()))
-        return found.astimezone(UTC)
+        now: datetime = self.value(sa.select(sa.func.clock_timestamp()))
+        return now.astimezone(UTC)
 
     def close(self) -> None:
         """Close every connection."""
@@ -177,10 +177,10 @@ class Store:
             command.upgrade(config, "head")
 
 
-def _understood(given: str | sa.URL) -> sa.URL:
+def _understood(address: str | sa.URL) -> sa.URL:
     """Return the URL of a supported database, with its driver set. Raises `UsageError` for any other."""
     try:
-        url = sa.make_url(given)
+        url = sa.make_url(address)
     except sa.exc.ArgumentError:
         raise UsageError(
             "The database is given as a URL, such as postgresql://user@host/name."

@@ -61,14 +61,14 @@ def ingest_spans(store: Store, team: str, trace_id: str, spans: list[_Row]) -> i
         upsert(connection, tables.runs, [new_run(team, trace_id)])
         # Serialized for each trace: a concurrent repetition must see the rows of the first upload.
         runs = tables.runs
-        mine = sa.select(runs.c.trace_id).where(runs.c.trace_id == trace_id)
-        connection.execute(mine.with_for_update())
+        run = sa.select(runs.c.trace_id).where(runs.c.trace_id == trace_id)
+        connection.execute(run.with_for_update())
         columns = tables.steps.c
-        known = _known(connection, trace_id, columns.step_id, columns.payload, list(steps))
-        for number, payload in known.items():
+        recorded = _known(connection, trace_id, columns.step_id, columns.payload, list(steps))
+        for number, payload in recorded.items():
             if steps[number].payload != payload:
                 keep(steps[number].span)
-        new = [step for number, step in steps.items() if number not in known]
+        new = [step for number, step in steps.items() if number not in recorded]
         rows = [
             {"trace_id": trace_id, "step_id": step.number, "payload": step.payload} for step in new
         ]
@@ -101,9 +101,9 @@ def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
     if sample is not None:
         step = {name: value for name, value in step.items() if name != "sample"}
         step |= {"sample": rest} if rest else {}
-    kept = detach(store.blobs, team, exact_json.dumps(step))
+    detached = detach(store.blobs, team, exact_json.dumps(step))
     counts = _counts(step.get("usage")) if step.get("source") == "agent" else None
-    return _Step(number, kept, sample, counts, span)
+    return _Step(number, detached, sample, counts, span)
 
 
 def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row | None]:
@@ -130,24 +130,26 @@ def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row 
 def _swaps(swaps: Any) -> bytes | None:
     if not isinstance(swaps, list):
         return None
-    known = [
+    parsed = [
         [swap[0], plain(str(swap[1])) if is_id(str(swap[1])) else None]
         for swap in swaps
         if isinstance(swap, list) and len(swap) == 2 and isinstance(swap[0], int)
     ]
-    return exact_json.dumps(known) if known else None
+    return exact_json.dumps(parsed) if parsed else None
 
 
 def _flat(numbers: Any) -> list[Any]:
-    if not isinstance(numbers, list) or not all(isinstance(one, int | float) for one in numbers):
+    if not isinstance(numbers, list) or not all(
+        isinstance(number, int | float) for number in numbers
+    ):
         raise TypeError("no list of numbers")
     return numbers
 
 
 def _counts(usage: Any) -> dict[str, int]:
     """Return the token counts of a turn; invalid counts become 0."""
-    told = usage if isinstance(usage, dict) else {}
-    counts = {name: told.get(name) for name in _COUNTED}
+    recorded = usage if isinstance(usage, dict) else {}
+    counts = {name: recorded.get(name) for name in _COUNTED}
     return {
         name: int(count) if isinstance(count, int | float) and 0 <= count <= _MOST_TOKENS else 0
         for name, count in counts.items()
@@ -180,11 +182,11 @@ def _known(
     ids: list[Any],
 ) -> dict[Any, Any]:
     """Return the values of a trace's rows with a key in `ids`, by key."""
-    known: dict[Any, Any] = {}
+    recorded: dict[Any, Any] = {}
     for some in in_parts(ids):
         query = sa.select(key, value).where(key.table.c.trace_id == trace_id, key.in_(some))
-        known |= {row[0]: row[1] for row in connection.execute(query)}
-    return known
+        recorded |= {row[0]: row[1] for row in connection.execute(query)}
+    return recorded
 
 
 def _count(connection: sa.Connection, trace_id: str, new: list[_Step]) -> None:

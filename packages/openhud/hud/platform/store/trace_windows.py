@@ -64,16 +64,16 @@ def windows(store: Store, trace_id: str) -> list[Window]:
     steps = tables.steps.c
     lengths = (steps.step_id, sa.func.length(steps.payload))
     sizes = store.rows(steps_in_order(trace_id).with_only_columns(*lengths))
-    found: list[Window] = []
+    parts: list[Window] = []
     first, last, count, size = 0, 0, 0, 0
     for step_id, length in sizes:
         if count and (count == WINDOW_STEPS or size + length > WINDOW_BYTES):
-            found.append(Window(first, last, count))
+            parts.append(Window(first, last, count))
             count, size = 0, 0
         if not count:
             first = step_id
         last, count, size = step_id, count + 1, size + length
-    return [*found, Window(first, last, count)] if count else found
+    return [*parts, Window(first, last, count)] if count else parts
 
 
 def steps_between(store: Store, trace_id: str, first: int, last: int) -> list[tuple[int, Payload]]:
@@ -100,10 +100,10 @@ def state_before(store: Store, trace_id: str, step_id: int) -> Any:
 
 def find_step(store: Store, trace_id: str, step_id: int) -> Payload:
     """Return one step. Raises `NotFoundError` for an unknown number."""
-    found = steps_between(store, trace_id, step_id, step_id)
-    if not found:
+    steps = steps_between(store, trace_id, step_id, step_id)
+    if not steps:
         raise NotFoundError(f"There is no step {step_id} in the trace {trace_id}.")
-    return found[0][1]
+    return steps[0][1]
 
 
 def every_step(store: Store, trace_id: str) -> Iterator[tuple[int, Payload]]:
@@ -151,9 +151,9 @@ def last_step(store: Store, trace_id: str) -> tuple[int, int]:
 def job_of(store: Store, run: dict[str, Any]) -> dict[str, str] | None:
     """Return the id and the title of a run's job; None without a recorded job."""
     jobs = tables.jobs
-    mine = (jobs.c.id == run["job_id"], jobs.c.team_id == run["team_id"])
+    own_job = (jobs.c.id == run["job_id"], jobs.c.team_id == run["team_id"])
     with store.read() as connection:
-        row = connection.execute(sa.select(jobs.c.id, jobs.c.name).where(*mine)).first()
+        row = connection.execute(sa.select(jobs.c.id, jobs.c.name).where(*own_job)).first()
         if row is None:
             return None
         return {"id": row.id, "title": titles_of(connection, {row.id: row.name})[row.id]}
@@ -179,18 +179,20 @@ def siblings(store: Store, run: dict[str, Any]) -> list[dict[str, Any]]:
 
 def neighbours(store: Store, run: dict[str, Any]) -> dict[str, str | None]:
     """Return the runs before and after one in its job: `previous`, `next`, and the failed `previous_failed`, `next_failed`."""
-    found: dict[str, str | None] = dict.fromkeys(
+    neighbour_ids: dict[str, str | None] = dict.fromkeys(
         ("previous", "next", "previous_failed", "next_failed")
     )
     runs = tables.runs
     if run["job_id"] is None or run["started_at"] is None:
-        return found
+        return neighbour_ids
     place = sa.tuple_(runs.c.started_at, runs.c.trace_id)
     with store.read() as connection:
-        mine = connection.execute(
+        started_at = connection.execute(
             sa.select(runs.c.started_at).where(runs.c.trace_id == run["trace_id"])
         ).scalar_one()
-        here = sa.tuple_(sa.literal(mine, runs.c.started_at.type), sa.literal(run["trace_id"]))
+        here = sa.tuple_(
+            sa.literal(started_at, runs.c.started_at.type), sa.literal(run["trace_id"])
+        )
         of_job = sa.and_(runs.c.job_id == run["job_id"], runs.c.team_id == run["team_id"])
         for name, later in (("previous", False), ("next", True)):
             order = (runs.c.started_at, runs.c.trace_id)
@@ -200,10 +202,10 @@ def neighbours(store: Store, run: dict[str, Any]) -> dict[str, str | None]:
                 .order_by(*(order if later else [column.desc() for column in order]))
                 .limit(1)
             )
-            found[name] = connection.execute(query).scalar()
+            neighbour_ids[name] = connection.execute(query).scalar()
             failed = query.where(runs.c.failure_kind.is_not(None))
-            found[f"{name}_failed"] = connection.execute(failed).scalar()
-    return found
+            neighbour_ids[f"{name}_failed"] = connection.execute(failed).scalar()
+    return neighbour_ids
 
 
 def group_rewards(
@@ -235,7 +237,7 @@ def _steps(store: Store, query: Query) -> list[tuple[int, Payload]]:
 
 def _read(payload: bytes) -> Payload:
     try:
-        found = exact_json.loads(payload)
+        step = exact_json.loads(payload)
     except exact_json.JSONDecodeError:
         return {"error": "The stored payload of this step is not JSON."}
-    return found if isinstance(found, dict) else {"extra": {"not_understood": found}}
+    return step if isinstance(step, dict) else {"extra": {"not_understood": step}}

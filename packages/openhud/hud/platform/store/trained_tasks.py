@@ -35,12 +35,12 @@ def trained_on(
         return set()
     played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])
     trained = _tasks(store, [tables.runs.c.job_id.in_(part) for part in in_parts(sorted(training))])
-    tasks = {task for found in trained.values() for task in found if task is not None}
-    unnamed = {slug for slug, found in trained.items() if None in found}
+    tasks = {task for identities in trained.values() for task in identities if task is not None}
+    unnamed = {slug for slug, identities in trained.items() if None in identities}
     return {
         slug
-        for slug, found in played.items()
-        if found & tasks or slug in unnamed or (None in found and slug in trained)
+        for slug, identities in played.items()
+        if identities & tasks or slug in unnamed or (None in identities and slug in trained)
     }
 
 
@@ -66,7 +66,7 @@ def _tasks(
 ) -> dict[str, set[bytes | None]]:
     """Return the identities of the tasks of each slug, one for each job; None for a run that records no task."""
     runs = tables.runs
-    found: dict[str, set[bytes | None]] = {}
+    by_slug: dict[str, set[bytes | None]] = {}
     for condition in conditions:
         first = (
             sa.select(sa.func.min(runs.c.trace_id))
@@ -76,8 +76,8 @@ def _tasks(
         for part in in_parts(store.values(first)):
             query = sa.select(runs.c.slug, runs.c.task).where(runs.c.trace_id.in_(part))
             for slug, task in store.rows(query):
-                found.setdefault(slug, set()).add(None if task is None else _identity(task))
-    return found
+                by_slug.setdefault(slug, set()).add(None if task is None else _identity(task))
+    return by_slug
 
 
 def _identity(task: bytes) -> bytes | None:

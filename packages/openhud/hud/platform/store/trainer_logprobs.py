@@ -49,12 +49,12 @@ def record_pass(
     A turn is assigned to the step with the same recorded output, in the order of the run.
     """
     by_trace: dict[str, list[ComputedRun]] = defaultdict(list)
-    for one in computed:
-        by_trace[one.trace_id].append(one)
+    for run in computed:
+        by_trace[run.trace_id].append(run)
     traces = sorted(by_trace)
     with store.begin() as connection:
         for some in in_parts(traces):
-            known = _known_outputs(connection, team, some)
+            outputs_by_trace = _known_outputs(connection, team, some)
             rows = [
                 {
                     "trace_id": trace_id,
@@ -62,7 +62,7 @@ def record_pass(
                     "logprobs": logprobs,
                     **asdict(weights),
                 }
-                for trace_id, outputs in known.items()
+                for trace_id, outputs in outputs_by_trace.items()
                 for step_id, logprobs in _placed(by_trace[trace_id], outputs).items()
             ]
             _drop_older(connection, weights, sorted({str(row["trace_id"]) for row in rows}))
@@ -103,10 +103,12 @@ def gaps_of(store: Store, trace_id: str) -> tuple[PassWeights, npt.NDArray[np.fl
 def _gaps(computed: bytes, sampled: bytes) -> npt.NDArray[np.float64]:
     if len(computed) != len(sampled):
         return np.zeros(0)  # The sampler recorded no logprobs.
-    mine, theirs = (np.frombuffer(one, "<f4").astype(np.float64) for one in (computed, sampled))
+    trained, theirs = (
+        np.frombuffer(logprobs, "<f4").astype(np.float64) for logprobs in (computed, sampled)
+    )
     # The difference of two infinities is undefined.
     with np.errstate(invalid="ignore"):
-        return np.abs(mine - theirs)
+        return np.abs(trained - theirs)
 
 
 def _known_outputs(
@@ -120,23 +122,25 @@ def _known_outputs(
         .where(samples.c.trace_id.in_(traces), runs.c.team_id == team)
         .order_by(samples.c.trace_id, samples.c.step_id)
     )
-    found: dict[str, dict[bytes, list[int]]] = {}
+    by_trace: dict[str, dict[bytes, list[int]]] = {}
     for trace_id, step_id, output in rows:
-        found.setdefault(trace_id, {}).setdefault(output, []).append(step_id)
-    return found
+        by_trace.setdefault(trace_id, {}).setdefault(output, []).append(step_id)
+    return by_trace
 
 
 def _placed(parts: Sequence[ComputedRun], outputs: dict[bytes, list[int]]) -> dict[int, bytes]:
     """Return logprobs by the steps with the same recorded outputs, in order."""
-    found: dict[int, bytes] = {}
+    by_step: dict[int, bytes] = {}
     for part in parts:
         last = -1
         for output, logprobs in part.turns:
-            step = next((one for one in outputs.get(output, ()) if one > last), None)
+            step = next(
+                (candidate for candidate in outputs.get(output, ()) if candidate > last), None
+            )
             if step is not None:
-                found[step] = logprobs
+                by_step[step] = logprobs
                 last = step
-    return found
+    return by_step
 
 
 def _drop_older(connection: sa.Connection, weights: PassWeights, traces: Sequence[str]) -> None:

@@ -54,9 +54,9 @@ class Playable:
 
     def choices(self) -> list[Choice]:
         """Return the most recently changed tasksets, with the reason for those that cannot be played."""
-        found, _ = self.tasksets.page(None, MOST_TASKSETS, 0)
+        tasksets, _ = self.tasksets.page(None, MOST_TASKSETS, 0)
         problem_of = functools.cache(self._problem)
-        return [self._choice(taskset, problem_of) for taskset in found]
+        return [self._choice(taskset, problem_of) for taskset in tasksets]
 
     def source(self, reference: str, version: int | None = None) -> Source:
         """Return a taskset's tasks. Raises `UsageError` if this server cannot play them."""
@@ -72,7 +72,7 @@ class Playable:
 
     def runnable(self, sources: Iterable[Source]) -> dict[str, dict[str, Any]]:
         """Return the launch data of the newest builds for tasks, by the environments' names in the tasks."""
-        names = dict.fromkeys(name for one in sources for name in environments_of(one.rows))
+        names = dict.fromkeys(name for source in sources for name in environments_of(source.rows))
         return {name: self.environments.runnable(name).shown() for name in names}
 
     def _choice(self, taskset: dict[str, Any], problem_of: Callable[[str], str | None]) -> Choice:
@@ -118,14 +118,14 @@ def environments_of(rows: Iterable[dict[str, Any]]) -> list[str]:
 def refuse_shared(tasks: Source, held_out: Iterable[Source]) -> None:
     """Raise `UsageError` if a held-out task is also trained on: its score would not measure generalization."""
     trained = {_identity(row) for row in tasks.rows}
-    for one in held_out:
-        if tasks.taskset_id is None and one.taskset_id is None:
-            shared = tasks.name == one.name
+    for source in held_out:
+        if tasks.taskset_id is None and source.taskset_id is None:
+            shared = tasks.name == source.name
         else:
-            shared = any(_identity(row) in trained for row in one.rows)
+            shared = any(_identity(row) in trained for row in source.rows)
         if shared:
             raise UsageError(
-                f"{one.name!r} holds tasks of {tasks.name!r}: held-out tasks must not be trained on."
+                f"{source.name!r} holds tasks of {tasks.name!r}: held-out tasks must not be trained on."
             )
 
 

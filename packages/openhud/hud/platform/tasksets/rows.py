@@ -69,18 +69,18 @@ class TasksetRows:
     def named(self, slugs: Sequence[str], version: int | None = None) -> list[_Row]:
         """Return the rows with these names, in the order of the names, each with the `version` that introduced it."""
         query = newest_rows(self._id, version).where(tables.taskset_rows.c.slug.in_(slugs))
-        found = {
+        rows_by_slug = {
             row.slug: {**json.loads(row.row), "version": row.version}
             for row in self.store.rows(query)
         }
-        return [found[slug] for slug in slugs if slug in found]
+        return [rows_by_slug[slug] for slug in slugs if slug in rows_by_slug]
 
     def get(self, slug: str) -> _Row:
         """Return the current version of a row. Raises `NotFoundError` for an unknown name."""
-        found = self.named([slug])
-        if not found:
+        matching = self.named([slug])
+        if not matching:
             raise NotFoundError(f"Taskset {self.taskset['name']!r} has no task {slug!r}.")
-        return found[0]
+        return matching[0]
 
     def history(self, slug: str) -> list[_Row]:
         """Return the versions of a row, newest first; `row` is None in a version that removed it."""
@@ -105,7 +105,7 @@ class TasksetRows:
         `slugs` are the first `most` names of changed rows.
         """
         rows = tables.taskset_rows
-        mine = rows.c.taskset_id == self._id
+        of_taskset = rows.c.taskset_id == self._id
         sums = (
             sa.select(
                 rows.c.version,
@@ -113,21 +113,21 @@ class TasksetRows:
                 sa.func.count(sa.case((rows.c.row.is_(None), 1))).label("removed"),
                 sa.func.min(rows.c.created_at).label("created_at"),
             )
-            .where(mine)
+            .where(of_taskset)
             .group_by(rows.c.version)
             .order_by(rows.c.version.desc())
         )
         with self.store.read() as connection:
             total = connection.execute(
-                sa.select(sa.func.count(rows.c.version.distinct())).where(mine)
+                sa.select(sa.func.count(rows.c.version.distinct())).where(of_taskset)
             ).scalar_one()
-            found = connection.execute(sums.limit(limit).offset(offset)).mappings().all()
+            counts = connection.execute(sums.limit(limit).offset(offset)).mappings().all()
             first = _first_versions(connection, self._id)
             items = []
-            for row in found:
+            for row in counts:
                 some = connection.execute(
                     sa.select(rows.c.slug)
-                    .where(mine, rows.c.version == row["version"])
+                    .where(of_taskset, rows.c.version == row["version"])
                     .order_by(rows.c.position)
                     .limit(most)
                 ).scalars()
@@ -154,12 +154,12 @@ class TasksetRows:
         changes: list[tuple[str, int, _Row | None]] = []
         with self.store.begin() as connection:
             version = locked_version(connection, self._id) + 1
-            known = self._known(connection)
-            if name != replaces and name in known:
+            newest = self._known(connection)
+            if name != replaces and name in newest:
                 raise ConflictError(f"There is already a task {name!r}; choose another name.")
-            position = max((old.position for old in known.values()), default=-1) + 1
+            position = max((old.position for old in newest.values()), default=-1) + 1
             if replaces is not None:
-                position = self._seen(known, replaces, seen).position
+                position = self._seen(newest, replaces, seen).position
                 if name != replaces:
                     changes.append((replaces, position, None))
             write_version(connection, self._id, version, [*changes, (name, position, row)])
@@ -181,12 +181,12 @@ class TasksetRows:
 
     def _known(self, connection: sa.Connection) -> dict[str, Any]:
         rows = tables.taskset_rows
-        kept = (rows.c.slug, rows.c.version, rows.c.position)
-        query = newest_rows(self._id).with_only_columns(*kept)
+        columns = (rows.c.slug, rows.c.version, rows.c.position)
+        query = newest_rows(self._id).with_only_columns(*columns)
         return {row.slug: row for row in connection.execute(query)}
 
-    def _seen(self, known: dict[str, Any], slug: str, seen: int | None) -> Any:
-        old = known.get(slug)
+    def _seen(self, newest: dict[str, Any], slug: str, seen: int | None) -> Any:
+        old = newest.get(slug)
         if old is None:
             raise NotFoundError(f"Taskset {self.taskset['name']!r} has no task {slug!r}.")
         if seen is not None and old.version != seen:

@@ -124,11 +124,11 @@ class Tasksets:
             .where(rows.c.taskset_id == identifier)
             .order_by(rows.c.version.desc(), rows.c.position)
         )
-        found: dict[int, _Row] = {}
+        by_version: dict[int, _Row] = {}
         for row in self.store.rows(query):
             entry = {"version": row.version, "created_at": row.created_at.isoformat(), "tasks": []}
-            found.setdefault(row.version, entry)["tasks"].append(row.slug)
-        return list(found.values())
+            by_version.setdefault(row.version, entry)["tasks"].append(row.slug)
+        return list(by_version.values())
 
     def upload(
         self, name: str, rows: Sequence[_Row], *, taskset_id: str | None, project_id: str | None
@@ -140,12 +140,12 @@ class Tasksets:
         identifier = plain(taskset["id"])
         with self.store.begin() as connection:
             before = locked_version(connection, identifier)
-            known = {row.slug: row for row in connection.execute(newest_rows(identifier))}
-            changed = [row for row in rows if _differs(known.get(row["name"]), row)]
-            created = [row for row in changed if row["name"] not in known]
-            position = max((row.position for row in known.values()), default=-1) + 1
+            newest = {row.slug: row for row in connection.execute(newest_rows(identifier))}
+            changed = [row for row in rows if _differs(newest.get(row["name"]), row)]
+            created = [row for row in changed if row["name"] not in newest]
+            position = max((row.position for row in newest.values()), default=-1) + 1
             places = {row["name"]: position + place for place, row in enumerate(created)}
-            places |= {slug: row.position for slug, row in known.items()}
+            places |= {slug: row.position for slug, row in newest.items()}
             changes = [(row["name"], places[row["name"]], row) for row in changed]
             version = before + bool(changes)
             if changes:
@@ -254,8 +254,8 @@ def write_version(
         for slug, position, row in changes
     ]
     connection.execute(sa.insert(tables.taskset_rows), values)
-    mine = sa.update(sets).where(sets.c.id == taskset_id)
-    connection.execute(mine.values(version=version, updated_at=now))
+    update = sa.update(sets).where(sets.c.id == taskset_id)
+    connection.execute(update.values(version=version, updated_at=now))
 
 
 def _differs(old: Row | None, row: _Row) -> bool:

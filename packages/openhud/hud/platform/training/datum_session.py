@@ -35,12 +35,12 @@ def datum_pass(session: Session, body: DatumPassRequest, client: Contributor) ->
     """Compute logprobs and the loss of datums, and accumulate its gradient if the request says so."""
     loss = parse_loss(body.loss_fn, body.loss_fn_config)
     vocabulary = session.trained.serving.policy.decoder.config.vocab_size
-    given = [
+    datums_by_input = [
         _datums(columns, loss, f"Datum {number}", vocabulary)
         for number, columns in enumerate(body.datums)
     ]
-    datums = [datum for each in given for datum in each]
-    counts = [len(each) for each in given]
+    datums = [datum for datums_of_input in datums_by_input for datum in datums_of_input]
+    counts = [len(datums_of_input) for datums_of_input in datums_by_input]
     session.begin_pass(client)
     if loss.needs_reference:
         session.trained.load_reference()
@@ -78,28 +78,28 @@ def save(session: Session) -> SavedState:
 
 def _datums(columns: DatumColumns, loss: LossConfig, where: str, vocabulary: int) -> list[Datum]:
     """Return the datum of some columns: with K targets for each position K datums of the same tokens. Raises `UsageError`."""
-    each = columns.targets_each
-    if each is None:
+    per_position = columns.targets_each
+    if per_position is None:
         return [_datum(columns, loss, where, vocabulary)]
     if not loss.supervised:
         raise UsageError(
             f"{where} has several targets for each position, which only cross_entropy takes; the loss is {loss.loss_fn!r}."
         )
     count = len(columns.tokens) // np.dtype(np.int64).itemsize
-    targets = _column(columns.targets, np.int64, count * each, f"target_tokens of {where}")
-    weights = np.ones(count * each, np.float32)
+    targets = _column(columns.targets, np.int64, count * per_position, f"target_tokens of {where}")
+    weights = np.ones(count * per_position, np.float32)
     if columns.weights is not None:
-        weights = _column(columns.weights, np.float32, count * each, f"weights of {where}")
-    found = []
+        weights = _column(columns.weights, np.float32, count * per_position, f"weights of {where}")
+    datums = []
     for target, weight in zip(
-        targets.reshape(-1, each).T, weights.reshape(-1, each).T, strict=True
+        targets.reshape(-1, per_position).T, weights.reshape(-1, per_position).T, strict=True
     ):
-        one = columns.model_copy(
+        alternative = columns.model_copy(
             update={"targets": packed(target, np.int64), "weights": packed(weight, np.float32)}
         )
         # Their hidden states are the same at every position: a pass that shares prompts computes them once.
-        found.append(replace(_datum(one, loss, where, vocabulary), prompt_length=count))
-    return found
+        datums.append(replace(_datum(alternative, loss, where, vocabulary), prompt_length=count))
+    return datums
 
 
 def _datum(columns: DatumColumns, loss: LossConfig, where: str, vocabulary: int) -> Datum:
@@ -111,7 +111,7 @@ def _datum(columns: DatumColumns, loss: LossConfig, where: str, vocabulary: int)
         raise UsageError(f"{where} has no tokens.")
     for name, ids in (("model_input", inputs), ("target_tokens", targets)):
         if ids.min() < 0 or ids.max() >= vocabulary:
-            wrong = next(int(one) for one in ids if not 0 <= one < vocabulary)
+            wrong = next(int(token) for token in ids if not 0 <= token < vocabulary)
             raise UsageError(
                 f"{name} of {where} holds token id {wrong}; the model knows {vocabulary} tokens."
             )
@@ -128,17 +128,18 @@ def _datum(columns: DatumColumns, loss: LossConfig, where: str, vocabulary: int)
     for name in needed:
         if floats[name] is None:
             raise UsageError(f"{where} has no {name}, which the loss {loss.loss_fn!r} takes.")
-    given = {
-        name: np.zeros(count, np.float32) if one is None else one for name, one in floats.items()
+    filled = {
+        name: np.zeros(count, np.float32) if column is None else column
+        for name, column in floats.items()
     }
-    counted = np.flatnonzero(np.any([given[name] != 0 for name in needed], axis=0))
+    counted = np.flatnonzero(np.any([filled[name] != 0 for name in needed], axis=0))
     return Datum(
         tokens=np.append(inputs, targets[-1]),
         targets=np.append(inputs[:1], targets),
         mask=_after(np.ones(count, np.float32)),
-        logprobs=_after(given["logprobs"]),
-        advantages=_after(given["advantages"]),
-        weights=_after(given["weights"]),
+        logprobs=_after(filled["logprobs"]),
+        advantages=_after(filled["advantages"]),
+        weights=_after(filled["weights"]),
         temperatures=np.ones(count + 1, np.float32),
         prompt_length=int(counted[0]) + 1 if len(counted) else count,
     )
@@ -150,10 +151,10 @@ def _after(values: Floats) -> Floats:
 
 
 def _column(data: bytes, dtype: type, count: int, what: str) -> np.ndarray:
-    found: np.ndarray = np.frombuffer(data, dtype)
-    if len(found) != count:
-        raise UsageError(f"{what} has {len(found)} entries for {count} targets; give one each.")
-    return found
+    column: np.ndarray = np.frombuffer(data, dtype)
+    if len(column) != count:
+        raise UsageError(f"{what} has {len(column)} entries for {count} targets; give one each.")
+    return column
 
 
 def _loss(
@@ -191,8 +192,10 @@ def _sequence_ratios(
         mask = datum.advantages != 0
         if columns.ratio_mask is not None:
             mask = _after(np.frombuffer(columns.ratio_mask, np.float32)) != 0
-        one, pulls = sequence_ratio_weights(row, datum.logprobs, datum.advantages, mask, loss)
-        value += one
+        value_of_datum, pulls = sequence_ratio_weights(
+            row, datum.logprobs, datum.advantages, mask, loss
+        )
+        value += value_of_datum
         weights.append(pulls)
     return value, weights
 
@@ -205,8 +208,8 @@ def _gap(datums: list[Datum], logprobs: list[Floats], loss: LossConfig) -> dict[
         np.abs(row - datum.logprobs)[datum.logprobs != 0]
         for datum, row in zip(datums, logprobs, strict=True)
     ]
-    found = np.concatenate(gaps).mean(dtype=np.float64) if any(map(len, gaps)) else 0.0
-    return {"sampler_gap:mean": float(found)}
+    mean_gap = np.concatenate(gaps).mean(dtype=np.float64) if any(map(len, gaps)) else 0.0
+    return {"sampler_gap:mean": float(mean_gap)}
 
 
 def _result(

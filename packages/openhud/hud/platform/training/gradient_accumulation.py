@@ -92,23 +92,23 @@ def computed_runs(
     payloads: Sequence[TrajectoryPayload], datums: Sequence[Datum], logprobs: Sequence[Floats]
 ) -> list[ComputedRun]:
     """Return the logprobs that a pass computed for runs with a trace id; `logprobs` has (T,) for each datum."""
-    found: dict[int, dict[int, tuple[bytes, bytes]]] = {}
+    turns_by_run: dict[int, dict[int, tuple[bytes, bytes]]] = {}
     for datum, row in zip(datums, logprobs, strict=True):
         payload = payloads[datum.traj_idx]
         if payload.trace_id is None:
             continue
-        known = np.where(datum.mask > 0, row, np.float32(np.nan))
-        turns = found.setdefault(datum.traj_idx, {})
+        trained = np.where(datum.mask > 0, row, np.float32(np.nan))
+        turns = turns_by_run.setdefault(datum.traj_idx, {})
         for start, number in datum.turns:
             output = payload.samples[number].output_token_ids
-            values = pack_logprobs(known[start : start + len(output)])
+            values = pack_logprobs(trained[start : start + len(output)])
             turns[number] = (pack_ids(output), values)
     return [
         ComputedRun(
             trace_id_of(payloads[position].trace_id or ""),
             [turns[number] for number in sorted(turns)],
         )
-        for position, turns in found.items()
+        for position, turns in turns_by_run.items()
     ]
 
 
@@ -133,33 +133,35 @@ def resolve_inputs(
     """Return the trajectories to train on, each with its group if its run has one.
     Raises `UsageError` for a trace whose recorded tokens differ from those of its run.
     """
-    known = [
-        (trace_id_of(one.trace_id), one)
-        for one in inputs
-        if isinstance(one, TrajectoryPayload) and one.trace_id is not None
+    recorded = [
+        (trace_id_of(payload.trace_id), payload)
+        for payload in inputs
+        if isinstance(payload, TrajectoryPayload) and payload.trace_id is not None
     ]
-    groups = records.groups_of(store, team, [run for run, one in known if one.group_id is None])
-    samples = records.samples_of(
-        store, team, [run for run, one in known if one.recorded is not None]
+    groups = records.groups_of(
+        store, team, [run for run, payload in recorded if payload.group_id is None]
     )
-    found = []
-    for one in inputs:
-        if isinstance(one, str):
-            found.append(_recorded(store, team, one, supervised))
+    samples = records.samples_of(
+        store, team, [run for run, payload in recorded if payload.recorded is not None]
+    )
+    resolved = []
+    for payload in inputs:
+        if isinstance(payload, str):
+            resolved.append(_recorded(store, team, payload, supervised))
             continue
         filled: dict[str, Any] = {}
-        if one.trace_id is not None and one.group_id is None:
-            filled["group_id"] = groups.get(trace_id_of(one.trace_id))
-        if one.trace_id is not None and one.recorded is not None:
-            filled["samples"] = samples.get(trace_id_of(one.trace_id), [])
-            if samples_checksum(filled["samples"]) != one.recorded:
+        if payload.trace_id is not None and payload.group_id is None:
+            filled["group_id"] = groups.get(trace_id_of(payload.trace_id))
+        if payload.trace_id is not None and payload.recorded is not None:
+            filled["samples"] = samples.get(trace_id_of(payload.trace_id), [])
+            if samples_checksum(filled["samples"]) != payload.recorded:
                 raise UsageError(
-                    f"The recorded tokens of trace {one.trace_id!r} differ from its run's: the run was changed after it "
+                    f"The recorded tokens of trace {payload.trace_id!r} differ from its run's: the run was changed after it "
                     "ended, or an event of it was damaged. To learn from the run as it is, send "
                     "hud.train.payload_of(run.trace, run.reward)."
                 )
-        found.append(one.model_copy(update=filled) if filled else one)
-    return found
+        resolved.append(payload.model_copy(update=filled) if filled else payload)
+    return resolved
 
 
 def _recorded(store: Store, team: str, reference: str, supervised: bool) -> TrajectoryPayload:

@@ -22,9 +22,9 @@ def request_digest(body: BaseModel, client: Contributor) -> str:
     return hashlib.sha256(f"{client.key_holder}\n{content}".encode()).hexdigest()
 
 
-def check_repeated(key: str, digest: str, known: str | None) -> None:
+def check_repeated(key: str, digest: str, recorded: str | None) -> None:
     """Raise `ConflictError` for a request under the key of another one; `known` None: that one's content is not known."""
-    if known not in (None, digest):
+    if recorded not in (None, digest):
         raise ConflictError(
             f"The idempotency key {key!r} was sent before, with another body or by the holder of another key. Give each "
             "request a key of its own."
@@ -43,10 +43,10 @@ class IdempotentResponses:
         The strings of `key` identify the request, the last one is its idempotency key. Raises `ConflictError` if that was
         sent with a request of another digest.
         """
-        known = self._cached.get(key)
-        if known is None:
+        cached = self._cached.get(key)
+        if cached is None:
             return None
-        first, response, client = known
+        first, response, client = cached
         check_repeated(key[-1], digest, first)
         return response, client
 

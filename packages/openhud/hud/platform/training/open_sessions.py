@@ -39,9 +39,9 @@ class Sessions:
 
         Raises `ConflictError` while another process trains the model.
         """
-        found = self._open.get(model.id)
-        if found is not None and not found.broken:
-            return found
+        session = self._open.get(model.id)
+        if session is not None and not session.broken:
+            return session
         return await self._on_thread(model.id, lambda: self._opened(model))
 
     async def set_head(
@@ -85,12 +85,16 @@ class Sessions:
     async def suspend(self) -> None:
         """Save unsaved steps of every session and release the leases, for the next process."""
         sessions, self._open = self._open, {}
-        await asyncio.gather(*(self._on_thread(key, one.suspend) for key, one in sessions.items()))
+        await asyncio.gather(
+            *(self._on_thread(key, session.suspend) for key, session in sessions.items())
+        )
 
     def close_all(self) -> None:
         """Close every session from outside the event loop: the process continues without this platform."""
         sessions, self._open = self._open, {}
-        for waiting in [self._thread(key).submit(one.close) for key, one in sessions.items()]:
+        for waiting in [
+            self._thread(key).submit(session.close) for key, session in sessions.items()
+        ]:
             waiting.result()
 
     async def forget(self, model_id: str) -> None:
@@ -103,12 +107,12 @@ class Sessions:
 
     def _opened(self, model: ModelRecord) -> Session:
         # A concurrent call finds the session that the first one opened.
-        found = self._open.get(model.id)
-        if found is None or found.broken:
-            found = self._open[model.id] = Session(
+        session = self._open.get(model.id)
+        if session is None or session.broken:
+            session = self._open[model.id] = Session(
                 self.registry, self.policies, model, self._thread(model.id)
             )
-        return found
+        return session
 
     def _move(
         self,

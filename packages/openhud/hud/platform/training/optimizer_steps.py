@@ -42,7 +42,7 @@ class StepsInFlight:
 
     async def settled(self, model_id: str) -> None:
         """Wait until the steps that are in flight now have completed."""
-        before = [asyncio.wrap_future(one) for one in tuple(self._taking.get(model_id, ()))]
+        before = [asyncio.wrap_future(step) for step in tuple(self._taking.get(model_id, ()))]
         if before:
             with suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.gather(*before), LONGEST_WAIT_SECONDS)

@@ -88,9 +88,9 @@ class PendingGradient:
             self._noted = pending
             self._write()
 
-    def add(self, one: Accumulated) -> None:
+    def add(self, accumulated: Accumulated) -> None:
         """Count one pass."""
-        self._gradient.extend(one)
+        self._gradient.extend(accumulated)
 
     def discard(self, by: Contributor | None, reason: str) -> DiscardedGradient | None:
         """Discard the gradient and return its description. Its client is notified later, unless it is `by`."""

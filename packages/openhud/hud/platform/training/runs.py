@@ -52,16 +52,18 @@ class TrainingRuns:
     ) -> tuple[list[dict[str, Any]], int]:
         """Return a page of the runs, newest first, each with its last step's `metrics`, and their total number."""
         runs, steps = tables.training_runs, tables.training_metrics
-        mine = [self._theirs] if model_id is None else [self._theirs, runs.c.model_id == model_id]
-        newest = sa.select(runs).where(*mine).order_by(runs.c.created_at.desc(), runs.c.id)
+        conditions = (
+            [self._theirs] if model_id is None else [self._theirs, runs.c.model_id == model_id]
+        )
+        newest = sa.select(runs).where(*conditions).order_by(runs.c.created_at.desc(), runs.c.id)
         rows, total = self.store.page(newest, limit, offset)
         last = [
             sa.and_(steps.c.training_run_id == row.id, steps.c.step == row.next_step - 1)
             for row in rows
         ]
         query = sa.select(steps.c.training_run_id, steps.c.metrics)
-        found = self.store.rows(query.where(sa.or_(sa.false(), *last)))
-        metrics = {row.training_run_id: row.metrics for row in found}
+        newest_steps = self.store.rows(query.where(sa.or_(sa.false(), *last)))
+        metrics = {row.training_run_id: row.metrics for row in newest_steps}
         return [
             {**_shown(dict(row._mapping)), "metrics": metrics.get(row.id, {})} for row in rows
         ], total
@@ -83,7 +85,7 @@ class TrainingRuns:
     ) -> dict[str, Any]:
         """Set the status, the named keys of the state, and the configuration; return the run."""
         runs = tables.training_runs
-        found = self.get(run_id)
+        row = self.get(run_id)
         values: dict[str, Any] = {
             "status": status or runs.c.status,
             "updated_at": datetime.now(UTC),
@@ -91,9 +93,9 @@ class TrainingRuns:
         if config is not None:
             values["config"] = config
         with self.store.begin() as connection:
-            merged = _merged(connection, found["id"], state)
+            merged = _merged(connection, row["id"], state)
             connection.execute(
-                sa.update(runs).where(runs.c.id == found["id"]).values(state=merged, **values)
+                sa.update(runs).where(runs.c.id == row["id"]).values(state=merged, **values)
             )
         return self.get(run_id)
 
@@ -107,20 +109,20 @@ class TrainingRuns:
     ) -> None:
         """Record a step's metrics and the run's new state in one transaction."""
         runs, steps = tables.training_runs, tables.training_metrics
-        found = self.get(run_id)
+        row = self.get(run_id)
         now = datetime.now(UTC)
-        key = {"training_run_id": found["id"], "step": step}
+        key = {"training_run_id": row["id"], "step": step}
         with self.store.begin() as connection:
-            same = (steps.c.training_run_id == found["id"], steps.c.step == step)
+            same = (steps.c.training_run_id == row["id"], steps.c.step == step)
             connection.execute(sa.delete(steps).where(*same))
             connection.execute(sa.insert(steps).values(**key, metrics=metrics, created_at=now))
             connection.execute(
                 sa.update(runs)
-                .where(runs.c.id == found["id"])
+                .where(runs.c.id == row["id"])
                 .values(
                     next_step=next_step,
                     updated_at=now,
-                    state=_merged(connection, found["id"], state),
+                    state=_merged(connection, row["id"], state),
                 )
             )
 
@@ -141,10 +143,10 @@ class TrainingRuns:
     def steps(self, run_id: str) -> list[dict[str, Any]]:
         """Return every step's metrics, in order."""
         steps = tables.training_metrics
-        found = self.get(run_id)
+        row = self.get(run_id)
         query = sa.select(steps.c.step, steps.c.metrics)
-        mine = query.where(steps.c.training_run_id == found["id"]).order_by(steps.c.step)
-        return [{"step": row.step, "metrics": row.metrics} for row in self.store.rows(mine)]
+        steps_of_run = query.where(steps.c.training_run_id == row["id"]).order_by(steps.c.step)
+        return [{"step": row.step, "metrics": row.metrics} for row in self.store.rows(steps_of_run)]
 
 
 def _merged(connection: sa.Connection, run_id: str, state: dict[str, Any] | None) -> dict[str, Any]:

@@ -169,7 +169,8 @@ class Session:
 
         def work() -> RenderResult:
             samples = [
-                render_conversation(form, one.messages, one.tools) for one in body.conversations
+                render_conversation(form, conversation.messages, conversation.tools)
+                for conversation in body.conversations
             ]
             return RenderResult(samples=samples)
 
@@ -225,7 +226,7 @@ class Session:
             else:
                 metrics |= {"loss:sum": 0.0}
             total.add(metrics, batch.datums, batch.num_traces, body.loss_fn)
-            measured = [one.reward for one in payloads if measures_policy(one.failure)]
+            measured = [payload.reward for payload in payloads if measures_policy(payload.failure)]
             total.add_rewards(measured)
         return ForwardBackwardResult(metrics=metrics, num_datums=len(batch.datums))
 
@@ -244,13 +245,13 @@ class Session:
 
     def _backward(self, body: BackwardRequest, client: Contributor) -> ForwardBackwardResult:
         self.begin_pass(client)
-        found = self._forwards.get(body.forward_id)
-        if found is None:
+        forward = self._forwards.get(body.forward_id)
+        if forward is None:
             raise NotFoundError(
                 f"There is no forward pass {body.forward_id!r} of {self.slug!r} any more: it was used, the weights have "
                 f"changed since, or {MOST_FORWARDS} later ones replaced it. Call forward again."
             )
-        datums, traces = found
+        datums, traces = forward
         with self.accumulating(client) as total:
             metrics = {**self.trained.trainer.backward(datums, body.weights), **body.metrics}
             del self._forwards[body.forward_id]
@@ -262,9 +263,9 @@ class Session:
     def accumulating(self, client: Contributor) -> Iterator[Accumulated]:
         """Assign a pass to this client; a failed pass leaves no partial gradient."""
         self.pending.claim(client)
-        one = Accumulated()
+        accumulated = Accumulated()
         try:
-            yield one
+            yield accumulated
         except HudError:
             if not self.trained.trainer.pending:
                 self.pending.forget()  # The raised error reports that the gradient was discarded.
@@ -274,7 +275,7 @@ class Session:
             raise
         finally:
             self.lease.renew()  # A long pass may have used up the lease's time.
-        self.pending.add(one)
+        self.pending.add(accumulated)
         self.pending.note()
 
     def _step_once(self, body: OptimStepRequest, client: Contributor) -> OptimStepResult:
@@ -283,16 +284,16 @@ class Session:
         if key is None:
             return self.take_step(body, client)
         digest = request_digest(body, client)
-        known, taker = self._responses.get(digest, "step", key) or (None, None)
-        if known is None and (node := self.trained.applied(key)) is not None:
+        earlier, taker = self._responses.get(digest, "step", key) or (None, None)
+        if earlier is None and (node := self.trained.applied(key)) is not None:
             # Saved by a process whose response was lost.
             check_repeated(key, digest, node.metrics.get(REQUEST))
-            known = step_result(self.trained, self.slug, node)
-        if known is not None:
+            earlier = step_result(self.trained, self.slug, node)
+        if earlier is not None:
             if taker != client and self.pending.client == client:
                 # The client did not receive that response and has sent its batch again.
                 self.pending.forget()
-            answer: OptimStepResult = known
+            answer: OptimStepResult = earlier
             return answer
         answer = self.take_step(body, client)
         if answer.state_path:
@@ -337,7 +338,7 @@ class Session:
         logprobs: Sequence[Floats],
     ) -> None:
         """Schedule writing the logprobs of recorded runs on the session's thread, after this pass."""
-        if all(one.trace_id is None for one in payloads):
+        if all(payload.trace_id is None for payload in payloads):
             return
         checkpoint = self.trained.serving.policy.checkpoint
         weights = PassWeights(self.model_id, self.trained.step, checkpoint)
@@ -393,9 +394,9 @@ class Session:
             if key is None:
                 return work()
             digest = request_digest(body, client)
-            known = self._responses.get(digest, "pass", client.id, str(self.pending.drops), key)
-            if known is not None:
-                answer: ForwardBackwardResult = known[0]
+            earlier = self._responses.get(digest, "pass", client.id, str(self.pending.drops), key)
+            if earlier is not None:
+                answer: ForwardBackwardResult = earlier[0]
                 return answer
             answer = work()
             # Counted after the pass, which may have dropped a gradient itself.

@@ -30,7 +30,7 @@ def render_conversation(
             prompt = form.render(before, tools)
         output = _turn(form, messages[: place + 1], tools)
         samples.append({"prompt_token_ids": prompt, "output_token_ids": output})
-        spoken = sum(one["role"] != "system" for one in messages[: place + 1])
+        spoken = sum(message["role"] != "system" for message in messages[: place + 1])
         continuation = Continuation(token_ids=prompt + output, covered=spoken)
     if not samples:
         raise UsageError(
@@ -43,12 +43,12 @@ def _turn(
     form: ChatFormat, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
 ) -> list[int]:
     """Return the ids of the last message as sampled output of the assistant, including the end of turn."""
-    asked = form.render_text(messages[:-1], tools)
-    told = form.render_text(messages, tools, generation=False)
-    end = form.turn_end(told)
-    if not told.startswith(asked) or end is None or end[0] < len(asked):
+    prompt = form.render_text(messages[:-1], tools)
+    transcript = form.render_text(messages, tools, generation=False)
+    end = form.turn_end(transcript)
+    if not transcript.startswith(prompt) or end is None or end[0] < len(prompt):
         raise UsageError(
             "The chat template renders an assistant's turn differently from its generation prompt, so recorded turns "
             "cannot be made into training data."
         )
-    return form.encode_rendered(told[len(asked) : end[1]])
+    return form.encode_rendered(transcript[len(prompt) : end[1]])

@@ -247,10 +247,10 @@ class TrainedModel:
         step: int,
     ) -> CheckpointRecord:
         """Return the node of a checkpoint with parent `head`, at its place in the tree."""
-        given = body.measured_reward if body else None
+        measured_reward = body.measured_reward if body else None
         key = body.idempotency_key if body else None
-        reward = total.mean_reward if given is None else given
-        if total.loss_fn == "cross_entropy" and given is None:
+        reward = total.mean_reward if measured_reward is None else measured_reward
+        if total.loss_fn == "cross_entropy" and measured_reward is None:
             reward = (
                 None  # Rewards of its examples, such as a teacher's: no measure of this policy.
             )
@@ -315,14 +315,14 @@ class TrainedModel:
 
     def _keys_until(self, checkpoint_id: str | None) -> dict[str, str]:
         """Return the checkpoints on the path to a checkpoint, by the idempotency keys of their requests."""
-        known = {node.id: node for node in self.registry.tree.nodes(self.model)}
+        nodes_by_id = {node.id: node for node in self.registry.tree.nodes(self.model)}
         keys: dict[str, str] = {}
         place = checkpoint_id
-        while place is not None and place in known:
-            key = known[place].metrics.get("idempotency_key")
+        while place is not None and place in nodes_by_id:
+            key = nodes_by_id[place].metrics.get("idempotency_key")
             if key is not None:
                 keys.setdefault(key, place)
-            place = known[place].parent_id
+            place = nodes_by_id[place].parent_id
         return keys
 
     def _step_of(self, checkpoint_id: str) -> int:

@@ -24,7 +24,7 @@ def _content(step: Step) -> str:
     if isinstance(step, AgentStep):
         texts += [
             step.content or "",
-            *(f"{one.name}({one.arguments_text})" for one in step.tool_calls),
+            *(f"{call.name}({call.arguments_text})" for call in step.tool_calls),
         ]
     if isinstance(step, ToolStep) and step.call is not None and step.result is not None:
         failed = " failed" if step.result.is_error else ""

@@ -61,7 +61,7 @@ def instrument(
         called = name or function.__qualname__
 
         @contextmanager
-        def recorded(*given: Any) -> Iterator[dict[str, str]]:
+        def recorded(*arguments: Any) -> Iterator[dict[str, str]]:
             """Record the call made within the context; its result is stored in the yielded value."""
             began = now()
             outcome: dict[str, str] = {}
@@ -75,7 +75,7 @@ def instrument(
                 if record is not None and outcome:
                     span: dict[str, Any] = {"name": called}
                     if record_args:
-                        span["arguments"] = _arguments(function, *given)
+                        span["arguments"] = _arguments(function, *arguments)
                     if record_result or "exception" in outcome:
                         span |= outcome
                     record(Step(started_at=began, extra={"span": span}))

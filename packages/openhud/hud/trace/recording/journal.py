@@ -225,15 +225,15 @@ def _lives(writer: str) -> bool:
 def set_aside(folder: Path, data: bytes, damaged: Iterable[int]) -> None:
     """Append the lines of `data` that could not be stored, given by number, to `damaged.lines`, and log their names."""
     lines = data.split(b"\n")
-    kept = b"".join(lines[number] + b"\n" for number in damaged)
-    if not kept:
+    aside = b"".join(lines[number] + b"\n" for number in damaged)
+    if not aside:
         return
     path = folder / "damaged.lines"
-    append_lines(path, kept)
-    names = ["a damaged line" if event is None else named(event) for event in decode_events(kept)]
-    told = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+    append_lines(path, aside)
+    names = ["a damaged line" if event is None else named(event) for event in decode_events(aside)]
+    listed = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
     warnings.warn(
-        f"{len(names)} recorded events could not be stored ({told}); they are kept in {path}. "
+        f"{len(names)} recorded events could not be stored ({listed}); they are kept in {path}. "
         "Everything else was stored.",
         stacklevel=2,
     )

@@ -17,5 +17,5 @@ inventory = env.connect_mcp(
 @env.template(id="restock", description="Order what is missing.")
 async def restock(item: str, wanted: int):
     yield f"See to it that exactly {wanted} of the item {item} are in stock."
-    found = await env.opened(inventory).call("in_stock", {"item": item})
-    yield float(found.text == str(wanted))
+    stock = await env.opened(inventory).call("in_stock", {"item": item})
+    yield float(stock.text == str(wanted))

@@ -11,6 +11,6 @@ async def agent(run):
     items = run.prompt_text.split(": ")[1].split("?")[0].split(", ")
     total = 0
     for item in items:
-        found = await run.call_tool(ToolCall(id=item, name="price_of", arguments={"item": item}))
-        total += int(found.text)
+        price = await run.call_tool(ToolCall(id=item, name="price_of", arguments={"item": item}))
+        total += int(price.text)
     return str(total)

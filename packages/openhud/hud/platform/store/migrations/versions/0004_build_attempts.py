@@ -17,5 +17,5 @@ def upgrade() -> None:
     connection = op.get_bind()
     for row in connection.execute(sa.select(_BUILDS.c.id, _BUILDS.c.options)).all():
         attempt = int((row.options or {}).get("attempt", 0))
-        mine = sa.update(_BUILDS).where(_BUILDS.c.id == row.id)
-        connection.execute(mine.values(attempt=attempt))
+        build = sa.update(_BUILDS).where(_BUILDS.c.id == row.id)
+        connection.execute(build.values(attempt=attempt))
