@@ -103,14 +103,14 @@ def _folds(nodes: list[dict[str, Any]]) -> dict[int, int]:
     folds: dict[int, int] = {}
     stretch: list[int] = []
     ends: list[dict[str, Any] | None] = [*nodes, None]
-    for place, node_at in enumerate(ends):
+    for place, end in enumerate(ends):
         dull = (
-            node_at is not None
-            and node_at["pruned"]
-            and not node_at["is_active"]
+            end is not None
+            and end["pruned"]
+            and not end["is_active"]
             and place > 0
-            and node_at["prev_model_checkpoint_id"] == nodes[place - 1]["id"]
-            and children.get(node_at["id"], 0) == 1
+            and end["prev_model_checkpoint_id"] == nodes[place - 1]["id"]
+            and children.get(end["id"], 0) == 1
         )
         if dull:
             stretch.append(place)

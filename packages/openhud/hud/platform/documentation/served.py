@@ -146,14 +146,14 @@ class DocumentationServer:
         )
         return types.GetPromptResult(messages=[message])
 
-    def _search(self, query: _Search) -> ToolResult:
-        hits = self._library.search(query.query, query.limit)
+    def _search(self, wanted: _Search) -> ToolResult:
+        hits = self._library.search(wanted.query, wanted.limit)
         text = "\n\n".join(
             f"[page {hit.page}, section {hit.heading}]\n{hit.excerpt}" for hit in hits
         )
         if not hits:
             pages = ", ".join(self._library.pages)
-            text = f"The documentation has no match for {query.query!r}; its pages are {pages}."
+            text = f"The documentation has no match for {wanted.query!r}; its pages are {pages}."
         return ToolResult(
             content=[TextContent(text=text)],
             structured_content={"results": [asdict(hit) for hit in hits]},

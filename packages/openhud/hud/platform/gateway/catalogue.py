@@ -39,12 +39,8 @@ class Catalogue:
 
     def remembered(self, team: str, name: str) -> Target | None:
         """Return a model from the cache, else None."""
-        entry_and_expiry = self._known.get((team, name))
-        return (
-            entry_and_expiry[1]
-            if entry_and_expiry is not None and entry_and_expiry[0] > time.monotonic()
-            else None
-        )
+        cached = self._known.get((team, name))
+        return cached[1] if cached is not None and cached[0] > time.monotonic() else None
 
     async def find(self, team: str, name: str, checkpoint: str | None = None) -> Target:
         """Return the model behind `name` or `name@checkpoint`. Raises `NotFoundError`, with near matches."""
