@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from hud.eval.results.intervals import clustered_interval, with_interval
-from hud.eval.results.pairing import Rewards, pair
+from hud.eval.results.paired_differences import Rewards, pair
 
 FOLDER = Path(__file__).resolve().parent
 PAGE = FOLDER.parent / "docs" / "gains.md"

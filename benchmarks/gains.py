@@ -41,7 +41,7 @@ from hud.agents import ScriptedAgent
 from hud.benchmarks import benchmark
 from hud.client import connect
 from hud.eval import Job
-from hud.eval.results.pairing import Rewards, rewards_by_attempt
+from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter

@@ -42,7 +42,7 @@ from hud import Task, Taskset
 from hud.agents import Agent
 from hud.client import connect
 from hud.eval import Job
-from hud.eval.results.pairing import Rewards, rewards_by_attempt
+from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.train.config import SubagentConfig, TrainConfig
 from hud.train.loop import train
 from hud.train.rollouts.scoring import play

@@ -23,7 +23,7 @@ from hud.cli.evaluation.player import player
 from hud.errors import UsageError
 from hud.eval import Job, LocalRuntime, Run, Taskset
 from hud.eval.results.intervals import with_interval
-from hud.eval.results.pairing import pair
+from hud.eval.results.paired_differences import pair
 
 HERE = Path(__file__).parent
 AREAS = ("errors", "metrics", "database", "changes", "queue", "containers")

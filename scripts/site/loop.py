@@ -80,7 +80,7 @@ STAGES: list[tuple[str, str, list[str]]] = [
             "trace/token_columns.py",
             "platform/store/records.py",
             "eval/job.py",
-            "eval/results/statistics.py",
+            "eval/results/job_statistics.py",
         ],
     ),
     (

@@ -10,7 +10,7 @@ import pytest
 from tests.benchmarks.played import installed
 
 from hud.eval.results.intervals import clustered_interval
-from hud.eval.results.pairing import pair
+from hud.eval.results.paired_differences import pair
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gains.md").read_text()

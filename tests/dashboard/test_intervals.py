@@ -3,8 +3,8 @@
 from tests.dashboard.recorded import line, record, run_lines
 
 from hud.eval.results.intervals import bounds
+from hud.eval.results.job_statistics import job_statistics
 from hud.eval.results.run_summary import RunSummary
-from hud.eval.results.statistics import job_statistics
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.eval.results.pairing import fewest_units
+from hud.eval.results.paired_differences import fewest_units
 from hud.eval.results.promotion import Gate, decide, evidence, subsets_of
 from hud.train.rollouts.scoring import compared
 

@@ -3,7 +3,7 @@
 
 One program attends with the queries of one group of heads to one part of a sequence's pages; a softmax over the parts
 puts them together (flash decoding, Dao et al. 2023). How many parts there are does not depend on how long sequences
-are, so a step can be recorded as a CUDA graph. Needs triton; see `kernel_for`.
+are, so a step can be recorded as a CUDA graph. Needs triton.
 Without a GPU it is tested against the gathering path in Triton's interpreter (TRITON_INTERPRET=1).
 """
 

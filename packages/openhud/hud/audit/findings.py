@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hud.audit.knowledge import Knowledge
 from hud.audit.report import Finding, constant
 from hud.audit.turns import notes_of
-from hud.eval.results.statistics import rewards_by_task
+from hud.eval.results.job_statistics import rewards_by_task
 from hud.eval.results.task_signal import near_duplicates
 from hud.graders.group_signal import has_signal
 from hud.trace import ToolStep

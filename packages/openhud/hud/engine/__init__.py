@@ -1,1 +1,1 @@
-"""The engine: decoder, chat format and policy; samplers in `sample/`, the trainer in `learn/`, fast paths in `cpu/` and `cuda/`."""
+"""The engine: decoder, chat format and policy; samplers in `sample/`, trainers in `learn/`; kernel backends join it (`kernels.py`)."""

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from hud.eval.eval_context import evaluate
     from hud.eval.grade import Grade
     from hud.eval.job import Job
+    from hud.eval.results.job_statistics import JobStatistics, job_statistics
     from hud.eval.results.run_summary import RunSummary
-    from hud.eval.results.statistics import JobStatistics, job_statistics
     from hud.eval.rollouts import rollout
     from hud.eval.run import Run
     from hud.eval.runtimes import (
@@ -56,7 +56,7 @@ _HOMES = {
     "HUDRuntime": "hud.eval.runtimes",
     "HostedRuntime": "hud.eval.runtimes",
     "Job": "hud.eval.job",
-    "JobStatistics": "hud.eval.results.statistics",
+    "JobStatistics": "hud.eval.results.job_statistics",
     "LocalRuntime": "hud.eval.runtimes",
     "PerSource": "hud.eval.runtimes",
     "NullRecorder": "hud.trace.recording.recorder",
@@ -77,7 +77,7 @@ _HOMES = {
     "Task": "hud.environment.templates.task",
     "Taskset": "hud.eval.tasksets.taskset",
     "evaluate": "hud.eval.eval_context",
-    "job_statistics": "hud.eval.results.statistics",
+    "job_statistics": "hud.eval.results.job_statistics",
     "plan_missing": "hud.eval.scheduler",
     "rollout": "hud.eval.rollouts",
 }

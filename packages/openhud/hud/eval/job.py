@@ -12,7 +12,7 @@ from hud.trace import new_id
 from hud.trace.recording.recorder import NullRecorder, Purpose, Recorder
 
 if TYPE_CHECKING:
-    from hud.eval.results.statistics import JobStatistics
+    from hud.eval.results.job_statistics import JobStatistics
 
 
 def default_recorder() -> Recorder:
@@ -113,7 +113,7 @@ class Job:
     @property
     def statistics(self) -> JobStatistics:
         """Means, intervals, pass@k and costs of the runs so far."""
-        from hud.eval.results.statistics import job_statistics  # NumPy is imported on demand.
+        from hud.eval.results.job_statistics import job_statistics  # NumPy is imported on demand.
 
         return job_statistics([run.summary() for run in self.runs])
 

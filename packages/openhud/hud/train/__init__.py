@@ -1,4 +1,4 @@
-"""Training on what evaluations captured: the client, its data types, advantages, losses and the loop.
+"""Training on what evaluations captured: the client, the loop, recipes and their settings. The mathematics is in `hud.learning`.
 
 `TrainingClient` and the types need no torch; the losses load it when first used.
 """

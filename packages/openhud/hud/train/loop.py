@@ -122,9 +122,9 @@ async def train(
     if tasks is not None:
         config = config.on(*(f"{task.env} {task.id} {task.slug} {task.args!r}" for task in tasks))
     if runtime is None:
-        from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
+        from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
-        runtime = runtime_named(config.runtime, [*chosen, *scored.tasks])
+        runtime = training_runtime(config.runtime, [*chosen, *scored.tasks])
     if config.backend != PLATFORM:
         model = await model_on(config.backend, connect(), config.model)
         config = config.model_copy(update={"model": model})

@@ -12,7 +12,7 @@ from hud.agents.human import HUMAN_SECONDS
 from hud.benchmarks.baseline.baseline_file import PersonResult, ReferenceResult, change
 from hud.benchmarks.baseline.scores import Baseline
 from hud.eval import Job, Taskset
-from hud.eval.results.statistics import rewards_by_task
+from hud.eval.results.job_statistics import rewards_by_task
 from hud.eval.tasksets.taskset import slug_of
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from hud.benchmarks.registry import benchmark as benchmark_of
 from hud.errors import NotFoundError
 from hud.eval import RunSummary
 from hud.eval.results.intervals import Interval, clustered_interval
-from hud.eval.results.statistics import rewards_by_task
+from hud.eval.results.job_statistics import rewards_by_task
 
 NO_PEOPLE = "reference-anchored, no human baseline yet"
 

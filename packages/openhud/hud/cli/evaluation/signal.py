@@ -126,7 +126,7 @@ async def _difficulty(reference: str) -> tuple[str, dict[str, float]]:
     """Return the agent of a job, and the mean reward of each task."""
     from statistics import fmean
 
-    from hud.eval.results.statistics import rewards_by_task
+    from hud.eval.results.job_statistics import rewards_by_task
 
     job, runs, _ = await _played(reference)
     model = next((run.model for run in runs if run.model), job[:8])

@@ -193,12 +193,12 @@ def _playing(slug: str, tasks: Path, options: dict[str, Any]) -> tuple[Taskset, 
     """Return the tasks, their configuration, and the runtime."""
     from hud.eval import Taskset
     from hud.train.config import make_config
-    from hud.train.rollouts.runtimes import runtime_named
+    from hud.train.rollouts.runtimes import training_runtime
 
     runtime, group = options.pop("runtime"), options.pop("group")
     taskset = Taskset.from_file(tasks)
     config = make_config({"model": slug, "eval_group": group, **options})
-    return taskset, config, runtime_named(runtime, list(taskset))
+    return taskset, config, training_runtime(runtime, list(taskset))
 
 
 def _tell(decision: dict[str, Any], slug: str, checkpoint: str) -> None:

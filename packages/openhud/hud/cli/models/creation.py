@@ -83,12 +83,12 @@ async def _create(
     """Return the model, and the commands to train it."""
     from hud.client import connect
     from hud.eval import Taskset
-    from hud.train.rollouts.runtimes import runtime_named
+    from hud.train.rollouts.runtimes import training_runtime
     from hud.train.supervised.corpus import texts_of, texts_of_job
     from hud.train.supervised.demonstrations import job_of, warm_up_commands
 
     tasks = Taskset.from_file(source)
-    texts = await texts_of(tasks, runtime=runtime_named(runtime, list(tasks)))
+    texts = await texts_of(tasks, runtime=training_runtime(runtime, list(tasks)))
     if job is not None:
         texts += await texts_of_job(connect(), await job_of(connect(), job, tasks))
     made = await connect().post("/v2/models/create", {**body, "texts": texts})

@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import atan, cos, exp, expm1, inf, lgamma, pi, sqrt, tan
 from statistics import NormalDist
 
-LEVEL = 0.95
+CONFIDENCE = 0.95
 _DIGITS = 12
 """Decimal places to which sums are rounded: SQL and Python add in different orders."""
 _PANELS = 64
@@ -129,7 +129,7 @@ def _wilson(mean: float, effective: float, freedom: int) -> Interval:
     """Return the score interval of a mean in [0, 1] over an effective number of runs."""
     if effective == inf:
         return Interval(mean, mean)
-    squared = student(1 - LEVEL, freedom) ** 2
+    squared = student(1 - CONFIDENCE, freedom) ** 2
     center = (effective * mean + squared / 2) / (effective + squared)
     reach = sqrt(squared * (effective * mean * (1 - mean) + squared / 4)) / (effective + squared)
     return Interval(min(mean, max(0.0, center - reach)), max(mean, min(1.0, center + reach)))

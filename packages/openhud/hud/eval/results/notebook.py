@@ -15,7 +15,7 @@ from hud.trace.notebook.html_table import LONGEST, table, titled
 if TYPE_CHECKING:
     from hud.environment import Task
     from hud.eval.job import Job
-    from hud.eval.results.statistics import JobStatistics
+    from hud.eval.results.job_statistics import JobStatistics
     from hud.eval.run import Run
 
 

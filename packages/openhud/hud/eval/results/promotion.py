@@ -16,7 +16,15 @@ from typing import Any, Literal
 
 from hud.errors import UsageError
 from hud.eval.results.intervals import with_interval
-from hud.eval.results.pairing import LEVEL, Difference, Needed, Pairing, Rewards, fewest_units, pair
+from hud.eval.results.paired_differences import (
+    SIGNIFICANCE,
+    Difference,
+    Needed,
+    Pairing,
+    Rewards,
+    fewest_units,
+    pair,
+)
 from hud.eval.results.task_families import few_families
 from hud.eval.results.unmeasured_runs import UnmeasuredRuns
 
@@ -165,7 +173,7 @@ def subsets_of(columns: Mapping[str, Mapping[str, Any] | None]) -> dict[str, lis
 def measured(difference: Difference) -> str:
     """Format a difference with its interval and its number of tasks."""
     shown = with_interval(difference.mean, difference.low, difference.high, signed=True)
-    share = f", at {1 - LEVEL / difference.looks:.2%}" if difference.looks > 1 else ""
+    share = f", at {1 - SIGNIFICANCE / difference.looks:.2%}" if difference.looks > 1 else ""
     return f"{shown} on {_tasks(difference)}{share}"
 
 

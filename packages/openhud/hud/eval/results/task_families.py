@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hud.eval.results.pairing import FEWEST_TASKS
+from hud.eval.results.paired_differences import FEWEST_TASKS
 
 _MEMBER = re.compile(r"(?:[-_.](?:\d+|[0-9a-f]{8}))+$|\d+$")
 """End of a slug that tells members of a family apart: numbers, and digests of arguments."""

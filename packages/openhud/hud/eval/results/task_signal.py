@@ -11,8 +11,8 @@ from statistics import fmean, pstdev, variance
 from typing import Any, Literal
 
 from hud.errors import UsageError
+from hud.eval.results.job_statistics import pass_at_k
 from hud.eval.results.run_summary import RunSummary
-from hud.eval.results.statistics import pass_at_k
 from hud.graders.group_signal import has_signal
 
 NEAR = 0.8

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from math import comb
 from typing import Any
 
-from hud.eval.results.pairing import LEVEL, Rewards
+from hud.eval.results.paired_differences import SIGNIFICANCE, Rewards
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class UnmeasuredRuns:
     @property
     def differ(self) -> bool:
         """True if the shares differ at the level of 5%: the rewards of the measured runs cannot be compared."""
-        return self.p_value <= LEVEL
+        return self.p_value <= SIGNIFICANCE
 
     @property
     def counted(self) -> str:

@@ -5,9 +5,9 @@ A kind is a class or a function of an environment, or of the path of its file, t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from hud.errors import UsageError
 from hud.eval.runtimes.hosted import HostedRuntime
@@ -19,7 +19,6 @@ from hud.plugs import load, plugs
 
 if TYPE_CHECKING:
     from hud.environment import Environment
-    from hud.environment.templates.task import Provider
 
 GROUP = "hud.runtimes"
 OF_A_PLATFORM = ("hud", "hosted")
@@ -27,7 +26,17 @@ OF_A_PLATFORM = ("hud", "hosted")
 
 def runtime_kinds() -> list[str]:
     """Return the names of the kinds that open environments on this machine, or where a plug opens them."""
-    return list(plugs(GROUP))
+    return list(_kinds())
+
+
+def _kinds() -> dict[str, EntryPoint]:
+    kinds = plugs(GROUP)
+    for name in OF_A_PLATFORM:
+        if name in kinds:
+            raise UsageError(
+                f"{GROUP} {name!r} ({kinds[name].value}) has the name of a runtime of the platform. Rename it."
+            )
+    return kinds
 
 
 def runtime_named(
@@ -40,13 +49,17 @@ def runtime_named(
     """
     if name.startswith("tcp://"):
         return Runtime(name)
+    kinds = _kinds()
     if name == "hud":
         return HUDRuntime()
     if name == "hosted":
         return HostedRuntime(poll_interval=poll_seconds)
-    kinds = plugs(GROUP)
     if name not in kinds:
         names = ", ".join([*kinds, *OF_A_PLATFORM])
         raise UsageError(f"There is no runtime {name!r}; there are {names} and tcp://host:port.")
-    kind = cast("Callable[[Any], Provider]", load(kinds[name], object))
+    kind = load(kinds[name], object)
+    if not callable(kind):
+        raise UsageError(
+            f"{GROUP} {name!r} ({kinds[name].value}) is no class or function of an environment."
+        )
     return as_runtime(kind(source)) if source is not None else PerSource(kind)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import sqlalchemy as sa
 
 from hud.errors import ConflictError, UsageError
-from hud.eval.results.pairing import Rewards, rewards_by_attempt
+from hud.eval.results.paired_differences import Rewards, rewards_by_attempt
 from hud.eval.results.promotion import Decision, Gate, decide
 from hud.platform.models.records import BASE, CheckpointRecord, ModelRecord
 from hud.platform.store import records, tables

@@ -1,4 +1,4 @@
-"""Titles of jobs, as pages and commands show them: the environment, and the job's own name, which says its purpose."""
+"""Titles of jobs, as pages and commands show them: the environment, and the job's own name."""
 
 from __future__ import annotations
 

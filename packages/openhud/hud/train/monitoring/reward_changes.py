@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from hud.eval.results.pairing import LEVEL
+from hud.eval.results.paired_differences import SIGNIFICANCE
 from hud.train.monitoring.trends import CHANGE_LEVEL, GroupMean, Trend, between, change_of_means
 
 WIDTH = 5
@@ -51,7 +51,7 @@ def fall_from_best(steps: Steps) -> tuple[int, Trend] | None:
     return None if change is None else (best[-1][0], change)
 
 
-def reward_change(before: Steps, after: Steps, level: float = LEVEL) -> Trend | None:
+def reward_change(before: Steps, after: Steps, level: float = SIGNIFICANCE) -> Trend | None:
     """Return the change of the training reward between two spans of steps.
 
     Two means alone give a wide interval, so that it comes from the groups of each step where every step has several.

@@ -9,7 +9,7 @@ from math import sqrt
 from statistics import fmean, stdev, variance
 
 from hud.eval.results.intervals import student, with_interval
-from hud.eval.results.pairing import FEWEST_TASKS, LEVEL
+from hud.eval.results.paired_differences import FEWEST_TASKS, SIGNIFICANCE
 from hud.train.monitoring.progress import Change
 
 CHANGE_LEVEL = 0.02
@@ -52,7 +52,9 @@ class GroupMean:
     """At least 2."""
 
 
-def between(before: Sequence[float], after: Sequence[float], level: float = LEVEL) -> Trend | None:
+def between(
+    before: Sequence[float], after: Sequence[float], level: float = SIGNIFICANCE
+) -> Trend | None:
     """Return the change from one span of steps to another (Welch, 1947); None for spans of fewer than two."""
     if len(before) < 2 or len(after) < 2:
         return None
@@ -62,7 +64,7 @@ def between(before: Sequence[float], after: Sequence[float], level: float = LEVE
 
 
 def change_of_means(
-    before: Sequence[GroupMean], after: Sequence[GroupMean], level: float = LEVEL
+    before: Sequence[GroupMean], after: Sequence[GroupMean], level: float = SIGNIFICANCE
 ) -> Trend | None:
     """Return the change from one span of steps to another, by the spread within steps; None for an empty span."""
     if not before or not after:
@@ -91,7 +93,7 @@ def _welch(change: float, parts: Sequence[tuple[float, int]], level: float) -> T
     return Trend(change, change - reach, change + reach)
 
 
-def paired(differences: Sequence[float], level: float = LEVEL) -> Trend | None:
+def paired(differences: Sequence[float], level: float = SIGNIFICANCE) -> Trend | None:
     """Return the mean of paired differences with its interval; None for fewer than `FEWEST_TASKS`."""
     if len(differences) < FEWEST_TASKS:
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hud.client import Client
 from hud.errors import UsageError
 from hud.eval.results.intervals import clustered_interval
-from hud.eval.results.pairing import rewards_by_attempt
+from hud.eval.results.paired_differences import rewards_by_attempt
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.monitoring.progress import Score, SetScore
 from hud.train.monitoring.trends import change_of, recent_change_of

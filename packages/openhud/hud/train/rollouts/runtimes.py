@@ -19,7 +19,7 @@ POLL_SECONDS = 1.0
 """Longest time between two looks at hosted rollouts: a step waits for the last of them."""
 
 
-def runtime_named(name: str, tasks: Sequence[Task]) -> RolloutRuntime:
+def training_runtime(name: str, tasks: Sequence[Task]) -> RolloutRuntime:
     """Return the runtime of that name for tasks loaded in this process.
 
     `hosted` plays whole rollouts on the platform's fleet, in deployed builds. `local` runs in this process, the fastest option, for

@@ -10,7 +10,13 @@ from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
 from hud.eval.results.intervals import clustered_interval
-from hud.eval.results.pairing import Difference, Pairing, Rewards, pair, rewards_by_attempt
+from hud.eval.results.paired_differences import (
+    Difference,
+    Pairing,
+    Rewards,
+    pair,
+    rewards_by_attempt,
+)
 from hud.eval.results.promotion import Subsets, difference_shown, evidence, subsets_of
 from hud.eval.results.task_families import few_families
 from hud.eval.runtimes.rollout_runtime import as_runtime
@@ -87,12 +93,12 @@ async def score(
 
     Raises `UsageError` without held-out tasks.
     """
-    from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
+    from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
     sets = HeldOut(held_out_sets(held_out, config.held_out))
     if not sets:
         raise UsageError("There are no held-out tasks: give a file, a folder or benchmark:NAME.")
-    runtime = runtime_named(config.runtime, sets.tasks)
+    runtime = training_runtime(config.runtime, sets.tasks)
     try:
         rollouts = await Rollouts.open(config, sets.tasks, runtime=runtime, stop=stop)
         policy = await chat_model(config.model, client=connect())

@@ -138,9 +138,9 @@ async def learn_from(
     usable = usable_examples(examples, config.min_reward)
     config = config.over(len(usable)).on(*(example.trace.trace_id or "" for example in usable))
     if runtime is None and scored:
-        from hud.train.rollouts.runtimes import runtime_named  # Imports sockets and processes.
+        from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
-        runtime = runtime_named(config.runtime, scored.tasks)
+        runtime = training_runtime(config.runtime, scored.tasks)
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
         stack.push_async_callback(as_runtime(runtime).aclose)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import Query
 
 from hud.errors import UsageError
-from hud.eval.results.pairing import LEVEL, Pairing, pair, rewards_by_attempt
+from hud.eval.results.paired_differences import SIGNIFICANCE, Pairing, pair, rewards_by_attempt
 from hud.eval.results.promotion import evidence
 from hud.eval.results.task_families import few_families
 from hud.platform.dashboard.page import Data, Pages
@@ -73,7 +73,7 @@ def _shown(pairing: Pairing) -> dict[str, Any]:
         "worse": counts["worse"],
         "same": counts["same"],
         "beyond_chance": {"better": verdicts["better"], "worse": verdicts["worse"]},
-        "by_chance": len(pairing.changes) * LEVEL,
+        "by_chance": len(pairing.changes) * SIGNIFICANCE,
         "only_before": list(pairing.only_before),
         "only_after": list(pairing.only_after),
     }

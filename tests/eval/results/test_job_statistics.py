@@ -18,8 +18,7 @@ from hud.eval.results.intervals import (
     interval_of_sums,
     with_interval,
 )
-from hud.eval.results.run_summary import RunSummary
-from hud.eval.results.statistics import (
+from hud.eval.results.job_statistics import (
     ModelPrice,
     job_statistics,
     pass_at_k,
@@ -27,6 +26,7 @@ from hud.eval.results.statistics import (
     percentiles,
     run_cost,
 )
+from hud.eval.results.run_summary import RunSummary
 
 rewards = st.floats(0.0, 1.0, allow_nan=False)
 clusters = st.lists(st.lists(rewards, min_size=1, max_size=5), min_size=2, max_size=12)

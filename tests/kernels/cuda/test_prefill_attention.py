@@ -1,6 +1,6 @@
 """Packed prompt chunks attend to what gathered pages give, in Triton's interpreter: any lengths, prefixes and heads."""
 
-from tests.engine.cuda.interpreted import check, needs_triton
+from tests.kernels.cuda.interpreted import check, needs_triton
 
 pytestmark = needs_triton
 

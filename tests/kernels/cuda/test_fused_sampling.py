@@ -1,6 +1,6 @@
 """The sampling kernel samples what the reference samples, in Triton's interpreter."""
 
-from tests.engine.cuda.interpreted import check, needs_triton
+from tests.kernels.cuda.interpreted import check, needs_triton
 
 KERNEL = """
 import torch

@@ -1,6 +1,6 @@
 """The fused layers of a decode step give what the reference gives, within rounding; every kernel compiles for an H100."""
 
-from tests.engine.cuda.interpreted import check, needs_triton
+from tests.kernels.cuda.interpreted import check, needs_triton
 
 pytestmark = needs_triton
 

@@ -53,9 +53,9 @@ class JobStatistics:
     group_spread: float | None
     """Reward standard deviation within groups, averaged over groups of two or more."""
     never_passed: list[str]
-    """Number of tasks with two or more runs of equal reward, below the pass mark."""
+    """Slugs of tasks with two or more runs of equal reward, below the pass mark."""
     always_passed: list[str]
-    """Number of tasks with two or more runs of equal reward, at or above the pass mark."""
+    """Slugs of tasks with two or more runs of equal reward, at or above the pass mark."""
     task_rewards: dict[str, float]
     prompt_tokens: int
     completion_tokens: int
@@ -79,7 +79,7 @@ class JobStatistics:
 
     @property
     def no_signal(self) -> list[str]:
-        """Number of tasks without signal: all their runs have equal rewards."""
+        """Slugs of tasks without signal: all their runs have equal rewards."""
         return sorted([*self.never_passed, *self.always_passed])
 
 

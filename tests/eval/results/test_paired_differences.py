@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.eval.results.pairing import (
-    LEVEL,
+from hud.eval.results.paired_differences import (
+    SIGNIFICANCE,
     Difference,
     chance_of,
     fewest_units,
@@ -137,7 +137,7 @@ def test_interval_verdict_and_p_value_say_one_thing(groups):
         assert found.p_value == 1
         return
     assert found.low - 1e-9 <= found.mean <= found.high + 1e-9
-    assert (found.low > 0 or found.high < 0) == (found.p_value <= LEVEL)
+    assert (found.low > 0 or found.high < 0) == (found.p_value <= SIGNIFICANCE)
 
 
 @given(st.lists(st.floats(0, 1), max_size=12))

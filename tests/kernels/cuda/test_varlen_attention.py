@@ -9,9 +9,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.cpu.test_packed_attention import HEADS, KV_HEADS, attended
 from tests.engine.learn.test_trainer_decoder import decoder as small
 from tests.engine.learn.test_trainer_decoder import gradients, grouped_batch
+from tests.kernels.cpu.test_packed_attention import HEADS, KV_HEADS, attended
 
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.options import TrainerOptions

@@ -19,9 +19,9 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from hud.eval.results.statistics import Floats
+from hud.eval.results.job_statistics import Floats
 
-LEVEL = 0.05
+SIGNIFICANCE = 0.05
 """Two-sided significance level: maximum probability of a false better or worse."""
 POWER = 0.8
 """Power for `Difference.needed` and `Difference.detectable`."""
@@ -127,7 +127,7 @@ class Difference:
     def _reach(self) -> float:
         """Standard errors between zero and a difference detected with `POWER`: 2.8 at one look."""
         normal = NormalDist()
-        return normal.inv_cdf(1 - LEVEL / self.looks / 2) + normal.inv_cdf(POWER)
+        return normal.inv_cdf(1 - SIGNIFICANCE / self.looks / 2) + normal.inv_cdf(POWER)
 
     @property
     def detectable(self) -> float:
@@ -219,7 +219,7 @@ def fewest_units(looks: int = 1) -> int:
 
     With five, the most extreme of 2^5 sign patterns has a probability of 6%.
     """
-    return ceil(log2(2 * looks / LEVEL))
+    return ceil(log2(2 * looks / SIGNIFICANCE))
 
 
 FEWEST_TASKS = fewest_units()
@@ -349,7 +349,7 @@ def _resampled(values: tuple[float, ...], looks: int) -> tuple[float, float, flo
     means = np.sort(np.round(_subset_means(np.array(values), resamples), _DIGITS))
     total = len(means) + 1
     # With more looks than resamples can resolve, the interval is the whole range.
-    tail = max(0, int(LEVEL / looks / 2 * total) - 1)
+    tail = max(0, int(SIGNIFICANCE / looks / 2 * total) - 1)
     at_most, at_least = 1 + int(np.sum(means <= 0)), 1 + int(np.sum(means >= 0))
     p_value = min(1.0, 2 * min(at_most, at_least) / total)
     return float(means[tail]), float(means[-1 - tail]), p_value
@@ -384,7 +384,7 @@ def _direction(difference: float) -> Direction:
 
 def _verdict(difference: float, p_value: float) -> Verdict:
     direction = _direction(difference)
-    return "noise" if p_value > LEVEL or direction == "same" else direction
+    return "noise" if p_value > SIGNIFICANCE or direction == "same" else direction
 
 
 def _differences(values: Floats, splits: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> Floats:
