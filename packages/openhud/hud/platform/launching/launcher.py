@@ -8,9 +8,8 @@ On its next start, the server marks runs of a crashed server as interrupted.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
+import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -20,13 +19,14 @@ from typing import Any, Literal
 from hud import exact_json
 from hud.client.presence import presence
 from hud.errors import ConflictError, NotFoundError, OverloadedError
-from hud.eval.runtimes.interpreter import SHOWN, told_exit
+from hud.eval.runtimes.interpreter import told_exit
 from hud.platform.access import Identity, Scope
 from hud.platform.access.passes import Passes
 from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
 from hud.platform.store import Store
 from hud.platform.training.runs import TrainingRuns
+from hud.processes.child import Child
 from hud.trace import new_id, plain
 
 MOST_OF_TEAM = 2
@@ -68,7 +68,9 @@ class Launch:
     """Progress of the rollouts in flight: `{phase, step, total, done}`."""
     revision: int = 0
     """Incremented with every event of the process."""
-    process: asyncio.subprocess.Process | None = field(default=None, repr=False)
+    process: Child | None = field(default=None, repr=False)
+    orders: asyncio.WriteTransport | None = field(default=None, repr=False)
+    """Standard input of the process."""
     task: asyncio.Task[None] | None = field(default=None, repr=False)
 
     @property
@@ -136,12 +138,11 @@ class Launches:
 
     def stop(self, launch: Launch) -> None:
         """Request a stop after the work in flight; a second call cancels that work as well."""
-        if launch.over or launch.process is None or launch.process.stdin is None:
+        if launch.over or launch.orders is None:
             return
         launch.status = "stopping"
         launch.revision += 1
-        with contextlib.suppress(OSError, RuntimeError):
-            launch.process.stdin.write(b"stop\n")
+        launch.orders.write(b"stop\n")
 
     async def work(self) -> None:
         """Mark runs of a crashed server as interrupted; on shutdown, stop every process."""
@@ -156,8 +157,8 @@ class Launches:
             return
         _, late = await asyncio.wait(tasks, timeout=STOP_SECONDS)
         for launch in open_ones:
-            if launch.task in late:
-                _end(launch.process)
+            if launch.task in late and launch.process is not None:
+                launch.process.kill()
         if late:
             await asyncio.wait(late)
 
@@ -201,48 +202,34 @@ class Launches:
 
     async def _carry_out(self, launch: Launch, variables: dict[str, str]) -> None:
         try:
-            process = launch.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "hud.platform.launching.launched_process",
+            child = launch.process = Child(
+                [sys.executable, "-m", "hud.platform.launching.launched_process"],
                 env=variables,
-                stdin=asyncio.subprocess.PIPE,  # Closed when this process ends, even by SIGKILL: a request to stop.
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                limit=LONGEST_LINE,
-                start_new_session=True,
+                stdin=subprocess.PIPE,  # Closed when this process ends, even by SIGKILL: a request to stop.
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
             )
         except OSError as error:
             await self._settle(launch, "failed", f"No process could be started: {error}.")
             return
-        words = bytearray()
-        try:
-            listening = asyncio.create_task(self._follow(launch, process))
-            reading = asyncio.create_task(_keep_tail(process, words))
-            with contextlib.suppress(OSError):
-                assert process.stdin is not None
-                process.stdin.write(exact_json.dumps(launch.work) + b"\n")
-                await process.stdin.drain()
-            ended = await listening
-            status = await process.wait()
-            # Child processes that outlive it may hold its output open.
-            _end(process)
-            await asyncio.wait({reading}, timeout=2.0)
-            reading.cancel()
-        finally:
-            _end(process)
+        async with child:
+            errors = await child.errors()
+            launch.orders = await child.input()
+            launch.orders.write(exact_json.dumps(launch.work) + b"\n")
+            ended = await self._follow(launch, await child.output(LONGEST_LINE))
+            status = await child.ended()
+            child.kill()  # What outlives it may hold its output open.
+            words = await errors.text()
         if ended is None:
-            reason = told_exit(status, words.decode("utf-8", "replace"))
-            ended = "failed", f"It ended unexpectedly: {reason}."
+            ended = "failed", f"It ended unexpectedly: {told_exit(status, words)}."
         await self._settle(launch, *ended)
 
     async def _follow(
-        self, launch: Launch, process: asyncio.subprocess.Process
+        self, launch: Launch, output: asyncio.StreamReader
     ) -> tuple[str, str | None] | None:
         """Read the events of a process; return its final status and sentence, None without a final event."""
-        assert process.stdout is not None
         ended: tuple[str, str | None] | None = None
-        async for line in process.stdout:
+        async for line in output:
             event = exact_json.loads(line)
             launch.revision += 1
             if launch.status == "starting":
@@ -281,7 +268,7 @@ class Launches:
                 "The server was stopped during this run. Resume it: it continues from its last checkpoint.",
             )
         launch.sentence = sentence or launch.sentence
-        launch.work, launch.process, launch.phase = {}, None, {}
+        launch.work, launch.process, launch.orders, launch.phase = {}, None, None, {}
         if launch.run_id is not None and status in ("failed", "interrupted"):
             await self._record(launch, status, {"error": sentence})
         launch.status = status
@@ -293,21 +280,7 @@ class Launches:
         await asyncio.to_thread(runs.change, launch.run_id, status, state)
 
 
-async def _keep_tail(process: asyncio.subprocess.Process, words: bytearray) -> None:
-    assert process.stderr is not None
-    while chunk := await process.stderr.read(65536):
-        words += chunk
-        del words[:-SHOWN]
-
-
 def _shown(tasks: str) -> str:
     """Return the display name of tasks: a taskset's name, or the last two parts of a file's path."""
     place = PurePath(tasks)
     return str(PurePath(*place.parts[-2:])) if place.is_absolute() else tasks
-
-
-def _end(process: asyncio.subprocess.Process | None) -> None:
-    """Kill a process and its child processes."""
-    if process is not None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from hud.platform.access import Identity
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.processes.backoff import Backoff
+from hud.processes.child import Child
 
 if TYPE_CHECKING:
     from hud.platform.access.passes import Passes
@@ -45,14 +48,15 @@ class Workers:
         stopping = self.stopping
         failures = 0
         while not stopping.is_set():
-            process = await self._start()
-            ended = asyncio.create_task(process.wait())
-            stopped = asyncio.create_task(stopping.wait())
             started = asyncio.get_running_loop().time()
-            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if stopping.is_set():
-                await self._stop(process, ended)
-                return
+            async with self._start() as child:
+                ended = asyncio.create_task(child.ended())
+                stopped = asyncio.create_task(stopping.wait())
+                await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                if stopping.is_set():
+                    child.signal(signal.SIGTERM)
+                    await child.end(STOP_SECONDS)
+                    return
             stopped.cancel()
             await asyncio.to_thread(self.rollouts.recover)
             lived = asyncio.get_running_loop().time() - started
@@ -60,7 +64,7 @@ class Workers:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), RESTARTS.seconds(failures))
 
-    async def _start(self) -> asyncio.subprocess.Process:
+    def _start(self) -> Child:
         who = Identity(team_id=LOCAL_TEAM, scopes=frozenset(), worker=True)
         environment = {
             **{name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")},
@@ -69,20 +73,8 @@ class Workers:
             "HUD_API_KEY": self.passes.make(who, PASS_SECONDS),
             "HUD_HOME": str(self.config.home),
         }
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "hud.fleet.rollout_worker",
+        return Child(
+            [sys.executable, "-m", "hud.fleet.rollout_worker"],
             env=environment,
-            stdin=asyncio.subprocess.PIPE,  # It ends when this process does, however that ends.
-            start_new_session=True,
+            stdin=subprocess.PIPE,  # It ends when this process does, however that ends.
         )
-
-    async def _stop(self, process: asyncio.subprocess.Process, ended: asyncio.Task[int]) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            await asyncio.wait_for(ended, STOP_SECONDS)
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
