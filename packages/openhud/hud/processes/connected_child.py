@@ -30,7 +30,7 @@ class ChildEnded(Exception):
 
 
 class ConnectedChild(Child):
-    """A child with a `connection`, which ends when either process does. Its methods block."""
+    """A child with a `connection`, which ends when either process does: read what it sent before its end, then close it."""
 
     def __init__(self, command: Sequence[str], **options: Any) -> None:
         """`options`: those of `Child`."""
@@ -45,9 +45,9 @@ class ConnectedChild(Child):
 
     @contextmanager
     def exchange(self, seconds: float) -> Iterator[Connection]:
-        """Yield the connection for messages that take at most `seconds`, such as a handshake.
+        """Yield the connection for messages that take at most `seconds`, such as a handshake; then kill the process.
 
-        Afterwards it is killed. Raises `ChildEnded` where it ends before, also in the middle of a message.
+        Raises `ChildEnded` where the process ends before, also in the middle of a message. Blocks.
         """
         expired = threading.Event()
 
@@ -64,13 +64,6 @@ class ConnectedChild(Child):
             raise ChildEnded(self.reap(EXIT_SECONDS), late=expired.is_set()) from error
         finally:
             limit.cancel()
-
-    def reap(self, patience: float = 0.0) -> int:
-        """End it as `Child.reap` does, and close the connection."""
-        try:
-            return super().reap(patience)
-        finally:
-            self.connection.close()
 
 
 def connection_to_parent() -> Connection:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Collection, Iterator
@@ -34,6 +33,7 @@ from hud.platform.serving.token_engine import (
     TokenRequest,
 )
 from hud.processes.backoff import Backoff
+from hud.processes.child import Child
 from hud.train.contributor import UNNAMED, Contributor
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class WorkerEngine(TokenEngine):
         self._after = set(after)
         """Tasks to await before the start: a predecessor process may still hold leases of the models."""
         self._used = time.monotonic()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Child | None = None
         self._link: Link | None = None
         self._starting: asyncio.Task[Link] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -189,7 +189,9 @@ class WorkerEngine(TokenEngine):
             self._after.clear()
         ours, theirs = socket.socketpair()
         with theirs:
-            self._process = _begin(theirs)
+            fd = theirs.fileno()
+            command = [sys.executable, "-m", "hud.platform.serving.worker", str(fd)]
+            self._process = Child(command, descriptors=[fd])
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=1 << 20)
         config = self.config
         # Sampling leaves a core to the server's event loop: both on one core each is faster than both on all of them.
@@ -230,22 +232,4 @@ class WorkerEngine(TokenEngine):
         """Wait for the process to end, and kill it after `patience` seconds."""
         process, self._process = self._process, None
         if process is not None:
-            await asyncio.to_thread(_reap, process, patience)
-
-
-def _begin(connection: socket.socket) -> subprocess.Popen[bytes]:
-    # A new session: Ctrl-C signals only the server, which then stops this process.
-    return subprocess.Popen(
-        [sys.executable, "-m", "hud.platform.serving.worker", str(connection.fileno())],
-        stdin=subprocess.DEVNULL,
-        pass_fds=[connection.fileno()],
-        start_new_session=True,
-    )
-
-
-def _reap(process: subprocess.Popen[bytes], patience: float) -> None:
-    try:
-        process.wait(patience)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+            await process.end(patience)
