@@ -189,7 +189,7 @@ async def test_a_process_that_is_killed_takes_only_its_turns_with_it(policy):
         for prompt in PROMPTS
     ]
     await until(lambda: side.load >= 2)
-    os.kill(side._process.pid, signal.SIGKILL)
+    os.kill(side._child.pid, signal.SIGKILL)
     ended = await asyncio.gather(*turns, return_exceptions=True)
     lost = [one for one in ended if isinstance(one, InfrastructureFault)]
     assert 0 < len(lost) <= len(PROMPTS) / 2
@@ -355,10 +355,10 @@ async def test_passes_beside_are_of_the_weights_as_they_are(policy, answered):
 async def test_a_pass_whose_process_is_killed_is_computed_here(policy, answered):
     sides = await spread(policy)
     alone, beside = trainer_of(policy), trainer_of(policy, beside=lambda: sides)
-    os.kill(sides[0]._process.pid, signal.SIGSTOP)
+    os.kill(sides[0]._child.pid, signal.SIGSTOP)
     learning = asyncio.create_task(asyncio.to_thread(told, beside))
     await until(lambda: sides[0]._passed)
-    os.kill(sides[0]._process.pid, signal.SIGKILL)
+    os.kill(sides[0]._child.pid, signal.SIGKILL)
     assert same(await learning, await asyncio.to_thread(told, alone))
     assert sides[0] not in [side for side, _ in answered]
     assert not policy.beside(), "the others are too few until it has been started again"

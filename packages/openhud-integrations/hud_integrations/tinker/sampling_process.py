@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import pickle
-import subprocess
 import sys
 import threading
 import weakref
@@ -17,12 +16,13 @@ from collections.abc import Awaitable
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Pipe
 from types import TracebackType
 from typing import Any
 
 from hud.errors import InfrastructureFault, UsageError
+from hud.processes.connected_child import ChildEnded, ConnectedChild
 
+START_SECONDS = 120.0
 CLOSE_SECONDS = 10.0
 ENDED = "The process of the Tinker client has ended; what it printed says why. Start another SamplingProcess."
 
@@ -61,15 +61,13 @@ class SamplingProcess:
         self._unused: deque[int] = deque()
         """Samplers that nothing refers to any more, which the process still holds."""
         self._ended = False
-        self._connection, theirs = Pipe()
-        fd = theirs.fileno()
-        command = [sys.executable, "-m", "hud_integrations.tinker.sampling_worker", str(fd)]
-        self._process = subprocess.Popen(command, pass_fds=[fd], stdin=subprocess.DEVNULL)
-        theirs.close()
+        command = [sys.executable, "-m", "hud_integrations.tinker.sampling_worker"]
+        self._child = ConnectedChild(command)
+        self._connection = self._child.connection
         try:
-            self._connection.recv()
-        except EOFError:
-            self._process.wait()
+            with self._child.exchange(START_SECONDS):
+                self._connection.recv()
+        except ChildEnded:
             raise UsageError(
                 "The process of the Tinker client did not start; it needs: pip install tinker"
             ) from None
@@ -79,7 +77,7 @@ class SamplingProcess:
     @property
     def pid(self) -> int:
         """Its process id."""
-        return self._process.pid
+        return self._child.pid
 
     def client(self, sampler: Any) -> RemoteSampler:
         """Return a `tinker.SamplingClient` whose requests this process sends, with its credentials."""
@@ -102,11 +100,7 @@ class SamplingProcess:
         """End the process; requests in flight fail with an `InfrastructureFault`."""
         with suppress(InfrastructureFault):
             self._send(None)
-        try:
-            self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._child.reap(CLOSE_SECONDS)
         self._reading.join()
         self._connection.close()
 

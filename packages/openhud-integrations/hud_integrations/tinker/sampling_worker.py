@@ -1,6 +1,6 @@
-"""The child of a `SamplingProcess`: `python -m hud_integrations.tinker.sampling_worker FD`.
+"""The child of a `SamplingProcess`: `python -m hud_integrations.tinker.sampling_worker`.
 
-FD is its end of a pipe. Messages are `(sampler, pickled client)`, `(sampler, None)` where it is no longer used,
+Messages are `(sampler, pickled client)`, `(sampler, None)` where it is no longer used,
 `(request, sampler, prompt, number of samples, parameters)`, and None as the last; answers `(request, Sampled or an error's text)`.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import pickle
-import signal
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -20,6 +18,7 @@ from typing import Any
 
 from tinker import types
 
+from hud.processes.connected_child import connection_to_parent
 from hud_integrations.tinker.sampling_process import Sampled, SampledSequence
 
 
@@ -67,7 +66,6 @@ if __name__ == "__main__":
         import uvloop
 
         uvloop.install()  # Tinker's client then takes a tenth less processor time.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's, which then closes.
     with suppress(EOFError):
-        serve(Connection(int(sys.argv[1])))
+        serve(connection_to_parent())
     os._exit(0)  # Without waiting for the client's threads.

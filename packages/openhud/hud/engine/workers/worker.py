@@ -1,13 +1,11 @@
-"""A worker process that samples and computes training passes: `python -m hud.engine.workers.worker FD FD FD`.
+"""A worker process that samples and computes training passes: `python -m hud.engine.workers.worker FD FD`.
 
-The descriptors are its end of a pipe to the parent (`worker_process`), the parent's weights, and memory for their gradients. It
-ends when the pipe does.
+The descriptors are the parent's weights, and memory for their gradients. It ends when its connection to the parent does.
 """
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import threading
 from contextlib import ExitStack, suppress
@@ -24,6 +22,7 @@ from hud.engine.sample.weight_swap import SwappingSampler
 from hud.engine.workers.shared_weights import Plan, decoder_over
 from hud.errors import InfrastructureFault
 from hud.learning.losses.config import LossConfig
+from hud.processes.connected_child import connection_to_parent
 
 
 class Worker:
@@ -49,7 +48,7 @@ class Worker:
         """The pause of the sampler while weights change."""
 
     def work(self) -> None:
-        """Execute messages until the pipe ends."""
+        """Execute messages until the connection ends."""
         for work in (self._tell, self._compute):
             threading.Thread(target=work, name="hud-work", daemon=True).start()
         self._answer(("ready",))
@@ -161,9 +160,7 @@ class Worker:
 
 def main() -> None:
     """Run a worker for the parent process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent handles Ctrl-C.
-    parent, *memory = map(int, sys.argv[1:])
-    process = Worker(Connection(parent), *memory)
+    process = Worker(connection_to_parent(), *map(int, sys.argv[1:]))
     with suppress(EOFError, OSError):
         process.work()
     os._exit(0)  # The parent is gone: do not wait for a thread in the middle of a step.

@@ -6,14 +6,12 @@ import itertools
 import os
 import queue
 import select
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from multiprocessing import Pipe
 from typing import Any
 
 import numpy as np
@@ -26,6 +24,7 @@ from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.workers.shared_weights import SharedWeights, shared_memory
 from hud.errors import InfrastructureFault
 from hud.learning.losses.config import LossConfig
+from hud.processes.connected_child import ConnectedChild
 
 STILL_SECONDS = 600.0
 """Time-out for active turns to end before a change of weights."""
@@ -37,21 +36,19 @@ class WorkerProcess:
     """A process that computes on one thread, with weights that this process changes."""
 
     def __init__(self, weights: SharedWeights, *, slots: int, version: str | None) -> None:
-        self._connection, theirs = Pipe()
-        room = shared_memory(weights.plan.size)
+        gradients = shared_memory(weights.plan.size)
+        passed = (weights.descriptor, gradients)
         try:
-            passed = (theirs.fileno(), weights.descriptor, room)
-            self._process = subprocess.Popen(
+            self._child = ConnectedChild(
                 [sys.executable, "-m", "hud.engine.workers.worker", *map(str, passed)],
-                pass_fds=passed,
+                descriptors=passed,
                 # torch prefers MKL's own setting.
                 env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-                stdin=subprocess.DEVNULL,
             )
-            self._gradients = weights.plan.tensors(room)
+            self._gradients = weights.plan.tensors(gradients)
         finally:
-            theirs.close()
-            os.close(room)
+            os.close(gradients)
+        self._connection = self._child.connection
         self.ready = threading.Event()
         """Event: set when it samples, or has failed to start."""
         self.alive = True
@@ -132,10 +129,7 @@ class WorkerProcess:
 
     def close(self) -> None:
         """Kill the process; unfinished requests end with an `InfrastructureFault`."""
-        self._process.kill()  # It holds no state.
-        self._process.wait()
-        with suppress(OSError):
-            self._connection.close()
+        self._child.reap()  # It holds no state.
         self._end()
 
     def _abandon(self, number: int) -> None:
