@@ -14,13 +14,14 @@ import subprocess
 import sys
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from threading import Event, Lock, Timer
-from typing import IO, Any
+from threading import Lock
+from typing import Any
 
 from hud.engine.chat.prompt_tokens import PromptTokenizer
 from hud.engine.chat.template_text import TemplateText
 from hud.engine.chat.tokenizers.limits import MEMORY, limit_process, limit_time, parsed
 from hud.errors import UsageError
+from hud.processes.connected_child import ChildEnded, ConnectedChild, connection_to_parent
 
 ENCODE_SECONDS = 10
 """Processor time for a text, in seconds; `CHARACTERS_A_SECOND` add to it."""
@@ -44,7 +45,7 @@ class PromptProcess:
         """Thread for callers on an event loop: texts that wait for this tokenizer take no thread of others."""
         self._described = {"tokenizer": tokenizer, "template": template, "growth": growth}
         self._lock = Lock()
-        self._process: subprocess.Popen[str] | None = None
+        self._process: ConnectedChild | None = None
         self._owner = 0
         """Process that started `_process`: a fork starts its own."""
         self._refusal: str | None = None
@@ -69,28 +70,18 @@ class PromptProcess:
 
     def _reply(self, text: str, own: tuple[tuple[int, int], ...] | None) -> dict[str, Any]:
         process = self._running()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        expired = Event()
-        end = Timer(WALL_FACTOR * _seconds(text), _expire, (process, expired))
-        end.daemon = True
-        end.start()
         try:
-            with contextlib.suppress(BrokenPipeError):
-                _write(process.stdin, {"text": text, "own": own})
-            line = process.stdout.readline()
-        finally:
-            end.cancel()
-        if line.endswith("\n"):
-            reply: dict[str, Any] = json.loads(line)
-            return reply
-        self._process = None
-        _end(process)
-        if process.returncode == -signal.SIGKILL and not expired.is_set():
-            raise UsageError(
-                "The process of the model's tokenizer was killed. Send the request again."
-            )
-        slow = process.returncode == -signal.SIGXCPU or expired.is_set()
+            with process.exchange(WALL_FACTOR * _seconds(text)) as connection:
+                connection.send_bytes(_packed({"text": text, "own": own}))
+                reply: dict[str, Any] = json.loads(connection.recv_bytes())
+                return reply
+        except ChildEnded as ended:
+            self._process = None
+            if ended.status == -signal.SIGKILL and not ended.late:
+                raise UsageError(
+                    "The process of the model's tokenizer was killed. Send the request again."
+                ) from None
+            slow = ended.late or ended.status == -signal.SIGXCPU
         limit = f"{_seconds(text)} s" if slow else f"{MEMORY >> 30} GiB"
         self._refusal = (
             f"The model's tokenizer needed more than {limit} to encode a text of {len(text):,} characters, and is not used "
@@ -98,23 +89,14 @@ class PromptProcess:
         )
         raise UsageError(self._refusal)
 
-    def _running(self) -> subprocess.Popen[str]:
-        if self._process is None or self._owner != os.getpid() or self._process.poll() is not None:
-            # A session of its own: Ctrl-C is for the parent, whose end closes the standard input.
-            process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-                encoding="ascii",
-                start_new_session=True,
-            )
-            assert process.stdin is not None
+    def _running(self) -> ConnectedChild:
+        if self._process is None or self._owner != os.getpid() or self._process.status is not None:
+            command = [sys.executable, "-m", __name__]
+            process = ConnectedChild(command, stderr=subprocess.DEVNULL)
             self._process, self._owner = process, os.getpid()
             weakref.finalize(self, _end_of_owner, process, self._owner)
             with contextlib.suppress(BrokenPipeError):
-                _write(process.stdin, self._described)
+                process.connection.send_bytes(_packed(self._described))
         return self._process
 
 
@@ -123,41 +105,28 @@ def _seconds(text: str) -> int:
     return ENCODE_SECONDS + len(text) // CHARACTERS_A_SECOND
 
 
-def _expire(process: subprocess.Popen[str], expired: Event) -> None:
-    expired.set()
-    process.kill()
+def _packed(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode("ascii")  # A text may have lone surrogates.
 
 
-def _write(stream: IO[str], value: dict[str, Any]) -> None:
-    stream.write(json.dumps(value) + "\n")
-    stream.flush()
-
-
-def _end_of_owner(process: subprocess.Popen[str], owner: int) -> None:
+def _end_of_owner(process: ConnectedChild, owner: int) -> None:
     if owner == os.getpid():
-        _end(process)
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    for stream in (process.stdin, process.stdout):
-        assert stream is not None
-        with contextlib.suppress(OSError):
-            stream.close()
-    process.wait()
+        process.reap()
 
 
 def main() -> None:
-    """Encode the texts of the standard input, a line each, with the tokenizer of its first line."""
+    """Encode the texts of the parent, a message each, with the tokenizer of its first."""
+    parent = connection_to_parent()
     limit_process()
     limit_time(_seconds(""))
-    described = json.loads(sys.stdin.readline())
-    tokenizer = parsed(described["tokenizer"])
-    prompts = PromptTokenizer(tokenizer, described["template"], described["growth"])
-    while line := sys.stdin.readline():
-        request = json.loads(line)
-        limit_time(_seconds(request["text"]))
-        _write(sys.stdout, _answer(prompts, request["text"], request["own"]))
+    with contextlib.suppress(EOFError):
+        described = json.loads(parent.recv_bytes())
+        tokenizer = parsed(described["tokenizer"])
+        prompts = PromptTokenizer(tokenizer, described["template"], described["growth"])
+        while True:
+            request = json.loads(parent.recv_bytes())
+            limit_time(_seconds(request["text"]))
+            parent.send_bytes(_packed(_answer(prompts, request["text"], request["own"])))
 
 
 def _answer(
