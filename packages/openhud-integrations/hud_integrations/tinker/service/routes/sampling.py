@@ -54,7 +54,7 @@ TinkerPart = Annotated[ClientState, service_part(NAME)]
 
 
 class TinkerRoute(APIRoute):
-    """A route that answers conflicts with 400: ClientState's client takes a 409 for a lock, and tries for five minutes."""
+    """A route that answers conflicts with 400: Tinker's client takes a 409 for a lock, and tries for five minutes."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         handler = super().get_route_handler()

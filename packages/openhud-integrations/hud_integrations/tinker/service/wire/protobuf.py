@@ -1,6 +1,6 @@
 """Protocol buffers' wire format: fields of a message as numbers and bytes, in both directions.
 
-Tinker's messages are few and hold their tensors as bytes, so they need no generated code (`tinker.messages`).
+Tinker's messages are few and hold their tensors as bytes, so they need no generated code (`messages.py`).
 Encoding: https://protobuf.dev/programming-guides/encoding
 """
 
