@@ -121,9 +121,9 @@ def shaped(value: Any, kind: Any) -> Any:
     if value is None:
         return None
     if isinstance(kind, list):
-        return [shaped(one, kind[0]) for one in value]
+        return [shaped(element, kind[0]) for element in value]
     if isinstance(kind, dict):
-        return {name: shaped(value.get(name), one) for name, one in kind.items()}
+        return {name: shaped(value.get(name), inner) for name, inner in kind.items()}
     if kind == "string":
         return value if isinstance(value, str) else exact_json.dumps(value).decode()
     return value

@@ -147,8 +147,8 @@ class GymnasiumEnvironment(Environment):
             opened.total += float(reward)
             if terminated or truncated:
                 opened.over = "terminated" if terminated else "truncated"
-            said = [self._seen(opened, observation), f"Reward: {float(reward):g}"]
-            return "\n".join([*said, *(["The game is over."] if opened.over else [])])
+            lines = [self._seen(opened, observation), f"Reward: {float(reward):g}"]
+            return "\n".join([*lines, *(["The game is over."] if opened.over else [])])
 
         act.__doc__ = "Take one action, and return the observation and the reward after it."
         act.__annotations__ = {"action": self._annotation(), "return": str}
@@ -175,31 +175,31 @@ class GymnasiumEnvironment(Environment):
             "are Discrete, Text, MultiDiscrete, MultiBinary or Box."
         )
 
-    def _action(self, given: Any) -> Any:
+    def _action(self, sent: Any) -> Any:
         """Return an element of the space; raises `UsageError` for what is none."""
         import numpy as np
         from gymnasium import spaces
 
         space = self._space
         if self._names:
-            return int(cast(spaces.Discrete, space).start) + self._names.index(given)
+            return int(cast(spaces.Discrete, space).start) + self._names.index(sent)
         if isinstance(space, spaces.Discrete | spaces.Text):
-            found = given
+            action = sent
         else:
             try:
-                found = np.asarray(given, dtype=space.dtype).reshape(cast(Any, space.shape))
+                action = np.asarray(sent, dtype=space.dtype).reshape(cast(Any, space.shape))
             except (ValueError, TypeError) as error:
-                raise UsageError(f"{given} is no action; actions are {space}.") from error
-        if not space.contains(found):
-            raise UsageError(f"{given!r} is no action; actions are {space}.")
-        return found
+                raise UsageError(f"{sent} is no action; actions are {space}.") from error
+        if not space.contains(action):
+            raise UsageError(f"{sent!r} is no action; actions are {space}.")
+        return action
 
     def _seen(self, opened: OpenGame, observation: Any) -> str:
-        said = f"Observation: {self._show(observation)}"
+        text = f"Observation: {self._show(observation)}"
         if not self._text:
-            return said
+            return text
         drawn = opened.game.render()
-        return f"{_plain(drawn)}\n{said}" if isinstance(drawn, str) else said
+        return f"{_plain(drawn)}\n{text}" if isinstance(drawn, str) else text
 
 
 def _name_of(game: str | Callable[..., Any]) -> str:

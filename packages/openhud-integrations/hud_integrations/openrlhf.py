@@ -87,10 +87,10 @@ def agent_executor(
 
 def _parsed(label: Any) -> dict[str, Any]:
     try:
-        found = exact_json.loads(label)
+        parsed = exact_json.loads(label)
     except (exact_json.JSONDecodeError, TypeError):
-        found = None
-    return found if isinstance(found, dict) else {}
+        parsed = None
+    return parsed if isinstance(parsed, dict) else {}
 
 
 def _model(name: str, params: Any, max_length: int, tokenizer: Any, engine: Any) -> Any:
@@ -110,10 +110,10 @@ def _model(name: str, params: Any, max_length: int, tokenizer: Any, engine: Any)
         output = (await engine.generate(prompt, turn, multi_modal_data=None)).outputs[0]
         ids = list(output.token_ids)
         # Without logprobs zeros are in their place, which the trainer does not read.
-        found = output.logprobs or [None] * len(ids)
+        candidates = output.logprobs or [None] * len(ids)
         logprobs = [
-            0.0 if one is None else float(one[token].logprob)
-            for token, one in zip(ids, found, strict=True)
+            0.0 if candidate is None else float(candidate[token].logprob)
+            for token, candidate in zip(ids, candidates, strict=True)
         ]
         return Sampled(ids, logprobs)
 

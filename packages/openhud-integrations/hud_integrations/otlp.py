@@ -73,7 +73,7 @@ class _Spans:
         prompt = [
             message for step in trace.steps if step.source == "user" for message in step.messages
         ]
-        found = {
+        run_attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.provider.name": PROVIDER,
             "gen_ai.agent.name": name,
@@ -82,7 +82,7 @@ class _Spans:
             "gen_ai.output.messages": json.dumps([_answer(answer)]) if answer else None,
             **facts,
         }
-        root = self._add(f"invoke_agent {name}", INTERNAL, parent, trace.steps, found)
+        root = self._add(f"invoke_agent {name}", INTERNAL, parent, trace.steps, run_attributes)
         for step in trace.steps:
             self._add_step(step, root["spanId"])
         return root
@@ -103,7 +103,7 @@ class _Spans:
             self.add_run(nested, parent, name, extra.get("model"), nested.content, facts)
 
     def _add(
-        self, name: str, kind: int, parent: str | None, steps: list[Any], found: Mapping[str, Any]
+        self, name: str, kind: int, parent: str | None, steps: list[Any], values: Mapping[str, Any]
     ) -> dict[str, Any]:
         place = f"{self._trace_id} {len(self.all)}"
         ends = [step.ended_at or step.started_at for step in steps]
@@ -116,7 +116,7 @@ class _Spans:
                 min((step.started_at for step in steps), default=None)
             ),
             "endTimeUnixNano": _nanoseconds(max(ends, default=None)),
-            "attributes": attributes(found),
+            "attributes": attributes(values),
             "events": [],
         }
         if parent is not None:
@@ -125,9 +125,11 @@ class _Spans:
         return span
 
 
-def attributes(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def attributes(values: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return attributes in OTLP's JSON; those that are None are left out."""
-    return [{"key": key, "value": _value(one)} for key, one in found.items() if one is not None]
+    return [
+        {"key": key, "value": _value(value)} for key, value in values.items() if value is not None
+    ]
 
 
 def _value(value: Any) -> dict[str, Any]:
@@ -138,7 +140,7 @@ def _value(value: Any) -> dict[str, Any]:
     if isinstance(value, float):
         return {"doubleValue": value}
     if isinstance(value, list):
-        return {"arrayValue": {"values": [_value(one) for one in value]}}
+        return {"arrayValue": {"values": [_value(element) for element in value]}}
     return {"stringValue": str(value)}
 
 
@@ -180,7 +182,7 @@ def _tool(step: ToolStep, call: ToolCall) -> dict[str, Any]:
 
 
 def _evaluation(time: str, run: dict[str, Any]) -> dict[str, Any]:
-    found = {
+    values = {
         "gen_ai.evaluation.name": "reward",
         "gen_ai.evaluation.score.value": float(run["reward"]),
         "gen_ai.evaluation.explanation": (run["grade"] or {}).get("content"),
@@ -188,7 +190,7 @@ def _evaluation(time: str, run: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": "gen_ai.evaluation.result",
         "timeUnixNano": time,
-        "attributes": attributes(found),
+        "attributes": attributes(values),
     }
 
 

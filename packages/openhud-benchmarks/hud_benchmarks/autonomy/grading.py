@@ -23,13 +23,13 @@ def grade_state(
     The reward is the share of the parts to be changed that are done, and 0 where any other place changed. `part` names the
     part of a place; a part is done when all of its places are as wanted. Untouched and destroyed states earn nothing.
     """
-    asked, missed = _differing(before, wanted), _differing(wanted, left)
-    damaged, still_open = missed - asked, missed & asked
-    parts, open_parts = {part(place) for place in asked}, {part(place) for place in still_open}
-    said = [_named("not to be changed", damaged), _named("not as asked for", still_open)]
+    expected, missed = _differing(before, wanted), _differing(wanted, left)
+    damaged, still_open = missed - expected, missed & expected
+    parts, open_parts = {part(place) for place in expected}, {part(place) for place in still_open}
+    sentences = [_named("not to be changed", damaged), _named("not as asked for", still_open)]
     return EvaluationResult(
         reward=0.0 if damaged else 1.0 - len(open_parts) / len(parts),
-        content=" ".join(filter(None, said)) or None,
+        content=" ".join(filter(None, sentences)) or None,
         info={
             "asked": len(parts),
             "made": len(parts) - len(open_parts),
@@ -38,9 +38,9 @@ def grade_state(
     )
 
 
-def _differing(one: Mapping[Any, object], other: Mapping[Any, object]) -> set[Any]:
-    places = one.keys() | other.keys()
-    return {place for place in places if one.get(place, _ABSENT) != other.get(place, _ABSENT)}
+def _differing(first: Mapping[Any, object], other: Mapping[Any, object]) -> set[Any]:
+    places = first.keys() | other.keys()
+    return {place for place in places if first.get(place, _ABSENT) != other.get(place, _ABSENT)}
 
 
 def _named(what: str, places: set[Any]) -> str:

@@ -42,12 +42,12 @@ def scenarios(split: Split) -> list[int]:
 
 def entries(split: Split) -> list[tuple[str, str]]:
     """Return the entries of a split, each as its category and its id."""
-    found = (
+    pairs = (
         (category, f"multi_turn_{category}_{number}")
         for category in CATEGORIES
         for number in scenarios(split)
     )
-    return [(category, entry) for category, entry in found if entry not in LEFT_OUT]
+    return [(category, entry) for category, entry in pairs if entry not in LEFT_OUT]
 
 
 def family() -> Family:
@@ -75,9 +75,9 @@ def _tasks(split: Split) -> list[Task]:
     for category, entry in entries(split):
         task = conversation(entry=entry)
         task.slug = entry
-        found = dialogue(entry)
-        task.agent_config = {"max_steps": STEPS_A_TURN * len(found.turns)}
-        task.columns = {"category": category, "apis": ", ".join(sorted(found.apis))}
+        talk = dialogue(entry)
+        task.agent_config = {"max_steps": STEPS_A_TURN * len(talk.turns)}
+        task.columns = {"category": category, "apis": ", ".join(sorted(talk.apis))}
         why = NUMBERS_DO_NOT_MATTER.get(int(entry.rpartition("_")[2]))
         if why is not None:
             task.columns["audit:values"] = why

@@ -37,8 +37,8 @@ class Dialogue:
     @property
     def apis(self) -> list[str]:
         """Classes of the package's APIs."""
-        found: list[str] = self.entry["involved_classes"]
-        return found
+        classes: list[str] = self.entry["involved_classes"]
+        return classes
 
 
 def dialogue(entry: str) -> Dialogue:
@@ -91,7 +91,7 @@ def _schema(value: Any) -> Any:
         return [_schema(part) for part in value]
     if not isinstance(value, dict):
         return value
-    found = {key: _schema(part) for key, part in value.items()}
-    if isinstance(found.get("type"), str):
-        found["type"] = GORILLA_TO_OPENAPI[found["type"]]
-    return found
+    schema = {key: _schema(part) for key, part in value.items()}
+    if isinstance(schema.get("type"), str):
+        schema["type"] = GORILLA_TO_OPENAPI[schema["type"]]
+    return schema

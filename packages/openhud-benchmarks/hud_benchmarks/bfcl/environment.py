@@ -54,8 +54,8 @@ class FunctionTool:
         if self.talk.over:
             return ToolResult.of_text(OVER, is_error=True)
         try:
-            given = parse_arguments(arguments, self.spec.name)
-            return ToolResult.of_text(self.talk.call(self.spec.name, given))
+            parsed = parse_arguments(arguments, self.spec.name)
+            return ToolResult.of_text(self.talk.call(self.spec.name, parsed))
         except (UsageError, ValueError, RecursionError) as error:
             return ToolResult.of_text(f"{self.spec.name}: {error}", is_error=True)
 

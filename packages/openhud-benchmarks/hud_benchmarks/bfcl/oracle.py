@@ -29,8 +29,8 @@ def _tool_call(call_id: str, source: str, solved: Dialogue) -> ToolCall:
     spec = next(functions(api)[name] for api in solved.apis if name in functions(api))
     values = dict(zip(spec.parameters["properties"], call.args, strict=False))
     values |= {keyword.arg: keyword.value for keyword in call.keywords}
-    given = {key: ast.literal_eval(value) for key, value in values.items()}
-    return ToolCall(id=call_id, name=name, arguments=given)
+    arguments = {key: ast.literal_eval(value) for key, value in values.items()}
+    return ToolCall(id=call_id, name=name, arguments=arguments)
 
 
 oracle = ScriptedAgent(_play, name="oracle")

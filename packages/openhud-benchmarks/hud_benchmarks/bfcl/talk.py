@@ -68,7 +68,7 @@ class Talk:
             self._bring_up(name, graded=True)
         unreached = len(self.dialogue.turns) - len(self.calls)
         try:
-            found: dict[str, Any] = multi_turn_checker(
+            verdict: dict[str, Any] = multi_turn_checker(
                 [*self.calls, *([] for _ in range(unreached))],
                 self.dialogue.solution,
                 self.dialogue.entry,
@@ -80,15 +80,15 @@ class Talk:
             # folders nested too deeply.
             problem = f"The state could not be compared: {type(error).__name__}: {error}"
             return {"valid": False, "error_type": "incomparable_state", "error_message": problem}
-        return found
+        return verdict
 
     def _bring_up(self, model_name: str, *, graded: bool) -> None:
         """Make the instances for a model name that has none yet."""
-        kept = vars(multi_turn_utils)
-        before = set(kept)
+        module_names = vars(multi_turn_utils)
+        before = set(module_names)
         self._execute([], model_name, graded=graded)
-        for name in set(kept) - before:
-            kept[name] = copy.deepcopy(kept[name])
+        for name in set(module_names) - before:
+            module_names[name] = copy.deepcopy(module_names[name])
 
     def _execute(self, calls: list[str], model_name: str, *, graded: bool) -> list[str]:
         results, _ = multi_turn_utils.execute_multi_turn_func_call(
@@ -104,9 +104,9 @@ class Talk:
 
     def close(self) -> None:
         """Remove the run's instances."""
-        kept = vars(multi_turn_utils)
-        for name in [name for name in kept if name.startswith(self.model_name)]:
-            del kept[name]
+        module_names = vars(multi_turn_utils)
+        for name in [name for name in module_names if name.startswith(self.model_name)]:
+            del module_names[name]
 
 
 def _check(arguments: dict[str, Any]) -> None:

@@ -26,8 +26,8 @@ def chance_level(generator: str) -> float:
 
 def _write(path: Path) -> None:
     levels = {generator: chance_level(generator) for generator in GENERATORS}
-    found = {generator: level for generator, level in levels.items() if level > LEAST}
-    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    above_least = {generator: level for generator, level in levels.items() if level > LEAST}
+    path.write_text(json.dumps(above_least, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ env = Environment("reasoning-gym")
 @env.template()
 async def question(generator: str, split: Split, index: int) -> AsyncGenerator[Any, Any]:
     """Answer one generated question."""
-    asked = item(generator, split, index)
-    answer = yield f"{asked['question']}\n\n{FORMAT}"
-    found, reason = await score(generator, split, index, str(answer))
+    puzzle = item(generator, split, index)
+    answer = yield f"{puzzle['question']}\n\n{FORMAT}"
+    package_score, reason = await score(generator, split, index, str(answer))
     # The package gives wrong answers up to 0.99: for a part of the text, a number nearby, another board of the size.
     yield EvaluationResult(
-        reward=float(found >= 1.0), content=reason, info={"package_score": found}
+        reward=float(package_score >= 1.0), content=reason, info={"package_score": package_score}
     )

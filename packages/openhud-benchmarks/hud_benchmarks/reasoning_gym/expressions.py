@@ -53,32 +53,36 @@ def _is_harmless(answer: str, functions: Set[str], *, variables: bool, powers: b
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return False
 
-    def known(node: ast.expr, depth: int) -> bool:
+    def is_known(node: ast.expr, depth: int) -> bool:
         match node:
             case ast.Constant(value=int() | float() as value):
                 return not isinstance(value, bool) and abs(value) <= LARGEST
             case ast.Name(id=name):
                 return variables and (name in CONSTANTS or (len(name) == 1 and name.isalpha()))
             case ast.UnaryOp(op=ast.UAdd() | ast.USub(), operand=operand):
-                return known(operand, depth)
+                return is_known(operand, depth)
             case ast.BinOp(left=base, op=ast.Pow(), right=exponent):
                 return (
                     powers
                     and depth < DEEPEST_POWER
-                    and known(base, depth + 1)
-                    and known(exponent, DEEPEST_POWER)
+                    and is_known(base, depth + 1)
+                    and is_known(exponent, DEEPEST_POWER)
                     and _largest(exponent) <= LARGEST_EXPONENT
                 )
             case ast.BinOp(left=left, op=operator, right=right):
                 return (
-                    isinstance(operator, _OPERATORS) and known(left, depth) and known(right, depth)
+                    isinstance(operator, _OPERATORS)
+                    and is_known(left, depth)
+                    and is_known(right, depth)
                 )
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-                return name in functions and all(known(one, depth) for one in arguments)
+                return name in functions and all(
+                    is_known(argument, depth) for argument in arguments
+                )
         return False
 
     try:
-        return known(tree, 0)
+        return is_known(tree, 0)
     except RecursionError:
         return False
 
@@ -86,7 +90,7 @@ def _is_harmless(answer: str, functions: Set[str], *, variables: bool, powers: b
 def _largest(node: ast.expr) -> float:
     """Return the largest number that stands in an expression; products of exponents are bounded with them."""
     product = 1.0
-    for one in ast.walk(node):
-        if isinstance(one, ast.Constant) and isinstance(one.value, int | float):
-            product *= max(1.0, abs(one.value))
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Constant) and isinstance(inner.value, int | float):
+            product *= max(1.0, abs(inner.value))
     return product

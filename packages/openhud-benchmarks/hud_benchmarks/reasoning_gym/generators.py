@@ -63,16 +63,16 @@ LEFT_OUT = {
 def _left_out_items() -> dict[Split, dict[str, list[int]]]:
     """Return the items that are no tasks: repeated questions, and those whose stored answer does not score 1."""
     path = Path(__file__).with_name("left_out_items.json")
-    found: dict[Split, dict[str, list[int]]] = json.loads(path.read_bytes())
-    return found
+    items_by_split: dict[Split, dict[str, list[int]]] = json.loads(path.read_bytes())
+    return items_by_split
 
 
 @functools.cache
 def chance_levels() -> dict[str, float]:
     """Return the reward of always giving one answer, by generator, where it is more than 0.05."""
     path = Path(__file__).with_name("chance_levels.json")
-    found: dict[str, float] = json.loads(path.read_bytes())
-    return found
+    levels: dict[str, float] = json.loads(path.read_bytes())
+    return levels
 
 
 def indices(generator: str, split: Split) -> list[int]:

@@ -24,5 +24,5 @@ def item(generator: str, split: Split, index: int) -> dict[str, Any]:
     """Return `{"question", "answer", "metadata"}` of one item; the same for the same arguments, in any process."""
     # Some generators print as they work; standard output is the caller's.
     with contextlib.redirect_stdout(io.StringIO()):
-        found: dict[str, Any] = data_set(generator, split)[index]
-    return found
+        puzzle: dict[str, Any] = data_set(generator, split)[index]
+    return puzzle

@@ -18,31 +18,31 @@ from hud_benchmarks.reasoning_gym.scoring import score
 
 async def left_out(generator: str) -> dict[Split, list[int]]:
     """Return the items of each split whose question is a held-out task's already, or whose stored answer fails."""
-    asked: set[str] = set()
-    found: dict[Split, list[int]] = {"held-out": [], "train": []}
-    for split in found:
+    earlier: set[str] = set()
+    items_by_split: dict[Split, list[int]] = {"held-out": [], "train": []}
+    for split in items_by_split:
         new = set()
         for index in range(ITEMS[split]):
             question = item(generator, split, index)["question"]
-            repeated = question in asked or (split == "held-out" and question in new)
+            repeated = question in earlier or (split == "held-out" and question in new)
             reward, _ = await score(
                 generator, split, index, answer_of(generator=generator, split=split, index=index)
             )
             if repeated or reward < 1.0:
-                found[split].append(index)
+                items_by_split[split].append(index)
             new.add(question)
-        asked |= new
-    return found
+        earlier |= new
+    return items_by_split
 
 
 def _write(path: Path) -> None:
-    found: dict[Split, dict[str, list[int]]] = {"train": {}, "held-out": {}}
+    items_by_split: dict[Split, dict[str, list[int]]] = {"train": {}, "held-out": {}}
     for generator in GENERATORS:
         for split, items in asyncio.run(left_out(generator)).items():
             if items:
-                found[split][generator] = items
+                items_by_split[split][generator] = items
     blocks = []
-    for split, lists in found.items():
+    for split, lists in items_by_split.items():
         rows = (f'"{generator}": {json.dumps(items)}' for generator, items in lists.items())
         blocks.append(f'"{split}": {{\n' + ",\n".join(rows) + "\n}")
     path.write_text("{" + ",\n".join(blocks) + "}\n", encoding="utf-8")

@@ -52,23 +52,23 @@ async def score(generator: str, split: Split, index: int, text: str) -> tuple[fl
     ):
         # The package's scorer takes any four numbers that make 24.
         return 0.0, "The answer does not use the given numbers, each once."
-    asked = {"generator": generator, "split": split, "index": index, "answer": answer}
+    request = {"generator": generator, "split": split, "index": index, "answer": answer}
     try:
         async with asyncio.timeout(SECONDS):
-            return await in_thread(_scored, asked), None
+            return await in_thread(_scored, request), None
     except TimeoutError:
         return 0.0, f"The answer took more than {SECONDS:g} s to check."
 
 
 def _scored(generator: str, split: Split, index: int, answer: str) -> float:
     try:
-        found = float(
+        package_score = float(
             data_set(generator, split).score_answer(answer, item(generator, split, index))
         )
     except Exception:
         # Scorers parse answers, and some raise over what they cannot parse: that is a wrong answer.
         return 0.0
-    return min(max(found, 0.0), 1.0)
+    return min(max(package_score, 0.0), 1.0)
 
 
 def _numbers(answer: str) -> list[int]:

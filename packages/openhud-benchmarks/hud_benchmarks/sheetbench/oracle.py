@@ -12,10 +12,10 @@ from hud_benchmarks.sheetbench.kinds import exercise
 from hud_benchmarks.sheetbench.workbook.cells import Area, Content, shown
 
 
-def solution(asked: Exercise) -> list[tuple[str, dict[str, Any]]]:
+def solution(exercise: Exercise) -> list[tuple[str, dict[str, Any]]]:
     """Return the tool calls that do an exercise: what is written, block by block, then the steps of its kind."""
     contents: dict[str, dict[tuple[int, int], Content]] = {}
-    for (sheet, cell), wanted in asked.wanted():
+    for (sheet, cell), wanted in exercise.wanted():
         area = Area.parsed(cell)
         content = wanted.formula if wanted.formula is not None else shown(wanted.value)
         contents.setdefault(sheet, {})[area.top, area.left] = content
@@ -24,7 +24,7 @@ def solution(asked: Exercise) -> list[tuple[str, dict[str, Any]]]:
         for sheet, cells in contents.items()
         for start, rows in write_blocks(cells)
     ]
-    return [*calls, *asked.steps]
+    return [*calls, *exercise.steps]
 
 
 async def _play(run: Any) -> None:

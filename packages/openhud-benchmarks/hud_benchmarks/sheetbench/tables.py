@@ -63,22 +63,22 @@ def lay(
     title: str = "",
 ) -> Table:
     """Write a table to a new sheet, and return where it is."""
-    found = workbook.create_sheet(sheet)
+    worksheet = workbook.create_sheet(sheet)
     order = list(range(len(columns)))
     if shuffled:
         random.shuffle(order)
     top, left = random.choice([1, 3, 4]), random.choice([1, 1, 2])
     if top > 1:
-        found.cell(1, left).value = title or f"{sheet}, exported"
+        worksheet.cell(1, left).value = title or f"{sheet}, exported"
     for right, place in enumerate(order):
-        heading = found.cell(top, left + right)
+        heading = worksheet.cell(top, left + right)
         heading.value, heading.font = columns[place], _BOLD
         for down, row in enumerate(rows):
             # An empty cell that is written is a cell, which costs room and time.
             if row[place] is not None:
-                found.cell(top + 1 + down, left + right).value = row[place]
+                worksheet.cell(top + 1 + down, left + right).value = row[place]
         width = max([len(str(row[place])) for row in rows] + [len(columns[place])])
-        found.column_dimensions[get_column_letter(left + right)].width = min(width, 40) + 2
+        worksheet.column_dimensions[get_column_letter(left + right)].width = min(width, 40) + 2
     return Table(sheet, [columns[place] for place in order], top, left, len(rows))
 
 
@@ -95,10 +95,10 @@ def assumptions(
     workbook: Workbook, sheet: str, values: Mapping[str, float], top: int
 ) -> dict[str, str]:
     """Write labelled values to columns A and B of a new sheet; return absolute references by label."""
-    found = workbook.create_sheet(sheet)
-    found.column_dimensions["A"].width = max(map(len, values)) + 2
+    worksheet = workbook.create_sheet(sheet)
+    worksheet.column_dimensions["A"].width = max(map(len, values)) + 2
     for row, (label, value) in enumerate(values.items(), top):
-        found.cell(row, 1).value, found.cell(row, 2).value = label, value
+        worksheet.cell(row, 1).value, worksheet.cell(row, 2).value = label, value
     return {label: f"{quoted(sheet)}!$B${row}" for row, label in enumerate(values, top)}
 
 

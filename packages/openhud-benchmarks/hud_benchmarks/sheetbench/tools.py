@@ -56,16 +56,16 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
             range: Cells such as B2:D10; empty for all that are used.
             show: Calculated values, or the formulas of cells that have one.
         """
-        found = books.book.sheet(sheet or books.book.workbook.sheetnames[0])
-        area = Area.parsed(range or found.calculate_dimension())
+        worksheet = books.book.sheet(sheet or books.book.workbook.sheetnames[0])
+        area = Area.parsed(range or worksheet.calculate_dimension())
         if area.size > MOST_READ:
             raise UsageError(f"{area} has {area.size:,} cells; read at most {MOST_READ:,} at once.")
-        rows = books.book.shown(found, area, formulas=show == "formulas")
+        rows = books.book.shown(worksheet, area, formulas=show == "formulas")
         letters = " ".join(get_column_letter(column) for column in _numbers(area.left, area.right))
         lines = [f"{area.top + down}: {_json(row)}" for down, row in enumerate(rows)]
-        text = "\n".join([f"{found.title}!{area}, columns {letters}", *lines])
+        text = "\n".join([f"{worksheet.title}!{area}, columns {letters}", *lines])
         # For people, who see a grid.
-        grid = {"sheet": found.title, "sheets": books.book.workbook.sheetnames, "show": show}
+        grid = {"sheet": worksheet.title, "sheets": books.book.workbook.sheetnames, "show": show}
         grid |= {"top": area.top, "left": area.left, "rows": rows}
         return ToolResult(content=[TextContent(text=text)], structured_content={"grid": grid})
 
@@ -80,8 +80,8 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
             start: First cell, such as B2.
             rows: Rows of cells, such as [["Total", 12.5], ["Share", "=B2/B9"]].
         """
-        found = books.book.sheet(sheet)
-        area = changes.write(books.book, found, start, rows)
+        worksheet = books.book.sheet(sheet)
+        area = changes.write(books.book, worksheet, start, rows)
         formulas = [
             address(area.top + down, area.left + right)
             for down, row in enumerate(rows)
@@ -131,16 +131,18 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
         """
         wanted, lines = text.lower(), []
         names = [sheet] if sheet else books.book.workbook.sheetnames
-        for one in map(books.book.sheet, names):
-            area = Area.parsed(one.calculate_dimension())
-            rows = books.book.shown(one, area)
+        for worksheet in map(books.book.sheet, names):
+            area = Area.parsed(worksheet.calculate_dimension())
+            rows = books.book.shown(worksheet, area)
             shown = (value for row in rows for value in row)
             for (row, column), value in zip(area.places(), shown, strict=True):
-                cell = one._cells.get((row, column))
+                cell = worksheet._cells.get((row, column))
                 content = None if cell is None else cell.value
                 if wanted in str(value).lower() or wanted in str(content).lower():
                     formula = f" {content}" if is_formula(content) else ""
-                    lines.append(f"{one.title}!{address(row, column)}: {_json(value)}{formula}")
+                    lines.append(
+                        f"{worksheet.title}!{address(row, column)}: {_json(value)}{formula}"
+                    )
         more = f"\n{len(lines) - MOST_FOUND} more." if len(lines) > MOST_FOUND else ""
         return "\n".join(lines[:MOST_FOUND]) + more if lines else f"No cell contains {text!r}."
 
@@ -192,14 +194,14 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
             locked: False for cells that can be changed on a protected sheet.
             column_width: Width of the columns, in characters.
         """
-        found, area = books.book.sheet(sheet), Area.parsed(range)
+        worksheet, area = books.book.sheet(sheet), Area.parsed(range)
         if area.size > changes.MOST_WRITTEN:
             raise UsageError(f"One call formats at most {changes.MOST_WRITTEN:,} cells.")
-        changes.check_room(books.book, found, area)
-        if locked is not None and found.protection.sheet:
+        changes.check_room(books.book, worksheet, area)
+        if locked is not None and worksheet.protection.sheet:
             raise UsageError(f"{sheet!r} is protected; cells are locked and unlocked without it.")
         for place in area.places():
-            cell = found.cell(*place)
+            cell = worksheet.cell(*place)
             if number_format is not None:
                 cell.number_format = number_format
             if bold is not None:
@@ -210,7 +212,7 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
                 restyled(cell, "protection", locked=locked)
         if column_width is not None:
             for column in _numbers(area.left, area.right):
-                found.column_dimensions[get_column_letter(column)].width = column_width
+                worksheet.column_dimensions[get_column_letter(column)].width = column_width
         books.book.changed()
         return f"Formatted {sheet}!{area}."
 
@@ -249,20 +251,20 @@ def tools(books: BookPart) -> list[Callable[..., Any]]:
             data_sheet: Sheet of the ranges; empty for the sheet of the chart.
         """
         source = books.book.sheet(data_sheet or sheet)
-        found = books.book.sheet(sheet)
-        changes.set_series(found, chart, series, values, categories or None, source)
-        return f"Series {series} of chart {chart}: {chart_references(found._charts[chart - 1])[series - 1]}."
+        worksheet = books.book.sheet(sheet)
+        changes.set_series(worksheet, chart, series, values, categories or None, source)
+        return f"Series {series} of chart {chart}: {chart_references(worksheet._charts[chart - 1])[series - 1]}."
 
     def _results(sheet: str, cells: list[str]) -> str:
         """Return the values of formulas, those with errors first."""
         if not cells:
             return ""
-        found = {
+        shown = {
             cell: books.book.shown(books.book.sheet(sheet), Area.parsed(cell))[0][0]
             for cell in cells
         }
-        wrong = {cell: value for cell, value in found.items() if str(value).startswith("#")}
-        some = dict(list({**wrong, **found}.items())[:40])
+        wrong = {cell: value for cell, value in shown.items() if str(value).startswith("#")}
+        some = dict(list({**wrong, **shown}.items())[:40])
         errors = f" {len(wrong)} are errors." if wrong else ""
         return f" Values of formulas: {_json(some)}{errors}"
 

@@ -88,7 +88,8 @@ class Airline:
         """Book a reservation. Payments must add up to the price of seats, insurance and bags that are not free."""
         user = self._find("users", user_id)
         number = next(
-            (one for one in NEW_RESERVATIONS if one not in self.records["reservations"]), ""
+            (number for number in NEW_RESERVATIONS if number not in self.records["reservations"]),
+            "",
         )
         demand(number, "Too many reservations")
         legs = [self._leg(flight, cabin, len(passengers)) for flight in flights]
@@ -136,8 +137,8 @@ class Airline:
         """Cancel a whole reservation, and refund its payments."""
         reservation = self._find("reservations", reservation_id)
         reservation["payment_history"] += [
-            {"payment_id": one["payment_id"], "amount": -one["amount"]}
-            for one in reservation["payment_history"]
+            {"payment_id": payment["payment_id"], "amount": -payment["amount"]}
+            for payment in reservation["payment_history"]
         ]
         reservation["status"] = "cancelled"
         return reservation
@@ -164,21 +165,23 @@ class Airline:
 
     def search_onestop_flight(self, origin: str, destination: str, date: str) -> list[list[Record]]:
         """Find pairs of flights with one stop between two airports (IATA codes) on a date YYYY-MM-DD."""
-        found = []
+        connections = []
         for first in self._direct(date, origin):
             arrival = first["scheduled_arrival_time_est"]
             then = f"{date[:-2]}{int(date[-2:]) + 1:02}" if "+1" in arrival else date
-            found += [
+            connections += [
                 [{**first, "date": date}, {**second, "date": then}]
                 for second in self._direct(then, first["destination"], destination)
                 if second["scheduled_departure_time_est"] >= arrival
             ]
-        return found
+        return connections
 
     def send_certificate(self, user_id: str, amount: int) -> str:
         """Give a customer a certificate over an amount in USD."""
         methods = self._find("users", user_id)["payment_methods"]
-        number = next((one for one in NEW_CERTIFICATES if one not in methods), "")
+        number = next(
+            (certificate for certificate in NEW_CERTIFICATES if certificate not in methods), ""
+        )
         demand(number, "Too many certificates")
         methods[number] = {"source": "certificate", "id": number, "amount": amount}
         return f"Certificate {number} added to user {user_id} with amount {amount}."
@@ -200,13 +203,13 @@ class Airline:
         """Set cabin and all flights of a reservation, also those that stay; the difference is paid or refunded."""
         reservation = self._find("reservations", reservation_id)
         people = len(reservation["passengers"])
-        kept = {
+        unchanged = {
             (leg["flight_number"], leg["date"]): leg
             for leg in reservation["flights"]
             if cabin == reservation["cabin"]
         }
         legs = [
-            kept.get((flight.flight_number, flight.date)) or self._leg(flight, cabin, people)
+            unchanged.get((flight.flight_number, flight.date)) or self._leg(flight, cabin, people)
             for flight in flights
         ]
         before = sum(leg["price"] for leg in reservation["flights"])
@@ -242,8 +245,8 @@ class Airline:
         dates = self._find("flights", flight_number)["dates"]
         if date not in dates:
             raise NotFoundError(f"Flight {flight_number} not found on date {date}")
-        found: Record = dates[date]
-        return found
+        day: Record = dates[date]
+        return day
 
     def _leg(self, wanted: FlightOnDate, cabin: Cabin, people: int) -> Record:
         """Return a flight as a part of a reservation; raises `UsageError` where there are too few seats."""
@@ -267,8 +270,8 @@ class Airline:
     def _method(self, user: Record, payment_id: str) -> Record:
         if payment_id not in user["payment_methods"]:
             raise NotFoundError(f"Payment method {payment_id} not found")
-        found: Record = user["payment_methods"][payment_id]
-        return found
+        method: Record = user["payment_methods"][payment_id]
+        return method
 
     def _pay(self, reservation: Record, payment_id: str, price: float) -> None:
         """Have a change of a reservation paid or, below zero, refunded."""

@@ -40,13 +40,13 @@ class Customer:
             self._model = await customer_model()
         self._messages.append({"role": "user", "content": message})
         turn = await self._model.complete(self._messages, [], SamplingParams(temperature=0.0))
-        said = turn.content or ""
-        self._messages.append({"role": "assistant", "content": said})
+        reply = turn.content or ""
+        self._messages.append({"role": "assistant", "content": reply})
         for mark in ENDINGS:
-            if mark in said:
+            if mark in reply:
                 self.over = True
-                said = said.replace(mark, "").strip()
-        return f"{said}\n\n{OVER}".strip() if self.over else said
+                reply = reply.replace(mark, "").strip()
+        return f"{reply}\n\n{OVER}".strip() if self.over else reply
 
     async def aclose(self) -> None:
         """Close the connections of the model."""
@@ -56,13 +56,13 @@ class Customer:
 
 async def customer_model() -> ChatModel:
     """Return the model that plays customers; raises `UsageError` where none is set."""
-    known = settings.load()
-    named = known.user_model
+    current = settings.load()
+    named = current.user_model
     if not named:
         raise UsageError(MISSING)
     if named.startswith(("http://", "https://")):
-        name = only_model(named, known.api_key)
-        return OpenAIChatModel(name, base_url=named, api_key=known.api_key)
+        name = only_model(named, current.api_key)
+        return OpenAIChatModel(name, base_url=named, api_key=current.api_key)
     return await chat_model(named)
 
 

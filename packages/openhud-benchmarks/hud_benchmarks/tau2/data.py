@@ -26,8 +26,8 @@ def tasks(domain: str) -> dict[str, dict[str, Any]]:
 @functools.cache
 def split_ids(domain: str, split: str) -> list[str]:
     """Return the ids of a split of the package's, in its order: `train` or `test`."""
-    found: list[str] = json.loads(_read(f"domains/{domain}/split_tasks.json"))[split]
-    return found
+    task_ids: list[str] = json.loads(_read(f"domains/{domain}/split_tasks.json"))[split]
+    return task_ids
 
 
 @functools.cache
@@ -96,10 +96,10 @@ class Table(MutableMapping[str, dict[str, Any]]):
 
 @functools.cache
 def _shared(domain: str) -> dict[str, dict[str, dict[str, Any]]]:
-    found: dict[str, dict[str, dict[str, Any]]] = exact_json.loads(
+    contents: dict[str, dict[str, dict[str, Any]]] = exact_json.loads(
         _read(f"domains/{domain}/db.json.gz")
     )
-    return found
+    return contents
 
 
 def _read(name: str) -> bytes:

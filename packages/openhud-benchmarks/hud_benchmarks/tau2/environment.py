@@ -104,16 +104,16 @@ class OpenDesk(OpenPart):
         """Tell the customer something; returns the answer."""
         assert self.service is not None
         assert self.customer is not None
-        self.service.said.append(message)
+        self.service.messages.append(message)
         return await self.customer.answer(message)
 
     def tools(self) -> Mapping[str, RunTool]:
         if self.service is None:
             return {}
-        found: dict[str, RunTool] = {
+        run_tools: dict[str, RunTool] = {
             name: DeskTool(name, self.service) for name in self.service.tools
         }
-        return found if self.customer is None else {SAY.name: SayTool(self), **found}
+        return run_tools if self.customer is None else {SAY.name: SayTool(self), **run_tools}
 
     def fault(self) -> str | None:
         return self.broken
@@ -144,7 +144,7 @@ async def case(domain: Domain, identifier: str) -> AsyncGenerator[Any, Any]:
     """Serve a customer."""
     service = desk.opened.begin(domain, identifier)
     answer = yield _prompt(service)
-    service.said.append(str(answer or ""))
+    service.messages.append(str(answer or ""))
     problem = service.problem()
     yield EvaluationResult(reward=float(problem is None), content=problem)
 

@@ -27,11 +27,11 @@ class Retail:
         """Find a customer's id by first name, last name and zip code."""
         wanted = (first_name.lower(), last_name.lower(), zip)
 
-        def known(user: Record) -> tuple[str, str, str]:
+        def identity(user: Record) -> tuple[str, str, str]:
             name = user["name"]
             return name["first_name"].lower(), name["last_name"].lower(), user["address"]["zip"]
 
-        return self._user_id(lambda user: known(user) == wanted)
+        return self._user_id(lambda user: identity(user) == wanted)
 
     def get_user_details(self, user_id: str) -> Record:
         """Return a customer, with the ids of the orders."""
@@ -47,7 +47,9 @@ class Retail:
 
     def list_all_product_types(self) -> dict[str, str]:
         """Return the id of each product, by name."""
-        return {one["name"]: one["product_id"] for one in self.records["products"].values()}
+        return {
+            product["name"]: product["product_id"] for product in self.records["products"].values()
+        }
 
     def cancel_pending_order(
         self, order_id: str, reason: Literal["no longer needed", "ordered by mistake"]
@@ -192,8 +194,8 @@ class Retail:
         methods = self._find("users", order["user_id"])["payment_methods"]
         if payment_method_id not in methods:
             raise NotFoundError("Payment method not found")
-        found: Record = methods[payment_method_id]
-        return found
+        method: Record = methods[payment_method_id]
+        return method
 
     def _affordable(self, order: Record, payment_method_id: str, amount: float) -> Record:
         method = self._method(order, payment_method_id)
@@ -206,11 +208,11 @@ class Retail:
         missing = Counter(item_ids) - Counter(item["item_id"] for item in left)
         if missing:
             raise NotFoundError(f"Item {next(iter(missing))} not found in the order")
-        found = []
+        chosen = []
         for item_id in item_ids:
             place = next(at for at, item in enumerate(left) if item["item_id"] == item_id)
-            found.append(left.pop(place))
-        return found
+            chosen.append(left.pop(place))
+        return chosen
 
     def _exchange(
         self, order: Record, item_ids: list[str], new_item_ids: list[str]
@@ -228,8 +230,8 @@ class Retail:
 
 def _difference(exchanged: list[tuple[Record, Record]]) -> float:
     """Return the difference of prices in USD, to the cent: it must not depend on the order of the items."""
-    found: float = round(sum(new["price"] - old["price"] for old, new in exchanged), 2)
-    return found
+    difference: float = round(sum(new["price"] - old["price"] for old, new in exchanged), 2)
+    return difference
 
 
 def _payment(kind: str, amount: float, payment_method_id: str) -> Record:

@@ -42,7 +42,7 @@ class Service:
             (DESKS[domain](records(domain)),) if self.telecom is None else self.telecom.desks
         )
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.said: list[str] = []
+        self.messages: list[str] = []
         """Messages to the customer."""
 
     @property
@@ -53,20 +53,20 @@ class Service:
     @property
     def solution(self) -> list[dict[str, Any]]:
         """Actions of the package's solution: `name` and `arguments`."""
-        found: list[dict[str, Any]] = self.task["evaluation_criteria"]["actions"] or []
-        return found
+        actions: list[dict[str, Any]] = self.task["evaluation_criteria"]["actions"] or []
+        return actions
 
     @property
     def to_be_said(self) -> list[str]:
         """Texts that the customer must be told."""
-        found: list[str] = self.task["evaluation_criteria"].get("communicate_info") or []
-        return found
+        texts: list[str] = self.task["evaluation_criteria"].get("communicate_info") or []
+        return texts
 
-    def call(self, name: str, given: dict[str, Any]) -> Any:
+    def call(self, name: str, arguments_sent: dict[str, Any]) -> Any:
         """Call a tool; raises `UsageError` for what cannot be done."""
-        desk = next(one for one in self.desks if name in TOOLS[type(one)])
-        arguments = TOOLS[type(desk)][name].arguments.validate(given)
-        self.calls.append((name, given))
+        desk = next(candidate for candidate in self.desks if name in TOOLS[type(candidate)])
+        arguments = TOOLS[type(desk)][name].arguments.validate(arguments_sent)
+        self.calls.append((name, arguments_sent))
         result = getattr(desk, name)(**arguments)
         if self.telecom is not None:
             self.telecom.settle()
@@ -74,15 +74,17 @@ class Service:
 
     def problem(self) -> str | None:
         """Return what keeps the task from being solved; None where it is."""
-        said = "\n".join(self.said).lower().replace(",", "")
+        transcript = "\n".join(self.messages).lower().replace(",", "")
         for text in self.to_be_said:
-            if text.lower() not in said:
+            if text.lower() not in transcript:
                 return f"The customer was not told {text!r}."
         if self.telecom is not None:
             return self._undone() or self.telecom.problem(self.task)
         expected = Service(self.domain, str(self.task["id"]))
         expected.solve()
-        same = [_records(desk) for desk in self.desks] == [_records(one) for one in expected.desks]
+        same = [_records(desk) for desk in self.desks] == [
+            _records(desk) for desk in expected.desks
+        ]
         return None if same else "The database is not as the solution leaves it."
 
     def solve(self) -> None:
@@ -98,7 +100,7 @@ class Service:
         if "ACTION" not in self.task["evaluation_criteria"]["reward_basis"]:
             return None
         for action in self.solution:
-            if not any(_is(action, name, given) for name, given in self.calls):
+            if not any(_is(action, name, arguments) for name, arguments in self.calls):
                 return f"{action['name']} was not called as the task demands."
         return None
 
@@ -107,9 +109,9 @@ def _records(desk: Desk) -> Any:
     return getattr(desk, "records", None)
 
 
-def _is(action: Mapping[str, Any], name: str, given: Mapping[str, Any]) -> bool:
+def _is(action: Mapping[str, Any], name: str, arguments: Mapping[str, Any]) -> bool:
     compared = action.get("compare_args")
     names = action["arguments"] if compared is None else compared
     return name == action["name"] and all(
-        given.get(one) == action["arguments"][one] for one in names
+        arguments.get(argument) == action["arguments"][argument] for argument in names
     )

@@ -96,20 +96,20 @@ class _Reader:
 
     def _apply(self, stage: Stage, word: str, rest: str) -> None:
         """Raises `UnknownValue` for an instruction that is not carried over."""
-        known = {**stage.arguments, **stage.variables}
+        variables = {**stage.arguments, **stage.variables}
         if word == "WORKDIR":
-            workdir = stage.workdir / expand(rest, known, self._escape)
+            workdir = stage.workdir / expand(rest, variables, self._escape)
             stage.workdir = PurePosixPath(normpath(workdir))
         elif word in ("COPY", "ADD"):
-            stage.copies.append(self._copy(stage.workdir, f"{word} {rest}", known))
+            stage.copies.append(self._copy(stage.workdir, f"{word} {rest}", variables))
         elif word == "ENV":
-            self._set_variables(stage, rest, known)
+            self._set_variables(stage, rest, variables)
         elif word == "ARG":
-            self._declare(stage.arguments, rest, known)
+            self._declare(stage.arguments, rest, variables)
         elif word not in _SILENT:
             raise UnknownValue
 
-    def _set_variables(self, stage: Stage, rest: str, known: Mapping[str, str]) -> None:
+    def _set_variables(self, stage: Stage, rest: str, variables: Mapping[str, str]) -> None:
         """Set variables: of `NAME=VALUE ...`, or of the old form `NAME VALUE`. Values use those before the instruction."""
         words = split_words(rest, self._escape)
         if words and "=" not in words[0]:
@@ -117,29 +117,29 @@ class _Reader:
         for word in words:
             name, _, value = word.partition("=")
             try:
-                stage.variables[name] = expand(value, known, self._escape)
+                stage.variables[name] = expand(value, variables, self._escape)
             except UnknownValue:
                 stage.variables.pop(name, None)
                 stage.arguments.pop(name, None)
                 stage.lost.append(f"Dockerfile: ENV {name}")
 
-    def _declare(self, arguments: dict[str, str], rest: str, known: Mapping[str, str]) -> None:
+    def _declare(self, arguments: dict[str, str], rest: str, variables: Mapping[str, str]) -> None:
         """Declare arguments; one without a default has that of the same name before the first stage."""
         for word in split_words(rest, self._escape):
             name, equals, value = word.partition("=")
             if equals:
-                arguments[name] = expand(value, {**known, **arguments}, self._escape)
+                arguments[name] = expand(value, {**variables, **arguments}, self._escape)
             else:
                 arguments[name] = self._outer.get(name, "")
 
-    def _copy(self, workdir: PurePosixPath, instruction: str, known: Mapping[str, str]) -> Copy:
+    def _copy(self, workdir: PurePosixPath, instruction: str, variables: Mapping[str, str]) -> Copy:
         words = split_words(instruction, self._escape)[1:]
         while words and words[0].startswith("--"):
             if words.pop(0).partition("=")[0] not in ("--chown", "--link"):
                 raise UnknownValue
         if words and words[0].startswith("["):
             words = _listed(instruction[instruction.index("[") :])
-        words = [expand(word, known, self._escape) for word in words]
+        words = [expand(word, variables, self._escape) for word in words]
         *sources, target = words or [""]
         foreign = ("://" in source or source.startswith("<<") or set(source) & set("*?[") for source in sources)  # fmt: skip
         if not sources or not target or any(foreign):

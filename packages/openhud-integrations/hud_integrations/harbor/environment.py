@@ -42,17 +42,17 @@ class HarborEnvironment(Environment):
         """`reward_range` bounds what the tests write. Raises `UsageError` for tasks that need different sandboxes."""
         super().__init__(name, reward_range=reward_range)
         self.source_file = sys._getframe(1).f_code.co_filename
-        found = [task for task in read_folders(Path(folder)) if not task.refused]
-        if not found or len({task.settings for task in found}) > 1:
+        folders = [task for task in read_folders(Path(folder)) if not task.refused]
+        if not folders or len({task.settings for task in folders}) > 1:
             raise UsageError(
                 f"{folder} must hold tasks that have one working directory, network and variables; `hud import` sorts them."
             )
-        self._tasks = {task.name: task for task in found}
-        first = found[0]
+        self._tasks = {task.name: task for task in folders}
+        first = folders[0]
         hosts = first.allowed_hosts
         limits = WorkspaceLimits(
-            memory_mb=max([_MEMORY_MB, *(task.memory_mb or 0.0 for task in found)]),
-            seconds=max(map(_seconds, found)),
+            memory_mb=max([_MEMORY_MB, *(task.memory_mb or 0.0 for task in folders)]),
+            seconds=max(map(_seconds, folders)),
         )
         self._shell = self.add(
             Workspace(
@@ -168,10 +168,10 @@ class HarborEnvironment(Environment):
 
     async def _time_out(self, folder: TaskFolder) -> AgentFault | GraderFault:
         """Return the failure of tests that did not end: the agent's only if they end on the task's own files."""
-        said = f"The tests of Harbor task {folder.name!r} did not end within {folder.verifier_seconds:g} s"
+        sentence = f"The tests of Harbor task {folder.name!r} did not end within {folder.verifier_seconds:g} s"
         run = run_of(self)
         if run is None or not self._shell.was_used:
-            return GraderFault(f"{said}: raise timeout_sec in [verifier] of its task.toml.")
+            return GraderFault(f"{sentence}: raise timeout_sec in [verifier] of its task.toml.")
         async with self._shell.open(run) as untouched:
             for copied in (*folder.copies, Copied(folder.folder / "tests", TESTS)):
                 await copy_in(untouched.sandbox, str(copied.source), copied.target)
@@ -185,9 +185,9 @@ class HarborEnvironment(Environment):
             )
         if ended.exit_code is None:
             return GraderFault(
-                f"{said}, nor without the agent's work: raise timeout_sec in [verifier] of its task.toml."
+                f"{sentence}, nor without the agent's work: raise timeout_sec in [verifier] of its task.toml."
             )
-        return AgentFault(f"{said} on what the agent left; without its work they end in time.")
+        return AgentFault(f"{sentence} on what the agent left; without its work they end in time.")
 
     async def oracle(self, run: Any) -> str:
         """Play a task with its own solution: an agent for `hud eval`. Raises `UsageError` for a task without one."""
@@ -211,10 +211,10 @@ def parse_rewards(name: str, content: bytes) -> dict[str, float]:
     """Return the rewards in `reward.json` or `reward.txt`, by name. Raises `GraderFault` for anything but finite numbers."""
     try:
         if name == "reward.txt":
-            found: Any = float(content)
+            parsed: Any = float(content)
         else:
-            found = json.loads(content)
-        named = found if isinstance(found, dict) else {"reward": found}
+            parsed = json.loads(content)
+        named = parsed if isinstance(parsed, dict) else {"reward": parsed}
         if any(isinstance(value, bool | str) or value is None for value in named.values()):
             raise ValueError("a value is no number")
         rewards = {str(key): float(value) for key, value in named.items()}

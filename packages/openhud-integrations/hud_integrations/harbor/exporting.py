@@ -90,7 +90,7 @@ def export_tasks(taskset: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
                 problem = f"its prompt could not be made: {error}"
         left_out.append(LeftOut(slug, problem, is_task=True))
     if not written:
-        reasons = sorted({one.part for one in left_out})
+        reasons = sorted({omission.part for omission in left_out})
         raise UsageError(
             f"No task of {taskset.name!r} can be a Harbor folder: {'; '.join(reasons)}."
         )

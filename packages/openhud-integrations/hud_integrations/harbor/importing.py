@@ -43,7 +43,7 @@ def import_folder(source: Path, output: Path) -> tuple[dict[Path, int], list[Lef
         if not task.refused:
             groups.setdefault(task.settings, []).append(task)
     if not groups:
-        reasons = "; ".join(sorted({one.part for one in left_out if one.is_task}))
+        reasons = "; ".join(sorted({omission.part for omission in left_out if omission.is_task}))
         raise UsageError(f"No task of {source} can be played in a workspace: {reasons}.")
     written: dict[Path, int] = {}
     for number, group in enumerate(groups.values(), 1):

@@ -16,12 +16,12 @@ class UnknownValue(Exception):
     """A value that only a build would know."""
 
 
-def expand(text: str, known: Mapping[str, str], escape: str) -> str:
+def expand(text: str, variables: Mapping[str, str], escape: str) -> str:
     """Return a text with its variables substituted, without quotes and escapes.
 
     Raises `UnknownValue` for a variable that `known` lacks, and for text that BuildKit would refuse.
     """
-    scan = _Scan(text, known, escape)
+    scan = _Scan(text, variables, escape)
     result = scan.until("")
     if scan.unknown:
         raise UnknownValue
@@ -51,8 +51,8 @@ def split_words(text: str, escape: str) -> list[str]:
 class _Scan:
     """One pass over a text, from left to right."""
 
-    def __init__(self, text: str, known: Mapping[str, str], escape: str) -> None:
-        self._text, self._known, self._escape = text, known, escape
+    def __init__(self, text: str, variables: Mapping[str, str], escape: str) -> None:
+        self._text, self._known, self._escape = text, variables, escape
         self._position = 0
         self.unknown = False
         """True once a value was needed that is not known."""

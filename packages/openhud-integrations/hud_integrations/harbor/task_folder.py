@@ -59,13 +59,13 @@ class TaskFolder:
 
     @property
     def agent_seconds(self) -> float | None:
-        found = self._section("agent").get("timeout_sec")
-        return None if found is None else float(found)
+        seconds = self._section("agent").get("timeout_sec")
+        return None if seconds is None else float(seconds)
 
     @property
     def memory_mb(self) -> float | None:
-        found = self._section("environment").get("memory_mb")
-        return None if found is None else float(found)
+        megabytes = self._section("environment").get("memory_mb")
+        return None if megabytes is None else float(megabytes)
 
     def variables_of(self, section: str) -> dict[str, str]:
         """Return the literal variables of a section; `${NAME}` is left out."""
@@ -73,8 +73,8 @@ class TaskFolder:
         return {name: str(value) for name, value in declared.items() if "${" not in str(value)}
 
     def _section(self, name: str) -> dict[str, Any]:
-        found = self.config.get(name)
-        return found if isinstance(found, dict) else {}
+        section = self.config.get(name)
+        return section if isinstance(section, dict) else {}
 
 
 def read_folder(folder: Path, name: str) -> TaskFolder:
@@ -125,10 +125,10 @@ def read_folders(root: Path) -> list[TaskFolder]:
     """Read a task folder, or every one in a folder, by their relative paths. Raises `UsageError` if there is none."""
     if (root / "task.toml").is_file():
         return [read_folder(root, root.resolve().name)]
-    found = sorted(path.parent for path in root.rglob("task.toml"))
-    if not found:
+    folders = sorted(path.parent for path in root.rglob("task.toml"))
+    if not folders:
         raise UsageError(f"{root} has no task folder of Harbor: none has a task.toml.")
-    return [read_folder(folder, folder.relative_to(root).as_posix()) for folder in found]
+    return [read_folder(folder, folder.relative_to(root).as_posix()) for folder in folders]
 
 
 def _read_config(task: TaskFolder) -> None:

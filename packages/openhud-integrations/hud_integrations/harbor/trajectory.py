@@ -65,8 +65,8 @@ def _steps(trace: Trace, answer: str | None) -> list[dict[str, Any]]:
             observed["results"].append(
                 {"source_call_id": step.call.id, "content": step.result.text}
             )
-    said = [step["message"] for step in steps if step["source"] == "agent" and step["message"]]
-    if (answer and said[-1:] != [answer]) or not steps:
+    answers = [step["message"] for step in steps if step["source"] == "agent" and step["message"]]
+    if (answer and answers[-1:] != [answer]) or not steps:
         steps.append({"source": "agent", "message": answer or ""})
     return [{"step_id": place, **step} for place, step in enumerate(steps, 1)]
 

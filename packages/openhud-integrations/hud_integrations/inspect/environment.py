@@ -46,12 +46,12 @@ class InspectEnvironment(Environment):
 
     def all_tasks(self) -> list[Task]:
         """Return a task for each sample, with the sample's id as its slug."""
-        found = []
+        tasks = []
         for identifier in self._samples:
             task = self.templates["sample"](id=identifier)
             task.slug = identifier
-            found.append(task)
-        return found
+            tasks.append(task)
+        return tasks
 
     def _episode(self) -> Any:
         async def sample(id: str) -> AsyncGenerator[Any, Any]:
@@ -68,21 +68,21 @@ class InspectEnvironment(Environment):
         from inspect_ai.scorer._metric import value_to_float
 
         value = value_to_float()
-        subscores, said = [], []
+        subscores, explanations = [], []
         for scorer in self._scorers:
             name = _name(scorer)
             score = await scorer(_state(sample, identifier, answer), Target(sample.target))
             if score is None:
                 raise GraderFault(f"The scorer {name!r} gave no score for sample {identifier!r}.")
             parts = score.value if isinstance(score.value, dict) else {name: score.value}
-            for part, one in parts.items():
+            for part, part_score in parts.items():
                 # Scales of Inspect have no bounds; ours are from 0 to 1, and others fail the run.
-                subscores.append(SubScore(name=part, value=float(value(one))))
-            said += [score.explanation] if score.explanation else []
-        mean = sum(one.value for one in subscores) / len(subscores)
+                subscores.append(SubScore(name=part, value=float(value(part_score))))
+            explanations += [score.explanation] if score.explanation else []
+        mean = sum(subscore.value for subscore in subscores) / len(subscores)
         return EvaluationResult(
             reward=mean,
-            content="\n".join(said) or None,
+            content="\n".join(explanations) or None,
             subscores=subscores if len(subscores) > 1 else None,
         )
 
@@ -93,14 +93,18 @@ def _state(sample: Any, identifier: str, answer: str) -> Any:
     from inspect_ai.scorer import Target
     from inspect_ai.solver import TaskState
 
-    given = sample.input
-    messages = [ChatMessageUser(content=given)] if isinstance(given, str) else list(given)
+    sample_input = sample.input
+    messages = (
+        [ChatMessageUser(content=sample_input)]
+        if isinstance(sample_input, str)
+        else list(sample_input)
+    )
     output = ModelOutput.from_content("openhud/agent", answer)
     return TaskState(
         model=ModelName("openhud/agent"),
         sample_id=identifier,
         epoch=1,
-        input=given,
+        input=sample_input,
         messages=[*messages, output.message],
         target=Target(sample.target),
         output=output,
@@ -123,18 +127,18 @@ def _problem(sample: Any) -> str | None:
     messages: Sequence[Any] = () if isinstance(sample.input, str) else sample.input
     if any(message.role == "tool" for message in messages):
         return "its input has calls of tools"
-    if any(part.type != "text" for one in messages if not isinstance(one.content, str) for part in one.content):  # fmt: skip
+    if any(part.type != "text" for message in messages if not isinstance(message.content, str) for part in message.content):  # fmt: skip
         return "its input has more than text"
     return None
 
 
 def _parts(task: Any) -> list[str]:
     """Return the names of the task's own parts that have no counterpart."""
-    found = [name for name in ("setup", "sandbox", "cleanup") if getattr(task, name, None)]
+    parts = [name for name in ("setup", "sandbox", "cleanup") if getattr(task, name, None)]
     solver = _name(task.solver)
     if solver != "generate":
-        found.append(f"solver {solver}")
-    return found
+        parts.append(f"solver {solver}")
+    return parts
 
 
 def _name(registered: Any) -> str:

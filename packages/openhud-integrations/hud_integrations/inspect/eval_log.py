@@ -39,9 +39,9 @@ class EvalLogFile:
         task, grade = run["task"] or {}, run["grade"] or {}
         error = None
         if run["failure_kind"] is not None:
-            said = run["error"] or run["failure_kind"]
+            problem = run["error"] or run["failure_kind"]
             error = EvalError(
-                message=f"{run['failure_kind']}: {said}", traceback="", traceback_ansi=""
+                message=f"{run['failure_kind']}: {problem}", traceback="", traceback_ansi=""
             )
         score = None
         if run["reward"] is not None:
@@ -51,7 +51,7 @@ class EvalLogFile:
             EvalSample(
                 id=run["slug"],
                 epoch=self._epochs[run["slug"]],
-                input=next((one.text for one in messages if one.role == "user"), ""),
+                input=next((message.text for message in messages if message.role == "user"), ""),
                 target="",
                 messages=messages,
                 output=ModelOutput.from_content(model, run["content"] or ""),
@@ -70,7 +70,7 @@ class EvalLogFile:
         """Write the log of the job that the runs are from; returns the number of samples."""
         from inspect_ai.log import EvalConfig, EvalDataset, EvalLog, EvalSpec, write_eval_log
 
-        scored = [one.scores["reward"].value for one in self._samples if one.scores]
+        scored = [sample.scores["reward"].value for sample in self._samples if sample.scores]
         spec = EvalSpec(
             created=str(job["created_at"]),
             eval_id=job["id"],
@@ -108,24 +108,26 @@ def messages_of(trace: Trace) -> list[Any]:
         "user": ChatMessageUser,
         "assistant": ChatMessageAssistant,
     }
-    found: list[Any] = []
+    messages: list[Any] = []
     announced: set[str] = set()
     for step in trace.steps:
         if step.source == "user":
-            found += [kinds[message.role](content=message.text) for message in step.messages]
+            messages += [kinds[message.role](content=message.text) for message in step.messages]
         elif isinstance(step, AgentStep):
             announced = {call.id for call in step.tool_calls}
             calls = [_call(call) for call in step.tool_calls] or None
-            found.append(ChatMessageAssistant(content=step.content or "", tool_calls=calls, model=step.model))  # fmt: skip
+            messages.append(ChatMessageAssistant(content=step.content or "", tool_calls=calls, model=step.model))  # fmt: skip
         elif isinstance(step, ToolStep) and step.call is not None and step.result is not None:
             if step.call.id not in announced:  # A script calls tools without a turn of a model.
-                found.append(ChatMessageAssistant(content="", tool_calls=[_call(step.call)]))
+                messages.append(ChatMessageAssistant(content="", tool_calls=[_call(step.call)]))
             text, name = step.result.text, step.call.name
-            found.append(ChatMessageTool(content=text, tool_call_id=step.call.id, function=name))
-    said = next((one.text for one in reversed(found) if one.role == "assistant"), None)
-    if trace.content and said != trace.content:
-        found.append(ChatMessageAssistant(content=trace.content))
-    return found
+            messages.append(ChatMessageTool(content=text, tool_call_id=step.call.id, function=name))
+    last_answer = next(
+        (message.text for message in reversed(messages) if message.role == "assistant"), None
+    )
+    if trace.content and last_answer != trace.content:
+        messages.append(ChatMessageAssistant(content=trace.content))
+    return messages
 
 
 def _call(call: ToolCall) -> Any:

@@ -92,8 +92,8 @@ class OpenEnvEnvironment(Environment):
         async def episode(seed: int | None = None, options: dict[str, Any] | None = None) -> AsyncGenerator[Any, Any]:  # fmt: skip
             """Play one episode."""
             session = self._session.opened
-            given = {**(options or {}), **({} if seed is None else {"seed": seed})}
-            observation = await session.reset(**given)
+            reset_options = {**(options or {}), **({} if seed is None else {"seed": seed})}
+            observation = await session.reset(**reset_options)
             session.offered = {tool.spec.name: tool for tool in await self._tools(session)}
             yield "\n\n".join(filter(None, [self._instructions, text_of(observation)]))
             yield self._graded(session)
@@ -129,8 +129,8 @@ class OpenEnvEnvironment(Environment):
             observation = await session.step(action)
             if observation.get("error"):
                 problem = observation["error"]
-                said = problem.get("message") if isinstance(problem, dict) else problem
-                return ToolResult.of_text(str(said), is_error=True)
+                message = problem.get("message") if isinstance(problem, dict) else problem
+                return ToolResult.of_text(str(message), is_error=True)
             return ToolResult.of_text(_ended(text_of(observation.get("result")), session))
 
         schema = tool.get("inputSchema") or tool.get("input_schema") or {"type": "object"}
@@ -162,19 +162,23 @@ class OpenEnvEnvironment(Environment):
                 f"The OpenEnv server at {self._url} gave no schema of its actions: {error}"
             ) from error
         properties = schema.get("properties") or {}
-        kept = {name: one for name, one in properties.items() if name not in _OWN_FIELDS}
-        return {**schema, "properties": kept}
+        own = {
+            name: schema_of_field
+            for name, schema_of_field in properties.items()
+            if name not in _OWN_FIELDS
+        }
+        return {**schema, "properties": own}
 
 
 def text_of(value: Any) -> str:
     """Return an observation, or a tool's result, as text: its text blocks, its one field's text, or JSON."""
     if isinstance(value, dict):
         if isinstance(value.get("content"), list):
-            blocks = [one.get("text") for one in value["content"] if isinstance(one, dict)]
+            blocks = [block.get("text") for block in value["content"] if isinstance(block, dict)]
             return "\n".join(text for text in blocks if text)
-        kept = {name: one for name, one in value.items() if name not in _OWN_FIELDS}
-        texts = [one for one in kept.values() if isinstance(one, str)]
-        return texts[0] if len(kept) == len(texts) == 1 else json.dumps(kept)
+        fields = {name: field for name, field in value.items() if name not in _OWN_FIELDS}
+        texts = [field for field in fields.values() if isinstance(field, str)]
+        return texts[0] if len(fields) == len(texts) == 1 else json.dumps(fields)
     return value if isinstance(value, str) else json.dumps(value)
 
 

@@ -60,9 +60,9 @@ class Session(OpenPart):
 
     async def step(self, action: dict[str, Any]) -> dict[str, Any]:
         """Take one action; returns the observation. Raises `ServerRefusedError`."""
-        found = self._observed(await self._ask("step", action))
+        observation = self._observed(await self._ask("step", action))
         self.episode.steps += 1
-        return found
+        return observation
 
     async def mcp_tools(self) -> list[dict[str, Any]]:
         """Return the tools that the server has over MCP; empty for a server without."""
@@ -73,15 +73,15 @@ class Session(OpenPart):
         except ServerRefusedError:
             return []
         result = response.get("result") or {}
-        found: list[dict[str, Any]] = result.get("tools") or []
-        return found
+        tools: list[dict[str, Any]] = result.get("tools") or []
+        return tools
 
     def _observed(self, data: dict[str, Any]) -> dict[str, Any]:
         if data.get("reward") is not None:
             self.episode.rewards.append(float(data["reward"]))
         self.episode.done = bool(data.get("done"))
-        found: dict[str, Any] = data.get("observation") or {}
-        return found
+        observation: dict[str, Any] = data.get("observation") or {}
+        return observation
 
     async def _ask(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """Send a message and return the response's data. Raises `InfrastructureFault` where the server is lost."""
@@ -93,10 +93,10 @@ class Session(OpenPart):
                 response = json.loads(await self._socket.recv())
         except (ConnectionClosed, OSError, ValueError) as error:
             raise InfrastructureFault(f"The OpenEnv server was lost: {error}") from error
-        found: dict[str, Any] = response.get("data") or {}
+        reply: dict[str, Any] = response.get("data") or {}
         if response.get("type") == "error":
-            raise ServerRefusedError(_refusal(found))
-        return found
+            raise ServerRefusedError(_refusal(reply))
+        return reply
 
 
 def _refusal(data: dict[str, Any]) -> str:

@@ -30,7 +30,7 @@ def export_tasks(taskset: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
         except (RolloutError, UsageError) as error:
             left_out.append(LeftOut(slug, str(error), is_task=True))
     if not rows:
-        reasons = "; ".join(sorted({one.part for one in left_out})) or "there is none"
+        reasons = "; ".join(sorted({omission.part for omission in left_out})) or "there is none"
         raise UsageError(f"No task of {taskset.name!r} can be graded by RFT: {reasons}.")
     output.mkdir(parents=True)
     lines = [exact_json.dumps(row, option=exact_json.OPT_APPEND_NEWLINE) for row in rows]

@@ -75,15 +75,17 @@ class _Reader:
         called = None if self._uses_answer(node.func) else self._value(node.func)
         if called is float and len(node.args) == 1 and not node.keywords:
             return self.rule(node.args[0])
-        named = next((name for name, one in COMPARISONS.items() if one is called), None)
+        named = next(
+            (name for name, comparison in COMPARISONS.items() if comparison is called), None
+        )
         keywords = {word.arg: word.value for word in node.keywords if word.arg}
         first = node.args[0] if node.args else keywords.pop("answer", None)
         if named is None or not self._is_answer(first) or len(keywords) < len(node.keywords) - 1:
             raise NoRuleError(f"its grader is code: {ast.unparse(node)}")
         return {
             "grader": named,
-            "arguments": [self._value(one) for one in node.args[1:]],
-            "options": {name: self._value(one) for name, one in keywords.items()},
+            "arguments": [self._value(argument) for argument in node.args[1:]],
+            "options": {name: self._value(argument) for name, argument in keywords.items()},
         }
 
     def _compare(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Rule:
@@ -102,7 +104,9 @@ class _Reader:
         return isinstance(node, ast.Name) and node.id == self.answer
 
     def _uses_answer(self, node: ast.expr) -> bool:
-        return any(isinstance(one, ast.Name) and one.id == self.answer for one in ast.walk(node))
+        return any(
+            isinstance(inner, ast.Name) and inner.id == self.answer for inner in ast.walk(node)
+        )
 
     def _number(self, node: ast.expr) -> float:
         value = self._value(node)
@@ -119,7 +123,7 @@ class _Reader:
     def _value(self, node: ast.expr) -> Any:
         """Return the value of an expression without the answer, in the run whose grader is read."""
         if self._uses_answer(node) or any(
-            isinstance(one, ast.Await | ast.Yield | ast.NamedExpr) for one in ast.walk(node)
+            isinstance(inner, ast.Await | ast.Yield | ast.NamedExpr) for inner in ast.walk(node)
         ):
             raise NoRuleError(f"its grader is code: {ast.unparse(node)}")
         code = compile(ast.Expression(node), "<grader>", "eval")
@@ -150,16 +154,16 @@ def rule_of(function: Callable[..., Any], frame: FrameType) -> Rule:
 def _ending(body: list[ast.stmt]) -> tuple[str, ast.expr]:
     """Return the name of the answer, and the expression of the last yield, which must come right after it."""
     if len(body) >= 2:
-        asked, graded = body[-2:]
+        answer_line, graded = body[-2:]
         if (
-            isinstance(asked, ast.Assign)
-            and isinstance(asked.value, ast.Yield)
-            and isinstance(asked.targets[0], ast.Name)
+            isinstance(answer_line, ast.Assign)
+            and isinstance(answer_line.value, ast.Yield)
+            and isinstance(answer_line.targets[0], ast.Name)
             and isinstance(graded, ast.Expr)
             and isinstance(graded.value, ast.Yield)
             and graded.value.value is not None
         ):
-            return asked.targets[0].id, graded.value.value
+            return answer_line.targets[0].id, graded.value.value
     raise NoRuleError("its grader has further statements between the answer and the reward")
 
 

@@ -13,7 +13,7 @@ def sequences_of(run: Run) -> list[Datum]:
 
     A run has one sequence, and a further one for each turn whose prompt does not extend the turn before.
     """
-    return [datum for one in _with_children(run) for datum in own_sequences(one)]
+    return [datum for played in _with_children(run) for datum in own_sequences(played)]
 
 
 def own_sequences(run: Run) -> list[Datum]:

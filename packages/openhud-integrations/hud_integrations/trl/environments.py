@@ -85,8 +85,10 @@ class Episode:
     async def _called(self, name: str, arguments: dict[str, Any]) -> str:
         if self._run is None:
             raise RuntimeError("The environment is not up.")
-        given = {key: value for key, value in arguments.items() if value is not None}
-        result = await self._run.call_tool(ToolCall(id=new_id(), name=name, arguments=given))
+        arguments_sent = {key: value for key, value in arguments.items() if value is not None}
+        result = await self._run.call_tool(
+            ToolCall(id=new_id(), name=name, arguments=arguments_sent)
+        )
         if result.is_error:
             raise RuntimeError(result.text)  # TRL shows its text to the model.
         return result.text

@@ -33,7 +33,7 @@ def register(taskset: str, tasks: Iterable[Task], runtime: Provider) -> dict[str
 
 def registered(key: str) -> Registered:
     """Return a registered task. Raises `NotFoundError` for an unknown key."""
-    found = _TASKS.get(key)
-    if found is None:
+    registered_task = _TASKS.get(key)
+    if registered_task is None:
         raise NotFoundError(f"No HudSpec of this process has the task {key!r}.")
-    return found
+    return registered_task

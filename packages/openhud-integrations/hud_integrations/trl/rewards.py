@@ -34,7 +34,9 @@ def hud_reward(
     if run_reward is not None:
         return list(run_reward)
     answers = [answer_of(completion) for completion in completions]
-    if environments is not None and all(hasattr(one, "_grade") for one in environments):
+    if environments is not None and all(
+        hasattr(environment, "_grade") for environment in environments
+    ):
         return [
             episode._grade(answer) for episode, answer in zip(environments, answers, strict=True)
         ]

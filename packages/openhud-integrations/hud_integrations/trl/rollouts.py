@@ -183,7 +183,7 @@ def sampling_params(arguments: Any) -> SamplingParams:
 
 def _key_of(prompt: Any) -> str:
     messages = prompt if isinstance(prompt, list) else []
-    key = next((one["hud_task"] for one in messages if one.get("hud_task")), None)
+    key = next((message["hud_task"] for message in messages if message.get("hud_task")), None)
     if key is None:
         raise UsageError(
             "A prompt names no task: train on HudSpec(taskset).train_dataset, whose messages have the key 'hud_task'."

@@ -46,8 +46,10 @@ def prompt_of(data: Any) -> list[dict[str, str]] | None:
         return None
     if isinstance(data.prompt, str):
         return [*system, {"role": "user", "content": data.prompt}]
-    messages = [{"role": one.role, "content": one.content} for one in data.prompt]
-    plain = all(isinstance(one["content"], str) and one["role"] != "tool" for one in messages)
+    messages = [{"role": message.role, "content": message.content} for message in data.prompt]
+    plain = all(
+        isinstance(message["content"], str) and message["role"] != "tool" for message in messages
+    )
     return [*system, *messages] if plain else None
 
 
@@ -75,7 +77,9 @@ async def scored(task: Any, answer: str) -> dict[str, Any]:
         ok=True,
     )
     await task.score(trace)
-    named = {name: None if one is None else one.value for name, one in trace.rewards.items()}
+    named = {
+        name: None if reward is None else reward.value for name, reward in trace.rewards.items()
+    }
     missing = [name for name, value in named.items() if value is None]
     if missing or not named:
         return {"error": f"no reward was given by {', '.join(missing) or 'any signal'}"}
@@ -89,10 +93,10 @@ def say(value: dict[str, Any]) -> None:
 
 async def answer(tasks: list[Any], request: dict[str, Any]) -> None:
     try:
-        found = await scored(tasks[request["index"]], request["answer"])
+        reply = await scored(tasks[request["index"]], request["answer"])
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}"}
-    say({**found, "number": request["number"]})
+        reply = {"error": f"{type(error).__name__}: {error}"}
+    say({**reply, "number": request["number"]})
 
 
 async def serve(tasks: list[Any]) -> None:

@@ -48,14 +48,14 @@ class VerifiersEnvironment(Environment):
         self._settings = (python, taskset, json.dumps(dict(config or {})), most, folder)
         self._processes: dict[int, GradingProcess] = {}
         self._starting = threading.Lock()
-        found = self._process().loaded
-        if "error" in found:
-            raise UsageError(f"The taskset {taskset!r} cannot be loaded: {found['error']}.")
+        loaded = self._process().loaded
+        if "error" in loaded:
+            raise UsageError(f"The taskset {taskset!r} cannot be loaded: {loaded['error']}.")
         self.left_out: list[LeftOut] = []
         """Tasks that were not carried over."""
         self._prompts: dict[int, list[Message]] = {}
         self._names: dict[int, str] = {}
-        for index, task in enumerate(found["tasks"]):
+        for index, task in enumerate(loaded["tasks"]):
             if task["refused"] is not None:
                 self.left_out.append(LeftOut(task["name"], task["refused"], is_task=True))
                 continue
@@ -68,12 +68,12 @@ class VerifiersEnvironment(Environment):
 
     def all_tasks(self) -> list[Task]:
         """Return a task for each of the taskset's, by position."""
-        found = []
+        tasks = []
         for index, name in self._names.items():
             task = self.templates["task"](index=index)
             task.slug = name if list(self._names.values()).count(name) == 1 else f"{name}-{index}"
-            found.append(task)
-        return found
+            tasks.append(task)
+        return tasks
 
     def close(self) -> None:
         """End the process that has verifiers; a later grade starts another."""
@@ -94,13 +94,13 @@ class VerifiersEnvironment(Environment):
     async def _graded(self, index: int, answer: str) -> EvaluationResult:
         # In a thread: a process starts in seconds, and a busy one reads its input late.
         graded = await asyncio.to_thread(lambda: self._process().grade(index, answer))
-        found = await asyncio.wrap_future(graded)
-        if "error" in found:
-            raise GraderFault(f"Task {self._names[index]!r} could not be graded: {found['error']}.")
+        reply = await asyncio.wrap_future(graded)
+        if "error" in reply:
+            raise GraderFault(f"Task {self._names[index]!r} could not be graded: {reply['error']}.")
         worst, best = self._returns
         return EvaluationResult(
-            reward=min(1.0, max(0.0, (found["reward"] - worst) / (best - worst))),
-            info={"rewards": found["rewards"], "metrics": found["metrics"]},
+            reward=min(1.0, max(0.0, (reply["reward"] - worst) / (best - worst))),
+            info={"rewards": reply["rewards"], "metrics": reply["metrics"]},
         )
 
     def _process(self) -> GradingProcess:

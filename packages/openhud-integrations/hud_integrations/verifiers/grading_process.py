@@ -72,11 +72,11 @@ class GradingProcess:
 
     def _receive(self) -> None:
         for line in self._output:
-            found: dict[str, Any] = json.loads(line)
+            reply: dict[str, Any] = json.loads(line)
             with self._lock:
-                graded = self._asked.pop(found.pop("number"))
+                graded = self._asked.pop(reply.pop("number"))
             if graded.set_running_or_notify_cancel():
-                graded.set_result(found)
+                graded.set_result(reply)
         with self._lock:
             self.ended = True
             left = list(self._asked.values())

@@ -95,12 +95,12 @@ class HudAgentLoop(AgentLoopBase):  # type: ignore[misc]
         params["logprobs"] = True
 
         async def generate(prompt: list[int], most: int, request: str) -> Sampled:
-            given = await self.server_manager.generate(
+            output = await self.server_manager.generate(
                 request_id=request,
                 prompt_ids=prompt,
                 sampling_params={**params, "max_tokens": most},
             )
-            return Sampled(list(given.token_ids)[:most], list(given.log_probs or [])[:most])
+            return Sampled(list(output.token_ids)[:most], list(output.log_probs or [])[:most])
 
         return TokenModel(
             name=str(self.config.actor_rollout_ref.model.path),

@@ -67,8 +67,8 @@ class WebApplication:
 
     def goal(self, kind: str, seed: int) -> Goal:
         """Return the goal of a kind for a seed."""
-        found = next(one for one in self.kinds if one.name == kind)
-        return found.goal(self.database(seed), Random(f"{self.name} {kind} {seed}"))
+        goal_kind = next(offered for offered in self.kinds if offered.name == kind)
+        return goal_kind.goal(self.database(seed), Random(f"{self.name} {kind} {seed}"))
 
 
 def opened(content: bytes) -> sqlite3.Connection:

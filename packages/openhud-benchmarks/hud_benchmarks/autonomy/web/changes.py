@@ -36,13 +36,13 @@ def changes(
     before: sqlite3.Connection, after: sqlite3.Connection, unjudged: Collection[str]
 ) -> Counter[Change]:
     """Return the changes that lead from one state to another; `unjudged` names tables, and columns as `table.column`."""
-    found: Counter[Change] = Counter()
+    counts: Counter[Change] = Counter()
     for table in _tables(before):
         if table in unjudged:
             continue
         columns = [name for name in _columns(before, table) if f"{table}.{name}" not in unjudged]
         if "id" in columns:
-            found.update(_of_rows(before, after, table, columns))
+            counts.update(_of_rows(before, after, table, columns))
         else:
             old, new = (
                 Counter(
@@ -51,9 +51,9 @@ def changes(
                 )
                 for db in (before, after)
             )
-            found.update(Change(table, "removed", row) for row in (old - new).elements())
-            found.update(Change(table, "added", row) for row in (new - old).elements())
-    return found
+            counts.update(Change(table, "removed", row) for row in (old - new).elements())
+            counts.update(Change(table, "added", row) for row in (new - old).elements())
+    return counts
 
 
 def _of_rows(
@@ -61,17 +61,17 @@ def _of_rows(
 ) -> list[Change]:
     place = columns.index("id")
     old, new = ({row[place]: row for row in _rows(db, table, columns)} for db in (before, after))
-    found = [Change(table, "removed", key) for key in old.keys() - new.keys()]
+    listed = [Change(table, "removed", key) for key in old.keys() - new.keys()]
     contents = _Contents(before, after)
     for key, row in new.items():
         if key not in old:
-            found.append(Change(table, "added", contents.row(table, columns, row)))
+            listed.append(Change(table, "added", contents.row(table, columns, row)))
             continue
         for column, was, now in zip(columns, old[key], row, strict=True):
             if was != now:
                 value = contents.cell(table, column, now)
-                found.append(Change(table, "changed", key, column, value))
-    return found
+                listed.append(Change(table, "changed", key, column, value))
+    return listed
 
 
 class _Contents:

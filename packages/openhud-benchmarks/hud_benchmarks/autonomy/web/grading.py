@@ -16,10 +16,10 @@ def graded(
     unjudged: Collection[str],
 ) -> EvaluationResult:
     """Return the share of the expected changes that were made; 0 where anything else was changed."""
-    asked = changes(before, expected, unjudged)
+    wanted = changes(before, expected, unjudged)
     made = changes(before, after, unjudged)
-    other = made - asked
-    progress = (made & asked).total() / asked.total()
+    other = made - wanted
+    progress = (made & wanted).total() / wanted.total()
     subscores = [SubScore(name="progress", value=progress)]
     if other:
         subscores.append(SubScore(name="damage", value=1.0, weight=-1.0))
@@ -27,9 +27,9 @@ def graded(
         reward=0.0 if other else progress,
         content=f"{other.total()} changes were not asked for." if other else None,
         info={
-            "asked": asked.total(),
-            "made": (made & asked).total(),
-            "others": [f"{one.table}: {one.what}" for one in other.elements()][:10],
+            "asked": wanted.total(),
+            "made": (made & wanted).total(),
+            "others": [f"{change.table}: {change.what}" for change in other.elements()][:10],
         },
         subscores=subscores,
     )

@@ -78,8 +78,8 @@ class Visit:
     @property
     def id(self) -> int:
         """The `{id:int}` of the path."""
-        found: int = self.request.path_params["id"]
-        return found
+        row_id: int = self.request.path_params["id"]
+        return row_id
 
     @property
     def user(self) -> int:
@@ -92,10 +92,10 @@ class Visit:
 
     def row(self, query: str, *values: Any) -> sqlite3.Row:
         """Return the one row of a query; the answer is 404 where there is none."""
-        found: sqlite3.Row | None = self.db.execute(query, values).fetchone()
-        if found is None:
+        record: sqlite3.Row | None = self.db.execute(query, values).fetchone()
+        if record is None:
             raise HTTPException(404)
-        return found
+        return record
 
     def insert(self, table: str, **values: Any) -> int:
         """Insert a row and return its id."""
@@ -115,8 +115,8 @@ class Visit:
         named = self.query.get("page", "")
         page = min(max(int(named), 1), pages) if named.isdecimal() else 1
         rows = self.rows(f"{query} LIMIT {size} OFFSET {(page - 1) * size}", *values)
-        kept = {name: value for name, value in self.query.items() if name != "page"}
-        links = {n: f"?{urlencode({**kept, 'page': n})}" for n in range(1, pages + 1)}
+        filters = {name: value for name, value in self.query.items() if name != "page"}
+        links = {n: f"?{urlencode({**filters, 'page': n})}" for n in range(1, pages + 1)}
         return Listing(rows, page, pages, total, links)
 
     def page(self, template: str, **values: Any) -> Response:
@@ -125,7 +125,7 @@ class Visit:
         The template also has `form`, `query`, `notice`, `user` and `today`.
         """
         notice, self.session.notice = self.session.notice, ""
-        known: dict[str, Any] = {
+        context: dict[str, Any] = {
             "form": self.form,
             "query": self.query,
             "notice": notice,
@@ -133,7 +133,7 @@ class Visit:
             "today": TODAY.isoformat(),
             "errors": [],
         }
-        text = self.templates.get_template(template).render(known | values)
+        text = self.templates.get_template(template).render(context | values)
         return HTMLResponse(text, 422 if values.get("errors") else 200)
 
     def go(self, path: str, notice: str = "") -> Response:
@@ -228,14 +228,14 @@ def _sign_in_form(visit: Visit) -> Response:
 
 
 def _sign_in(visit: Visit) -> Response:
-    found = visit.rows(
+    users = visit.rows(
         "SELECT id FROM users WHERE login = ? AND password = ?",
         visit.form.get("login"),
         visit.form.get("password"),
     )
-    if not found:
+    if not users:
         return visit.page("sign_in.html", errors=["Login and password do not match."])
-    visit.session.user = found[0]["id"]
+    visit.session.user = users[0]["id"]
     return visit.go("/")
 
 

@@ -36,8 +36,8 @@ def insert_people(db: sqlite3.Connection, random: Random, count: int) -> list[in
 
 def agent_id(db: sqlite3.Connection) -> int:
     """Return the id of the user that the agent works as."""
-    (found,) = db.execute("SELECT id FROM users WHERE login = ?", (AGENT.login,)).fetchone()
-    number: int = found
+    (user_id,) = db.execute("SELECT id FROM users WHERE login = ?", (AGENT.login,)).fetchone()
+    number: int = user_id
     return number
 
 

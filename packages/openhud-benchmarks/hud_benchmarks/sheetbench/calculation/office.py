@@ -122,11 +122,11 @@ class Office:
             self._process.pid
         )  # Sheets that a tool calculates and those that a grader does share it.
         if self._line(START_SECONDS) is None:
-            told = errors.read_text(errors="replace").strip()[-300:]
+            message = errors.read_text(errors="replace").strip()[-300:]
             self._end()
             raise EnvironmentFault(
                 f"LibreOffice does not start within {START_SECONDS:g} s (are libreoffice-calc and python3-uno "
-                f"installed?): {told or 'no message'}"
+                f"installed?): {message or 'no message'}"
             )
 
     def _ask(self, order: dict[str, object]) -> dict[str, list[Values]] | None:

@@ -77,33 +77,33 @@ def recalculated(desktop: Any, file: str, changes: list[dict[str, Any]]) -> list
     options: dict[str, Any] = {"Hidden": True, "ReadOnly": True, "MacroExecutionMode": NEVER}
     options["UpdateDocMode"] = NO_UPDATE
     options["FilterName"] = "Calc MS Excel 2007 XML"
-    given = tuple(_property(name, value) for name, value in options.items())
-    document = desktop.loadComponentFromURL(f"file://{file}", "_blank", 0, given)
+    properties = tuple(_property(name, value) for name, value in options.items())
+    document = desktop.loadComponentFromURL(f"file://{file}", "_blank", 0, properties)
     if document is None:
         raise ValueError("the workbook cannot be opened")
     try:
         # Otherwise every cell that is set is followed by a calculation of all that depends on it.
         document.enableAutomaticCalculation(False)
         document.calculateAll()
-        found = []
+        values_by_change = []
         for change in changes:
-            kept = [(_cell(document, place), value) for place, value in change.items()]
-            before = [(cell, cell.Formula) for cell, _ in kept]
-            for cell, value in kept:
+            changed = [(_cell(document, place), value) for place, value in change.items()]
+            before = [(cell, cell.Formula) for cell, _ in changed]
+            for cell, value in changed:
                 _set(cell, value)
             document.calculate()
-            found.append({sheet.Name: _values(sheet) for sheet in document.Sheets})
+            values_by_change.append({sheet.Name: _values(sheet) for sheet in document.Sheets})
             for cell, formula in before:
                 cell.Formula = formula
-        return found
+        return values_by_change
     finally:
         document.close(True)
 
 
 def _property(name: str, value: object) -> Any:
-    found = PropertyValue()
-    found.Name, found.Value = name, value
-    return found
+    property_value = PropertyValue()
+    property_value.Name, property_value.Value = name, value
+    return property_value
 
 
 def _cell(document: Any, place: str) -> Any:
@@ -139,10 +139,10 @@ def main() -> None:
     desktop = connect(sys.argv[1], Path(sys.argv[2]))
     print(json.dumps({"ready": True}), flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
             answer: dict[str, Any] = {
-                "values": recalculated(desktop, asked["file"], asked["changes"])
+                "values": recalculated(desktop, request["file"], request["changes"])
             }
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}

@@ -17,17 +17,17 @@ _Sale = tuple[int, dt.date, str, str, str, int, float]
 def questions(random: Random) -> Exercise:
     """Questions about sales, each with a name and a figure for an answer."""
     exercise = Exercise(empty_workbook())
-    asked: list[tuple[str, str, float]] = []
+    questions_and_answers: list[tuple[str, str, float]] = []
     sales: list[_Sale] = []
-    while len(asked) < 6:  # Drawn again where two answers would be right.
+    while len(questions_and_answers) < 6:  # Drawn again where two answers would be right.
         sales = _sales(random)
-        asked = _asked(sales)
+        questions_and_answers = _asked(sales)
     book = exercise.workbook
     columns = ["Sale", "Date", "City", "Product", "Sold by", "Units", "Price"]
     lay(book, random, random.choice(["Sales", "Data", "Export"]), columns, sales)
     answer_sheet(book, ["No.", "Question", "Answer", "Figure"])
-    random.shuffle(asked)
-    for row, (question, name, figure) in enumerate(asked, 2):
+    random.shuffle(questions_and_answers)
+    for row, (question, name, figure) in enumerate(questions_and_answers, 2):
         book[ANSWER].cell(row, 1).value = row - 1
         book[ANSWER].cell(row, 2).value = question
         exercise.want_rows(f"question {row - 1}", ANSWER, f"C{row}", [[name, figure]])
@@ -66,11 +66,11 @@ def _asked(sales: list[_Sale]) -> list[tuple[str, str, float]]:
         for name, key in (("city", city), ("product", product), ("seller", seller), ("month", MONTHS[day.month - 1])):  # fmt: skip
             revenue[name][key].append(count * price)
         units[product] += count
-    totals = {name: {key: sum(one) for key, one in found.items()} for name, found in revenue.items()}  # fmt: skip
-    means = {key: sum(one) / len(one) for key, one in revenue["city"].items()}
-    largest = {key: max(one) for key, one in revenue["seller"].items()}
-    sizes = {key: float(len(one)) for key, one in revenue["seller"].items()}
-    found = [
+    totals = {name: {key: sum(revenues) for key, revenues in by_key.items()} for name, by_key in revenue.items()}  # fmt: skip
+    means = {key: sum(revenues) / len(revenues) for key, revenues in revenue["city"].items()}
+    largest = {key: max(revenues) for key, revenues in revenue["seller"].items()}
+    sizes = {key: float(len(revenues)) for key, revenues in revenue["seller"].items()}
+    answers = [
         ("City with the highest revenue, and its revenue", _extreme(totals["city"])),
         ("Month with the lowest revenue, and its revenue", _extreme(totals["month"], least=True)),
         ("Product with the most units sold, and its units", _extreme(units)),
@@ -78,7 +78,7 @@ def _asked(sales: list[_Sale]) -> list[tuple[str, str, float]]:
         ("Person with the largest single sale by revenue, and its revenue", _extreme(largest)),
         ("Person with the most sales, and how many", _extreme(sizes)),
     ]
-    return [(question, *one) for question, one in found if one is not None]
+    return [(question, *answer) for question, answer in answers if answer is not None]
 
 
 def _extreme(figures: Mapping[str, float], *, least: bool = False) -> tuple[str, float] | None:

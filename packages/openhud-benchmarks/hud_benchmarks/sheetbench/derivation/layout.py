@@ -53,9 +53,14 @@ def charts(random: Random) -> Exercise:
         series = [(f"Figures!{plain(0)}", f"Figures!{plain(column)}") for column in shown[number - 1]]  # fmt: skip
         exercise.want_setting(f"chart {number}", ("Charts", "chart", number), series)
         for place, column in enumerate(shown[number - 1], 1):
-            given = {"sheet": "Charts", "chart": number, "series": place, "data_sheet": "Figures"}
+            arguments = {
+                "sheet": "Charts",
+                "chart": number,
+                "series": place,
+                "data_sheet": "Figures",
+            }
             ranges = {"values": plain(column), "categories": plain(0)}
-            exercise.steps.append(("set_chart_series", {**given, **ranges}))
+            exercise.steps.append(("set_chart_series", {**arguments, **ranges}))
     exercise.request = (
         "Months were added to the sheet Figures, and the two charts of the sheet Charts do not show them. Give every series the "
         "months of all rows as categories and, as values, its own column for all rows. The first chart shows "
@@ -94,11 +99,11 @@ def form(random: Random) -> Exercise:
 
     def values() -> dict[Cell, Value]:
         amounts = [price * quantity for price, quantity in zip(prices, quantities, strict=True)]
-        found: dict[Cell, Value] = {(name, f"D{row}"): one for row, one in enumerate(amounts, top + 1)}  # fmt: skip
+        results: dict[Cell, Value] = {(name, f"D{row}"): amount for row, amount in enumerate(amounts, top + 1)}  # fmt: skip
         net, taxed = sum(amounts), round(sum(amounts) * rate + 1e-9, 2)
-        found[name, f"D{end + 1}"], found[name, tax] = net, taxed
-        found[name, f"D{end + 3}"] = net + taxed
-        return found
+        results[name, f"D{end + 1}"], results[name, tax] = net, taxed
+        results[name, f"D{end + 3}"] = net + taxed
+        return results
 
     want_formulas(exercise, values(), formulas, row_of, tolerance=0.00051)
     changes: dict[Cell, float | str] = {}

@@ -52,17 +52,17 @@ def discounts(random: Random) -> Exercise:
     formulas[ANSWER, f"D{end}"] = f"=SUM(D2:D{end - 1})"
 
     def values() -> dict[Cell, Value]:
-        found: dict[Cell, Value] = {}
-        whole = 0.0
+        results: dict[Cell, Value] = {}
+        total = 0.0
         for row, (_, article, quantity) in enumerate(lines, 2):
             price, count = prices[str(article)], int(str(quantity))
             rate = max(rate for step, rate in tiers if step <= count)
             net = count * price * (1 - rate)
-            whole += net
+            total += net
             cells = zip("BCD", (price, rate, net), strict=True)
-            found |= {(ANSWER, f"{column}{row}"): one for column, one in cells}
-        found[ANSWER, f"D{end}"] = whole
-        return found
+            results |= {(ANSWER, f"{column}{row}"): figure for column, figure in cells}
+        results[ANSWER, f"D{end}"] = total
+        return results
 
     want_formulas(exercise, values(), formulas, row_of, tolerance=0.0051)
     for row in range(2, end):
@@ -76,11 +76,11 @@ def discounts(random: Random) -> Exercise:
     for row, line in enumerate(lines):
         more = int(str(line[2])) + 9 + row
         line[2] = changes[table.cell(row, "Quantity")] = more
-    for row, one in enumerate(tiers):
-        one[0] += min(row, 1)
-        one[1] = round(one[1] + 0.013, 3)
-        changes[tier.cell(row, "From quantity")] = one[0]
-        changes[tier.cell(row, "Discount")] = one[1]
+    for row, limits in enumerate(tiers):
+        limits[0] += min(row, 1)
+        limits[1] = round(limits[1] + 0.013, 3)
+        changes[tier.cell(row, "From quantity")] = limits[0]
+        changes[tier.cell(row, "Discount")] = limits[1]
     exercise.what_if(changes, values())
     exercise.request = (
         "Complete the sheet ANSWER with formulas, for each order line that it lists (they are in the order of the sheet Lines): the "
@@ -110,28 +110,31 @@ def currencies(random: Random) -> Exercise:
     rate = lay(book, random, "Rates", ["Month", *names], monthly, shuffled=False, title="EUR for one unit")  # fmt: skip
     answer_sheet(book, ["Expense", "Rate", "EUR"])
     first, last = rate.address(0, names[0]), rate.address(11, names[-1])
-    whole = f"Rates!{_absolute(first)}:{_absolute(last)}"
+    rates_area = f"Rates!{_absolute(first)}:{_absolute(last)}"
     heads = f"Rates!{_absolute(rate.address(-1, names[0]))}:{_absolute(rate.address(-1, names[-1]))}"  # fmt: skip
     formulas: dict[Cell, str] = {}
     for row, expense in enumerate(expenses):
         book[ANSWER].cell(row + 2, 1).value = expense[0]
         day, name, amount = (table.reference(row, column) for column in ("Date", "Currency", "Amount"))  # fmt: skip
-        found = f"INDEX({whole},MONTH({day}),MATCH({name},{heads},0))"
-        formulas[ANSWER, f"B{row + 2}"] = f'=IF({name}="EUR",1,{found})'
+        lookup = f"INDEX({rates_area},MONTH({day}),MATCH({name},{heads},0))"
+        formulas[ANSWER, f"B{row + 2}"] = f'=IF({name}="EUR",1,{lookup})'
         formulas[ANSWER, f"C{row + 2}"] = f"=ROUND({amount}*B{row + 2},2)"
     end = len(expenses) + 2
     book[ANSWER].cell(end, 1).value = "Total"
     formulas[ANSWER, f"C{end}"] = f"=SUM(C2:C{end - 1})"
 
     def values() -> dict[Cell, Value]:
-        found: dict[Cell, Value] = {}
+        results: dict[Cell, Value] = {}
         total = 0.0
         for row, (_, day, name, amount) in enumerate(expenses, 2):
-            one = 1.0 if name == "EUR" else rates[day.month - 1][names.index(name)]
-            found[ANSWER, f"B{row}"], found[ANSWER, f"C{row}"] = one, round(amount * one + 1e-9, 2)
-            total += round(amount * one + 1e-9, 2)
-        found[ANSWER, f"C{end}"] = total
-        return found
+            rate = 1.0 if name == "EUR" else rates[day.month - 1][names.index(name)]
+            results[ANSWER, f"B{row}"], results[ANSWER, f"C{row}"] = (
+                rate,
+                round(amount * rate + 1e-9, 2),
+            )
+            total += round(amount * rate + 1e-9, 2)
+        results[ANSWER, f"C{end}"] = total
+        return results
 
     want_formulas(exercise, values(), formulas, row_of, tolerance=0.00051)
     for row in range(2, end):

@@ -53,15 +53,15 @@ def pivot(random: Random) -> Exercise:
         formulas[ANSWER, f"F{row}"] = f"=SUM(B{row}:E{row})"
 
     def values() -> dict[Cell, Value]:
-        found: dict[Cell, Value] = {}
+        results: dict[Cell, Value] = {}
         for row, name in enumerate([*regions, None], 2):
             sums = [0.0] * 4
             for day, of, _, amount in sales:
                 if name in (of, None) and day.year == year:
                     sums[(day.month - 1) // 3] += amount
-            found |= {(ANSWER, f"{column}{row}"): one for column, one in zip("BCDE", sums, strict=True)}  # fmt: skip
-            found[ANSWER, f"F{row}"] = sum(sums)
-        return found
+            results |= {(ANSWER, f"{column}{row}"): figure for column, figure in zip("BCDE", sums, strict=True)}  # fmt: skip
+            results[ANSWER, f"F{row}"] = sum(sums)
+        return results
 
     want_formulas(exercise, values(), formulas, row_of)
     changes: dict[Cell, float | str] = {}
@@ -120,16 +120,16 @@ def aging(random: Random) -> Exercise:
         formulas[ANSWER, f"G{row}"] = f"=SUM(B{row}:F{row})"
 
     def values(today: dt.date) -> dict[Cell, Value]:
-        found: dict[Cell, Value] = {}
+        results: dict[Cell, Value] = {}
         for row, name in enumerate(customers, 2):
             sums = [0.0] * 5
             for _, of, day, open_amount in invoices:
                 late = (today - day).days
                 if of == name:
                     sums[0 if late <= 0 else min(4, (late + 29) // 30)] += open_amount
-            found |= {(ANSWER, f"{column}{row}"): one for column, one in zip("BCDEF", sums, strict=True)}  # fmt: skip
-            found[ANSWER, f"G{row}"] = sum(sums)
-        return found
+            results |= {(ANSWER, f"{column}{row}"): figure for column, figure in zip("BCDEF", sums, strict=True)}  # fmt: skip
+            results[ANSWER, f"G{row}"] = sum(sums)
+        return results
 
     want_formulas(exercise, values(today), formulas, row_of)
     changes: dict[Cell, float | str] = {}
@@ -178,17 +178,17 @@ def hours(random: Random) -> Exercise:
         formulas[ANSWER, f"D{row}"] = f"=SUMPRODUCT(({person}=A{row})*({worked}>8)*({worked}-8))"
 
     def values() -> dict[Cell, Value]:
-        found: dict[Cell, Value] = {}
+        results: dict[Cell, Value] = {}
         for row, name in enumerate(people, 2):
             lengths = [
                 (int(end) - int(start) - int(pause)) / 60
                 for of, _, start, end, pause in shifts
                 if of == name
             ]
-            found[ANSWER, f"B{row}"] = len(lengths)
-            found[ANSWER, f"C{row}"] = sum(lengths)
-            found[ANSWER, f"D{row}"] = sum(max(0.0, one - 8) for one in lengths)
-        return found
+            results[ANSWER, f"B{row}"] = len(lengths)
+            results[ANSWER, f"C{row}"] = sum(lengths)
+            results[ANSWER, f"D{row}"] = sum(max(0.0, length - 8) for length in lengths)
+        return results
 
     want_formulas(exercise, values(), formulas, row_of)
     changes: dict[Cell, float | str] = {}

@@ -32,7 +32,7 @@ def grade(exercise: Exercise, left: Workbook) -> EvaluationResult:
             info={"damaged": len(damaged)},
         )
     try:
-        found = recalculated(exercise, left)
+        recalculations = recalculated(exercise, left)
     except CalculationError as error:
         return EvaluationResult(reward=0.0, content=str(error), info={"damaged": 0})
     now = state(left)
@@ -40,7 +40,9 @@ def grade(exercise: Exercise, left: Workbook) -> EvaluationResult:
     for name in exercise.names():
         cells = exercise.parts.get(name, {})
         wrong[name] = [
-            cell for cell, wanted in cells.items() if not _met(exercise, cell, wanted, now, found)
+            cell
+            for cell, wanted in cells.items()
+            if not _met(exercise, cell, wanted, now, recalculations)
         ]
         settings = exercise.settings.get(name, {})
         wrong[name] += [place for place, wanted in settings.items() if now.get(place) != wanted]
@@ -57,11 +59,11 @@ def grade(exercise: Exercise, left: Workbook) -> EvaluationResult:
 def damage(exercise: Exercise, left: Workbook) -> list[Place]:
     """Return the places that were changed and were not to be."""
     before, now = state(exercise.workbook), state(left)
-    asked: set[Place] = {place for places in exercise.settings.values() for place in places}
+    wanted_places: set[Place] = {place for places in exercise.settings.values() for place in places}
     for cell, _ in exercise.wanted():
-        asked |= {cell, (*cell, NUMBER_FORMAT)}
+        wanted_places |= {cell, (*cell, NUMBER_FORMAT)}
     changed = {place for place in before.keys() | now.keys() if before.get(place) != now.get(place)}
-    return sorted((place for place in changed - asked if place[0] != SCRATCH), key=str)
+    return sorted((place for place in changed - wanted_places if place[0] != SCRATCH), key=str)
 
 
 def recalculated(exercise: Exercise, left: Workbook) -> list[Values]:
@@ -74,9 +76,13 @@ def recalculated(exercise: Exercise, left: Workbook) -> list[Values]:
 
 
 def _met(
-    exercise: Exercise, cell: Cell, wanted: Wanted, now: dict[Place, object], found: list[Values]
+    exercise: Exercise,
+    cell: Cell,
+    wanted: Wanted,
+    now: dict[Place, object],
+    recalculations: list[Values],
 ) -> bool:
-    if not wanted.met(value_at(found[0], cell)):
+    if not wanted.met(value_at(recalculations[0], cell)):
         return False
     if wanted.formula is None:
         return True
@@ -86,7 +92,7 @@ def _met(
         Wanted(_expected(what_if.expected, cell, wanted), tolerance=wanted.tolerance).met(
             value_at(values, cell)
         )
-        for what_if, values in zip(exercise.what_ifs, found[1:], strict=True)
+        for what_if, values in zip(exercise.what_ifs, recalculations[1:], strict=True)
     )
 
 

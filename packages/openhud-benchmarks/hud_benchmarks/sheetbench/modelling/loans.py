@@ -51,17 +51,17 @@ def amortization(random: Random) -> Exercise:
     def values(amount: float, rate: float, extra: float) -> dict[Cell, Value]:
         monthly, balance = rate / 12, amount
         annuity = amount * monthly / (1 - (1 + monthly) ** -months)
-        found: dict[Cell, Value] = {}
+        results: dict[Cell, Value] = {}
         sums = [0.0, 0.0, 0.0]
         for row in range(2, months + 2):
             interest = balance * monthly
             payment = min(annuity + extra, balance + interest)
             balance -= payment - interest
             figures = (payment, interest, payment - interest)
-            sums = [total + one for total, one in zip(sums, figures, strict=True)]
+            sums = [total + figure for total, figure in zip(sums, figures, strict=True)]
             line = zip("BCDE", (*figures, balance), strict=True)
-            found |= {(ANSWER, f"{column}{row}"): one for column, one in line}
-        return found | {(ANSWER, f"{column}{end}"): one for column, one in zip("BCD", sums, strict=True)}  # fmt: skip
+            results |= {(ANSWER, f"{column}{row}"): figure for column, figure in line}
+        return results | {(ANSWER, f"{column}{end}"): total for column, total in zip("BCD", sums, strict=True)}  # fmt: skip
 
     def part(cell: str) -> str:
         return "sums" if cell[1:] == str(end) else column_of(cell)
@@ -116,14 +116,14 @@ def investments(random: Random) -> Exercise:
         formulas[ANSWER, f"E{at}"] = f"={sums}"
 
     def values(rate: float) -> dict[Cell, Value]:
-        found: dict[Cell, Value] = {}
+        results: dict[Cell, Value] = {}
         for row, flow in enumerate(flows, 2):
             value = _present_value(flow, rate)
             back = next(year for year in range(years + 1) if sum(flow[: year + 1]) >= 0)
             figures = (value, _internal_rate(flow), (value - flow[0]) / -flow[0], back)
             line = zip("BCDE", figures, strict=True)
-            found |= {(ANSWER, f"{column}{row}"): one for column, one in line}
-        return found
+            results |= {(ANSWER, f"{column}{row}"): figure for column, figure in line}
+        return results
 
     want_formulas(exercise, values(rate), formulas, row_of, tolerance=0.00051)
     changes: dict[Cell, float | str] = {("Projects", "B1"): rate + 0.021}
@@ -150,7 +150,7 @@ def investments(random: Random) -> Exercise:
 
 
 def _present_value(flow: list[float], rate: float) -> float:
-    return sum(one / (1 + rate) ** year for year, one in enumerate(flow))
+    return sum(payment / (1 + rate) ** year for year, payment in enumerate(flow))
 
 
 def _internal_rate(flow: list[float]) -> float:

@@ -30,7 +30,7 @@ def cash(random: Random) -> Exercise:
         sales.cell(row, 1).value, sales.cell(row, 2).value = label, amount
     now = random.randint(30, 50)
     later = random.randint(20, 40)
-    given: dict[str, float] = {
+    terms: dict[str, float] = {
         "Paid in the month of the sale": now / 100,
         "Paid one month later": later / 100,
         "Paid two months later": (98 - now - later) / 100,
@@ -38,7 +38,7 @@ def cash(random: Random) -> Exercise:
         "Fixed costs a month": float(random.randint(40, 120) * 100),
         "Cash at the beginning": float(random.randint(10, 90) * 1000),
     }
-    assumptions(book, "Terms", given, 2)
+    assumptions(book, "Terms", terms, 2)
     answer_sheet(book, ["Month", "Collected", "Purchases", "Fixed costs", "Net", "Cash"])
     formulas: dict[Cell, str] = {}
     for month in range(months):
@@ -54,8 +54,8 @@ def cash(random: Random) -> Exercise:
         formulas[ANSWER, f"F{row}"] = f"={before}+E{row}"
 
     def values() -> dict[Cell, Value]:
-        now, later, latest, bought, fixed, cash = given.values()
-        found: dict[Cell, Value] = {}
+        now, later, latest, bought, fixed, cash = terms.values()
+        results: dict[Cell, Value] = {}
         for month in range(months):
             place = month + 2
             collected = amounts[place] * now + amounts[place - 1] * later + amounts[place - 2] * latest  # fmt: skip
@@ -63,14 +63,14 @@ def cash(random: Random) -> Exercise:
             net = collected - purchases - fixed
             cash += net
             line = zip("BCDEF", (collected, purchases, fixed, net, cash), strict=True)
-            found |= {(ANSWER, f"{column}{month + 2}"): one for column, one in line}
-        return found
+            results |= {(ANSWER, f"{column}{month + 2}"): figure for column, figure in line}
+        return results
 
     want_formulas(exercise, values(), formulas, row_of)
     changes: dict[Cell, float | str] = {}
-    for row, term in enumerate(given, 2):
-        given[term] *= 1.06
-        changes["Terms", f"B{row}"] = given[term]
+    for row, term in enumerate(terms, 2):
+        terms[term] *= 1.06
+        changes["Terms", f"B{row}"] = terms[term]
     for row in range(len(amounts)):
         amounts[row] += 1000.0 * (row + 1)
         changes["Sales", f"B{top + 1 + row}"] = amounts[row]
@@ -88,14 +88,14 @@ def scenarios(random: Random) -> Exercise:
     """Profit and break-even in scenarios, and by price and volume."""
     exercise = Exercise(empty_workbook())
     book = exercise.workbook
-    given: dict[str, float] = {
+    inputs: dict[str, float] = {
         "Price": float(random.randint(30, 90)),
         "Variable cost": float(random.randint(6, 18)),
         "Units": float(random.randint(40, 200) * 100),
         "Fixed costs": float(random.randint(20, 90) * 1000),
     }
     start = random.choice([2, 3, 5])
-    cells = assumptions(book, "Inputs", given, start)
+    cells = assumptions(book, "Inputs", inputs, start)
     cases = book.create_sheet("Scenarios")
     names = ["Low", "Base", "High", "Crisis"]
     factors = [[1.0 if name == "Base" else random.randint(80, 120) / 100 for _ in range(3)] for name in names]  # fmt: skip
@@ -112,10 +112,10 @@ def scenarios(random: Random) -> Exercise:
     for row, name in enumerate(names, 2):
         book[ANSWER].cell(row, 1).value = name
         formulas[ANSWER, f"B{row}"] = f"={price}*Scenarios!$B{row}*{units}*Scenarios!$D{row}"
-        each = f"({price}*Scenarios!$B{row}-{cost}*Scenarios!$C{row})"
-        formulas[ANSWER, f"C{row}"] = f"={each}*{units}*Scenarios!$D{row}"
+        margin = f"({price}*Scenarios!$B{row}-{cost}*Scenarios!$C{row})"
+        formulas[ANSWER, f"C{row}"] = f"={margin}*{units}*Scenarios!$D{row}"
         formulas[ANSWER, f"D{row}"] = f"=C{row}-{fixed}"
-        formulas[ANSWER, f"E{row}"] = f"=ROUNDUP({fixed}/{each},0)"
+        formulas[ANSWER, f"E{row}"] = f"=ROUNDUP({fixed}/{margin},0)"
         formulas[ANSWER, f"F{row}"] = f"=D{row}/B{row}"
     steps = sorted(random.sample([-0.2, -0.15, -0.1, -0.05, 0.05, 0.1, 0.15, 0.2], 4))
     grid = book.create_sheet("Sensitivity")
@@ -130,20 +130,20 @@ def scenarios(random: Random) -> Exercise:
             )
 
     def values() -> dict[Cell, Value]:
-        price, cost, units, fixed = given.values()
-        found: dict[Cell, Value] = {}
+        price, cost, units, fixed = inputs.values()
+        results: dict[Cell, Value] = {}
         for row, (dearer, costlier, more) in enumerate(factors, 2):
-            each = price * dearer - cost * costlier
-            revenue, contribution = price * dearer * units * more, each * units * more
-            even = -int(-(fixed / each - 1e-9) // 1)
+            margin = price * dearer - cost * costlier
+            revenue, contribution = price * dearer * units * more, margin * units * more
+            even = -int(-(fixed / margin - 1e-9) // 1)
             figures = (revenue, contribution, contribution - fixed, even, (contribution - fixed) / revenue)  # fmt: skip
             line = zip("BCDEF", figures, strict=True)
-            found |= {(ANSWER, f"{column}{row}"): one for column, one in line}
+            results |= {(ANSWER, f"{column}{row}"): figure for column, figure in line}
         for row, down in enumerate(steps, 3):
             for column, across in zip("BCDE", steps, strict=True):
                 profit = (price * (1 + down) - cost) * units * (1 + across) - fixed
-                found["Sensitivity", f"{column}{row}"] = profit
-        return found
+                results["Sensitivity", f"{column}{row}"] = profit
+        return results
 
     results = values()
     answers = {cell: value for cell, value in results.items() if cell[0] == ANSWER}
@@ -151,9 +151,9 @@ def scenarios(random: Random) -> Exercise:
     others = {cell: value for cell, value in results.items() if cell[0] != ANSWER}
     want_formulas(exercise, others, formulas, lambda cell: f"sensitivity {row_of(cell)}")
     changes: dict[Cell, float | str] = {}
-    for place, label in enumerate(given):
-        given[label] += given[label] // 10 + place
-        changes["Inputs", f"B{start + place}"] = given[label]
+    for place, label in enumerate(inputs):
+        inputs[label] += inputs[label] // 10 + place
+        changes["Inputs", f"B{start + place}"] = inputs[label]
     for row, own in enumerate(factors, 2):
         for place, column in enumerate("BCD"):
             own[place] = round(own[place] + 0.03 - 0.01 * place, 2)

@@ -51,8 +51,8 @@ def codes(random: Random) -> Exercise:
     for row, order in enumerate(orders):
         book[ANSWER].cell(row + 2, 1).value = order[0]
         code, article, quantity = (table.reference(row, name) for name in _LOOKED_UP)
-        found = f"INDEX({codes.column('Name')},MATCH({code},{codes.column('Code')},0))"
-        formulas[ANSWER, f"B{row + 2}"] = f'=IFERROR({found},"{UNKNOWN}")'
+        lookup = f"INDEX({codes.column('Name')},MATCH({code},{codes.column('Code')},0))"
+        formulas[ANSWER, f"B{row + 2}"] = f'=IFERROR({lookup},"{UNKNOWN}")'
         price = f"INDEX({listed.column('Price')},MATCH({article},{listed.column('Article')},0))"
         formulas[ANSWER, f"C{row + 2}"] = f"={price}"
         formulas[ANSWER, f"D{row + 2}"] = f"=C{row + 2}*{quantity}"
@@ -71,9 +71,9 @@ def codes(random: Random) -> Exercise:
     for row, priced in enumerate(prices):
         prices[priced] += row + 1
         changes[listed.cell(row, "Price")] = prices[priced]
-    for row, known in enumerate(suppliers):
-        suppliers[known] = f"{suppliers[known]} Ltd"
-        changes[codes.cell(row, "Name")] = suppliers[known]
+    for row, supplier_code in enumerate(suppliers):
+        suppliers[supplier_code] = f"{suppliers[supplier_code]} Ltd"
+        changes[codes.cell(row, "Name")] = suppliers[supplier_code]
     for row, order in enumerate(orders):
         more = int(str(order[3])) + row % 3 + 1
         order[3] = changes[table.cell(row, "Quantity")] = more
@@ -136,15 +136,15 @@ def errors(random: Random) -> Exercise:
             sheet[cell].number_format = "0.0%"
 
     def values() -> dict[str, Value]:
-        whole = sum(map(sum, inputs))
-        found: dict[str, Value] = {}
+        total = sum(map(sum, inputs))
+        results: dict[str, Value] = {}
         for row in range(rows + 1):
             numbers = inputs[row] if row < rows else [sum(column) for column in zip(*inputs, strict=True)]  # fmt: skip
             if row == rows:
-                found |= {at(row, column): one for column, one in enumerate(numbers)}
-            found[at(row, 4)], found[at(row, 5)] = sum(numbers), sum(numbers) / whole
-            found[at(row, 6)] = sum(numbers) / quarters
-        return found
+                results |= {at(row, column): number for column, number in enumerate(numbers)}
+            results[at(row, 4)], results[at(row, 5)] = sum(numbers), sum(numbers) / total
+            results[at(row, 6)] = sum(numbers) / quarters
+        return results
 
     first, second, third, fourth, fifth = random.sample(range(rows), 5)
     column = random.randrange(quarters)
@@ -159,9 +159,9 @@ def errors(random: Random) -> Exercise:
         sheet[cell].value = content
         exercise.want(cell, name, cell, values()[cell], right[cell], 0.00051)
     spoiled = at(fifth, random.randrange(quarters))
-    kept = sheet[spoiled].value
-    sheet[spoiled].value = f"{kept} "
-    exercise.want(spoiled, name, spoiled, kept)
+    unspoiled = sheet[spoiled].value
+    sheet[spoiled].value = f"{unspoiled} "
+    exercise.want(spoiled, name, spoiled, unspoiled)
     changes: dict[Cell, float | str] = {}
     for row in range(rows):
         for quarter in range(quarters):

@@ -154,9 +154,12 @@ def survey(random: Random) -> Exercise:
     wanted: list[list[Value]] = []
     for person in random.sample(range(100, 999), random.randint(20, 28)):
         taken = random.sample(choices, random.randint(0, 4))
-        spelled = [random.choice([one, one.lower(), one.upper(), f" {one}"]) for one in taken]
+        spelled = [
+            random.choice([choice, choice.lower(), choice.upper(), f" {choice}"])
+            for choice in taken
+        ]
         rows.append([person, random.choice(["; ", ", ", " / "]).join(spelled) or None])
-        wanted.append([person, *(int(one in taken) for one in choices), len(taken)])
+        wanted.append([person, *(int(choice in taken) for choice in choices), len(taken)])
     lay(exercise.workbook, random, "Survey", ["Person", "Contacted us by"], rows)
     answer_sheet(exercise.workbook, ["Person", *choices, "Count"])
     want_records(exercise, sorted(wanted, key=lambda row: int(str(row[0]))))

@@ -48,12 +48,12 @@ class Book:
 
     def shown(self, sheet: Worksheet, area: Area, *, formulas: bool = False) -> list[list[Content]]:
         """Return the rows of an area as tools show them."""
-        found: list[list[Content]] = []
+        rows: list[list[Content]] = []
         for row in range(area.top, area.bottom + 1):
             # Not `sheet.cell`, which adds the cell.
             cells = [sheet._cells.get((row, column)) for column in range(area.left, area.right + 1)]
-            found.append([cell and self._shown(sheet, cell, formulas) for cell in cells])
-        return found
+            rows.append([cell and self._shown(sheet, cell, formulas) for cell in cells])
+        return rows
 
     def _shown(self, sheet: Worksheet, cell: Any, formulas: bool) -> Content:
         if cell.data_type != "f":
@@ -97,7 +97,7 @@ def saved(workbook: Workbook) -> bytes:
 
 def restyled(cell: Any, style: str, **changes: Any) -> None:
     """Change some attributes of a cell's font, fill, alignment or protection."""
-    found = copy.copy(getattr(cell, style))
+    restyled_copy = copy.copy(getattr(cell, style))
     for name, value in changes.items():
-        setattr(found, name, value)
-    setattr(cell, style, found)
+        setattr(restyled_copy, name, value)
+    setattr(cell, style, restyled_copy)

@@ -37,11 +37,11 @@ class Area:
     @classmethod
     def parsed(cls, text: str) -> Area:
         """Return the area of `B2` or `B2:D10`; raises `UsageError`."""
-        found = _AREA.fullmatch(text.strip())
-        if found is None:
+        match = _AREA.fullmatch(text.strip())
+        if match is None:
             raise UsageError(f"{text!r} is no cell and no range; write B2 or B2:D10.")
-        columns = [column_index_from_string(found[place] or found[1]) for place in (1, 3)]
-        rows = [int(found[place] or found[2]) for place in (2, 4)]
+        columns = [column_index_from_string(match[place] or match[1]) for place in (1, 3)]
+        rows = [int(match[place] or match[2]) for place in (2, 4)]
         if max(columns) > COLUMNS or max(rows) > ROWS:
             raise UsageError(f"{text!r} is beyond the last cell of a sheet, XFD{ROWS}.")
         return cls(min(rows), min(columns), max(rows), max(columns))

@@ -62,14 +62,14 @@ def copy(book: Book, source: Worksheet, origin: str, target: Worksheet, to: str)
         raise UsageError(f"One call writes at most {MOST_WRITTEN:,} cells.")
     _check_writable(book, target, area)
     check_room(book, source, taken)
-    kept = {
+    contents = {
         place: (cell.value, cell.data_type, cell.number_format)
         for place in taken.places()
         for cell in [source.cell(*place)]
     }
     for row, column in area.places():
         place = taken.top + (row - area.top) % height, taken.left + (column - area.left) % width
-        value, kind, number_format = kept[place]
+        value, kind, number_format = contents[place]
         if kind == "f":
             value = Translator(value, origin=address(*place)).translate_formula(
                 address(row, column)
@@ -95,10 +95,10 @@ def rename_sheet(book: Book, old: str, new: str) -> None:
     sheet = book.sheet(old)
     _check_name(book, new)
     sheet.title = new
-    for one in book.workbook.worksheets:
-        for place, formula in formulas_in(one):
-            one[place].value = moved_to(formula, old, new)
-        for chart in one._charts:
+    for worksheet in book.workbook.worksheets:
+        for place, formula in formulas_in(worksheet):
+            worksheet[place].value = moved_to(formula, old, new)
+        for chart in worksheet._charts:
             for series in chart.series:
                 series.val.numRef.f = moved_to(series.val.numRef.f, old, new)
     for defined in book.workbook.defined_names.values():
@@ -117,10 +117,10 @@ def delete_sheet(book: Book, name: str) -> None:
 
 def define_name(book: Book, name: str, sheet: Worksheet, area: str) -> None:
     """Define a name for a range of a sheet, or redefine it; raises `UsageError`."""
-    found = Area.parsed(area)
+    parsed_area = Area.parsed(area)
     if not name.isidentifier():
         raise UsageError(f"{name!r} is no name: letters, digits and underscores, no digit first.")
-    book.workbook.defined_names[name] = DefinedName(name, attr_text=_absolute(sheet, found))
+    book.workbook.defined_names[name] = DefinedName(name, attr_text=_absolute(sheet, parsed_area))
     book.changed()
 
 
@@ -135,17 +135,21 @@ def set_series(
     """Give a series of a chart other ranges; charts and series count from 1. Raises `UsageError`."""
     if not 1 <= chart <= len(sheet._charts):
         raise UsageError(f"{sheet.title!r} has {len(sheet._charts)} charts, and no chart {chart}.")
-    found: list[Series] = sheet._charts[chart - 1].series
-    if not 1 <= series <= len(found):
-        raise UsageError(f"Chart {chart} has {len(found)} series, and no series {series}.")
-    one = found[series - 1]
-    one.val.numRef.f = _reference(source, values)
+    all_series: list[Series] = sheet._charts[chart - 1].series
+    if not 1 <= series <= len(all_series):
+        raise UsageError(f"Chart {chart} has {len(all_series)} series, and no series {series}.")
+    changed_series = all_series[series - 1]
+    changed_series.val.numRef.f = _reference(source, values)
     if categories is not None:
         # Charts keep categories of text and of numbers apart; a reader takes either.
-        kind = "strRef" if one.cat is not None and one.cat.strRef is not None else "numRef"
-        if one.cat is None or getattr(one.cat, kind) is None:
+        kind = (
+            "strRef"
+            if changed_series.cat is not None and changed_series.cat.strRef is not None
+            else "numRef"
+        )
+        if changed_series.cat is None or getattr(changed_series.cat, kind) is None:
             raise UsageError(f"Series {series} of chart {chart} has no categories.")
-        getattr(one.cat, kind).f = _reference(source, categories)
+        getattr(changed_series.cat, kind).f = _reference(source, categories)
 
 
 def _reference(sheet: Worksheet, area: str) -> str:
@@ -169,7 +173,7 @@ def _checked(content: Content) -> Any:
 def check_room(book: Book, sheet: Worksheet, area: Area) -> None:
     """Raise `UsageError` where the used ranges of all sheets, from A1 on, would hold more than `MOST_CELLS` cells."""
     others = sum(
-        one.max_row * one.max_column for one in book.workbook.worksheets if one is not sheet
+        other.max_row * other.max_column for other in book.workbook.worksheets if other is not sheet
     )
     rows, columns = max(sheet.max_row, area.bottom), max(sheet.max_column, area.right)
     if others + rows * columns > MOST_CELLS:
@@ -183,12 +187,12 @@ def _check_writable(book: Book, sheet: Worksheet, area: Area) -> None:
         raise UsageError(f"One call writes at most {MOST_WRITTEN:,} cells.")
     check_room(book, sheet, area)
     for row, column in area.places():
-        found = sheet._cells.get((row, column))
-        if isinstance(found, MergedCell):
+        cell = sheet._cells.get((row, column))
+        if isinstance(cell, MergedCell):
             raise UsageError(
                 f"{address(row, column)} is part of a merged range; write its first cell."
             )
-        if sheet.protection.sheet and (found is None or found.protection.locked):
+        if sheet.protection.sheet and (cell is None or cell.protection.locked):
             raise UsageError(
                 f"{sheet.title!r} is protected and {address(row, column)} is locked; nothing was written."
             )

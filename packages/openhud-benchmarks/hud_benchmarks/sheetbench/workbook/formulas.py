@@ -111,7 +111,7 @@ def check(formula: str) -> None:
 def for_file(formula: str) -> str:
     """Return a formula with the names that functions newer than the format have in a file."""
     return _outside_texts(
-        formula, lambda part: _NAMED.sub(lambda found: f"{_PREFIX}{found[1].upper()}(", part)
+        formula, lambda part: _NAMED.sub(lambda match: f"{_PREFIX}{match[1].upper()}(", part)
     )
 
 

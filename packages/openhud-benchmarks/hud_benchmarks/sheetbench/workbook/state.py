@@ -19,12 +19,12 @@ PROTECTED, LOCKED, NUMBER_FORMAT = "protected", "locked", "number format"
 
 def state(workbook: Workbook) -> dict[Place, object]:
     """Return what a workbook holds, by place."""
-    found: dict[Place, object] = {
+    contents: dict[Place, object] = {
         (NAME, name): defined.attr_text for name, defined in workbook.defined_names.items()
     }
     for sheet in workbook.worksheets:
-        found |= _sheet(sheet)
-    return found
+        contents |= _sheet(sheet)
+    return contents
 
 
 def chart_references(chart: Any) -> list[tuple[str, str]]:
@@ -34,36 +34,36 @@ def chart_references(chart: Any) -> list[tuple[str, str]]:
 
 def _plain(source: Any) -> str:
     """Return the range of a series' data; charts keep texts and numbers apart."""
-    kept = [getattr(source, kind, None) for kind in ("strRef", "numRef")]
-    found = next((one.f for one in kept if one is not None), "")
-    return str(found).replace("$", "").replace("'", "")
+    references = [getattr(source, kind, None) for kind in ("strRef", "numRef")]
+    formula = next((reference.f for reference in references if reference is not None), "")
+    return str(formula).replace("$", "").replace("'", "")
 
 
 def _sheet(sheet: Worksheet) -> dict[Place, object]:
     name = sheet.title
-    found: dict[Place, object] = {
+    contents: dict[Place, object] = {
         (name, "state"): sheet.sheet_state,
         (name, PROTECTED): bool(sheet.protection.sheet),
         (name, "merged"): sorted(str(area) for area in sheet.merged_cells.ranges),
         (name, "validations"): sorted(
-            (str(one.sqref), str(one.type), str(one.formula1))
-            for one in sheet.data_validations.dataValidation
+            (str(validation.sqref), str(validation.type), str(validation.formula1))
+            for validation in sheet.data_validations.dataValidation
         ),
         (name, "conditional formats"): sorted(
-            str(one.sqref) for one in sheet.conditional_formatting
+            str(formatting.sqref) for formatting in sheet.conditional_formatting
         ),
     }
     for place, chart in enumerate(sheet._charts):
-        found[name, "chart", place + 1] = chart_references(chart)
+        contents[name, "chart", place + 1] = chart_references(chart)
     for cell in sheet._cells.values():
         if cell.value is not None:
             formula = cell.data_type == "f"
             content = str(cell.value) if formula else number(cell.value)
             if not formula and isinstance(content, str) and content.startswith("="):
                 content = f"'{content}"
-            found[name, cell.coordinate] = content
+            contents[name, cell.coordinate] = content
             if formula or isinstance(content, float):
-                found[name, cell.coordinate, NUMBER_FORMAT] = cell.number_format
+                contents[name, cell.coordinate, NUMBER_FORMAT] = cell.number_format
         if not cell.protection.locked:
-            found[name, cell.coordinate, LOCKED] = False
-    return found
+            contents[name, cell.coordinate, LOCKED] = False
+    return contents

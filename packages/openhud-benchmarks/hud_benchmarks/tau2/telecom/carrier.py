@@ -45,14 +45,14 @@ class Carrier:
     def customer_with(self, phone_number: str) -> Record:
         """Return the customer with this number, as a contact or of a line; raises `NotFoundError`."""
         for customer in self.records["customers"]:
-            lines = (self.find("line", one)["phone_number"] for one in customer["line_ids"])
+            lines = (self.find("line", line_id)["phone_number"] for line_id in customer["line_ids"])
             if phone_number in (customer["phone_number"], *lines):
                 return customer
         raise NotFoundError(f"Customer with phone number {phone_number} not found")
 
     def bills_of(self, customer: Record, status: str) -> list[Record]:
         """Return a customer's bills with a status."""
-        bills = (self.find("bill", one) for one in customer["bill_ids"])
+        bills = (self.find("bill", bill_id) for bill_id in customer["bill_ids"])
         return [bill for bill in bills if bill["status"] == status]
 
     def new_bill(
@@ -135,7 +135,7 @@ class CarrierTools:
     def get_bills_for_customer(self, customer_id: str, limit: int = 12) -> list[Record]:
         """Return a customer's bills, the newest first."""
         customer = self.carrier.find("customer", customer_id)
-        bills = [self.carrier.find("bill", one) for one in customer["bill_ids"]]
+        bills = [self.carrier.find("bill", listed_id) for listed_id in customer["bill_ids"]]
         return sorted(bills, key=lambda bill: bill["issue_date"], reverse=True)[:limit]
 
     def send_payment_request(self, customer_id: str, bill_id: str) -> str:
@@ -143,8 +143,8 @@ class CarrierTools:
         customer = self.carrier.find("customer", customer_id)
         waiting = self.carrier.bills_of(customer, "Awaiting Payment")
         demand(not waiting, "A bill is already awaiting payment for this customer")
-        known = bill_id in customer["bill_ids"]
-        demand(known, f"Bill {bill_id} not found for customer {customer_id}")
+        is_customers = bill_id in customer["bill_ids"]
+        demand(is_customers, f"Bill {bill_id} not found for customer {customer_id}")
         self.carrier.find("bill", bill_id)["status"] = "Awaiting Payment"
         return f"Payment request sent to the customer for bill {bill_id}"
 

@@ -280,8 +280,10 @@ class PhoneTools:
     def grant_app_permission(self, app_name: str, permission: str) -> str:
         """Grant an app a permission: sms, storage, phone or network."""
         wanted = permission.lower()
-        known = ", ".join(_PERMISSIONS)
-        demand(wanted in _PERMISSIONS, f"There is no permission {wanted!r}; there are {known}.")
+        permissions = ", ".join(_PERMISSIONS)
+        demand(
+            wanted in _PERMISSIONS, f"There is no permission {wanted!r}; there are {permissions}."
+        )
         self._app(app_name).add(wanted)
         return self._with_bar(f"Permission {wanted!r} granted to app {app_name!r}.")
 
@@ -300,31 +302,31 @@ class PhoneTools:
 
     def check_payment_request(self) -> str:
         """Show the carrier's request to pay a bill, where there is one."""
-        asked = self.phone.payment_request
-        if asked is None:
+        payment = self.phone.payment_request
+        if payment is None:
             return "No payment request has been made."
-        return (
-            f"There is a payment request for bill {asked['bill_id']} of {asked['amount_due']} USD."
-        )
+        return f"There is a payment request for bill {payment['bill_id']} of {payment['amount_due']} USD."
 
     def make_payment(self) -> str:
         """Pay the bill that the carrier requests payment for."""
-        asked = self.phone.payment_request
-        if asked is None:
+        payment = self.phone.payment_request
+        if payment is None:
             return "There is no payment request."
-        asked["paid"] = True
-        return f"Payment of {asked['amount_due']} USD has been made for bill {asked['bill_id']}."
+        payment["paid"] = True
+        return (
+            f"Payment of {payment['amount_due']} USD has been made for bill {payment['bill_id']}."
+        )
 
     def _app(self, name: str) -> set[str]:
         demand(name in self.phone.apps, f"App {name!r} is not installed on this phone.")
         return self.phone.apps[name]
 
-    def _searched(self, told: str) -> str:
+    def _searched(self, text: str) -> str:
         self.phone.search_network()
-        return self._with_bar(told)
+        return self._with_bar(text)
 
-    def _with_bar(self, told: str) -> str:
-        return f"{told}\n{self.phone.status_bar()}"
+    def _with_bar(self, text: str) -> str:
+        return f"{text}\n{self.phone.status_bar()}"
 
 
 def _on(value: bool) -> str:

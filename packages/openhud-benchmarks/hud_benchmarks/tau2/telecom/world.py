@@ -55,8 +55,10 @@ class Telecom:
         for wanted in task["evaluation_criteria"]["env_assertions"] or []:
             holds = getattr(self, f"_{wanted['func_name']}")(**wanted["arguments"])
             if holds != wanted["assert_value"]:
-                given = ", ".join(f"{key}={value}" for key, value in wanted["arguments"].items())
-                return f"{wanted['func_name']}({given}) does not hold."
+                arguments = ", ".join(
+                    f"{key}={value}" for key, value in wanted["arguments"].items()
+                )
+                return f"{wanted['func_name']}({arguments}) does not hold."
         return None
 
     # Steps that make the customer's problem, by the names of the package's tasks.

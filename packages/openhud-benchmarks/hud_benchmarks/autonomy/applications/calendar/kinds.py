@@ -139,10 +139,10 @@ def _leave(db: sqlite3.Connection, random: Random) -> Goal:
     ).fetchall()
     first, second = random.choice(
         [
-            (one["day"], two["day"])
-            for one, two in pairwise(counts)
-            if 3 <= one["work"] + two["work"] <= 5
-            and date.fromisoformat(two["day"]) - date.fromisoformat(one["day"]) == timedelta(1)
+            (first["day"], two["day"])
+            for first, two in pairwise(counts)
+            if 3 <= first["work"] + two["work"] <= 5
+            and date.fromisoformat(two["day"]) - date.fromisoformat(first["day"]) == timedelta(1)
         ]
     )
     titles = [
@@ -233,8 +233,8 @@ async def _open(hands: BrowserActions, title: str) -> None:
 
 
 def _calendar(db: sqlite3.Connection, name: str) -> int:
-    (found,) = db.execute("SELECT id FROM calendars WHERE name = ?", (name,)).fetchone()
-    number: int = found
+    (calendar_id,) = db.execute("SELECT id FROM calendars WHERE name = ?", (name,)).fetchone()
+    number: int = calendar_id
     return number
 
 

@@ -80,19 +80,19 @@ def event(visit: Visit) -> Response:
 
 @pages.get("/events/{id:int}/edit")
 def edit(visit: Visit) -> Response:
-    found = visit.row(f"{EVENTS} WHERE e.id = ?", visit.id)
-    values = dict(found) | {"calendar": found["calendar_id"]}
-    return visit.page("edit.html", event=found, values=values, calendars=_calendars(visit))
+    event = visit.row(f"{EVENTS} WHERE e.id = ?", visit.id)
+    values = dict(event) | {"calendar": event["calendar_id"]}
+    return visit.page("edit.html", event=event, values=values, calendars=_calendars(visit))
 
 
 @pages.post("/events/{id:int}/edit")
 def save(visit: Visit) -> Response:
-    found = visit.row(f"{EVENTS} WHERE e.id = ?", visit.id)
+    event = visit.row(f"{EVENTS} WHERE e.id = ?", visit.id)
     errors = _problems(visit.form)
     if errors:
         return visit.page(
             "edit.html",
-            event=found,
+            event=event,
             values=visit.form,
             calendars=_calendars(visit),
             errors=errors,
@@ -124,9 +124,9 @@ def ask_cancel(visit: Visit) -> Response:
 
 @pages.post("/events/{id:int}/cancel")
 def cancel(visit: Visit) -> Response:
-    found = visit.row(f"{EVENTS} WHERE e.id = ?", visit.id)
+    event = visit.row(f"{EVENTS} WHERE e.id = ?", visit.id)
     visit.execute("DELETE FROM events WHERE id = ?", visit.id)
-    return visit.go(f"/?from={found['day']}", f"{found['title']} is cancelled.")
+    return visit.go(f"/?from={event['day']}", f"{event['title']} is cancelled.")
 
 
 def _event_page(visit: Visit, *errors: str) -> Response:

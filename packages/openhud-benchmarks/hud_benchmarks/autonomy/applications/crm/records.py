@@ -32,13 +32,13 @@ TASKS = """
 
 
 def merge(
-    db: sqlite3.Connection, kept: int, others: Iterable[int], values: Mapping[str, str]
+    db: sqlite3.Connection, lasting: int, others: Iterable[int], values: Mapping[str, str]
 ) -> None:
     """Merge contacts into one with these values; deals, activities and leads of the others become its own."""
-    update(db, "contacts", kept, **{name: values[name] for name in MERGED})
+    update(db, "contacts", lasting, **{name: values[name] for name in MERGED})
     for other in others:
         for table in ("deals", "activities", "leads"):
-            db.execute(f"UPDATE {table} SET contact_id = ? WHERE contact_id = ?", (kept, other))
+            db.execute(f"UPDATE {table} SET contact_id = ? WHERE contact_id = ?", (lasting, other))
         db.execute("DELETE FROM contacts WHERE id = ?", (other,))
 
 

@@ -157,9 +157,9 @@ def _insert_leads(
     db: sqlite3.Connection, random: Random, names: list[str], people: list[str]
 ) -> None:
     """Insert four leads of each source: a known company, a new one, a small one, and one that is disqualified."""
-    known, unknown = random.sample(names[:ACCOUNTS], len(SOURCES)), names[ACCOUNTS:]
+    customers, unknown = random.sample(names[:ACCOUNTS], len(SOURCES)), names[ACCOUNTS:]
     leads = []
-    for source, company in zip(SOURCES, known, strict=True):
+    for source, company in zip(SOURCES, customers, strict=True):
         large = [random.randrange(SEATS, 4 * SEATS) for _ in range(2)]
         leads.append((source, company, large[0], "new"))
         leads.append((source, unknown.pop(), large[1], "new"))

@@ -25,14 +25,14 @@ def grade_lines(before: str, wanted: str, left: str) -> EvaluationResult:
 
     Else the share of the lines to be added and to be removed, wherever they stand; 0 where others were.
     """
-    start, goal, found = (text.rstrip("\n").split("\n") for text in (before, wanted, left))
-    asked, made = _changes(start, goal), _changes(start, found)
-    right, other = (asked & made).total(), (made - asked).total()
-    info = {"asked": asked.total(), "made": right, "damaged": other}
-    if found == goal:
+    start, goal, left_lines = (text.rstrip("\n").split("\n") for text in (before, wanted, left))
+    expected, made = _changes(start, goal), _changes(start, left_lines)
+    right, other = (expected & made).total(), (made - expected).total()
+    info = {"asked": expected.total(), "made": right, "damaged": other}
+    if left_lines == goal:
         return EvaluationResult(reward=1.0, info=info)
     # One more than was asked for, as the lines may all be there in another order.
-    reward = 0.0 if other else right / (asked.total() + 1)
+    reward = 0.0 if other else right / (expected.total() + 1)
     return EvaluationResult(reward=reward, content="The document is not as asked for.", info=info)
 
 

@@ -24,13 +24,13 @@ desktop = env.desktop(size=SIZE, env=VARIABLES)
 @env.template()
 async def document(kind: str, seed: int) -> AsyncGenerator[Any, Any]:
     """Edit a document."""
-    asked = edit(kind, seed)
-    files = {DOCUMENT: asked.before, **asked.others}
-    await begin(desktop, files, f"mousepad {' '.join([*asked.others, DOCUMENT])}")
-    yield f"{asked.request}\n\n{INSTRUCTION}"
+    task_edit = edit(kind, seed)
+    files = {DOCUMENT: task_edit.before, **task_edit.others}
+    await begin(desktop, files, f"mousepad {' '.join([*task_edit.others, DOCUMENT])}")
+    yield f"{task_edit.request}\n\n{INSTRUCTION}"
     await end(desktop)
     left = {name: (await desktop.read(name)).decode(errors="replace") for name in files}
-    if any(left[name] != content for name, content in asked.others.items()):
+    if any(left[name] != content for name, content in task_edit.others.items()):
         yield EvaluationResult(reward=0.0, content="A file that was only to be read was changed.")
     else:
-        yield grade_lines(asked.before, asked.wanted, left[DOCUMENT])
+        yield grade_lines(task_edit.before, task_edit.wanted, left[DOCUMENT])

@@ -122,9 +122,9 @@ def review(random: Random) -> Edit:
             added = _sentence(random, "inspector")
             wanted[number].insert(line + 1, added)
             comments.append(f"Paragraph {number + 1}, after line {line + 1}: insert: {added}")
-    one, other = random.sample(range(8), 2)
-    wanted[one], wanted[other] = wanted[other], wanted[one]
-    comments.append(f"At last, let paragraphs {one + 1} and {other + 1} change places.")
+    first, other = random.sample(range(8), 2)
+    wanted[first], wanted[other] = wanted[other], wanted[first]
+    comments.append(f"At last, let paragraphs {first + 1} and {other + 1} change places.")
     return Edit(
         "Apply the comments of review.txt to the draft. Numbers of paragraphs and lines are those of the draft as it is now.",
         before,
@@ -146,13 +146,13 @@ def notes(random: Random) -> Edit:
         again = [random.randint(1, number)] if random.random() < 0.3 else []
         body.append((_sentence(random, "office").rstrip("."), [number, *again]))
 
-    def written(kept: list[int]) -> str:
-        new = {old: place for place, old in enumerate(kept, 1)}
+    def written(numbers: list[int]) -> str:
+        new = {old: place for place, old in enumerate(numbers, 1)}
         lines = ["REPORT", ""]
         for words, marks in body:
             shown = " and ".join(f"[{new[mark]}]" for mark in marks if mark in new)
             lines.append(f"{words} {shown}".rstrip() + ".")
-        listed = [f"[{new[number]}] {texts[number - 1]}" for number in kept]
+        listed = [f"[{new[number]}] {texts[number - 1]}" for number in numbers]
         return "\n".join([*lines, "", "NOTES", "", *listed, ""])
 
     dropped = " and ".join(f"[{number}]" for number in out)

@@ -106,28 +106,30 @@ def configuration(random: Random) -> Edit:
         for section in sections
     }
     before = {section: dict(lines) for section, lines in wanted.items()}
-    asked = []
+    requests = []
     for section in random.sample(sections, 4):
         key = random.choice(keys[:4])
         value = random.randint(100, 999)
         wanted[section][key] = f"{key} = {value}"
-        asked.append(f"in {section}, {key} becomes {value}")
+        requests.append(f"in {section}, {key} becomes {value}")
     off, gone, first = random.sample(sections, 3)
     wanted[off] = {key: f"# {line}" for key, line in wanted[off].items()}
-    asked.append(f"every setting of {off} is commented out, with `# ` before it")
+    requests.append(f"every setting of {off} is commented out, with `# ` before it")
     for section, lines in wanted.items():
         if section != off and values[section]["log_level"] == "debug":
             lines["log_level"] = "log_level = warning"
-    asked.append("every log_level that is debug becomes warning, except where it is commented out")
-    asked.append(f"the section {gone} is removed")
-    asked.append(f"the section {first} is moved to the beginning")
+    requests.append(
+        "every log_level that is debug becomes warning, except where it is commented out"
+    )
+    requests.append(f"the section {gone} is removed")
+    requests.append(f"the section {first} is moved to the beginning")
     order = [first, *(section for section in sections if section not in (first, gone))]
 
     def written(names: list[str], lines: dict[str, dict[str, str]]) -> str:
         return "\n".join("\n".join([f"[{name}]", *lines[name].values(), ""]) for name in names)
 
     return Edit(
-        f"Change the configuration: {'; '.join(asked)}. One empty line stays between sections.",
+        f"Change the configuration: {'; '.join(requests)}. One empty line stays between sections.",
         written(sections, before),
         written(order, wanted),
     )
@@ -147,21 +149,23 @@ def addresses(random: Random) -> Edit:
         return f"{name}\n  Room:  {rooms[name]}\n  Phone: {phones[name]}\n  Unit:  {units[name]}\n"
 
     before = "\n".join(entry(name) for name in people if name not in new)
-    asked = []
+    requests = []
     for name in moving:
         rooms[name] = f"D{random.randint(100, 399)}"
-        asked.append(f"{name} moves to room {rooms[name]}.")
-    asked += [f"{name} leaves and is deleted." for name in leaving]
-    asked.append(
+        requests.append(f"{name} moves to room {rooms[name]}.")
+    requests += [f"{name} leaves and is deleted." for name in leaving]
+    requests.append(
         f"All phones of the unit {unit}, also of those who come, begin with 77- in place of 55-."
     )
     for name in new:
-        asked.append(f"{name} comes: room {rooms[name]}, phone {phones[name]}, unit {units[name]}.")
+        requests.append(
+            f"{name} comes: room {rooms[name]}, phone {phones[name]}, unit {units[name]}."
+        )
     for name in people:
         if units[name] == unit:
             phones[name] = f"77{phones[name][2:]}"
     return Edit(
-        f"Bring the address list up to date; it stays sorted, with an empty line between entries. {' '.join(asked)}",
+        f"Bring the address list up to date; it stays sorted, with an empty line between entries. {' '.join(requests)}",
         before,
         "\n".join(entry(name) for name in people if name not in leaving),
     )

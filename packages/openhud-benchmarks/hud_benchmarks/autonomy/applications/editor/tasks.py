@@ -33,9 +33,9 @@ def edit(kind: str, seed: int) -> Edit:
 
 async def _play(run: Any) -> None:
     """Go to each line that differs, from the last to the first, and type what it is to be."""
-    asked = edit(**run.task.args)
+    task_edit = edit(**run.task.args)
     computer = Computer(run, await run.open("rfb"))
-    before, wanted = asked.before.splitlines(), asked.wanted.splitlines()
+    before, wanted = task_edit.before.splitlines(), task_edit.wanted.splitlines()
     changes = SequenceMatcher(None, before, wanted, autojunk=False).get_opcodes()
     for what, first, last, start, end in reversed(changes):
         if what == "equal":

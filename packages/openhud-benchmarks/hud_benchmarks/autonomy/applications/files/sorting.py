@@ -180,7 +180,7 @@ ls
 
 def _releases(random: Random) -> Chore:
     before = Tree()
-    kept: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
+    releases: dict[str, tuple[list[tuple[int, int]], list[tuple[int, int]]]] = {}
     for service in random.sample(WORDS, 5):
         versions = sorted(
             {(random.randint(1, 3), random.randint(0, 14)) for _ in range(9)}, reverse=True
@@ -191,12 +191,12 @@ def _releases(random: Random) -> Chore:
             folder = f"{service}/{version[0]}.{version[1]}"
             before.put(f"{folder}/release.info", f"service: {service}\nchecks: {state}\n")
             before.put(f"{folder}/program", f"{service} {version}\n", 0o755)
-        kept[service] = versions, good
+        releases[service] = versions, good
         before.link(f"{service}/current", "{}.{}".format(*versions[-1]))
     before = before.begun()
     wanted = Tree(before)
     lines = []
-    for service, (versions, good) in kept.items():
+    for service, (versions, good) in releases.items():
         current, previous = ("{}.{}".format(*version) for version in good[:2])
         wanted.link(f"{service}/current", current)
         wanted.link(f"{service}/previous", previous)

@@ -70,8 +70,8 @@ class Tree(dict[str, Entry]):
 
     def remove(self, path: str) -> None:
         """Remove an entry with all below it."""
-        for each in [one for one in self if one == path or one.startswith(f"{path}/")]:
-            del self[each]
+        for inner in [inner for inner in self if inner == path or inner.startswith(f"{path}/")]:
+            del self[inner]
 
     def text(self, path: str) -> str:
         """Return the content of a file."""
@@ -93,14 +93,14 @@ class Tree(dict[str, Entry]):
 
     def states(self, like: Tree) -> dict[str, object]:
         """Return entries to compare by path; where `like` takes any mode, the mode is left out."""
-        found: dict[str, object] = {}
+        states: dict[str, object] = {}
         for path, entry in self.items():
             model = like.get(path)
             if model is not None and model.mode is None:
                 entry = dataclasses.replace(entry, mode=None)
             members = _members(entry.content) if path.endswith(_ARCHIVE) else None
-            found[path] = entry.seen() if members is None else (entry.mode, members)
-        return found
+            states[path] = entry.seen() if members is None else (entry.mode, members)
+        return states
 
     def packed(self) -> bytes:
         """Return the tree as an uncompressed tar archive."""
@@ -169,4 +169,6 @@ def _members(data: bytes) -> frozenset[tuple[str, bytes]] | None:
         tree = Tree.unpacked(plain, _LARGEST)
     except (OSError, EOFError, tarfile.TarError, zlib.error):
         return None
-    return frozenset((path, one.content) for path, one in tree.items() if one.kind != "folder")
+    return frozenset(
+        (path, member.content) for path, member in tree.items() if member.kind != "folder"
+    )

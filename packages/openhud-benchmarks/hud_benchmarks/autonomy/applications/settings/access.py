@@ -69,13 +69,13 @@ def new_key(visit: Visit) -> Response:
 @pages.get("/keys/{id:int}/revoke")
 @pages.post("/keys/{id:int}/revoke")
 def revoke(visit: Visit) -> Response:
-    found = visit.row(f"{KEYS} WHERE k.id = ? AND k.status = 'active'", visit.id)
-    confirmation, check = typed("Name of the key", found["name"])
+    key = visit.row(f"{KEYS} WHERE k.id = ? AND k.status = 'active'", visit.id)
+    confirmation, check = typed("Name of the key", key["name"])
     steps = [
         Step(
-            f"Revoke {found['name']}?",
+            f"Revoke {key['name']}?",
             [confirmation],
-            note=f"What uses the key stops working at once. Type {found['name']} to confirm.",
+            note=f"What uses the key stops working at once. Type {key['name']} to confirm.",
             button="Revoke key",
             check=check,
         )
@@ -84,7 +84,7 @@ def revoke(visit: Visit) -> Response:
     if page is not None:
         return page
     visit.update("keys", visit.id, status="revoked")
-    return visit.go(f"/keys/{visit.id}", f"The key {found['name']} is revoked.")
+    return visit.go(f"/keys/{visit.id}", f"The key {key['name']} is revoked.")
 
 
 @pages.get("/integrations")
@@ -102,8 +102,8 @@ def integration(visit: Visit) -> Response:
 @pages.post("/integrations/{id:int}/connect")
 def connect(visit: Visit) -> Response:
     """Choose owner and channel, then events, then agree to the terms; also for one that is connected."""
-    found, form, events = _integration(visit), visit.form, visit.several("events")
-    name = found["name"]
+    integration_row, form, events = _integration(visit), visit.form, visit.several("events")
+    name = integration_row["name"]
     steps = [
         Step(
             f"Connect {name}",
@@ -125,7 +125,7 @@ def connect(visit: Visit) -> Response:
     ]  # fmt: skip
     before = visit.rows("SELECT event FROM subscriptions WHERE integration_id = ?", visit.id)
     values = {
-        "owner": found["owner_id"] or "", "channel": found["channel"], "events": [row["event"] for row in before]
+        "owner": integration_row["owner_id"] or "", "channel": integration_row["channel"], "events": [row["event"] for row in before]
     }  # fmt: skip
     page = follow(visit, steps, cancel=f"/integrations/{visit.id}", values=values)
     if page is not None:
@@ -140,10 +140,10 @@ def connect(visit: Visit) -> Response:
 @pages.get("/integrations/{id:int}/disconnect")
 @pages.post("/integrations/{id:int}/disconnect")
 def disconnect(visit: Visit) -> Response:
-    found = _integration(visit)
+    integration_row = _integration(visit)
     steps = [
         Step(
-            f"Disconnect {found['name']}?",
+            f"Disconnect {integration_row['name']}?",
             [agreed("I know that its settings are lost")],
             button="Disconnect",
         )
@@ -153,7 +153,7 @@ def disconnect(visit: Visit) -> Response:
         return page
     _subscribe(visit, [])
     visit.update("integrations", visit.id, status="off", owner_id=None, channel="")
-    return visit.go("/integrations", f"{found['name']} is disconnected.")
+    return visit.go("/integrations", f"{integration_row['name']} is disconnected.")
 
 
 def _integration(visit: Visit) -> Any:

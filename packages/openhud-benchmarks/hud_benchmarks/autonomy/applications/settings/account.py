@@ -25,7 +25,10 @@ def workspace(visit: Visit) -> Response:
 def edit_general(visit: Visit) -> Response:
     values = _section(visit, "general")
     name, *others = values
-    fields = [Field(name, name), *(Field(one, one, SETTINGS["general"][one]) for one in others)]
+    fields = [
+        Field(name, name),
+        *(Field(other, other, SETTINGS["general"][other]) for other in others),
+    ]
     steps = [Step("General settings", fields, button="Save settings")]
     page = follow(visit, steps, cancel="/", values=values)
     return page or _save(visit, "general", "/")
@@ -42,12 +45,12 @@ def edit_security(visit: Visit) -> Response:
         f" AND m.second_factor = 'none' AND {where.get(visit.form.get(required, ''), '0')}"
     )
     steps = [
-        Step("Sign-in rules", [Field(one, one, SETTINGS["security"][one]) for one in values]),
+        Step("Sign-in rules", [Field(name, name, SETTINGS["security"][name]) for name in values]),
         Step(
             "Apply the sign-in rules?",
             [agreed("I have read this")],
             note=f"{locked} active members will have to set up a second factor when they sign in next.",
-            facts=[(one, visit.form.get(one, "")) for one in values],
+            facts=[(name, visit.form.get(name, "")) for name in values],
             button="Apply rules",
         ),
     ]
@@ -105,7 +108,7 @@ def change_plan(visit: Visit) -> Response:
 @pages.post("/billing/invoices")
 def edit_invoices(visit: Visit) -> Response:
     values = _section(visit, "billing")
-    fields = [Field(one, one) for one in ("Invoices go to", "Purchase order", "Cost centre")]
+    fields = [Field(name, name) for name in ("Invoices go to", "Purchase order", "Cost centre")]
     steps = [
         Step(
             "Invoices",

@@ -32,8 +32,10 @@ class Field:
         if not values:
             return None if self.optional else f"{self.label}: this is needed."
         if self.options is not None:
-            known = {str(one if isinstance(one, str) else one[0]) for one in self.options}
-            if not known.issuperset(values):
+            values_offered = {
+                str(option if isinstance(option, str) else option[0]) for option in self.options
+            }
+            if not values_offered.issuperset(values):
                 return f"{self.label}: there is no such choice."
         return None
 
@@ -53,10 +55,10 @@ class Step:
 
     def problems(self, visit: Visit) -> list[str]:
         """Return sentences on what is wrong with the fields that were sent."""
-        found = [field.problem(visit) for field in self.fields]
-        if not any(found):
-            found = [self.check(visit.form)]
-        return [one for one in found if one]
+        problems = [field.problem(visit) for field in self.fields]
+        if not any(problems):
+            problems = [self.check(visit.form)]
+        return [problem for problem in problems if problem]
 
 
 def follow(
@@ -104,7 +106,7 @@ def _shown(
     problems: list[str],
 ) -> Response:
     step = steps[place]
-    kept = [
+    earlier_values = [
         (field.name, value)
         for earlier in steps[:place]
         for field in earlier.fields
@@ -114,14 +116,16 @@ def _shown(
     shown = {}
     for field in step.fields:
         value = again.get(field.name, values.get(field.name, ""))
-        shown[field.name] = [str(one) for one in (value if isinstance(value, list) else [value])]
+        shown[field.name] = [
+            str(choice) for choice in (value if isinstance(value, list) else [value])
+        ]
     return visit.page(
         "step.html",
         errors=problems,
         step=step,
         number=place + 1,
         count=len(steps),
-        kept=kept,
+        kept=earlier_values,
         shown=shown,
         cancel=cancel,
     )

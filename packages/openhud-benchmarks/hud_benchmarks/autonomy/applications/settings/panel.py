@@ -40,4 +40,4 @@ def roles(visit: Visit) -> list[Option]:
 
 def shown(options: list[Option], value: object) -> str:
     """Return the text of the option with a value."""
-    return next((one[1] for one in options if str(one[0]) == str(value)), "none")
+    return next((option[1] for option in options if str(option[0]) == str(value)), "none")

@@ -39,14 +39,14 @@ def member(visit: Visit) -> Response:
 @pages.get("/people/{id:int}/edit")
 @pages.post("/people/{id:int}/edit")
 def edit_member(visit: Visit) -> Response:
-    found, form = _member(visit), visit.form
+    person, form = _member(visit), visit.form
     fields = [
         Field("Role", "role", roles(visit)),
         Field("Team", "team", teams(visit)),
         Field("Status", "status", ["active", "suspended"]),
     ]
-    steps = [Step(f"Edit {found['name']}", fields, button="Save member")]
-    values = {"role": found["role_id"], "team": found["team_id"], "status": found["status"]}
+    steps = [Step(f"Edit {person['name']}", fields, button="Save member")]
+    values = {"role": person["role_id"], "team": person["team_id"], "status": person["status"]}
     page = follow(visit, steps, cancel=f"/people/{visit.id}", values=values)
     if page is not None:
         return page
@@ -64,8 +64,8 @@ def invite(visit: Visit) -> Response:
     def unknown(form: Any) -> str | None:
         if not form["email"].endswith(f"@{DOMAIN}"):
             return f"Email: an address of {DOMAIN}."
-        known = visit.rows("SELECT 1 FROM members WHERE email = ? OR name = ?", form["email"], form["name"])  # fmt: skip
-        return "There is such a member already." if known else None
+        same_member = visit.rows("SELECT 1 FROM members WHERE email = ? OR name = ?", form["email"], form["name"])  # fmt: skip
+        return "There is such a member already." if same_member else None
 
     steps = [
         Step("Invite a member", [Field("Name", "name"), Field("Email", "email")], check=unknown),
@@ -93,15 +93,15 @@ def invite(visit: Visit) -> Response:
 @pages.post("/people/{id:int}/remove")
 def remove(visit: Visit) -> Response:
     """Hand over what the member leads and owns, then confirm by the address."""
-    found, form, others = _member(visit), visit.form, members(visit)
-    others = [one for one in others if one[0] != visit.id]
+    person, form, others = _member(visit), visit.form, members(visit)
+    others = [option for option in others if option[0] != visit.id]
     owned = _possessions(visit)
     active = [key["name"] for key in owned["keys"] if key["status"] == "active"]
     led = visit.rows("SELECT name FROM teams WHERE lead_id = ?", visit.id)
-    confirmation, check = typed("Email of the member", found["email"])
+    confirmation, check = typed("Email of the member", person["email"])
     steps = [
         Step(
-            f"Remove {found['name']}",
+            f"Remove {person['name']}",
             [
                 Field("Teams are led from now on by", "lead", others),
                 Field("Integrations belong from now on to", "heir", others),
@@ -114,9 +114,9 @@ def remove(visit: Visit) -> Response:
             check=lambda form: "Revoke the active keys of the member first." if active else None,
         ),
         Step(
-            f"Remove {found['name']} for good?",
+            f"Remove {person['name']} for good?",
             [confirmation],
-            note=f"Type {found['email']} to confirm. This cannot be undone.",
+            note=f"Type {person['email']} to confirm. This cannot be undone.",
             button="Remove member",
             check=check,
         ),
@@ -127,7 +127,7 @@ def remove(visit: Visit) -> Response:
     visit.execute("UPDATE teams SET lead_id = ? WHERE lead_id = ?", form["lead"], visit.id)
     visit.execute("UPDATE integrations SET owner_id = ? WHERE owner_id = ?", form["heir"], visit.id)
     visit.execute("DELETE FROM members WHERE id = ?", visit.id)
-    return visit.go("/people", f"{found['name']} is removed.")
+    return visit.go("/people", f"{person['name']} is removed.")
 
 
 @pages.get("/teams")
@@ -154,11 +154,11 @@ def new_team(visit: Visit) -> Response:
 @pages.get("/teams/{id:int}/edit")
 @pages.post("/teams/{id:int}/edit")
 def edit_team(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM teams WHERE id = ?", visit.id)
+    team = visit.row("SELECT * FROM teams WHERE id = ?", visit.id)
     steps = [
-        Step(f"Edit {found['name']}", [Field("Lead", "lead", members(visit))], button="Save team")
+        Step(f"Edit {team['name']}", [Field("Lead", "lead", members(visit))], button="Save team")
     ]
-    page = follow(visit, steps, cancel="/teams", values={"lead": found["lead_id"]})
+    page = follow(visit, steps, cancel="/teams", values={"lead": team["lead_id"]})
     if page is not None:
         return page
     visit.update("teams", visit.id, lead_id=visit.form["lead"])
@@ -177,13 +177,13 @@ def all_roles(visit: Visit) -> Response:
 @pages.get("/roles/new")
 @pages.post("/roles/new")
 def new_role(visit: Visit) -> Response:
-    given = visit.several("permissions")
+    permissions = visit.several("permissions")
     steps = [
         Step("New role", [Field("Name", "name")], check=_unused(visit, "role")),
         Step("Permissions", [Field("Permissions", "permissions", PERMISSIONS, several=True)]),
         Step(
             "Create the role?",
-            facts=[("Name", visit.form.get("name")), ("Permissions", ", ".join(given))],
+            facts=[("Name", visit.form.get("name")), ("Permissions", ", ".join(permissions))],
             button="Create role",
         ),
     ]
@@ -191,7 +191,7 @@ def new_role(visit: Visit) -> Response:
     if page is not None:
         return page
     role = visit.insert("roles", name=visit.form["name"])
-    for permission in given:
+    for permission in permissions:
         visit.execute("INSERT INTO permissions VALUES (?, ?)", role, permission)
     return visit.go("/roles", f"The role {visit.form['name']} is created.")
 
@@ -212,7 +212,7 @@ def _unused(visit: Visit, kind: str) -> Callable[[Any], str | None]:
     """Return the check that no team, or no role, has the name that a form gives."""
 
     def check(form: Any) -> str | None:
-        known = visit.rows(f"SELECT 1 FROM {kind}s WHERE name = ?", form["name"])
-        return f"There is a {kind} {form['name']} already." if known else None
+        same_name = visit.rows(f"SELECT 1 FROM {kind}s WHERE name = ?", form["name"])
+        return f"There is a {kind} {form['name']} already." if same_name else None
 
     return check

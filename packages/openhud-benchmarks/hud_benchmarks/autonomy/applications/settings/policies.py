@@ -48,12 +48,12 @@ def retention(visit: Visit) -> Response:
 @pages.post("/retention/{id:int}/edit")
 def edit_policy(visit: Visit) -> Response:
     """Choose a policy, then read what it will do."""
-    found, form = visit.row(f"{RETENTION} WHERE r.id = ?", visit.id), visit.form
+    policy, form = visit.row(f"{RETENTION} WHERE r.id = ?", visit.id), visit.form
     days = form.get("days", "")
-    gone = found["items"] * 7 // int(days) if days.isdecimal() and int(days) else 0
+    gone = policy["items"] * 7 // int(days) if days.isdecimal() and int(days) else 0
     steps = [
         Step(
-            f"Retention of {found['kind']}",
+            f"Retention of {policy['kind']}",
             [
                 Field("Days", "days"),
                 Field("Then", "action", ["delete", "archive"]),
@@ -66,9 +66,9 @@ def edit_policy(visit: Visit) -> Response:
             ),
         ),
         Step(
-            f"Apply the policy for {found['kind']}?",
+            f"Apply the policy for {policy['kind']}?",
             [agreed("I understand what happens")],
-            note=f"About {gone} of {found['items']} items are older than that, and go tonight.",
+            note=f"About {gone} of {policy['items']} items are older than that, and go tonight.",
             facts=[
                 ("Days", days), ("Then", form.get("action")),
                 ("Legal hold for", shown(teams(visit), form.get("hold"))),
@@ -76,14 +76,14 @@ def edit_policy(visit: Visit) -> Response:
             button="Apply policy",
         ),
     ]  # fmt: skip
-    values = {"days": found["days"], "action": found["action"], "hold": found["hold_id"] or ""}
+    values = {"days": policy["days"], "action": policy["action"], "hold": policy["hold_id"] or ""}
     page = follow(visit, steps, cancel="/retention", values=values)
     if page is not None:
         return page
     visit.update(
         "retention", visit.id, days=int(days), action=form["action"], hold_id=form["hold"] or None
     )
-    return visit.go("/retention", f"The policy for {found['kind']} is applied.")
+    return visit.go("/retention", f"The policy for {policy['kind']} is applied.")
 
 
 def _audience(visit: Visit) -> str:

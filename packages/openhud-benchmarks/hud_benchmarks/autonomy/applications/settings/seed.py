@@ -108,8 +108,8 @@ def _insert_members(db: sqlite3.Connection, random: Random) -> list[int]:
             status=random.choice(["active"] * 6 + ["suspended"]) if place else "active",
             second_factor=random.choice(["none", "app", "app", "key"]) if place else "app",
         )  # fmt: skip
-    found = db.execute("SELECT id FROM members WHERE status = 'active' AND id != 1").fetchall()
-    active = [row["id"] for row in found]
+    rows = db.execute("SELECT id FROM members WHERE status = 'active' AND id != 1").fetchall()
+    active = [row["id"] for row in rows]
     for team, lead in zip(teams, random.sample(active, len(teams)), strict=True):
         update(db, "teams", team, lead_id=lead)
     return active

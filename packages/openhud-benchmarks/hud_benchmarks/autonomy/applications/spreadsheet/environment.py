@@ -29,30 +29,32 @@ desktop = env.desktop(size=SIZE, env=VARIABLES)
 @env.template()
 async def workbook(kind: str, seed: int) -> AsyncGenerator[Any, Any]:
     """Change a workbook."""
-    asked = work(kind, seed)
+    task_work = work(kind, seed)
     window = f"{SIZE[0] - 8}x{SIZE[1] - 28}+0+0"
     await begin(
         desktop,
-        {DOCUMENT: file_of(asked.before)},
+        {DOCUMENT: file_of(task_work.before)},
         f"gnumeric --no-splash --geometry={window} {DOCUMENT}",
     )
-    yield f"{asked.request}\n\n{INSTRUCTION}"
+    yield f"{task_work.request}\n\n{INSTRUCTION}"
     await end(desktop)
     left = await desktop.read(DOCUMENT)
-    before, wanted = [await _state(file_of(book), asked) for book in (asked.before, asked.wanted)]
+    before, wanted = [
+        await _state(file_of(book), task_work) for book in (task_work.before, task_work.wanted)
+    ]
     try:
-        yield grade_state(before, wanted, await _state(left, asked))
+        yield grade_state(before, wanted, await _state(left, task_work))
     except UnreadableError:
         yield EvaluationResult(reward=0.0, content="What is left is no workbook.")
 
 
-async def _state(file: bytes, asked: Work) -> State:
+async def _state(file: bytes, task_work: Work) -> State:
     """Return the contents of a file's cells, as they are and with other inputs.
 
     Raises one of `UnreadableError` where it is no workbook.
     """
     files = []
-    for inputs in ({}, asked.other_inputs())[: 1 + bool(asked.follows)]:
+    for inputs in ({}, task_work.other_inputs())[: 1 + bool(task_work.follows)]:
         # A new folder of a name that the agent could not know: nothing of its own is in the way.
         folder = f"/tmp/{secrets.token_hex(16)}"
         await desktop.write(f"{folder}/book.gnumeric", with_inputs(file, inputs))
@@ -60,4 +62,4 @@ async def _state(file: bytes, asked: Work) -> State:
         if done.exit_code != 0:
             raise ValueError(done.stderr)
         files.append(await desktop.read(f"{folder}/book.xlsx"))
-    return state(files, asked.asked())
+    return state(files, task_work.changes())

@@ -120,7 +120,7 @@ def grades(random: Random) -> Work:
         ),
     )
     head = ["Name", "Essay", "Test", "Project", "Points", "Grade", "Rank"]
-    labels = ["Average of points", "Most points", *(f"Number of {one}" for one in "ABCDF")]
+    labels = ["Average of points", "Most points", *(f"Number of {mark}" for mark in "ABCDF")]
     before = {
         "Marks": table(head, *students),
         "Scale": scale,
@@ -133,7 +133,7 @@ def grades(random: Random) -> Work:
             f"=VLOOKUP(E{row},Scale!$D$2:$E$6,2)",
             f"=RANK(E{row},$E$2:$E$13)",
         ]
-    values = ["=AVERAGE(Marks!E2:E13)", "=MAX(Marks!E2:E13)", *(f'=COUNTIF(Marks!F2:F13,"{one}")' for one in "ABCDF")]  # fmt: skip
+    values = ["=AVERAGE(Marks!E2:E13)", "=MAX(Marks!E2:E13)", *(f'=COUNTIF(Marks!F2:F13,"{mark}")' for mark in "ABCDF")]  # fmt: skip
     for line, formula in zip(wanted["Statistics"][1:], values, strict=True):
         line[1] = formula
     return Work(
@@ -210,8 +210,8 @@ def repair(random: Random) -> Work:
     sheet[least][9] = f"=MIN(B{least + 1}:G{least + 1})"
     beside = other % 8 + 2  # The row below, or the first after the last.
     sheet[other][9] = f"=MAX(B{beside}:G{beside})"
-    one, two = random.sample(range(1, 7), 2)
-    sheet[9][one] = f"=SUM({address(1, one)}:{address(7, one)})"
+    first, two = random.sample(range(1, 7), 2)
+    sheet[9][first] = f"=SUM({address(1, first)}:{address(7, first)})"
     sheet[9][two] = f"={'+'.join(address(row, two) for row in range(1, 9) if row != 4)}"
     return Work(
         "Seven formulas of the sheet Budget are wrong: a sum or a column's sum that leaves something out, a number in place of a "

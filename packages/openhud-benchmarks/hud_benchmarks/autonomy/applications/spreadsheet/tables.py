@@ -40,7 +40,7 @@ def ledger(random: Random) -> Work:
             entry[2] = random.randint(10_000, 20_000)
             corrections.append(f"Entry {entry[0]}: the amount is {entry[2]}.")
         elif place < 5:
-            entry[3] = random.choice([one for one in _STATES if one != entry[3]])
+            entry[3] = random.choice([state for state in _STATES if state != entry[3]])
             corrections.append(f"Entry {entry[0]}: it is {entry[3]}.")
         else:
             entry[2] = entry[3] = None
@@ -78,8 +78,8 @@ def distribution(random: Random) -> Work:
     }
     wanted = copied(before)
     for region in REGIONS:
-        mine = sorted((row for row in rows if row[2] == region), key=lambda row: -row[3])
-        wanted[region] = table(head, *((no, name, amount) for no, name, _, amount in mine))
+        of_region = sorted((row for row in rows if row[2] == region), key=lambda row: -row[3])
+        wanted[region] = table(head, *((no, name, amount) for no, name, _, amount in of_region))
     return Work(
         f"Write the orders of the sheet All to the sheets {', '.join(REGIONS)}, each to the one of its region: order, customer "
         "and amount, from the second row on, the largest amount first. The sheet All stays as it is.",

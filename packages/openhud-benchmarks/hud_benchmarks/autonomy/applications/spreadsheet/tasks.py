@@ -36,9 +36,9 @@ def work(kind: str, seed: int) -> Work:
 
 async def _play(run: Any) -> None:
     """Go to each rectangle of cells that differ, and type its rows."""
-    asked = work(**run.task.args)
+    task_work = work(**run.task.args)
     computer = Computer(run, await run.open("rfb"))
-    for block in blocks(asked.before, asked.wanted):
+    for block in blocks(task_work.before, task_work.wanted):
         await computer.click(*_NAME_BOX)
         await computer.press("ctrl", "a")
         await computer.type(f"{block.place}\n")

@@ -33,37 +33,37 @@ UnreadableError = (
 """Errors of a file that is no workbook."""
 
 
-def state(files: Sequence[bytes], asked: Mapping[str, Cell]) -> State:
+def state(files: Sequence[bytes], changes: Mapping[str, Cell]) -> State:
     """Return the state of a workbook from files of it, each with other inputs.
 
     `asked` holds what cells are to become, by place. The contents of these are their values in each file, and marked
     where they are constants in place of formulas. Of other formulas, the contents are the formulas themselves, as
     their values follow what is changed elsewhere. Raises one of `UnreadableError` for a file that is no workbook.
     """
-    read = [_contents(content, asked) for content in files]
+    read = [_contents(content, changes) for content in files]
     places = {place for contents in read for place in contents}
     return {place: tuple(contents.get(place) for contents in read) for place in places}
 
 
-def _contents(content: bytes, asked: Mapping[str, Cell]) -> State:
+def _contents(content: bytes, changes: Mapping[str, Cell]) -> State:
     with zipfile.ZipFile(io.BytesIO(content)) as file:
-        names = [one.attrib["name"] for one in _tree(file, "workbook").iter(f"{_SPACE}sheet")]
+        names = [sheet.attrib["name"] for sheet in _tree(file, "workbook").iter(f"{_SPACE}sheet")]
         shared = [] if "xl/sharedStrings.xml" not in file.namelist() else [
-            _text(one) for one in _tree(file, "sharedStrings").iter(f"{_SPACE}si")
+            _text(text_element) for text_element in _tree(file, "sharedStrings").iter(f"{_SPACE}si")
         ]  # fmt: skip
-        found: State = {"sheets": tuple(names)}
+        cell_values: State = {"sheets": tuple(names)}
         for number, name in enumerate(names, 1):
             for cell in _tree(file, f"worksheets/sheet{number}").iter(f"{_SPACE}c"):
                 place = f"{name}!{cell.attrib['r']}"
                 value: object = _value(cell, shared)
                 formula = cell.findtext(f"{_SPACE}f")
-                if formula is not None and place not in asked:
+                if formula is not None and place not in changes:
                     value = f"={formula}"
-                elif formula is None and is_formula(asked.get(place)):
+                elif formula is None and is_formula(changes.get(place)):
                     value = ("constant", value)
                 if value != "":
-                    found[place] = value
-        return found
+                    cell_values[place] = value
+        return cell_values
 
 
 def _tree(file: zipfile.ZipFile, name: str) -> ElementTree.Element:
@@ -87,4 +87,4 @@ def _value(cell: ElementTree.Element, shared: list[str]) -> str | float:
 
 
 def _text(element: ElementTree.Element) -> str:
-    return "".join(one.text or "" for one in element.iter(f"{_SPACE}t")).strip()
+    return "".join(part.text or "" for part in element.iter(f"{_SPACE}t")).strip()

@@ -28,7 +28,7 @@ class Work:
     follows: tuple[str, ...] = ()
     """Columns of numbers that formulas must follow, as sheet and letter: `Prices!B`."""
 
-    def asked(self) -> dict[str, Cell]:
+    def changes(self) -> dict[str, Cell]:
         """Return what the cells to be changed become, by place."""
         return {
             f"{name}!{address(row, column)}": content
@@ -40,12 +40,12 @@ class Work:
 
     def other_inputs(self) -> dict[str, float]:
         """Return other numbers for the columns in `follows`, by place: they are no formulas, before and after."""
-        found = {}
+        inputs = {}
         for name, row, column, content in cells(self.wanted):
             place = address(row, column)
             if f"{name}!{place[0]}" in self.follows and isinstance(content, int | float):
-                found[f"{name}!{place}"] = content + 1 + row % 3
-        return found
+                inputs[f"{name}!{place}"] = content + 1 + row % 3
+        return inputs
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Block:
 
 def blocks(before: Workbook, wanted: Workbook) -> list[Block]:
     """Return the cells that differ, as rectangles of neighbouring ones."""
-    found = []
+    listed = []
     for name, sheet in wanted.items():
         runs = [
             (row, *columns)
@@ -71,8 +71,8 @@ def blocks(before: Workbook, wanted: Workbook) -> list[Block]:
         for (first, last, _), group in groupby(keyed, key=lambda run: run[1:]):
             for top, bottom in _neighbours([run[0] for run in group]):
                 content = [sheet[row][first : last + 1] for row in range(top, bottom + 1)]
-                found.append(Block(f"{name}!{address(top, first)}", content))
-    return found
+                listed.append(Block(f"{name}!{address(top, first)}", content))
+    return listed
 
 
 def _runs(before: Sheet, wanted: Sheet, row: int) -> Iterator[tuple[int, int, bool]]:
@@ -95,5 +95,5 @@ def _at(sheet: Sheet, row: int, column: int) -> Cell:
 def _neighbours(rows: list[int]) -> Iterator[tuple[int, int]]:
     """Iterate over first and last of the numbers that follow each other."""
     for _, group in groupby(enumerate(rows), key=lambda pair: pair[1] - pair[0]):
-        found = [row for _, row in group]
-        yield found[0], found[-1]
+        numbers = [row for _, row in group]
+        yield numbers[0], numbers[-1]

@@ -113,17 +113,19 @@ def _refuse_entities(file: bytes) -> None:
 
 def _sheet(name: str, sheet: Sheet) -> str:
     widths = [
-        max((len(str(one)) for one in column if not is_formula(one)), default=0)
+        max((len(str(content)) for content in column if not is_formula(content)), default=0)
         for column in zip(*sheet, strict=True)
     ]
     columns = "".join(
         f'<gnm:ColInfo No="{number}" Unit="{max(10, width + 2) * _POINTS:g}"/>'
         for number, width in enumerate(widths)
     )
-    found = "".join(_cell(row, column, content) for _, row, column, content in cells({name: sheet}))
+    cell_elements = "".join(
+        _cell(row, column, content) for _, row, column, content in cells({name: sheet})
+    )
     return (
         f"<gnm:Sheet><gnm:Name>{escape(name)}</gnm:Name>{_BOLD.format(last=len(widths) - 1)}"
-        f"<gnm:Cols>{columns}</gnm:Cols><gnm:Cells>{found}</gnm:Cells></gnm:Sheet>"
+        f"<gnm:Cols>{columns}</gnm:Cols><gnm:Cells>{cell_elements}</gnm:Cells></gnm:Sheet>"
     )
 
 

@@ -143,10 +143,10 @@ def _release(db: sqlite3.Connection, random: Random) -> Goal:
     (name,) = db.execute("SELECT name FROM users WHERE id = ?", (owner,)).fetchone()
 
     def apply(after: sqlite3.Connection) -> None:
-        for one in moved:
-            after.execute("UPDATE tickets SET milestone = '2.5' WHERE title = ?", (one,))
-        for one in urgent:
-            after.execute("UPDATE tickets SET priority = 'urgent' WHERE title = ?", (one,))
+        for ticket in moved:
+            after.execute("UPDATE tickets SET milestone = '2.5' WHERE title = ?", (ticket,))
+        for ticket in urgent:
+            after.execute("UPDATE tickets SET priority = 'urgent' WHERE title = ?", (ticket,))
         notes = insert(
             after, "tickets", component_id=component, title=title, body=NOTES, status="open", priority="high",
             milestone="2.4", assignee_id=owner, reporter_id=agent_id(after), opened=TODAY.isoformat(),
@@ -165,13 +165,13 @@ def _release(db: sqlite3.Connection, random: Random) -> Goal:
 
 async def _do_release(hands: BrowserActions, plan: Any) -> None:
     moved, urgent, title, component, owner = plan
-    for one in moved:
-        await _find(hands, one)
+    for ticket in moved:
+        await _find(hands, ticket)
         await hands.click("Edit")
         await hands.fill("Milestone", "2.5")
         await hands.click("Save ticket")
-    for one in urgent:
-        await _find(hands, one)
+    for ticket in urgent:
+        await _find(hands, ticket)
         await hands.click("Edit")
         await hands.choose("Priority", "urgent")
         await hands.click("Save ticket")
@@ -254,10 +254,10 @@ def _incident(db: sqlite3.Connection, random: Random) -> Goal:
             assignee_id=main["owner_id"], **values,
         )  # fmt: skip
         insert(after, "labels", ticket_id=outage, name="customer")
-        for one in others:
+        for component in others:
             insert(
-                after, "tickets", component_id=one["id"], title=f"Check {one['name']} after the outage", body="",
-                priority="normal", assignee_id=one["owner_id"], parent_id=outage, **values,
+                after, "tickets", component_id=component["id"], title=f"Check {component['name']} after the outage", body="",
+                priority="normal", assignee_id=component["owner_id"], parent_id=outage, **values,
             )  # fmt: skip
 
     return Goal(
@@ -267,7 +267,7 @@ def _incident(db: sqlite3.Connection, random: Random) -> Goal:
         "'Check COMPONENT after the outage' with the component's name, without a description, priority normal, no "
         "milestone, assigned to the owner of that component, each as a part of the first ticket.",
         apply,
-        (project, title, body, *(tuple(one) for one in (main, *others))),
+        (project, title, body, *(tuple(affected) for affected in (main, *others))),
     )
 
 

@@ -27,21 +27,21 @@ pages = Pages(
 
 @pages.get("/")
 def projects(visit: Visit) -> Response:
-    found = visit.rows(
+    rows = visit.rows(
         "SELECT p.*, sum(t.status != 'closed') AS remaining FROM projects p JOIN components c ON c.project_id = p.id"
         " LEFT JOIN tickets t ON t.component_id = c.id GROUP BY p.id"
     )
-    return visit.page("projects.html", projects=found)
+    return visit.page("projects.html", projects=rows)
 
 
 @pages.get("/projects/{id:int}")
 def project(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM projects WHERE id = ?", visit.id)
+    row = visit.row("SELECT * FROM projects WHERE id = ?", visit.id)
     components = visit.rows(
         "SELECT c.name, u.name AS owner FROM components c JOIN users u ON u.id = c.owner_id WHERE project_id = ?",
         visit.id,
     )
-    return visit.page("project.html", project=found, components=components)
+    return visit.page("project.html", project=row, components=components)
 
 
 @pages.get("/tickets")
@@ -93,23 +93,23 @@ def ticket(visit: Visit) -> Response:
 
 @pages.get("/tickets/{id:int}/edit")
 def edit(visit: Visit) -> Response:
-    found = visit.row(f"{TICKETS} WHERE t.id = ?", visit.id)
-    values = dict(found) | {
-        "component": found["component_id"],
-        "assignee": found["assignee_id"] or "",
-        "parent": found["parent_id"] or "",
+    ticket = visit.row(f"{TICKETS} WHERE t.id = ?", visit.id)
+    values = dict(ticket) | {
+        "component": ticket["component_id"],
+        "assignee": ticket["assignee_id"] or "",
+        "parent": ticket["parent_id"] or "",
     }
-    return visit.page("edit.html", ticket=found, values=values, **_choices(visit))
+    return visit.page("edit.html", ticket=ticket, values=values, **_choices(visit))
 
 
 @pages.post("/tickets/{id:int}/edit")
 def save(visit: Visit) -> Response:
-    found = visit.row(f"{TICKETS} WHERE t.id = ?", visit.id)
+    ticket = visit.row(f"{TICKETS} WHERE t.id = ?", visit.id)
     form = visit.form
     errors = _problems(visit)
     if errors:
-        return visit.page("edit.html", ticket=found, values=form, errors=errors, **_choices(visit))
-    status = found["status"] if found["status"] == "closed" else form["status"]
+        return visit.page("edit.html", ticket=ticket, values=form, errors=errors, **_choices(visit))
+    status = ticket["status"] if ticket["status"] == "closed" else form["status"]
     visit.update("tickets", visit.id, **_columns(form), status=status)
     return visit.go(f"/tickets/{visit.id}", "Saved.")
 
@@ -140,14 +140,14 @@ def remove_label(visit: Visit) -> Response:
 
 @pages.get("/tickets/{id:int}/close")
 def close(visit: Visit) -> Response:
-    found = visit.row(f"{TICKETS} WHERE t.id = ?", visit.id)
-    return visit.page("close.html", ticket=found, values={}, resolutions=RESOLUTIONS)
+    ticket = visit.row(f"{TICKETS} WHERE t.id = ?", visit.id)
+    return visit.page("close.html", ticket=ticket, values={}, resolutions=RESOLUTIONS)
 
 
 @pages.post("/tickets/{id:int}/close")
 def confirm_close(visit: Visit) -> Response:
     """Show what closing will do; the second form of that page does it."""
-    found = visit.row(f"{TICKETS} WHERE t.id = ?", visit.id)
+    ticket = visit.row(f"{TICKETS} WHERE t.id = ?", visit.id)
     resolution = visit.form.get("resolution", "")
     named = visit.form.get("duplicate_of", "")
     original = visit.rows(
@@ -164,11 +164,11 @@ def confirm_close(visit: Visit) -> Response:
         errors.append("Only a duplicate has another ticket.")
     if errors:
         return visit.page(
-            "close.html", ticket=found, values=visit.form, resolutions=RESOLUTIONS, errors=errors
+            "close.html", ticket=ticket, values=visit.form, resolutions=RESOLUTIONS, errors=errors
         )  # fmt: skip
     if visit.form.get("confirmed") != "yes":
         return visit.page(
-            "confirm_close.html", ticket=found, resolution=resolution, original=original
+            "confirm_close.html", ticket=ticket, resolution=resolution, original=original
         )
     visit.update(
         "tickets",

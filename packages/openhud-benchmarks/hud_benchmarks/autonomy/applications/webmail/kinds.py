@@ -64,16 +64,18 @@ def _answer(db: sqlite3.Connection, random: Random) -> Goal:
     free = dict(
         zip(("Tuesday", "Wednesday", "Thursday"), random.sample(range(9, 17), 3), strict=True)
     )
-    asked = db.execute("SELECT * FROM messages WHERE subject LIKE 'Meeting about %'").fetchall()
+    invitations = db.execute(
+        "SELECT * FROM messages WHERE subject LIKE 'Meeting about %'"
+    ).fetchall()
     answers = {
         row["subject"]: next(
             f"Yes, at {hour}:00 on {day}." for day, hour in free.items() if day in row["body"]
         )
-        for row in asked
+        for row in invitations
     }
 
     def apply(after: sqlite3.Connection) -> None:
-        for row in asked:
+        for row in invitations:
             update(after, "messages", row["id"], folder_id=_folder(after, "Archive"))
             insert(
                 after, "messages", folder_id=_folder(after, "Sent"), sender=OWN, recipient=row["sender"],
@@ -232,8 +234,8 @@ async def _open(hands: BrowserActions, subject: str, sender: str | None = None) 
 
 
 def _folder(db: sqlite3.Connection, name: str) -> int:
-    (found,) = db.execute("SELECT id FROM folders WHERE name = ?", (name,)).fetchone()
-    number: int = found
+    (folder_id,) = db.execute("SELECT id FROM folders WHERE name = ?", (name,)).fetchone()
+    number: int = folder_id
     return number
 
 

@@ -83,20 +83,22 @@ def star(visit: Visit) -> Response:
 
 @pages.get("/messages/{id:int}/reply")
 def reply(visit: Visit) -> Response:
-    found = _message(visit)
+    message = _message(visit)
     values = {
-        "recipient": found["sender"],
-        "subject": f"Re: {found['subject']}",
-        "answers": found["id"],
+        "recipient": message["sender"],
+        "subject": f"Re: {message['subject']}",
+        "answers": message["id"],
     }
     return visit.page("write.html", values=values)
 
 
 @pages.get("/messages/{id:int}/forward")
 def forward(visit: Visit) -> Response:
-    found = _message(visit)
-    quoted = "\n".join(f"> {line}" for line in found["body"].splitlines())
-    return visit.page("write.html", values={"subject": f"Fwd: {found['subject']}", "body": quoted})
+    message = _message(visit)
+    quoted = "\n".join(f"> {line}" for line in message["body"].splitlines())
+    return visit.page(
+        "write.html", values={"subject": f"Fwd: {message['subject']}", "body": quoted}
+    )
 
 
 @pages.get("/write")
@@ -162,10 +164,10 @@ def create_contact(visit: Visit) -> Response:
 
 @pages.get("/rules")
 def rules(visit: Visit) -> Response:
-    found = visit.rows(
+    rows = visit.rows(
         "SELECT r.*, f.name AS folder FROM rules r JOIN folders f ON f.id = r.folder_id ORDER BY r.id"
     )
-    return visit.page("rules.html", rules=found)
+    return visit.page("rules.html", rules=rows)
 
 
 @pages.get("/rules/new")
@@ -199,10 +201,10 @@ def _folder(visit: Visit, name: str) -> Response:
 
 
 def _folders_page(visit: Visit, *errors: str) -> Response:
-    found = visit.rows(
+    rows = visit.rows(
         "SELECT f.*, count(m.id) AS messages FROM folders f LEFT JOIN messages m ON m.folder_id = f.id GROUP BY f.id"
     )
-    return visit.page("folders.html", folders=found, errors=list(errors))
+    return visit.page("folders.html", folders=rows, errors=list(errors))
 
 
 def _message(visit: Visit) -> sqlite3.Row:

@@ -22,7 +22,7 @@ PAGES = "SELECT p.*, s.name AS space FROM pages p JOIN spaces s ON s.id = p.spac
 def _rename(db: sqlite3.Connection, random: Random) -> Goal:
     space = random.choice(SPACES[:3])
     rows = db.execute(f"{PAGES} WHERE s.name = ? ORDER BY p.title", (space,)).fetchall()
-    system = next(one for one in SYSTEMS if any(one in row["body"] for row in rows))
+    system = next(name for name in SYSTEMS if any(name in row["body"] for row in rows))
     new = f"{random.choice(['Lark', 'Pike', 'Sedge'])} {random.randrange(2, 9)}"
     bodies = {
         row["title"]: row["body"].replace(system, new) for row in rows if system in row["body"]
@@ -133,30 +133,30 @@ def _merge(db: sqlite3.Connection, random: Random) -> Goal:
     rows = db.execute(
         f"{PAGES} WHERE s.name = ? AND p.body != ? ORDER BY p.title", (space, SPOILED)
     ).fetchall()
-    kept, *merged = random.sample(rows, 3)
+    lasting, *merged = random.sample(rows, 3)
     last_lines = [row["body"].splitlines()[-1] for row in merged]
-    body = "\n".join([kept["body"], *last_lines])
+    body = "\n".join([lasting["body"], *last_lines])
     titles = [row["title"] for row in merged]
 
     def apply(after: sqlite3.Connection) -> None:
-        update(after, "pages", kept["id"], body=body)
-        insert(after, "tags", page_id=kept["id"], name="merged")
+        update(after, "pages", lasting["id"], body=body)
+        insert(after, "tags", page_id=lasting["id"], name="merged")
         for row in merged:
             after.execute("DELETE FROM tags WHERE page_id = ?", (row["id"],))
             after.execute("DELETE FROM pages WHERE id = ?", (row["id"],))
 
     return Goal(
-        f"In the space {space}, merge the pages {titles[0]} and {titles[1]} into the page {kept['title']}: append the "
+        f"In the space {space}, merge the pages {titles[0]} and {titles[1]} into the page {lasting['title']}: append the "
         f"last line of {titles[0]}, then the last line of {titles[1]}, each as a line of its own at the end of "
-        f"{kept['title']}. Give {kept['title']} the tag merged, and delete the two other pages.",
+        f"{lasting['title']}. Give {lasting['title']} the tag merged, and delete the two other pages.",
         apply,
-        (kept["title"], body, titles),
+        (lasting["title"], body, titles),
     )
 
 
 async def _do_merge(hands: BrowserActions, plan: Any) -> None:
-    kept, body, titles = plan
-    await _open(hands, kept)
+    lasting, body, titles = plan
+    await _open(hands, lasting)
     await hands.click("Edit")
     await hands.fill("Text", body)
     await hands.click("Save page")

@@ -18,10 +18,10 @@ pages = Pages(
 
 @pages.get("/")
 def spaces(visit: Visit) -> Response:
-    found = visit.rows(
+    rows = visit.rows(
         "SELECT s.*, count(p.id) AS pages FROM spaces s LEFT JOIN pages p ON p.space_id = s.id GROUP BY s.id"
     )
-    return visit.page("spaces.html", spaces=found)
+    return visit.page("spaces.html", spaces=rows)
 
 
 @pages.get("/pages")
@@ -66,20 +66,18 @@ def page(visit: Visit) -> Response:
 
 @pages.get("/pages/{id:int}/edit")
 def edit(visit: Visit) -> Response:
-    found = visit.row(f"{PAGES} WHERE p.id = ?", visit.id)
-    values = dict(found) | {"space": found["space_id"]}
-    return visit.page("edit.html", page=found, values=values, spaces=_spaces(visit))
+    page = visit.row(f"{PAGES} WHERE p.id = ?", visit.id)
+    values = dict(page) | {"space": page["space_id"]}
+    return visit.page("edit.html", page=page, values=values, spaces=_spaces(visit))
 
 
 @pages.post("/pages/{id:int}/edit")
 def save(visit: Visit) -> Response:
-    found = visit.row(f"{PAGES} WHERE p.id = ?", visit.id)
+    page = visit.row(f"{PAGES} WHERE p.id = ?", visit.id)
     form = visit.form
     errors = _problems(visit, visit.id)
     if errors:
-        return visit.page(
-            "edit.html", page=found, values=form, spaces=_spaces(visit), errors=errors
-        )
+        return visit.page("edit.html", page=page, values=form, spaces=_spaces(visit), errors=errors)
     visit.update("pages", visit.id, space_id=form["space"], title=form["title"], body=form["body"])
     visit.insert("revisions", page_id=visit.id, author_id=visit.user, body=form["body"])
     return visit.go(f"/pages/{visit.id}", "Saved.")
@@ -108,25 +106,30 @@ def history(visit: Visit) -> Response:
         " JOIN users u ON u.id = r.author_id WHERE page_id = ? ORDER BY r.id DESC",
         visit.id,
     )
-    found = visit.row(f"{PAGES} WHERE p.id = ?", visit.id)
-    return visit.page("history.html", page=found, revisions=revisions)
+    page = visit.row(f"{PAGES} WHERE p.id = ?", visit.id)
+    return visit.page("history.html", page=page, revisions=revisions)
 
 
 @pages.get("/revisions/{id:int}")
 def revision(visit: Visit) -> Response:
-    found = visit.row(
+    row = visit.row(
         "SELECT r.*, p.title FROM revisions r JOIN pages p ON p.id = r.page_id WHERE r.id = ?",
         visit.id,
     )
-    return visit.page("revision.html", revision=found)
+    return visit.page("revision.html", revision=row)
 
 
 @pages.post("/revisions/{id:int}/restore")
 def restore(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM revisions WHERE id = ?", visit.id)
-    visit.update("pages", found["page_id"], body=found["body"])
-    visit.insert("revisions", page_id=found["page_id"], author_id=visit.user, body=found["body"])
-    return visit.go(f"/pages/{found['page_id']}", "The revision is restored.")
+    revision_row = visit.row("SELECT * FROM revisions WHERE id = ?", visit.id)
+    visit.update("pages", revision_row["page_id"], body=revision_row["body"])
+    visit.insert(
+        "revisions",
+        page_id=revision_row["page_id"],
+        author_id=visit.user,
+        body=revision_row["body"],
+    )
+    return visit.go(f"/pages/{revision_row['page_id']}", "The revision is restored.")
 
 
 @pages.get("/pages/{id:int}/delete")
@@ -136,12 +139,12 @@ def ask_delete(visit: Visit) -> Response:
 
 @pages.post("/pages/{id:int}/delete")
 def delete(visit: Visit) -> Response:
-    found = visit.row(f"{PAGES} WHERE p.id = ?", visit.id)
-    if visit.form["title"] != found["title"]:
+    page = visit.row(f"{PAGES} WHERE p.id = ?", visit.id)
+    if visit.form["title"] != page["title"]:
         errors = ["This is not the title of the page."]
-        return visit.page("delete.html", page=found, errors=errors)
+        return visit.page("delete.html", page=page, errors=errors)
     visit.execute("DELETE FROM pages WHERE id = ?", visit.id)
-    return visit.go("/pages", f"{found['title']} is deleted.")
+    return visit.go("/pages", f"{page['title']} is deleted.")
 
 
 def _spaces(visit: Visit) -> list[tuple[int, str]]:

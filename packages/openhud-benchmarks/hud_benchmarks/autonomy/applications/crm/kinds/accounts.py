@@ -40,8 +40,8 @@ def _merge(db: sqlite3.Connection, random: Random) -> Goal:
     ]
 
     def apply(after: sqlite3.Connection) -> None:
-        for (kept, *others), values in merges:
-            merge(after, kept["id"], [row["id"] for row in others], values)
+        for (lasting, *others), values in merges:
+            merge(after, lasting["id"], [row["id"] for row in others], values)
 
     named = " and ".join(f"{records[0]['name']} ({records[0]['account']})" for records in persons)
     first, last = (
@@ -64,15 +64,15 @@ def _duplicated(db: sqlite3.Connection) -> list[list[sqlite3.Row]]:
     """Return the records of each person who is recorded three times, the one that was added first at the front."""
     rows = db.execute(f"{CONTACTS} ORDER BY c.id").fetchall()
     by_name = {(row["account_id"], row["name"]): row for row in rows}
-    found = []
+    groups = []
     for row in rows:
         first, *last = row["name"].split()
         spellings = (f"{first[0]}. {last[0]}", f"{last[0]}, {first}")
         others = [by_name.get((row["account_id"], name)) for name in spellings]
-        known = [one for one in others if one is not None]
-        if len(known) == len(spellings):
-            found.append([row, *known])
-    return found
+        present = [record for record in others if record is not None]
+        if len(present) == len(spellings):
+            groups.append([row, *present])
+    return groups
 
 
 async def _do_merge(hands: BrowserActions, plan: Any) -> None:
@@ -109,9 +109,9 @@ def _handover(db: sqlite3.Connection, random: Random) -> Goal:
     ).fetchall()
 
     def apply(after: sqlite3.Connection) -> None:
-        (one,) = after.execute("SELECT id FROM users WHERE name = ?", (first,)).fetchone()
+        (successor,) = after.execute("SELECT id FROM users WHERE name = ?", (first,)).fetchone()
         (other,) = after.execute("SELECT id FROM users WHERE name = ?", (second,)).fetchone()
-        reassign(after, [row["id"] for row in moved], one, deals=True)
+        reassign(after, [row["id"] for row in moved], successor, deals=True)
         reassign(after, [row["id"] for row in rest], other, deals=False)
         for row in tasks:
             update(after, "tasks", row["id"], assignee_id=other)
@@ -134,14 +134,18 @@ def _handover(db: sqlite3.Connection, random: Random) -> Goal:
 
 def _leavers(db: sqlite3.Connection) -> list[tuple[str, str]]:
     """Return owners and industries in which they have some of their accounts, but not all."""
-    found = []
+    leavers = []
     for user in db.execute("SELECT * FROM users WHERE id != ?", (agent_id(db),)).fetchall():
         owned = [
             row["industry"]
             for row in db.execute("SELECT industry FROM accounts WHERE owner_id = ?", (user["id"],))
         ]
-        found += [(user["name"], one) for one in INDUSTRIES if 0 < owned.count(one) < len(owned)]
-    return found
+        leavers += [
+            (user["name"], industry)
+            for industry in INDUSTRIES
+            if 0 < owned.count(industry) < len(owned)
+        ]
+    return leavers
 
 
 async def _do_handover(hands: BrowserActions, plan: Any) -> None:
@@ -219,7 +223,8 @@ def _visit(db: sqlite3.Connection, random: Random) -> Goal:
         )  # fmt: skip
 
     listed = "; ".join(
-        f"{one['name']}, {one['email']}, {one['phone']}, {one['role']}" for one in people
+        f"{person['name']}, {person['email']}, {person['phone']}, {person['role']}"
+        for person in people
     )
     return Goal(
         f"You visited {account['name']}. Add the two people whom you met to the contacts of the account: {listed}. Log an "

@@ -34,11 +34,18 @@ def _conversion(db: sqlite3.Connection, random: Random) -> Goal:
             if row in small:
                 update(after, "leads", row["id"], status="disqualified", reason="too small")
                 continue
-            found = conversions[row["id"]]
-            new = {name: found[name] for name in ("industry", "city")}
-            deal = {"name": found["deal"], "amount": found["amount"], "closes": closes}
-            known = after.execute("SELECT id FROM accounts WHERE name = ?", (row["company"],)).fetchone()  # fmt: skip
-            convert(after, row, known["id"] if known else new, found["role"], deal, agent_id(after))
+            conversion = conversions[row["id"]]
+            new = {name: conversion[name] for name in ("industry", "city")}
+            deal = {"name": conversion["deal"], "amount": conversion["amount"], "closes": closes}
+            account = after.execute("SELECT id FROM accounts WHERE name = ?", (row["company"],)).fetchone()  # fmt: skip
+            convert(
+                after,
+                row,
+                account["id"] if account else new,
+                conversion["role"],
+                deal,
+                agent_id(after),
+            )
 
     return Goal(
         f"Work through the new leads from the source {source}. Disqualify those with fewer than {SEATS} seats, with the "
@@ -59,10 +66,10 @@ def _conversion_of(db: sqlite3.Connection, lead: sqlite3.Row) -> dict[str, Any]:
     """Return the fields of a conversion, from the lead's remark."""
     place, role = lead["remark"].rstrip(".").split(". Works in ")
     industry, city = place.split(", ")
-    known = db.execute("SELECT 1 FROM accounts WHERE name = ?", (lead["company"],)).fetchone()
+    account = db.execute("SELECT 1 FROM accounts WHERE name = ?", (lead["company"],)).fetchone()
     return {
         "lead": lead["name"],
-        "account": lead["company"] if known else "",
+        "account": lead["company"] if account else "",
         "industry": industry,
         "city": city,
         "role": role,
@@ -77,20 +84,20 @@ async def _do_conversion(hands: BrowserActions, plan: Any) -> None:
         await hands.click(name)
         await hands.choose("Reason", "too small")
         await hands.click("Disqualify")
-    for one in plan["large"]:
+    for planned in plan["large"]:
         await hands.click("Leads")
-        await hands.click(one["lead"])
+        await hands.click(planned["lead"])
         await hands.click("Convert")
-        if one["account"]:
-            await hands.choose("Account", one["account"])
+        if planned["account"]:
+            await hands.choose("Account", planned["account"])
         else:
-            await hands.choose("Industry", one["industry"])
-            await hands.fill("City", one["city"])
+            await hands.choose("Industry", planned["industry"])
+            await hands.fill("City", planned["city"])
         await hands.click("Continue")
-        await hands.choose("Role", one["role"])
+        await hands.choose("Role", planned["role"])
         await hands.click("Continue")
-        await hands.fill("Name", one["deal"])
-        await hands.fill("Amount", str(one["amount"]))
+        await hands.fill("Name", planned["deal"])
+        await hands.fill("Amount", str(planned["amount"]))
         await hands.fill("Closes", plan["closes"])
         await hands.click("Continue")
         await hands.click("Convert lead")
@@ -105,7 +112,7 @@ def _overdue(db: sqlite3.Connection, random: Random) -> Goal:
         (TODAY.isoformat(), AGENT.login),
     ).fetchall()
     lost = [row for row in deals if row["amount"] < SMALL]
-    kept = [row for row in deals if row["amount"] >= SMALL]
+    large = [row for row in deals if row["amount"] >= SMALL]
     reason = random.choice(["no decision", "no budget"])
     closes = (TODAY + timedelta(days=random.randrange(40, 90))).isoformat()
     due = (TODAY + timedelta(days=random.randrange(2, 12))).isoformat()
@@ -114,7 +121,7 @@ def _overdue(db: sqlite3.Connection, random: Random) -> Goal:
     def apply(after: sqlite3.Connection) -> None:
         for row in lost:
             update(after, "deals", row["id"], stage="lost", lost_reason=reason)
-        for row in kept:
+        for row in large:
             update(after, "deals", row["id"], closes=closes)
             insert(
                 after, "tasks", account_id=row["account_id"], title=task, due=due, assignee_id=agent_id(after)
@@ -127,7 +134,7 @@ def _overdue(db: sqlite3.Connection, random: Random) -> Goal:
         apply,
         {
             "lost": [row["name"] for row in lost],
-            "kept": [(row["name"], row["account"]) for row in kept],
+            "kept": [(row["name"], row["account"]) for row in large],
             "reason": reason,
             "closes": closes,
             "task": (task, due),

@@ -73,16 +73,16 @@ def account(visit: Visit) -> Response:
 
 @section.get("/accounts/{id:int}/edit")
 def edit(visit: Visit) -> Response:
-    found = visit.row(f"{ACCOUNTS} WHERE a.id = ?", visit.id)
-    return _form(visit, found, dict(found) | {"owner": found["owner_id"]})
+    account = visit.row(f"{ACCOUNTS} WHERE a.id = ?", visit.id)
+    return _form(visit, account, dict(account) | {"owner": account["owner_id"]})
 
 
 @section.post("/accounts/{id:int}/edit")
 def save(visit: Visit) -> Response:
-    found = visit.row(f"{ACCOUNTS} WHERE a.id = ?", visit.id)
+    account = visit.row(f"{ACCOUNTS} WHERE a.id = ?", visit.id)
     errors = _problems(visit, visit.id)
     if errors:
-        return _form(visit, found, visit.form, *errors)
+        return _form(visit, account, visit.form, *errors)
     visit.update("accounts", visit.id, **_columns(visit.form))
     return visit.go(f"/accounts/{visit.id}", "Saved.")
 

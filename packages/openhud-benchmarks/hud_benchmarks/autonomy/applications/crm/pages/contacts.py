@@ -30,15 +30,15 @@ def merge_contacts(visit: Visit) -> Response:
         return _contacts_page(visit, "Only contacts of one account can be merged.")
     if "kept" not in form:
         return _merge_page(visit, chosen)
-    kept = [row for row in chosen if str(row["id"]) == form["kept"]]
-    known = all(form[name] in [row[name] for row in chosen] for name in MERGED)
-    if not kept or not known:
+    lasting = [row for row in chosen if str(row["id"]) == form["kept"]]
+    are_values_of_records = all(form[name] in [row[name] for row in chosen] for name in MERGED)
+    if not lasting or not are_values_of_records:
         return _merge_page(visit, chosen, "Choose the record that stays, and a value of each field.")  # fmt: skip
-    others = [row for row in chosen if row["id"] != kept[0]["id"]]
+    others = [row for row in chosen if row["id"] != lasting[0]["id"]]
     if form.get("confirmed") != "yes":
-        return visit.page("merge_review.html", kept=kept[0], others=others, values=form)
-    merge(visit.db, kept[0]["id"], [row["id"] for row in others], form)
-    return visit.go(f"/contacts/{kept[0]['id']}", f"{len(chosen)} contacts are one now.")
+        return visit.page("merge_review.html", kept=lasting[0], others=others, values=form)
+    merge(visit.db, lasting[0]["id"], [row["id"] for row in others], form)
+    return visit.go(f"/contacts/{lasting[0]['id']}", f"{len(chosen)} contacts are one now.")
 
 
 @section.get("/contacts/{id:int}")
@@ -73,16 +73,16 @@ def create(visit: Visit) -> Response:
 
 @section.get("/contacts/{id:int}/edit")
 def edit(visit: Visit) -> Response:
-    found = visit.row(f"{CONTACTS} WHERE c.id = ?", visit.id)
-    return _form(visit, found["account_id"], found, found)
+    contact = visit.row(f"{CONTACTS} WHERE c.id = ?", visit.id)
+    return _form(visit, contact["account_id"], contact, contact)
 
 
 @section.post("/contacts/{id:int}/edit")
 def save(visit: Visit) -> Response:
-    found = visit.row(f"{CONTACTS} WHERE c.id = ?", visit.id)
+    contact = visit.row(f"{CONTACTS} WHERE c.id = ?", visit.id)
     errors = _problems(visit.form)
     if errors:
-        return _form(visit, found["account_id"], found, visit.form, *errors)
+        return _form(visit, contact["account_id"], contact, visit.form, *errors)
     visit.update("contacts", visit.id, **_columns(visit.form))
     return visit.go(f"/contacts/{visit.id}", "Saved.")
 

@@ -45,8 +45,8 @@ def deals(visit: Visit) -> Response:
 
 @section.get("/pipeline")
 def pipeline(visit: Visit) -> Response:
-    found = visit.rows(f"{DEALS} ORDER BY d.amount DESC, d.id")
-    columns = {stage: [row for row in found if row["stage"] == stage] for stage in OPEN_STAGES}
+    deals = visit.rows(f"{DEALS} ORDER BY d.amount DESC, d.id")
+    columns = {stage: [row for row in deals if row["stage"] == stage] for stage in OPEN_STAGES}
     return visit.page("pipeline.html", columns=columns)
 
 
@@ -73,17 +73,17 @@ def deal(visit: Visit) -> Response:
 
 @section.get("/deals/{id:int}/edit")
 def edit(visit: Visit) -> Response:
-    found = visit.row(f"{DEALS} WHERE d.id = ?", visit.id)
-    values = dict(found) | {"owner": found["owner_id"], "contact": found["contact_id"]}
-    return _form(visit, found["account_id"], found, values)
+    deal = visit.row(f"{DEALS} WHERE d.id = ?", visit.id)
+    values = dict(deal) | {"owner": deal["owner_id"], "contact": deal["contact_id"]}
+    return _form(visit, deal["account_id"], deal, values)
 
 
 @section.post("/deals/{id:int}/edit")
 def save(visit: Visit) -> Response:
-    found = visit.row(f"{DEALS} WHERE d.id = ?", visit.id)
+    deal = visit.row(f"{DEALS} WHERE d.id = ?", visit.id)
     errors = _problems(visit, visit.id)
     if errors:
-        return _form(visit, found["account_id"], found, visit.form, *errors)
+        return _form(visit, deal["account_id"], deal, visit.form, *errors)
     visit.update("deals", visit.id, **_columns(visit.form))
     return visit.go(f"/deals/{visit.id}", "Saved.")
 
@@ -111,13 +111,13 @@ def lose(visit: Visit) -> Response:
 
 @section.post("/deals/{id:int}/activities")
 def log(visit: Visit) -> Response:
-    form, found = visit.form, visit.row("SELECT * FROM deals WHERE id = ?", visit.id)
+    form, deal = visit.form, visit.row("SELECT * FROM deals WHERE id = ?", visit.id)
     if form["kind"] not in ACTIVITIES or not form["summary"]:
         return _deal_page(visit, "An activity has a kind and a summary.")
     visit.insert(
         "activities",
-        account_id=found["account_id"],
-        contact_id=found["contact_id"],
+        account_id=deal["account_id"],
+        contact_id=deal["contact_id"],
         deal_id=visit.id,
         kind=form["kind"],
         summary=form["summary"],
@@ -148,8 +148,8 @@ def _deal_page(visit: Visit, *errors: str) -> Response:
 
 
 def _lost_page(visit: Visit, *errors: str) -> Response:
-    found = visit.row(f"{DEALS} WHERE d.id = ?", visit.id)
-    return visit.page("deal_lost.html", deal=found, reasons=LOST_REASONS, errors=list(errors))
+    deal = visit.row(f"{DEALS} WHERE d.id = ?", visit.id)
+    return visit.page("deal_lost.html", deal=deal, reasons=LOST_REASONS, errors=list(errors))
 
 
 def _form(visit: Visit, account: int, deal: Any, values: Any, *errors: str) -> Response:

@@ -60,30 +60,30 @@ def disqualify(visit: Visit) -> Response:
 
 @section.get("/leads/{id:int}/convert/{step}")
 def step(visit: Visit) -> Response:
-    found, name = _lead(visit), str(visit.request.path_params["step"])
-    if found["status"] != "new":
+    lead, name = _lead(visit), str(visit.request.path_params["step"])
+    if lead["status"] != "new":
         return visit.go(f"/leads/{visit.id}", "Only a new lead can be converted.")
     for earlier in FIELDS:
         if earlier == name:
-            return _step_page(visit, found, name, visit.session.draft)
+            return _step_page(visit, lead, name, visit.session.draft)
         if any(f"{visit.id} {field}" not in visit.session.draft for field in FIELDS[earlier]):
             return visit.go(f"/leads/{visit.id}/convert/{earlier}")
-    return _step_page(visit, found, "review", visit.session.draft)
+    return _step_page(visit, lead, "review", visit.session.draft)
 
 
 @section.post("/leads/{id:int}/convert/{step}")
 def go_on(visit: Visit) -> Response:
     """Check and keep the fields of a page; convert after the last one."""
-    found, name = _lead(visit), str(visit.request.path_params["step"])
-    if found["status"] != "new":
+    lead, name = _lead(visit), str(visit.request.path_params["step"])
+    if lead["status"] != "new":
         return visit.go(f"/leads/{visit.id}", "Only a new lead can be converted.")
     if name == "review":
-        return _convert(visit, found)
-    kept = {f"{visit.id} {field}": visit.form[field] for field in FIELDS[name]}
-    errors = _problems(visit, found, name)
+        return _convert(visit, lead)
+    draft = {f"{visit.id} {field}": visit.form[field] for field in FIELDS[name]}
+    errors = _problems(visit, lead, name)
     if errors:
-        return _step_page(visit, found, name, kept, *errors)
-    visit.session.draft |= kept
+        return _step_page(visit, lead, name, draft, *errors)
+    visit.session.draft |= draft
     return visit.go(f"/leads/{visit.id}/convert/{STEPS[name]}")
 
 

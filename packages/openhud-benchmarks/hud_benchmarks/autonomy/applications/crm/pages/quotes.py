@@ -81,23 +81,23 @@ def ask_send(visit: Visit) -> Response:
 
 @section.post("/quotes/{id:int}/send")
 def send(visit: Visit) -> Response:
-    found, errors = _quote(visit), _sent(visit)
+    quote, errors = _quote(visit), _sent(visit)
     if not _lines(visit):
         errors.append("A quote needs lines.")
-    if not found["valid_until"]:
+    if not quote["valid_until"]:
         errors.append("Set a day until which the quote is valid.")
     if errors:
         return _quote_page(visit, *errors)
     visit.update("quotes", visit.id, status="sent")
-    return visit.go(f"/deals/{found['deal_id']}", f"Quote {visit.id} is sent.")
+    return visit.go(f"/deals/{quote['deal_id']}", f"Quote {visit.id} is sent.")
 
 
 def _quote_page(visit: Visit, *errors: str) -> Response:
-    found = _quote(visit)
+    quote = _quote(visit)
     products = visit.rows("SELECT id, name FROM products ORDER BY name")
     return visit.page(
         "quote.html",
-        quote=found,
+        quote=quote,
         lines=_lines(visit),
         products=[tuple(row) for row in products],
         errors=list(errors),

@@ -60,8 +60,8 @@ def finish(visit: Visit) -> Response:
 
 
 def _task_page(visit: Visit, *errors: str) -> Response:
-    found = visit.row(f"{TASKS} WHERE t.id = ?", visit.id)
-    values = dict(found) | {"assignee": found["assignee_id"]} | (visit.form if errors else {})
+    task = visit.row(f"{TASKS} WHERE t.id = ?", visit.id)
+    values = dict(task) | {"assignee": task["assignee_id"]} | (visit.form if errors else {})
     return visit.page(
-        "task.html", task=found, values=values, users=forms.users(visit), errors=list(errors)
+        "task.html", task=task, values=values, users=forms.users(visit), errors=list(errors)
     )

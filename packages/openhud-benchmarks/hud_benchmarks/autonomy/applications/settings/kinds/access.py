@@ -27,8 +27,8 @@ def _rotation(db: sqlite3.Connection, random: Random) -> Goal:
     ).fetchall()
     scopes = {
         row["id"]: [
-            one["name"]
-            for one in db.execute("SELECT name FROM scopes WHERE key_id = ?", (row["id"],))
+            scope["name"]
+            for scope in db.execute("SELECT name FROM scopes WHERE key_id = ?", (row["id"],))
         ]
         for row in rows
     }

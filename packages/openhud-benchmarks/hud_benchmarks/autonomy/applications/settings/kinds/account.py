@@ -32,13 +32,13 @@ def _account(db: sqlite3.Connection, random: Random) -> Goal:
     for section, count in (("general", 3), ("security", 3)):
         names = [name for name, values in SETTINGS[section].items() if len(values) > 1]
         wanted[section] = {
-            name: random.choice([one for one in SETTINGS[section][name] if one != now[name]])
+            name: random.choice([value for value in SETTINGS[section][name] if value != now[name]])
             for name in sorted(random.sample(names, count), key=names.index)
         }
     seats = len(active(db, everybody=True)) + random.randint(7, 20)
     wanted["plan"] = {
         "Plan": random.choice(
-            [one for one in ("Starter", "Team", "Business") if one != now["Plan"]]
+            [plan for plan in ("Starter", "Team", "Business") if plan != now["Plan"]]
         ),
         "Seats": str(seats),
         "Billing cycle": "monthly" if now["Billing cycle"] == "yearly" else "yearly",
@@ -103,7 +103,7 @@ def _notifications(db: sqlite3.Connection, random: Random) -> Goal:
     channel = random.choice(CHANNELS)
     event, *others = random.sample(EVENTS, 3)
     called, informed = sorted(random.sample(AUDIENCES, 2)), random.choice(AUDIENCES)
-    other = random.choice([one for one in CHANNELS if one != channel])
+    other = random.choice([name for name in CHANNELS if name != channel])
     changed: dict[str, list[tuple[str, str, str]]] = {}
     for row in db.execute("SELECT * FROM notifications ORDER BY id"):
         pace = row["pace"]

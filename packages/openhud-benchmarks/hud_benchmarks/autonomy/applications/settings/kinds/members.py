@@ -21,8 +21,8 @@ def active(db: sqlite3.Connection, *, everybody: bool = False) -> list[str]:
 
 
 def member(db: sqlite3.Connection, name: str) -> int:
-    (found,) = db.execute("SELECT id FROM members WHERE name = ?", (name,)).fetchone()
-    number: int = found
+    (member_id,) = db.execute("SELECT id FROM members WHERE name = ?", (name,)).fetchone()
+    number: int = member_id
     return number
 
 

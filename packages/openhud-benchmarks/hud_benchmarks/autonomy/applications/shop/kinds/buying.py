@@ -56,7 +56,7 @@ def _supplies(db: sqlite3.Connection, random: Random) -> Goal:
         apply,
         {
             "saved": [f"{line['product']} {line['variant']}" for line in saved],
-            "wanted": [_named(db, one) for one in wanted],
+            "wanted": [_named(db, product) for product in wanted],
             "coupon": coupon["code"],
             "checkout": (address["name"], delivery, "", payment),
         },
@@ -108,7 +108,7 @@ def _best_coupon(db: sqlite3.Connection) -> sqlite3.Row | None:
     """Return the coupon that takes the most off the cart; None where two take the same."""
     lines = db.execute(CART).fetchall()
     coupons = db.execute("SELECT * FROM coupons").fetchall()
-    first, second, *_ = sorted(coupons, key=lambda one: discount(lines, one), reverse=True)
+    first, second, *_ = sorted(coupons, key=lambda coupon: discount(lines, coupon), reverse=True)
     return first if discount(lines, first) > discount(lines, second) else None
 
 
@@ -196,7 +196,7 @@ async def _do_reorder(hands: BrowserActions, plan: Any) -> None:
 
 
 def _wishes(db: sqlite3.Connection, random: Random) -> Goal:
-    name = random.choice([one for one in LISTS if one != LATER])
+    name = random.choice([list_name for list_name in LISTS if list_name != LATER])
     items = db.execute(
         f"SELECT a.* FROM ({VARIANTS}) a JOIN list_items i ON i.variant_id = a.id JOIN lists l ON l.id = i.list_id"
         " WHERE l.name = ? ORDER BY a.product, a.id",

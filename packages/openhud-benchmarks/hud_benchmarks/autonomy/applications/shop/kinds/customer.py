@@ -31,9 +31,9 @@ def _recall(db: sqlite3.Connection, random: Random) -> Goal:
         }
         for brand in BRANDS
     }  # fmt: skip
-    found = [brand for brand, of in affected.items() if len(of["delivered"]) > 1 and of["open"]]
-    found.sort(key=lambda brand: len(affected[brand]["open"]))
-    brand = random.choice(found[:2])
+    brands = [brand for brand, of in affected.items() if len(of["delivered"]) > 1 and of["open"]]
+    brands.sort(key=lambda brand: len(affected[brand]["open"]))
+    brand = random.choice(brands[:2])
     cancelled = affected[brand]["open"]
     sent_back = affected[brand]["delivered"][-2:]
     since = next(row["placed"] for row in lines if row["order_id"] == sent_back[0])

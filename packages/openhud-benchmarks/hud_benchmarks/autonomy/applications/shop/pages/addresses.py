@@ -14,11 +14,11 @@ section = Section()
 
 @section.get("/addresses")
 def addresses(visit: Visit) -> Response:
-    found = visit.rows(
+    rows = visit.rows(
         "SELECT a.*, (SELECT count(*) FROM subscriptions s WHERE s.address_id = a.id AND s.status != 'cancelled')"
         " AS subscriptions FROM addresses a ORDER BY id"
     )
-    return visit.page("addresses.html", addresses=found)
+    return visit.page("addresses.html", addresses=rows)
 
 
 @section.get("/addresses/new")
@@ -38,17 +38,17 @@ def create(visit: Visit) -> Response:
 
 @section.get("/addresses/{id:int}")
 def edit(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM addresses WHERE id = ?", visit.id)
-    return visit.page("address.html", address=found, values=found)
+    address = visit.row("SELECT * FROM addresses WHERE id = ?", visit.id)
+    return visit.page("address.html", address=address, values=address)
 
 
 @section.post("/addresses/{id:int}")
 def save(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM addresses WHERE id = ?", visit.id)
+    address = visit.row("SELECT * FROM addresses WHERE id = ?", visit.id)
     values = {name: visit.form[name] for name in FIELDS}
     errors = _problems(visit, values, visit.id)
     if errors:
-        return visit.page("address.html", address=found, values=values, errors=errors)
+        return visit.page("address.html", address=address, values=values, errors=errors)
     visit.update("addresses", visit.id, **values)
     return visit.go("/addresses", f"The address {values['name']} is saved.")
 
@@ -66,18 +66,18 @@ def ask_delete(visit: Visit) -> Response:
 
 @section.post("/addresses/{id:int}/delete")
 def delete(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM addresses WHERE id = ?", visit.id)
-    if found["preferred"]:
+    address = visit.row("SELECT * FROM addresses WHERE id = ?", visit.id)
+    if address["preferred"]:
         return _delete_page(visit, "Prefer another address first.")
     if visit.rows("SELECT 1 FROM subscriptions WHERE address_id = ?", visit.id):
         return _delete_page(visit, "Subscriptions go to this address.")
     visit.execute("DELETE FROM addresses WHERE id = ?", visit.id)
-    return visit.go("/addresses", f"The address {found['name']} is deleted.")
+    return visit.go("/addresses", f"The address {address['name']} is deleted.")
 
 
 def _delete_page(visit: Visit, *errors: str) -> Response:
-    found = visit.row("SELECT * FROM addresses WHERE id = ?", visit.id)
-    return visit.page("address_delete.html", address=found, errors=list(errors))
+    address = visit.row("SELECT * FROM addresses WHERE id = ?", visit.id)
+    return visit.page("address_delete.html", address=address, errors=list(errors))
 
 
 def _problems(visit: Visit, values: dict[str, Any], own: int) -> list[str]:

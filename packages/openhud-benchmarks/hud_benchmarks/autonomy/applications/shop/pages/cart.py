@@ -72,12 +72,12 @@ def save_for_later(visit: Visit) -> Response:
 @section.post("/cart/coupon")
 def apply_coupon(visit: Visit) -> Response:
     code = visit.form["code"].upper()
-    found = visit.rows("SELECT * FROM coupons WHERE code = ?", code)
-    if not found:
+    coupons = visit.rows("SELECT * FROM coupons WHERE code = ?", code)
+    if not coupons:
         return _cart_page(visit, f"There is no coupon {code}.")
-    if found[0]["until"] < TODAY.isoformat():
+    if coupons[0]["until"] < TODAY.isoformat():
         return _cart_page(visit, f"The coupon {code} has expired.")
-    if not discount(visit.rows(CART), found[0]):
+    if not discount(visit.rows(CART), coupons[0]):
         return _cart_page(visit, f"The coupon {code} is not for this cart. See its conditions.")
     visit.session.draft["coupon"] = code
     return visit.go("/cart", f"The coupon {code} is applied.")
@@ -92,8 +92,8 @@ def remove_coupon(visit: Visit) -> Response:
 def coupon_of(visit: Visit) -> sqlite3.Row | None:
     """Return the coupon that is applied to the cart."""
     code = visit.session.draft.get("coupon", "")
-    found = visit.rows("SELECT * FROM coupons WHERE code = ?", code)
-    return found[0] if found else None
+    coupons = visit.rows("SELECT * FROM coupons WHERE code = ?", code)
+    return coupons[0] if coupons else None
 
 
 def _cart_page(visit: Visit, *errors: str) -> Response:

@@ -50,13 +50,13 @@ def product(visit: Visit) -> Response:
 
 def product_page(visit: Visit, product: int, values: Mapping[str, Any], *errors: str) -> Response:
     """Answer with the page of a product; `values` are those of its form."""
-    found = visit.row("SELECT * FROM products WHERE id = ?", product)
+    row = visit.row("SELECT * FROM products WHERE id = ?", product)
     return visit.page(
         "product.html",
-        product=found,
+        product=row,
         variants=visit.rows("SELECT * FROM variants WHERE product_id = ? ORDER BY id", product),
         lists=visit.rows("SELECT id, name FROM lists ORDER BY id"),
-        consumed=found["category"] in CONSUMED,
+        consumed=row["category"] in CONSUMED,
         values=values,
         errors=list(errors),
     )

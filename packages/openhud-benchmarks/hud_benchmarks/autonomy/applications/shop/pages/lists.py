@@ -103,19 +103,19 @@ def _problem(visit: Visit, name: str) -> str:
 
 
 def _lists_page(visit: Visit, *errors: str) -> Response:
-    found = visit.rows(
+    rows = visit.rows(
         "SELECT l.*, count(i.variant_id) AS articles FROM lists l LEFT JOIN list_items i ON i.list_id = l.id"
         " GROUP BY l.id"
     )
-    return visit.page("lists.html", lists=found, errors=list(errors))
+    return visit.page("lists.html", lists=rows, errors=list(errors))
 
 
 def _list_page(visit: Visit, *errors: str) -> Response:
-    found = visit.row("SELECT * FROM lists WHERE id = ?", visit.id)
+    row = visit.row("SELECT * FROM lists WHERE id = ?", visit.id)
     others = visit.rows("SELECT id, name FROM lists WHERE id != ? ORDER BY id", visit.id)
     return visit.page(
         "list.html",
-        list=found,
+        list=row,
         items=visit.rows(
             f"SELECT a.* FROM ({VARIANTS}) a JOIN list_items i ON i.variant_id = a.id WHERE i.list_id = ?"
             " ORDER BY a.product, a.id",

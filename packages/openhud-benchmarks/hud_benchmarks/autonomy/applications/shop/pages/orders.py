@@ -31,13 +31,13 @@ def orders(visit: Visit) -> Response:
 
 @section.get("/orders/{id:int}")
 def order(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM orders WHERE id = ?", visit.id)
+    row = visit.row("SELECT * FROM orders WHERE id = ?", visit.id)
     lines = visit.rows(
         f"SELECT l.*, r.return_id FROM ({ORDER_LINES} WHERE l.order_id = ?) l"
         " LEFT JOIN return_lines r ON r.line_id = l.id ORDER BY l.id",
         visit.id,
     )
-    return visit.page("order.html", order=found, lines=lines)
+    return visit.page("order.html", order=row, lines=lines)
 
 
 @section.post("/orders/{id:int}/again")
@@ -58,8 +58,8 @@ def ask_cancel(visit: Visit) -> Response:
 
 @section.post("/orders/{id:int}/cancel")
 def cancel(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM orders WHERE id = ?", visit.id)
-    if found["status"] != "open":
+    row = visit.row("SELECT * FROM orders WHERE id = ?", visit.id)
+    if row["status"] != "open":
         return _cancel_page(visit, "Only an open order can be cancelled.")
     if visit.form["reason"] not in CANCELLATIONS:
         return _cancel_page(visit, "Choose a reason.")
@@ -74,8 +74,8 @@ def ask_address(visit: Visit) -> Response:
 
 @section.post("/orders/{id:int}/address")
 def change_address(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM orders WHERE id = ?", visit.id)
-    if found["status"] != "open":
+    row = visit.row("SELECT * FROM orders WHERE id = ?", visit.id)
+    if row["status"] != "open":
         return _address_page(visit, "The address of an open order alone can be changed.")
     if not visit.form["address"]:
         return _address_page(visit, "Choose an address.")
@@ -87,9 +87,9 @@ def change_address(visit: Visit) -> Response:
 
 
 def _cancel_page(visit: Visit, *errors: str) -> Response:
-    found = visit.row("SELECT * FROM orders WHERE id = ?", visit.id)
+    row = visit.row("SELECT * FROM orders WHERE id = ?", visit.id)
     return visit.page(
-        "order_cancel.html", order=found, reasons=CANCELLATIONS, errors=list(errors)
+        "order_cancel.html", order=row, reasons=CANCELLATIONS, errors=list(errors)
     )  # fmt: skip
 
 

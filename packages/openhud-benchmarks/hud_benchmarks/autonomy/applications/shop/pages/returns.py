@@ -22,11 +22,11 @@ section = Section()
 
 @section.get("/returns")
 def returns(visit: Visit) -> Response:
-    found = visit.rows(
+    rows = visit.rows(
         "SELECT r.*, count(*) AS articles FROM returns r JOIN return_lines l ON l.return_id = r.id"
         " GROUP BY r.id ORDER BY r.id DESC"
     )
-    return visit.page("returns.html", returns=found)
+    return visit.page("returns.html", returns=rows)
 
 
 @section.get("/orders/{id:int}/return")

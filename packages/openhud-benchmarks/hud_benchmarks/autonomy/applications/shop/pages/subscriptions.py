@@ -58,9 +58,9 @@ def subscription(visit: Visit) -> Response:
 
 @section.post("/subscriptions/{id:int}")
 def save(visit: Visit) -> Response:
-    found = visit.row("SELECT * FROM subscriptions WHERE id = ?", visit.id)
+    subscription = visit.row("SELECT * FROM subscriptions WHERE id = ?", visit.id)
     errors = _problems(visit.form)
-    if found["status"] == "cancelled":
+    if subscription["status"] == "cancelled":
         errors.append("This subscription is cancelled.")
     if errors:
         return _subscription_page(visit, *errors)
@@ -71,18 +71,18 @@ def save(visit: Visit) -> Response:
 @section.post("/subscriptions/{id:int}/pause")
 def pause(visit: Visit) -> Response:
     """Pause an active subscription, or resume a paused one."""
-    found = visit.row("SELECT * FROM subscriptions WHERE id = ?", visit.id)
-    if found["status"] == "cancelled":
+    subscription = visit.row("SELECT * FROM subscriptions WHERE id = ?", visit.id)
+    if subscription["status"] == "cancelled":
         return _subscription_page(visit, "This subscription is cancelled.")
-    status = "paused" if found["status"] == "active" else "active"
+    status = "paused" if subscription["status"] == "active" else "active"
     visit.update("subscriptions", visit.id, status=status)
     return visit.go(f"/subscriptions/{visit.id}", f"The subscription is {status}.")
 
 
 @section.get("/subscriptions/{id:int}/cancel")
 def ask_cancel(visit: Visit) -> Response:
-    found = visit.row(f"{SUBSCRIPTIONS} WHERE s.id = ?", visit.id)
-    return visit.page("subscription_cancel.html", subscription=found)
+    subscription = visit.row(f"{SUBSCRIPTIONS} WHERE s.id = ?", visit.id)
+    return visit.page("subscription_cancel.html", subscription=subscription)
 
 
 @section.post("/subscriptions/{id:int}/cancel")
@@ -92,11 +92,15 @@ def cancel(visit: Visit) -> Response:
 
 
 def _subscription_page(visit: Visit, *errors: str) -> Response:
-    found = visit.row(f"{SUBSCRIPTIONS} WHERE s.id = ?", visit.id)
-    values = dict(found) | {"address": found["address_id"]} | (visit.form if errors else {})
+    subscription = visit.row(f"{SUBSCRIPTIONS} WHERE s.id = ?", visit.id)
+    values = (
+        dict(subscription)
+        | {"address": subscription["address_id"]}
+        | (visit.form if errors else {})
+    )
     return visit.page(
         "subscription.html",
-        subscription=found,
+        subscription=subscription,
         values=values,
         weeks=WEEKS,
         addresses=_addresses(visit),
