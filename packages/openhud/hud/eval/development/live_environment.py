@@ -97,7 +97,7 @@ class LiveEnvironment:
     async def open(self) -> RemoteConnection:
         """Return a new run of the current version; an exited process is restarted."""
         async with self._restarting:
-            if self.version.process.process.returncode is not None:
+            if self.version.process.child.status is not None:
                 lost = await self.version.process.why_lost()
                 self._tell(f"{self.source}: {lost.reason}. It is started again.")
                 await self.version.process.end()  # Also its remaining child processes.

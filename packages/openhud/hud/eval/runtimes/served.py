@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +13,10 @@ from hud.environment.channel.client.remote_connection import Loss, RemoteConnect
 from hud.environment.processes.process_tree import children
 from hud.environment.processes.reaper import kill, reaped_command, signalled
 from hud.errors import EnvironmentFault, UsageError
-from hud.eval.runtimes.interpreter import SHOWN, Interpreter
+from hud.eval.runtimes.interpreter import Interpreter
 from hud.eval.runtimes.process_loss import loss_of, oom_kills
+from hud.processes.child import Child
+from hud.processes.tail import Tail
 
 _ANNOUNCED = b"HUD_SERVE_PORT="
 _END_SECONDS = 5.0
@@ -29,24 +30,21 @@ class ServedProcess:
     def __init__(
         self,
         source: str,
-        process: asyncio.subprocess.Process,
+        child: Child,
+        errors: Tail,
+        output: asyncio.StreamReader,
         on_output: Callable[[bytes], None],
         *,
         one_run: bool,
     ) -> None:
-        assert process.stdout is not None
-        assert process.stderr is not None
         self.source = source
-        self.process = process
+        self.child = child
         self.one_run = one_run
-        self.said = bytearray()
+        self._errors = errors
         self._oom_kills = oom_kills()
         self._announced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # Both are read to the end: a full pipe would block the environment.
-        self._reading = [
-            asyncio.create_task(self._find_port(process.stdout, on_output)),
-            asyncio.create_task(_keep_tail(process.stderr, self.said, on_output)),
-        ]
+        # To the end: a full pipe would block the environment.
+        self._reading = asyncio.create_task(self._find_port(output, on_output))
 
     @classmethod
     async def start(
@@ -63,20 +61,24 @@ class ServedProcess:
         """
         python = sys.executable if interpreter is None else str(interpreter.python)
         command = [python, "-u", "-m", "hud.environment.channel", source, "--follow-stdin"]
-        process = await asyncio.create_subprocess_exec(
-            *reaped_command([*command, "--one-run"] if one_run else command),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
+        child = Child(
+            reaped_command([*command, "--one-run"] if one_run else command),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env=None if interpreter is None else interpreter.variables,
-            start_new_session=True,
         )
-        return cls(source, process, on_output, one_run=one_run)
+        try:
+            errors, output = await child.errors(on_output), await child.output()
+        except BaseException:
+            await child.end()
+            raise
+        return cls(source, child, errors, output, on_output, one_run=one_run)
 
     @property
     def pid(self) -> int:
         """Id of the environment's process, below the one that ends what it leaves."""
-        return next(iter(children(self.process.pid)), self.process.pid)
+        return next(iter(children(self.child.pid)), self.child.pid)
 
     async def port(self, timeout: float) -> int:
         """Wait until the environment reports its port.
@@ -85,15 +87,15 @@ class ServedProcess:
         """
         try:
             async with asyncio.timeout(timeout):
-                either: list[asyncio.Future[Any]] = [self._announced, self._reading[0]]
+                either: list[asyncio.Future[Any]] = [self._announced, self._reading]
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except TimeoutError:
             raise EnvironmentFault(f"{self.source} did not come up within {timeout:g} s.") from None
         if self._announced.done():
             return self._announced.result()
         told = (await self.why_lost()).reason
-        if self.process.returncode == _NOT_LOADED:
-            raise UsageError(self.said.decode("utf-8", "replace").strip())
+        if self.child.status == _NOT_LOADED:
+            raise UsageError((await self._errors.text()).strip())
         raise EnvironmentFault(f"{self.source} did not come up: {told}.")
 
     async def connect(self, timeout: float) -> RemoteConnection:
@@ -107,29 +109,22 @@ class ServedProcess:
         """Return a description of the process's end, with its last output."""
         try:
             async with asyncio.timeout(2.0):
-                status = signalled(await self.process.wait())
-                await asyncio.wait(self._reading, timeout=1.0)
+                status = signalled(await self.child.ended())
         except TimeoutError:
             return Loss("it closed its connection, but runs on", alone=self.one_run)
-        said = self.said.decode("utf-8", "replace")
+        words = await self._errors.text()
         lacked_memory = oom_kills() != self._oom_kills
-        return loss_of(status, said, alone=self.one_run, lacked_memory=lacked_memory)
+        return loss_of(status, words, alone=self.one_run, lacked_memory=lacked_memory)
 
     async def end(self) -> None:
         """Kill the process and its descendants."""
-        if self.process.returncode is None:
-            for pid in children(self.process.pid):
+        if self.child.status is None:
+            for pid in children(self.child.pid):
                 kill(pid, signal.SIGKILL)
-            kill(self.process.pid, signal.SIGTERM)  # The reaper kills what is left, daemons too.
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_END_SECONDS):
-                    await self.process.wait()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        await self.process.wait()
-        for task in self._reading:
-            task.cancel()
-        await asyncio.wait(self._reading)
+            self.child.signal(signal.SIGTERM)  # The reaper kills what is left, daemons too.
+        await self.child.end(_END_SECONDS)
+        self._reading.cancel()
+        await asyncio.wait({self._reading})
 
     async def _find_port(
         self, stream: asyncio.StreamReader, on_output: Callable[[bytes], None]
@@ -148,12 +143,3 @@ class ServedProcess:
                     on_output(line + b"\n")
             if self._announced.done():
                 on_output(heard)
-
-
-async def _keep_tail(
-    stream: asyncio.StreamReader, tail: bytearray, on_output: Callable[[bytes], None]
-) -> None:
-    while chunk := await stream.read(65536):
-        on_output(chunk)
-        tail += chunk
-        del tail[:-SHOWN]
