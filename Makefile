@@ -31,7 +31,7 @@ demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curv
 
 lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, broken for real; about 20 minutes)
 	@scripts/setup-worlds redis-server
-	@$(BIN)/python examples/incident_lab/record.py --folder .lab
+	@$(BIN)/python -m hud_benchmarks.incident_lab.record --folder .lab
 
 test: $(STAMP) $(OFFICIAL)/.installed  ## Run the tests on SQLite, and samples of what is slow or needs PostgreSQL (10 minutes)
 	@scripts/setup-worlds

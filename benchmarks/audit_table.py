@@ -36,8 +36,6 @@ SAMPLES: dict[str, dict[str, tuple[int, str]]] = {
         "hierarchy/tasks.py": (30, "hierarchy/scripted.py:agent"),
         "hierarchy/clerk_tasks.py": (30, "hierarchy/scripted.py:expert_clerk"),
     },
-    "incident lab, flat": {"incident_lab/flat.py": (24, "incident_lab/players.py:oracle")},
-    "incident lab, team": {"incident_lab/hierarchical.py": (24, "incident_lab/players.py:team")},
 }
 """Tasks that are audited of each file of an example, and the agent that does the work."""
 SCREENS = ("autonomy-10", "miniwob", "sheetbench-50")

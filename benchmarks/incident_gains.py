@@ -2,7 +2,7 @@
 
     python benchmarks/incident_gains.py        less than an hour on two cores
 
-The lab's incidents (examples/incident_lab: 109 tools, records of 50 KiB) are beyond policies of a million parameters. These are
+The lab's incidents (docs/incident-lab.md: 109 tools, records of 50 KiB) are beyond policies of a million parameters. These are
 the demo's (examples/triage): six services, seven causes, seven tools, made from seeds. One policy has all tools, or a lead has a
 tracer and a prober, who are trained first, each on tasks of its own, and frozen while the lead learns. Every policy first imitates
 an apprentice with the same bad habits; both sides take `STEPS` optimizer steps in all. The null runs do the same with every

@@ -16,7 +16,15 @@ def stranger(tmp_path, monkeypatch):
 
 def test_the_benchmarks_of_this_distribution_are_found_first():
     names = list(plugs("hud.benchmarks"))
-    assert names[:6] == ["autonomy", "bfcl", "miniwob", "reasoning-gym", "sheetbench", "tau2"]
+    assert names[:7] == [
+        "autonomy",
+        "bfcl",
+        "incident-lab",
+        "miniwob",
+        "reasoning-gym",
+        "sheetbench",
+        "tau2",
+    ]
     assert {point.module.partition(".")[0] for point in own_entry_points()} >= {"hud_benchmarks"}
 
 

@@ -203,19 +203,22 @@ agent, trainer = create_agent("manager"), TrainingClient("clerk")
     ),
     "docs/incident-lab.md": Scene(
         stands={
-            " --all ": " --task-ids 0,9 ",
+            " --all": " --task-ids 0,9",
             "--count 50": "--count 24",
-            "compare.py MODEL MODEL --group 4": "compare.py claude claude",
+            "compare MODEL MODEL --group 4": "compare claude claude",
             '{"url": "https://mcp.sentry.dev/mcp", "headers": {"Authorization": "Bearer ${SENTRY_TOKEN}"}}': (
-                '{"command": "python", "args": ["-m", "desk", "tracker", "incidents/leak-orders.sqlite.gz"], '
-                '"cwd": "examples/incident_lab"}'
+                '{"command": "python", "args": ["-m", "hud_benchmarks.incident_lab.desk", "tracker", "leak-orders"]}'
             ),
             '{"command": "kubectl-mcp", "env": {"KUBECONFIG": "${KUBECONFIG}"}}': (
-                '{"command": "python", "args": ["-m", "desk", "cluster", "incidents/leak-orders.sqlite.gz"], '
-                '"cwd": "examples/incident_lab"}'
+                '{"command": "python", "args": ["-m", "hud_benchmarks.incident_lab.desk", "cluster", "leak-orders"]}'
             ),
         },
-        names="import shutil\nshutil.copytree('examples/incident_lab/incidents', '.lab')",
+        names="""
+import shutil
+from hud_benchmarks.incident_lab.incidents import RECORDED
+
+shutil.copytree(RECORDED, ".lab")
+""",
     ),
     "docs/mcp.md": Scene(
         files={"prompts/note.txt": "", "bin/claude": CLAUDE_CODE},

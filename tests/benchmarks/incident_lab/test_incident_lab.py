@@ -12,35 +12,34 @@ from types import SimpleNamespace
 
 import pytest
 
-LAB = Path(__file__).parents[2] / "examples" / "incident_lab"
-sys.path.insert(0, str(LAB))
+from hud import Environment
+from hud.agents import ScriptedAgent
+from hud.eval import LocalRuntime, NullRecorder, Taskset
+from hud.trace import Completion, ToolCall
+from hud_benchmarks.incident_lab import flat as alone
+from hud_benchmarks.incident_lab import hierarchical as led
+from hud_benchmarks.incident_lab import players, servers
+from hud_benchmarks.incident_lab.desk import servers as desk_servers
+from hud_benchmarks.incident_lab.desk.servers import Desk
+from hud_benchmarks.incident_lab.grading import grade_finding, grade_report
+from hud_benchmarks.incident_lab.incidents import incidents
+from hud_benchmarks.incident_lab.lab.facts import AREAS, SERVICES, Fact
+from hud_benchmarks.incident_lab.lab.faults import FAULTS
+from hud_benchmarks.incident_lab.lab.finding import CAUSES, Finding
+from hud_benchmarks.incident_lab.lab.recording import opened
 
-import players  # noqa: E402
-from desk import servers as desk_servers  # noqa: E402
-from desk.servers import Desk  # noqa: E402
-from grading import grade_finding, grade_report  # noqa: E402
-from incidents import incidents  # noqa: E402
-from lab.facts import AREAS, SERVICES, Fact  # noqa: E402
-from lab.faults import FAULTS  # noqa: E402
-from lab.finding import CAUSES, Finding  # noqa: E402
-from lab.recording import opened  # noqa: E402
-
-from hud import Environment  # noqa: E402
-from hud.agents import ScriptedAgent  # noqa: E402
-from hud.eval import LocalRuntime, NullRecorder, Taskset  # noqa: E402
-from hud.trace import Completion, ToolCall  # noqa: E402
-
+SHOP = Path(players.__file__).parent / "shop"
 ALL = list(incidents().values())
 
 
 @pytest.fixture(scope="module")
 def flat():
-    return Taskset.from_file(LAB / "flat.py")
+    return alone.tasks
 
 
 @pytest.fixture(scope="module")
 def hierarchical():
-    return Taskset.from_file(LAB / "hierarchical.py")
+    return led.tasks
 
 
 async def play(tasks, agent):
@@ -255,12 +254,9 @@ async def test_agents_see_neither_the_incident_nor_the_way_to_open_another(flat,
     ("area", "found"), [(None, {"cluster_get_pods"}), ("containers", {"cluster_get_pods"})]
 )
 async def test_a_team_names_its_own_servers(area, found, tmp_path, monkeypatch):
-    import servers
-
     program = {
         "command": "${LAB_PYTHON}",
-        "args": ["-m", "desk", "cluster", str(ALL[0].file)],
-        "cwd": str(LAB),
+        "args": ["-m", "hud_benchmarks.incident_lab.desk", "cluster", str(ALL[0].file)],
     }
     told = {"mcpServers": {"cluster": program}, "areas": {"containers": {"cluster": ["get_pods"]}}}
     file = tmp_path / "mcp.json"
@@ -289,8 +285,6 @@ async def test_a_team_names_its_own_servers(area, found, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", [None, b"", b"no recording"])
 async def test_a_recording_that_cannot_be_read_is_the_environments_fault(damage, tmp_path):
-    import servers
-
     env = Environment("damaged")
     desk = servers.Desk(env, "queue")
     file = tmp_path / "damaged.sqlite.gz"
@@ -310,7 +304,7 @@ async def test_a_recording_that_cannot_be_read_is_the_environments_fault(damage,
 
 
 async def test_a_pair_of_jobs_gives_a_difference_with_its_interval(flat, hierarchical):
-    from compare import paired, report
+    from hud_benchmarks.incident_lab.compare import paired, report
 
     some = [
         tasks.filter([task.slug for task in list(tasks)[::3]]) for tasks in (flat, hierarchical)
@@ -330,8 +324,8 @@ async def test_the_servers_speak_to_other_clients_too():
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
 
-    arguments = ["-m", "desk", "cluster", str(ALL[0].file)]
-    program = StdioServerParameters(command=sys.executable, args=arguments, cwd=str(LAB))
+    arguments = ["-m", "hud_benchmarks.incident_lab.desk", "cluster", str(ALL[0].file)]
+    program = StdioServerParameters(command=sys.executable, args=arguments)
     async with stdio_client(program) as streams, ClientSession(*streams) as session:
         await session.initialize()
         assert len((await session.list_tools()).tools) >= 20
@@ -340,7 +334,7 @@ async def test_the_servers_speak_to_other_clients_too():
 
 
 def test_the_ingestion_endpoint_takes_what_the_official_sdk_sends():
-    from lab.ingest import Ingest
+    from hud_benchmarks.incident_lab.lab.ingest import Ingest
 
     ingest = Ingest()
     code = (
@@ -363,8 +357,8 @@ def test_the_ingestion_endpoint_takes_what_the_official_sdk_sends():
 async def test_the_cluster_restarts_what_ends_and_kills_what_grows(tmp_path):
     import asyncio
 
-    from lab.cluster import Cluster, Service
-    from lab.recording import Recording
+    from hud_benchmarks.incident_lab.lab.cluster import Cluster, Service
+    from hud_benchmarks.incident_lab.lab.recording import Recording
 
     recording = Recording()
     cluster = Cluster(tmp_path, recording, random.Random(0), {})
@@ -394,10 +388,9 @@ def test_containers_do_not_outlive_a_killed_lab(tmp_path):
 
     code = f"""
 import asyncio, os, random, signal, sys
-sys.path.insert(0, {str(LAB)!r})
 from pathlib import Path
-from lab.cluster import Cluster, Service
-from lab.recording import Recording
+from hud_benchmarks.incident_lab.lab.cluster import Cluster, Service
+from hud_benchmarks.incident_lab.lab.recording import Recording
 
 async def main():
     cluster = Cluster(Path({str(tmp_path)!r}), Recording(), random.Random(0), {{}})
@@ -421,8 +414,8 @@ asyncio.run(main())
     "name", [name for name, fault in FAULTS.items() if fault.cause == "bad_deploy"]
 )
 def test_a_bad_release_differs_from_the_good_one_in_one_place(name, tmp_path):
-    from lab.cluster import Cluster
-    from lab.recording import Recording
+    from hud_benchmarks.incident_lab.lab.cluster import Cluster
+    from hud_benchmarks.incident_lab.lab.recording import Recording
 
     class Deploying:
         async def deploy(self, service, message, change):
@@ -434,14 +427,14 @@ def test_a_bad_release_differs_from_the_good_one_in_one_place(name, tmp_path):
 
     fault = FAULTS[name]
     changed = asyncio.run(fault.inject(Deploying())).splitlines()
-    original = (LAB / "shop" / f"{fault.service}.py").read_text().splitlines()
+    original = (SHOP / f"{fault.service}.py").read_text().splitlines()
     assert sum(a != b for a, b in zip(changed, original, strict=True)) == 1
 
 
 @pytest.mark.parametrize("incident", ALL[::5], ids=lambda one: one.name)
 def test_a_variant_is_the_same_incident_with_other_names(incident, tmp_path):
-    from solvable import problem
-    from vary import vary
+    from hud_benchmarks.incident_lab.solvable import problem
+    from hud_benchmarks.incident_lab.vary import vary
 
     told = {"page": incident.page, "finding": incident.finding.__dict__, "facts": {}}
     for area, by_service in incident.facts.items():

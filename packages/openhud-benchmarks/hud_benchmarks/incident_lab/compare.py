@@ -1,10 +1,10 @@
 """Flat against hierarchical on the same incidents: the difference of each pair, with its interval.
 
-    python examples/incident_lab/compare.py examples/incident_lab/players.py:oracle examples/incident_lab/players.py:team
-    python examples/incident_lab/compare.py MODEL MODEL --group 4
+    python -m hud_benchmarks.incident_lab.compare oracle team
+    python -m hud_benchmarks.incident_lab.compare MODEL MODEL --group 4
 
-The first plays `flat.py`, the second `hierarchical.py`: scripts, or models by their slugs (a lead's model plays its
-specialists too, unless `--specialists` names another).
+The first plays alone, the second leads specialists: `oracle` or `novice` and `team` or `novice-team` (scripts), models by
+their slugs, or agents as `hud eval` takes them. A lead's model plays its specialists too, unless `--specialists` names another.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from hud.agents import Agent, create_agent
 from hud.cli.evaluation.player import player
 from hud.errors import UsageError
-from hud.eval import Job, LocalRuntime, Run, Taskset
+from hud.eval import Job, LocalRuntime, Run
 from hud.eval.results.intervals import with_interval
 from hud.eval.results.paired_differences import pair
+from hud_benchmarks.incident_lab import flat, hierarchical, players
 
-HERE = Path(__file__).parent
 AREAS = ("errors", "metrics", "database", "changes", "queue", "containers")
+SCRIPTS: dict[str, Agent] = {
+    "oracle": players.oracle,
+    "team": players.team,
+    "novice": players.novice,
+    "novice-team": players.novice_team,
+}
+"""The lab's own scripts."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,11 @@ class Pairs:
 
 
 def paired(flat: list[Run], hierarchical: list[Run]) -> Pairs:
-    """Return the comparison of two jobs of the same incidents; runs that were not measured leave their pair out."""
-    rewards = [_by_incident(flat), _by_incident(hierarchical)]
-    pairing = pair(*rewards)
+    """Return the comparison of two jobs of the same incidents; runs that were not measured leave their pair out.
+
+    Raises `UsageError` where no incident was measured both ways.
+    """
+    pairing = pair(_by_incident(flat), _by_incident(hierarchical))
     overall = pairing.overall
     if overall is None:
         raise UsageError("No incident was measured both ways; hud jobs shows why.")
@@ -81,9 +89,11 @@ def paired(flat: list[Run], hierarchical: list[Run]) -> Pairs:
         better=pairing.counts["better"],
         worse=pairing.counts["worse"],
         specialists={
-            area: round(fmean(known), 4)
+            area: round(fmean(rewards), 4)
             for area in AREAS
-            if (known := [r.reward for r in reports if r.task.id == area and r.reward is not None])
+            if (
+                rewards := [r.reward for r in reports if r.task.id == area and r.reward is not None]
+            )
         },
     )
 
@@ -91,8 +101,8 @@ def paired(flat: list[Run], hierarchical: list[Run]) -> Pairs:
 async def compare(first: Agent, second: Agent, group: int = 1, concurrent: int = 8) -> Pairs:
     """Play all incidents both ways."""
     played = []
-    for name, agent in (("flat", first), ("hierarchical", second)):
-        tasks = Taskset.from_file(HERE / f"{name}.py")
+    ways = (("flat", flat.tasks, first), ("hierarchical", hierarchical.tasks, second))
+    for name, tasks, agent in ways:
         job = await Job.start(f"incident lab, {name}", group=group)
         await tasks.run(agent, runtime=LocalRuntime(), job=job, max_concurrent=concurrent)
         await job.finish()
@@ -101,11 +111,11 @@ async def compare(first: Agent, second: Agent, group: int = 1, concurrent: int =
 
 
 def _by_incident(runs: list[Run]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
+    rewards: dict[str, list[float]] = {}
     for run in runs:
         if run.reward is not None:
-            found.setdefault(run.slug, []).append(run.reward)
-    return found
+            rewards.setdefault(run.slug, []).append(run.reward)
+    return rewards
 
 
 def _side(runs: list[Run]) -> Side:
@@ -114,21 +124,22 @@ def _side(runs: list[Run]) -> Side:
     return Side(
         reward=fmean(measured),
         solved=fmean(reward == 1.0 for reward in measured),
-        turns=fmean(each[0] for each in spent),
-        prompt_tokens=fmean(each[1] for each in spent),
-        completion_tokens=fmean(each[2] for each in spent),
+        turns=fmean(turns for turns, _, _ in spent),
+        prompt_tokens=fmean(prompt for _, prompt, _ in spent),
+        completion_tokens=fmean(completion for _, _, completion in spent),
     )
 
 
 def _spent(run: Run) -> tuple[int, int, int]:
     steps = [step for step in run.trace.steps if step.source == "agent"]
-    usage = [step.usage for step in steps if step.usage is not None]
-    own = (
-        len(steps),
-        sum(each.prompt_tokens for each in usage),
-        sum(each.completion_tokens for each in usage),
-    )
-    return tuple(map(sum, zip(own, *(_spent(child) for child in run.children), strict=True)))
+    usage = run.trace.usage
+    turns, prompt, completion = len(steps), usage.prompt_tokens, usage.completion_tokens
+    for child in run.children:
+        child_turns, child_prompt, child_completion = _spent(child)
+        turns += child_turns
+        prompt += child_prompt
+        completion += child_completion
+    return turns, prompt, completion
 
 
 def report(pairs: Pairs) -> str:
@@ -145,26 +156,30 @@ def report(pairs: Pairs) -> str:
         f"(better on {pairs.better} incidents, worse on {pairs.worse})"
     )
     if pairs.specialists:
-        told = ", ".join(f"{area} {mean:.2f}" for area, mean in pairs.specialists.items())
-        lines.append(f"specialists' own rewards: {told}")
+        means = ", ".join(f"{area} {mean:.2f}" for area, mean in pairs.specialists.items())
+        lines.append(f"specialists' own rewards: {means}")
     return "\n".join(lines)
+
+
+def playing(name: str) -> Agent:
+    """Return the lab's own script of a name, or the agent that `hud eval` would play with."""
+    return SCRIPTS[name] if name in SCRIPTS else player(name, None, {})
 
 
 def main() -> int:
     """Read the command line and compare."""
     parser = argparse.ArgumentParser(description="Flat against hierarchical, pair by pair.")
-    parser.add_argument("flat", help="who plays flat.py: a model, or path.py:agent")
-    parser.add_argument("hierarchical", help="who plays hierarchical.py")
+    parser.add_argument("flat", help="plays alone: oracle, novice, a model, or path.py:agent")
+    parser.add_argument("hierarchical", help="leads: team, novice-team, a model, or path.py:agent")
     parser.add_argument("--specialists", help="the model of all specialists (default: the lead's)")
     parser.add_argument("--group", type=int, default=1, help="runs of each incident")
     parser.add_argument("--max-concurrent", type=int, default=8)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    lead: Any = player(options.hierarchical, None, {})
+    lead: Any = playing(options.hierarchical)
     if options.specialists:
         lead.subagents = dict.fromkeys(AREAS, create_agent(options.specialists))
-    flat = player(options.flat, None, {})
-    pairs = asyncio.run(compare(flat, lead, options.group, options.max_concurrent))
+    pairs = asyncio.run(compare(playing(options.flat), lead, options.group, options.max_concurrent))
     print(json.dumps(asdict(pairs), indent=1) if options.json else report(pairs))
     return 0
 

@@ -1,35 +1,41 @@
-"""What answers are worth."""
+"""Rewards of answers and of specialists' reports."""
 
 from __future__ import annotations
 
-from lab.facts import Fact
-from lab.finding import CAUSE, CULPRIT, SERVICE, Finding, parse_finding, parse_object
-
 from hud.graders import EvaluationResult, SubScore
+from hud_benchmarks.incident_lab.lab.facts import Fact
+from hud_benchmarks.incident_lab.lab.finding import (
+    CAUSE,
+    CULPRIT,
+    SERVICE,
+    Finding,
+    parse_finding,
+    parse_object,
+)
 
 SIGN, DETAIL = 0.3, 0.7
 
 
 def grade_finding(answer: str, truth: Finding) -> EvaluationResult:
-    """Hold an answer against the fault: nothing without the right service, and no culprit without the cause."""
-    found = parse_finding(answer)
-    service = found is not None and found.service == truth.service
-    cause = service and found is not None and found.cause == truth.cause
-    culprit = cause and found is not None and found.culprit == truth.culprit
+    """Grade an answer: nothing without the right service, and no culprit without the cause."""
+    finding = parse_finding(answer)
+    service = finding is not None and finding.service == truth.service
+    cause = service and finding is not None and finding.cause == truth.cause
+    culprit = cause and finding is not None and finding.culprit == truth.culprit
     return _result(
-        found is not None,
+        finding is not None,
         {"service": (service, SERVICE), "cause": (cause, CAUSE), "culprit": (culprit, CULPRIT)},
     )
 
 
 def grade_report(answer: str, truth: Fact) -> EvaluationResult:
-    """Hold a specialist's report against the facts: no detail without the right sign."""
-    told = parse_object(answer, ("sign", "detail"))
-    sign = told is not None and told["sign"] == truth.sign
-    detail = sign and told is not None and told["detail"] == truth.detail
+    """Grade a specialist's report: no detail without the right sign."""
+    report = parse_object(answer, ("sign", "detail"))
+    sign = report is not None and report["sign"] == truth.sign
+    detail = sign and report is not None and report["detail"] == truth.detail
     if truth.detail == "none":  # There is one thing to say.
-        return _result(told is not None, {"report": (detail, 1.0)})
-    return _result(told is not None, {"sign": (sign, SIGN), "detail": (detail, DETAIL)})
+        return _result(report is not None, {"report": (detail, 1.0)})
+    return _result(report is not None, {"sign": (sign, SIGN), "detail": (detail, DETAIL)})
 
 
 def _result(readable: bool, parts: dict[str, tuple[bool, float]]) -> EvaluationResult:

@@ -1,6 +1,6 @@
 """Hierarchical: one model leads, and has six tools; each is a specialist with a model, tools and a reward of its own.
 
-    hud eval examples/incident_lab/hierarchical.py examples/incident_lab/players.py:team --all
+    hud eval --benchmark incident-lab/team oracle
 
 The same incidents, prompt, answer and step cap as in `flat.py`.
 """
@@ -9,15 +9,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from flat import MAX_STEPS, prompt
-from grading import grade_finding, grade_report
-from incidents import incidents
-from lab.facts import SIGNS
-from servers import AREAS, Desk
-
 from hud import Environment, Task, Taskset
 from hud.environment import AgentTool, Answer, GradingArg, Template
 from hud.trace import Message
+from hud_benchmarks.incident_lab.flat import MAX_STEPS, prompt
+from hud_benchmarks.incident_lab.grading import grade_finding, grade_report
+from hud_benchmarks.incident_lab.incidents import incidents
+from hud_benchmarks.incident_lab.lab.facts import SIGNS
+from hud_benchmarks.incident_lab.servers import AREAS, Desk
 
 __all__ = ["env", "tasks"]
 
@@ -44,19 +43,21 @@ def specialist(area: str) -> Template:
     )
 
     @own.template(id=area, description=DUTIES[area])
-    async def report(service: str, incident: GradingArg = None) -> AsyncGenerator[object, Answer]:
+    async def report(
+        service: str, incident: GradingArg = None
+    ) -> AsyncGenerator[object, Answer[str]]:
         """Report on a service.
 
         Args:
             service: the service to look at.
         """
-        found = incidents()[incident]
-        await desk.open(found)
+        recorded = incidents()[incident]
+        await desk.open(recorded)
         answer = yield [
             Message(role="system", content=instructions),
-            Message(role="user", content=f"ALERT {found.page} Look at {service}."),
+            Message(role="user", content=f"ALERT {recorded.page} Look at {service}."),
         ]
-        truth = found.facts.get(area, {}).get(service)
+        truth = recorded.facts.get(area, {}).get(service)
         # Of what is no service there is nothing to report.
         yield 0.0 if truth is None else grade_report(answer, truth)
 
@@ -71,17 +72,17 @@ for area, template in specialists.items():
 @env.template(
     id="diagnose", description="Find the fault behind an alert, with a team of specialists."
 )
-async def diagnose(incident: str) -> AsyncGenerator[object, Answer]:
+async def diagnose(incident: str) -> AsyncGenerator[object, Answer[str]]:
     """One recorded incident, by name."""
-    found = incidents()[incident]
-    answer = yield prompt(found)
-    yield grade_finding(answer, found.finding)
+    recorded = incidents()[incident]
+    answer = yield prompt(recorded)
+    yield grade_finding(answer, recorded.finding)
 
 
 def task(name: str) -> Task:
     """Return the task of an incident."""
-    wishes = {"slug": name, "agent_config": {"max_steps": MAX_STEPS}}
-    return diagnose(incident=name).model_copy(update=wishes)
+    settings = {"slug": name, "agent_config": {"max_steps": MAX_STEPS}}
+    return diagnose(incident=name).model_copy(update=settings)
 
 
 tasks = Taskset("incident-lab-hierarchical", map(task, incidents()))

@@ -1,23 +1,25 @@
-"""The recorded incidents: where they are, what the page said, and what there is to be found.
+"""Recorded incidents: their pages, findings and facts, by name.
 
-`INCIDENT_LAB` names another folder of recordings, as `record.py` makes them. `INCIDENT_LAB_MCP` names an
-`mcpServers` JSON to use in place of the lab's own servers: then the folder needs only `findings.json`.
+`INCIDENT_LAB` names another folder of recordings, as `record` makes them. `INCIDENT_LAB_MCP` names an `mcpServers` JSON
+to use in place of the lab's own servers: then the folder needs only `findings.json`.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lab.facts import Fact
-from lab.finding import Finding
+from hud import settings
+from hud.errors import UsageError
+from hud_benchmarks.incident_lab.lab.facts import Fact
+from hud_benchmarks.incident_lab.lab.finding import Finding
 
 RECORDED = Path(__file__).parent / "incidents"
-FOLDER = Path(os.environ.get("INCIDENT_LAB") or RECORDED).resolve()
-REAL_SERVERS = os.environ.get("INCIDENT_LAB_MCP")
+_VARIABLES = settings.load().environment
+FOLDER = Path(_VARIABLES.get("INCIDENT_LAB") or RECORDED).resolve()
+REAL_SERVERS = _VARIABLES.get("INCIDENT_LAB_MCP")
 
 
 @dataclass(frozen=True)
@@ -38,19 +40,19 @@ class Incident:
 
 @cache
 def incidents() -> dict[str, Incident]:
-    """Return the incidents of the folder by name."""
+    """Return the incidents of the folder by name. Raises `UsageError` where there are none."""
     file = FOLDER / "findings.json"
     if not file.exists():
-        raise SystemExit(f"Error: there are no incidents in {FOLDER}; `make lab` records some.")
+        raise UsageError(f"There are no incidents in {FOLDER}; `make lab` records some.")
     return {
         name: Incident(
             name,
-            told["page"],
-            Finding(told["service"], told["cause"], told["culprit"]),
+            entry["page"],
+            Finding(entry["service"], entry["cause"], entry["culprit"]),
             {
                 area: {service: Fact(*fact) for service, fact in by_service.items()}
-                for area, by_service in told.get("facts", {}).items()
+                for area, by_service in entry.get("facts", {}).items()
             },
         )
-        for name, told in json.loads(file.read_text()).items()
+        for name, entry in json.loads(file.read_text()).items()
     }

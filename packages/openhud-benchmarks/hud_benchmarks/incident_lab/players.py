@@ -26,6 +26,13 @@ ENTRIES, WAITING, SESSIONS, BACKLOG = 50, 2, 10, 12
 NOTHING: Report = ("none", "none")
 
 
+def match(pattern: str, text: str) -> str:
+    """Return the group of a pattern's first match. Raises `ValueError` where it does not occur."""
+    for value in re.findall(pattern, text):
+        return str(value)
+    raise ValueError(f"{pattern!r} does not occur in {text!r}")
+
+
 def rows(text: str) -> list[dict[str, str]]:
     """Return the rows of a tool's table."""
     names, *lines = (line.split(" | ") for line in text.splitlines())
@@ -78,12 +85,12 @@ def look_at_database(service: str, since: str) -> Look:
 def look_at_changes(service: str, since: str) -> Look:
     """Find the last change of the day."""
     del since
-    found = rows((yield "deploy_changes", {"service": service}))
+    changes = rows((yield "deploy_changes", {"service": service}))
     deployments = rows((yield "deploy_recent_deployments", {}))
-    today = max([row["time"][:10] for row in [*found, *deployments]], default="")
-    if not found or found[0]["time"][:10] != today:
+    today = max([row["time"][:10] for row in [*changes, *deployments]], default="")
+    if not changes or changes[0]["time"][:10] != today:
         return NOTHING
-    return found[0]["kind"], found[0]["what"]
+    return changes[0]["kind"], changes[0]["what"]
 
 
 def look_at_queue(service: str, since: str) -> Look:
@@ -128,7 +135,7 @@ LOOKS = {
 
 def investigate(page: str, ask: Ask) -> Generator[Call, str, str]:
     """Follow the blame from the storefront to where it ends, and look there for the cause."""
-    since = re.search(r"Since (\S+) UTC", page)[1]
+    since = match(r"Since (\S+) UTC", page)
     if "fulfilment" in page:
         _, message = yield from ask("queue", "worker", since)
         return finding("worker", "poisoned_message", message)
@@ -176,8 +183,8 @@ def leading(page: str) -> Generator[Call, str, str]:
 
     def ask(area: str, service: str, since: str) -> Look:
         del since
-        told = json.loads((yield area, {"service": service}))
-        return told["sign"], told["detail"]
+        report = json.loads((yield area, {"service": service}))
+        return report["sign"], report["detail"]
 
     return (yield from investigate(page, ask))
 
@@ -186,8 +193,8 @@ def reporting(area: str) -> Callable[[str], Generator[Call, str, str]]:
     """The specialist of an area that makes no mistakes."""
 
     def report(prompt: str) -> Generator[Call, str, str]:
-        service = re.search(r"Look at (\w+)", prompt)[1]
-        since = re.search(r"Since (\S+) UTC", prompt)[1]
+        service = match(r"Look at (\w+)", prompt)
+        since = match(r"Since (\S+) UTC", prompt)
         sign, detail = yield from LOOKS[area](service, since)
         return json.dumps({"sign": sign, "detail": detail})
 
@@ -204,8 +211,8 @@ def jumping(page: str) -> Generator[Call, str, str]:
 def blaming(page: str) -> Generator[Call, str, str]:
     """The novice with a team: asks one question and believes the answer."""
     del page
-    told = json.loads((yield "changes", {"service": "orders"}))
-    return finding("orders", "bad_deploy", told["detail"])
+    report = json.loads((yield "changes", {"service": "orders"}))
+    return finding("orders", "bad_deploy", report["detail"])
 
 
 class Script:

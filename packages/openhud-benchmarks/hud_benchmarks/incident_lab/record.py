@@ -1,8 +1,8 @@
 """Record incidents: start the shop, break it, write down what is to be seen.
 
-    python examples/incident_lab/record.py --folder .lab            the 24 incidents, one of each fault
-    python examples/incident_lab/record.py --folder .lab --count 50 --seed 7
-    python examples/incident_lab/record.py --folder .lab --only leak-orders
+    python -m hud_benchmarks.incident_lab.record --folder .lab            the 24 incidents, one of each fault
+    python -m hud_benchmarks.incident_lab.record --folder .lab --count 50 --seed 7
+    python -m hud_benchmarks.incident_lab.record --folder .lab --only leak-orders
 
 A folder of recordings holds `NAME.sqlite.gz` for each incident, and `findings.json`, which the tools never read.
 """
@@ -19,14 +19,12 @@ import tempfile
 from pathlib import Path
 from time import perf_counter
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from lab.cluster import LabError
-from lab.database import ShopDatabase, postgresql
-from lab.facts import facts
-from lab.faults import FAULTS
-from lab.stage import play_incident
-from solvable import problem
+from hud_benchmarks.incident_lab.lab.cluster import LabError
+from hud_benchmarks.incident_lab.lab.database import ShopDatabase, postgresql
+from hud_benchmarks.incident_lab.lab.facts import facts
+from hud_benchmarks.incident_lab.lab.faults import FAULTS
+from hud_benchmarks.incident_lab.lab.stage import play_incident
+from hud_benchmarks.incident_lab.solvable import problem
 
 ATTEMPTS = 5
 INTERRUPTED = 130
@@ -59,9 +57,9 @@ async def record(database: ShopDatabase, name: str, folder: Path, seed: int) -> 
             continue
         recording.save(draft)
         with recording.database() as made:
-            found = facts(made)
+            by_area = facts(made)
         page = recording.rows["page"][0]["text"]
-        wrong = problem(draft, page, finding, found)
+        wrong = problem(draft, page, finding, by_area)
         if wrong is None:
             break
         print(f"  {name}: {wrong}; again", flush=True)
@@ -69,18 +67,18 @@ async def record(database: ShopDatabase, name: str, folder: Path, seed: int) -> 
         draft.unlink(missing_ok=True)
         raise SystemExit(f"Error: {name} could not be recorded in {ATTEMPTS} attempts.")
     known_file = folder / "findings.json"
-    known = json.loads(known_file.read_text()) if known_file.exists() else {}
-    known[name] = {
+    entries = json.loads(known_file.read_text()) if known_file.exists() else {}
+    entries[name] = {
         "page": page,
         "service": finding.service,
         "cause": finding.cause,
         "culprit": finding.culprit,
         "facts": {
             area: {service: [fact.sign, fact.detail] for service, fact in by_service.items()}
-            for area, by_service in found.items()
+            for area, by_service in by_area.items()
         },
     }
-    known_file.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
+    known_file.write_text(json.dumps(dict(sorted(entries.items())), indent=1) + "\n")
     draft.replace(file)
 
 
@@ -127,9 +125,8 @@ def main() -> int:
         print(f"Error: {failed.exceptions[0]}", file=sys.stderr)
         code = 1
     if code == 0:
-        here = "examples/incident_lab"
         print(
-            f"INCIDENT_LAB={options.folder} hud eval {here}/flat.py {here}/players.py:oracle --all"
+            f"INCIDENT_LAB={options.folder} python -m hud_benchmarks.incident_lab.compare oracle team"
         )
     return code
 

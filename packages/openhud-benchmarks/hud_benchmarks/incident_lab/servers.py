@@ -8,12 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from desk import platform, tracker
-from desk.servers import EXECUTE_SQL, OPEN, TOOLS, server
-from incidents import REAL_SERVERS, Incident
-
 from hud import Environment
-from hud.errors import EnvironmentFault
+from hud.errors import EnvironmentFault, UsageError
+from hud_benchmarks.incident_lab.desk import platform, tracker
+from hud_benchmarks.incident_lab.desk.servers import EXECUTE_SQL, OPEN, TOOLS, server
+from hud_benchmarks.incident_lab.incidents import REAL_SERVERS, Incident
 
 Names = tuple[str, ...]
 
@@ -30,11 +29,11 @@ AREAS: dict[str, dict[str, Names]] = {
     "queue": {"deploy": _names(platform.QUEUE)},
     "containers": {"cluster": _names(TOOLS["cluster"])},
 }
-"""Which tools of which servers each specialist has."""
+"""Tools of each specialist, by server."""
 
 
 class Desk:
-    """What an environment has of the servers: all tools, or those of one specialist's area."""
+    """An environment's connection to the servers: all tools, or those of one specialist's area."""
 
     def __init__(self, env: Environment, area: str | None = None) -> None:
         self.env = env
@@ -55,18 +54,26 @@ class Desk:
             )
 
     async def open(self, incident: Incident) -> None:
-        """Have the servers of this run answer from an incident's recording; real ones answer as they are."""
+        """Have the servers of this run answer from an incident's recording; real ones answer as they are.
+
+        Raises `EnvironmentFault` where a server cannot read it.
+        """
         for part in self.parts:
-            told = await self.env.opened(part).call(OPEN, {"file": str(incident.file)})
-            if told.is_error:  # Nobody can be judged by tools that know nothing.
-                raise EnvironmentFault(f"Incident {incident.name!r}: {told.text}")
+            reply = await self.env.opened(part).call(OPEN, {"file": str(incident.file)})
+            if reply.is_error:  # Nobody can be judged by tools that know nothing.
+                raise EnvironmentFault(f"Incident {incident.name!r}: {reply.text}")
 
     def _connect_real(self, area: str | None) -> None:
         """Connect what the team's file names; its `areas` say which servers' tools a specialist has."""
-        config = json.loads(Path(str(REAL_SERVERS)).read_text())
+        try:
+            config = json.loads(Path(str(REAL_SERVERS)).read_text())
+        except (OSError, ValueError) as error:
+            raise UsageError(
+                f"INCIDENT_LAB_MCP names {REAL_SERVERS}, which is no JSON file: {error}"
+            ) from error
         servers = config["mcpServers"]
         chosen = config.get("areas", {}).get(area) if area is not None else None
         if area is not None and chosen is None:
-            raise SystemExit(f"Error: {REAL_SERVERS} says nothing of the area {area!r}.")
+            raise UsageError(f'{REAL_SERVERS} has no servers for the area {area!r} under "areas".')
         wanted = servers if chosen is None else {name: servers[name] for name in chosen}
         self.env.connect_mcp_config({"mcpServers": wanted}, prefix=True, include=chosen)

@@ -6,10 +6,10 @@ from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
-import players
-from desk.servers import TOOLS, Desk
-from lab.facts import Fact
-from lab.finding import Finding, parse_finding
+from hud_benchmarks.incident_lab import players
+from hud_benchmarks.incident_lab.desk.servers import TOOLS, Desk
+from hud_benchmarks.incident_lab.lab.facts import Fact
+from hud_benchmarks.incident_lab.lab.finding import Finding, parse_finding
 
 
 def problem(
@@ -17,9 +17,9 @@ def problem(
 ) -> str | None:
     """Return in a sentence why an incident is no task, if it is none."""
     desks = {name: Desk(name, file) for name in TOOLS}
-    found = parse_finding(_played(desks, players.alone(f"ALERT {page}")))
-    if found != finding:
-        return f"the oracle finds {found}, not {finding}"
+    solution = parse_finding(_played(desks, players.alone(f"ALERT {page}")))
+    if solution != finding:
+        return f"the oracle finds {solution}, not {finding}"
     since = page.split()[1]
     for area, look in players.LOOKS.items():
         for service, fact in facts[area].items():

@@ -1,6 +1,6 @@
 """Variants of recorded incidents, to train on: what happened stays, every identifier is another.
 
-    python examples/incident_lab/vary.py --source .lab --folder .lab/varied --count 20
+    python -m hud_benchmarks.incident_lab.vary --source .lab --folder .lab/varied --count 20
 
 A small policy learns to read identifiers only where it cannot learn them by heart. To judge by, use recordings.
 """
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lab.cluster import LETTERS
-from lab.recording import opened
+from hud_benchmarks.incident_lab.lab.cluster import LETTERS
+from hud_benchmarks.incident_lab.lab.recording import opened
 
 HEX = "0123456789abcdef"
 NUMBER = re.compile(r"([_-])\d{3}$")
@@ -53,17 +53,17 @@ def identifiers(database: sqlite3.Connection, luck: random.Random) -> Iterator[t
         *re.findall(r"/\* GET (\S+) \*/", " ".join(column("SELECT query FROM pg_stat_activity"))),
     ]
     for name in dict.fromkeys(named):
-        yield name, NUMBER.sub(lambda found: f"{found[1]}{luck.randint(100, 999)}", name)
+        yield name, NUMBER.sub(lambda match: f"{match[1]}{luck.randint(100, 999)}", name)
 
 
-def vary(file: Path, told: dict[str, Any], luck: random.Random) -> tuple[bytes, dict[str, Any]]:
-    """Return a variant of a recording and of what is known of it."""
+def vary(file: Path, entry: dict[str, Any], luck: random.Random) -> tuple[bytes, dict[str, Any]]:
+    """Return a variant of a recording and of its entry in `findings.json`."""
     database = opened(file)
     others = dict(identifiers(database, luck))
-    known = re.compile("|".join(map(re.escape, sorted(others, key=len, reverse=True))))
+    pattern = re.compile("|".join(map(re.escape, sorted(others, key=len, reverse=True))))
 
     def renamed(text: str) -> str:
-        return known.sub(lambda found: others[found[0]], text)
+        return pattern.sub(lambda match: others[match[0]], text)
 
     made = sqlite3.connect(":memory:")
     for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'"):
@@ -77,7 +77,7 @@ def vary(file: Path, told: dict[str, Any], luck: random.Random) -> tuple[bytes, 
             ([renamed(cell) if isinstance(cell, str) else cell for cell in row] for row in cursor),
         )
     made.commit()
-    return made.serialize(), json.loads(renamed(json.dumps(told)))
+    return made.serialize(), json.loads(renamed(json.dumps(entry)))
 
 
 def main() -> None:
@@ -91,10 +91,10 @@ def main() -> None:
     options.folder.mkdir(parents=True, exist_ok=True)
     luck = random.Random(options.seed)
     findings = {}
-    for name, told in json.loads((options.source / "findings.json").read_text()).items():
+    for name, entry in json.loads((options.source / "findings.json").read_text()).items():
         for number in range(options.count):
-            variant, known = vary(options.source / f"{name}.sqlite.gz", told, luck)
-            findings[f"{name}-{number}"] = known
+            variant, renamed = vary(options.source / f"{name}.sqlite.gz", entry, luck)
+            findings[f"{name}-{number}"] = renamed
             (options.folder / f"{name}-{number}.sqlite.gz").write_bytes(gzip.compress(variant, 3))
     (options.folder / "findings.json").write_text(json.dumps(findings))
     print(f"{len(findings)} variants in {options.folder}")

@@ -1,6 +1,6 @@
 """The database console: catalogue, sessions, slow queries, plans, migrations."""
 
-from desk.query import Query
+from hud_benchmarks.incident_lab.desk.query import Query
 
 TOOLS = [
     Query("list_tables", "Tables with their rows and scans.", "",
@@ -69,4 +69,4 @@ SQL_TABLES = frozenset({
     "pg_stat_activity", "pg_log", "pg_plans", "schema_migrations", "orders_by_status", "orders_sample",
     "payments_sample", "products_sample", "customers_sample", "shipments_sample",
 })  # fmt: skip
-"""What free SQL may read."""
+"""Tables that free SQL may read."""

@@ -1,6 +1,6 @@
 """The container orchestrator: pods, events, logs, memory, secrets."""
 
-from desk.query import Query
+from hud_benchmarks.incident_lab.desk.query import Query
 
 TOOLS = [
     Query("get_pods", "Pods that should be running.", "",

@@ -1,6 +1,6 @@
 """The deploy platform: deployments, variables and feature flags; and the cache with its queues."""
 
-from desk.query import Query
+from hud_benchmarks.incident_lab.desk.query import Query
 
 CHANGES = [
     Query("list_apps", "Services and their releases.", "", "SELECT service, release, ready FROM services"),

@@ -34,17 +34,17 @@ class Query:
             "additionalProperties": False,
         }
 
-    def answer(self, database: sqlite3.Connection, given: dict[str, Any]) -> str:
+    def answer(self, database: sqlite3.Connection, values: dict[str, Any]) -> str:
         """Return the rows as text. Raises `ValueError` for arguments that do not fit."""
-        if unknown := sorted(given.keys() - set(self.names)):
+        if unknown := sorted(values.keys() - set(self.names)):
             raise ValueError(f"There is no argument {unknown[0]!r}.")
         missing = [
-            word for word in self.arguments.split() if not word.endswith("?") and word not in given
+            word for word in self.arguments.split() if not word.endswith("?") and word not in values
         ]
         if missing:
             raise ValueError(f"Argument {missing[0]!r} is missing.")
-        values = {name: str(given.get(name, "")).strip() for name in self.names}
-        return table(database.execute(self.sql, values))
+        bound = {name: str(values.get(name, "")).strip() for name in self.names}
+        return table(database.execute(self.sql, bound))
 
 
 def table(cursor: sqlite3.Cursor) -> str:

@@ -1,6 +1,6 @@
 """The four MCP servers. Each answers from one recording, which is opened once it is known which.
 
-python -m desk tracker .lab/leak-orders.sqlite.gz      the same server over stdio, for an editor's agent
+python -m hud_benchmarks.incident_lab.desk tracker .lab/leak-orders.sqlite.gz      the same server over stdio, for an editor's agent
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from lab.recording import opened
 from mcp.server import Server
 from mcp_types import (
     CallToolRequestParams,
@@ -21,8 +20,9 @@ from mcp_types import (
     Tool,
 )
 
-from desk import console, orchestrator, platform, tracker
-from desk.query import Query, table
+from hud_benchmarks.incident_lab.desk import console, orchestrator, platform, tracker
+from hud_benchmarks.incident_lab.desk.query import Query, table
+from hud_benchmarks.incident_lab.lab.recording import opened
 
 TOOLS: dict[str, Sequence[Query]] = {
     "tracker": tracker.TOOLS,
@@ -30,12 +30,12 @@ TOOLS: dict[str, Sequence[Query]] = {
     "deploy": platform.TOOLS,
     "cluster": orchestrator.TOOLS,
 }
-"""Of each server."""
+"""Tools of each server."""
 OPEN = "open_recording"
-"""For whoever starts an incident, not for agents: which recording to answer from."""
+"""Tool for the environment, not for agents: the recording to answer from."""
 EXECUTE_SQL = "execute_sql"
 SQL_STEPS = 2_000_000
-"""What free SQL may cost, in steps of SQLite's machine."""
+"""Most steps of SQLite's machine that a free query may take."""
 
 
 class Desk:
@@ -61,18 +61,18 @@ class Desk:
         listed.append(_tool(OPEN, "Answer from this recording from now on.", "file"))
         return listed
 
-    def call(self, name: str, given: dict[str, Any]) -> str:
+    def call(self, name: str, arguments: dict[str, Any]) -> str:
         """Return what a tool says. Raises `ValueError` for a call that cannot be answered."""
         if name == OPEN:
-            self.database = opened(Path(str(given["file"])))
+            self.database = opened(Path(str(arguments["file"])))
             return "open"
         if self.database is None:
             raise ValueError("No recording is open.")
         if name == EXECUTE_SQL and self.name == "database":
-            return free_sql(self.database, str(given.get("query", "")))
+            return free_sql(self.database, str(arguments.get("query", "")))
         if name not in self.queries:
             raise ValueError(f"There is no tool {name!r}.")
-        return self.queries[name].answer(self.database, given)
+        return self.queries[name].answer(self.database, arguments)
 
 
 def free_sql(database: sqlite3.Connection, query: str) -> str:
@@ -88,8 +88,8 @@ def free_sql(database: sqlite3.Connection, query: str) -> str:
     try:
         return table(database.execute(query))
     except (sqlite3.Error, sqlite3.Warning, TypeError) as error:
-        known = ", ".join(sorted(console.SQL_TABLES))
-        raise ValueError(f"{error}. There are: {known}.") from error
+        tables = ", ".join(sorted(console.SQL_TABLES))
+        raise ValueError(f"{error}. There are: {tables}.") from error
     finally:
         database.set_authorizer(None)
         database.set_progress_handler(None, 0)

@@ -1,6 +1,6 @@
 """The error tracker: issues, events and releases; traces, metrics and what customers saw."""
 
-from desk.query import Query
+from hud_benchmarks.incident_lab.desk.query import Query
 
 ISSUES = [
     Query("list_projects", "Services that report errors.", "",

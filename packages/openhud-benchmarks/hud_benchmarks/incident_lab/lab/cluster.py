@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import psutil
 
-from lab.recording import Recording, clock
+from hud_benchmarks.incident_lab.lab.recording import Recording, clock
 
 SHOP = Path(__file__).parents[1] / "shop"
 MEMORY_LIMIT = 176 * 2**20
@@ -30,7 +30,7 @@ LONGEST_BACK_OFF = 6.0
 LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 DYING_WITH_US = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []
-"""Before a command: whatever ends this process, the container's ends too."""
+"""Prefix of commands: a container ends with this process."""
 
 
 class LabError(Exception):
@@ -47,7 +47,7 @@ def free_port() -> int:
 
 @dataclass
 class Service:
-    """What should run: one container of a release, with these settings."""
+    """A desired service: one container of a release, with these settings."""
 
     name: str
     command: list[str]
@@ -62,7 +62,7 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Where others reach it."""
+        """Address for the other services."""
         return f"{'https' if self.tls else 'http'}://localhost:{self.port}"
 
 
@@ -94,7 +94,7 @@ class Cluster:
         self.luck = luck
         self.settings = settings
         self.names: dict[str, str] = {}
-        """What is called otherwise in this incident than in the shop's code."""
+        """Names of this incident, by the names in the shop's code."""
         self.services: dict[str, Service] = {}
 
     def declare(self, service: Service) -> None:
@@ -166,8 +166,8 @@ class Cluster:
                 except httpx.HTTPError:
                     await asyncio.sleep(0.2)
         container = service.container
-        told = container.log.read_text()[-2000:] if container is not None else "no container"
-        raise LabError(f"{name} did not get ready:\n{told}")
+        log = container.log.read_text()[-2000:] if container is not None else "no container"
+        raise LabError(f"{name} did not get ready:\n{log}")
 
     async def watch(self) -> None:
         """Restart what ends and kill what uses too much memory, until cancelled."""
@@ -230,7 +230,7 @@ class Cluster:
                 f"{service.command[0]} is not installed; scripts/setup-worlds installs it."
             )
         image = str(service.image) if service.image is not None else str(self.folder)
-        urls = {f"{each.name.upper()}_URL": each.url for each in self.services.values()}
+        urls = {f"{other.name.upper()}_URL": other.url for other in self.services.values()}
         variables: dict[str, str] = {
             **{name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ},
             **self.settings,

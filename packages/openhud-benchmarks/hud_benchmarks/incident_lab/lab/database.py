@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg.rows import dict_row
 
-ROOT = Path(__file__).parents[3]
+from hud_benchmarks.incident_lab.lab.cluster import LabError
+
+SCRIPT = Path(__file__).parents[5] / "scripts" / "postgres"
 SCHEMA = Path(__file__).parents[1] / "shop" / "schema.sql"
 ROLES = ("storefront", "catalog", "orders", "payments", "bank", "worker")
 SLOW_MS = 250
@@ -101,11 +103,13 @@ class ShopDatabase:
 
 @contextmanager
 def postgresql(folder: Path) -> Iterator[ShopDatabase]:
-    """Run a PostgreSQL server in a folder."""
-    script = str(ROOT / "scripts" / "postgres")
-    started = subprocess.run(
-        [script, "start", str(folder)], check=True, capture_output=True, text=True
-    )
+    """Run a PostgreSQL server in a folder. Raises `LabError` where it cannot be started."""
+    script = str(SCRIPT)
+    if not SCRIPT.exists():
+        raise LabError(f"Recording needs a checkout of the repository: {script} is not there.")
+    started = subprocess.run([script, "start", str(folder)], capture_output=True, text=True)
+    if started.returncode != 0:
+        raise LabError(f"PostgreSQL does not start: {started.stderr.strip()}")
     try:
         url = started.stdout.strip().replace("postgresql+psycopg", "postgresql")
         yield ShopDatabase(url, folder / "log")

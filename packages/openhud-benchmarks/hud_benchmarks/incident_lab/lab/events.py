@@ -6,15 +6,15 @@ import hashlib
 from collections import defaultdict
 from typing import Any
 
-from lab.ingest import Ingest
-from lab.recording import Recording, clock
+from hud_benchmarks.incident_lab.lab.ingest import Ingest
+from hud_benchmarks.incident_lab.lab.recording import Recording, clock
 
 MOST_EVENTS = 12
 """Events kept of an issue; all are counted."""
 MOST_TRANSACTIONS = 150
 
 FRAME = "shop/frame.py"
-"""What all services stand on; errors come through it, not from it."""
+"""File that all services share; errors come through it, not from it."""
 
 
 def add_events(recording: Recording, ingest: Ingest) -> None:
@@ -24,7 +24,7 @@ def add_events(recording: Recording, ingest: Ingest) -> None:
         if event.get("exception", {}).get("values"):
             error = _error(event)
             place = _place(error)
-            key = (
+            key: tuple[str, ...] = (
                 _service(event),
                 str(error["type"]),
                 f"{place.get('filename')}:{place.get('function')}",
@@ -103,7 +103,8 @@ def _place(error: dict[str, Any]) -> dict[str, Any]:
     frames = error.get("stacktrace", {}).get("frames", [])
     ours = [frame for frame in frames if str(frame.get("filename", "")).startswith("shop/")
             and frame.get("filename") != FRAME]  # fmt: skip
-    return (ours or frames or [{}])[-1]
+    place: dict[str, Any] = (ours or frames or [{}])[-1]
+    return place
 
 
 def _line(text: object) -> str:

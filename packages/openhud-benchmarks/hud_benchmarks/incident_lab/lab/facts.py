@@ -1,4 +1,4 @@
-"""What is true of a service in each area of an incident, read from the recording: what specialists are judged by.
+"""Facts about a service in each area of an incident, read from the recording: specialists are graded by them.
 
 The incident's own finding comes from who injected the fault, not from here.
 """
@@ -33,19 +33,19 @@ SIGNS = {
     "containers": "evicted, oom_killed or crash_loop (it failed or was restarted; detail: the pod), else "
     "certificate_expired (detail: its serial number), else running, none",
 }
-"""What a specialist of each area reports: a sign and a detail."""
+"""Report of each area's specialist: a sign and a detail."""
 
 AREAS = {
     "pool_exhaustion": "database", "dropped_index": "database", "bad_deploy": "changes",
     "wrong_flag": "changes", "expired_certificate": "containers", "dead_dependency": "containers",
     "memory_leak": "metrics", "poisoned_message": "queue",
 }  # fmt: skip
-"""Where each cause shows its culprit."""
+"""Area that shows the culprit of each cause."""
 
 
 @dataclass(frozen=True)
 class Fact:
-    """What a specialist should report."""
+    """The right report of a specialist."""
 
     sign: str
     detail: str = "none"
@@ -128,8 +128,8 @@ def _queue(database: sqlite3.Connection, service: str) -> Fact:
     (message,) = database.execute(
         "SELECT message FROM queue_messages WHERE position = 0 ORDER BY queue LIKE '%:taken' DESC"
     ).fetchone()
-    found = re.search(r'"id": "([^"]+)"', message)
-    return Fact("blocked", found[1] if found else "none")
+    identifier = re.search(r'"id": "([^"]+)"', message)
+    return Fact("blocked", identifier[1] if identifier else "none")
 
 
 def _containers(database: sqlite3.Connection, service: str) -> Fact:

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lab.database import INDEXES
-from lab.finding import Finding
+from hud_benchmarks.incident_lab.lab.database import INDEXES
+from hud_benchmarks.incident_lab.lab.finding import Finding
 
 if TYPE_CHECKING:
-    from lab.stage import Stage
+    from hud_benchmarks.incident_lab.lab.stage import Stage
 
 Injection = Callable[["Stage"], Awaitable[str]]
 """Breaks the shop, and returns the culprit. What it leaves going belongs to the stage's task group."""
@@ -27,7 +27,7 @@ class Fault:
     service: str
     inject: Injection
     seconds: float = 16.0
-    """How long the broken shop is watched."""
+    """Seconds for which the broken shop is recorded."""
     expires: str | None = None
     """The service whose certificate is to expire when the fault is due."""
 
@@ -37,7 +37,7 @@ class Fault:
 
 
 def pool(service: str, path: str) -> Fault:
-    """Somebody asks for a report over and over, each time with a connection in hand while the bank is waited for."""
+    """A report is requested over and over; each request holds a connection while it waits for the bank."""
 
     async def inject(stage: Stage) -> str:
         async def ask() -> None:
@@ -202,7 +202,7 @@ REPORTS = {
     "catalog": "/audit/prices",
     "payments": "/reconciliation",
 }
-"""What the accountants ask each service for."""
+"""Reports that the accountants request of each service."""
 HARMLESS_MIGRATIONS = (
     ("products_add_shelf", "ALTER TABLE products ADD COLUMN shelf text"),
     ("customers_add_locale", "ALTER TABLE customers ADD COLUMN locale text"),

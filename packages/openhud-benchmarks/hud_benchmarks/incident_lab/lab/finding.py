@@ -1,4 +1,4 @@
-"""What an incident comes down to, and how an answer is held against it.
+"""The finding that an incident comes down to, and its form in an answer.
 
 An answer is one JSON object `{"service": ..., "cause": ..., "culprit": ...}`: one service, one cause, one culprit.
 """
@@ -25,7 +25,7 @@ CAUSES = {
 """The causes, each with what its culprit is."""
 
 SERVICE, CAUSE, CULPRIT = 0.1, 0.2, 0.7
-"""What the parts of a finding are worth. Nothing counts without the right service, and the culprit, which cannot
+"""Rewards of the parts of a finding. Nothing counts without the right service, and the culprit, which cannot
 be guessed, counts most."""
 LONGEST_ANSWER = 4000
 _OBJECT = re.compile(r"\{[^{}]*\}")
@@ -33,7 +33,7 @@ _OBJECT = re.compile(r"\{[^{}]*\}")
 
 @dataclass(frozen=True)
 class Finding:
-    """Which service is at fault, why, and the one thing to point at."""
+    """The service at fault, the cause, and the one thing to point at."""
 
     service: str
     cause: str
@@ -46,8 +46,8 @@ class Finding:
 
 def parse_finding(answer: str) -> Finding | None:
     """Return the one finding of an answer; None where there is none, or more than one."""
-    told = parse_object(answer, ("service", "cause", "culprit"))
-    return None if told is None else Finding(**told)
+    fields = parse_object(answer, ("service", "cause", "culprit"))
+    return None if fields is None else Finding(**fields)
 
 
 def parse_object(answer: str, names: tuple[str, ...]) -> dict[str, str] | None:
@@ -55,16 +55,16 @@ def parse_object(answer: str, names: tuple[str, ...]) -> dict[str, str] | None:
 
     Whoever names several things has found nothing. Words around the object do not matter.
     """
-    found = _OBJECT.findall(answer)
-    if len(answer) > LONGEST_ANSWER or len(found) != 1 or answer.count("{") != 1:
+    objects = _OBJECT.findall(answer)
+    if len(answer) > LONGEST_ANSWER or len(objects) != 1 or answer.count("{") != 1:
         return None
     try:
-        told = json.loads(found[0], object_pairs_hook=_unique)
+        fields: dict[str, str] = json.loads(objects[0], object_pairs_hook=_unique)
     except ValueError:
         return None
-    if set(told) != set(names) or not all(isinstance(told[name], str) for name in names):
+    if set(fields) != set(names) or not all(isinstance(fields[name], str) for name in names):
         return None
-    return {name: told[name].strip() for name in names}
+    return {name: fields[name].strip() for name in names}
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

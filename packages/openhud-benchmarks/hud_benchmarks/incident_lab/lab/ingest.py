@@ -16,7 +16,7 @@ from typing import Any
 
 
 class Ingest:
-    """A server on loopback that keeps every item; `dsn` is what an SDK is told."""
+    """A server on loopback that keeps every item; `dsn` is the address for an SDK."""
 
     def __init__(self) -> None:
         self.items: list[tuple[str, dict[str, Any]]] = []
@@ -30,11 +30,11 @@ class Ingest:
                 body = self.rfile.read(int(self.headers.get("content-length", 0)))
                 status = 200
                 try:
-                    found = list(items(_unpacked(body, self.headers.get("content-encoding"))))
+                    received = list(items(_unpacked(body, self.headers.get("content-encoding"))))
                 except ValueError:
-                    found, status = [], 400
+                    received, status = [], 400
                 with ingest._lock:
-                    ingest.items.extend(found)
+                    ingest.items.extend(received)
                 self.send_response(status)
                 self.send_header("content-type", "application/json")
                 self.send_header("content-length", "2")
@@ -56,7 +56,7 @@ class Ingest:
     def taken(self, kind: str) -> list[dict[str, Any]]:
         """Return the payloads of one kind (`event`, `transaction`, ...), in order of arrival."""
         with self._lock:
-            return [payload for found, payload in self.items if found == kind]
+            return [payload for name, payload in self.items if name == kind]
 
     def close(self) -> None:
         """Stop listening."""

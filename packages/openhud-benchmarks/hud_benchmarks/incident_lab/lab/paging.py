@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from lab.recording import Recording
+from hud_benchmarks.incident_lab.lab.recording import Recording
 
 SLOW_FACTOR = 4
 BACKLOG = 12

@@ -1,4 +1,4 @@
-"""What is to be seen at the end of an incident: in the database, the cache, the cluster, the tracker, the logs."""
+"""The state at the end of an incident: in the database, the cache, the cluster, the tracker, the logs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import redis
 
-from lab import paging
-from lab.events import add_events
-from lab.recording import clock
+from hud_benchmarks.incident_lab.lab import paging
+from hud_benchmarks.incident_lab.lab.events import add_events
+from hud_benchmarks.incident_lab.lab.recording import clock
 
 if TYPE_CHECKING:
-    from lab.stage import Stage
+    from hud_benchmarks.incident_lab.lab.stage import Stage
 
 CATALOG = {
     "pg_indexes": "SELECT tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = 'public'",
@@ -115,13 +115,16 @@ def _cache(stage: Stage) -> None:
                         recording.add("queue_messages", queue=key, position=position, message=text)
             elif len(recording.rows["cache_keys"]) < 40:
                 recording.add("cache_keys", key=key, type=kind, size=1, ttl=client.ttl(key))
-        for each in client.client_list():
+        for client_row in client.client_list():
             recording.add(
-                "cache_clients", name=each["name"], command=each["cmd"], idle=each["idle"]
+                "cache_clients",
+                name=client_row["name"],
+                command=client_row["cmd"],
+                idle=client_row["idle"],
             )
-        for each in client.slowlog_get(10):
+        for entry in client.slowlog_get(10):
             recording.add(
-                "cache_slowlog", command=str(each["command"])[:120], microseconds=each["duration"]
+                "cache_slowlog", command=str(entry["command"])[:120], microseconds=entry["duration"]
             )
 
 
@@ -167,10 +170,10 @@ def _logs(stage: Stage) -> None:
 
 def _log_line(line: str) -> dict[str, Any]:
     try:
-        told = json.loads(line)
-        at = datetime.fromtimestamp(told.pop("time"), UTC).timestamp()
-        level, message = told.pop("level"), told.pop("message")
+        fields = json.loads(line)
+        at = datetime.fromtimestamp(fields.pop("time"), UTC).timestamp()
+        level, message = fields.pop("level"), fields.pop("message")
     except (ValueError, KeyError, TypeError, AttributeError):
         return {"time": "", "level": "", "message": line[:300]}
-    rest = " ".join(f"{name}={value}" for name, value in told.items())
+    rest = " ".join(f"{name}={value}" for name, value in fields.items())
     return {"time": clock(at), "level": level, "message": f"{message} {rest}".strip()[:420]}

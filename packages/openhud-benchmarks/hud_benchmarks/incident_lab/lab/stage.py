@@ -17,16 +17,22 @@ from typing import Any
 import httpx
 import redis
 
-from lab import snapshot
-from lab.certificates import Authority, Certificate
-from lab.cluster import Cluster, Service, free_port, python_service
-from lab.database import ShopDatabase
-from lab.faults import HARMLESS_FLAGS, RISKY_FLAGS, Fault, disturb, names
-from lab.finding import Finding
-from lab.ingest import Ingest
-from lab.recording import Recording, clock
-from lab.traffic import Traffic
-from lab.watching import watch_metrics
+from hud_benchmarks.incident_lab.lab import snapshot
+from hud_benchmarks.incident_lab.lab.certificates import Authority, Certificate
+from hud_benchmarks.incident_lab.lab.cluster import Cluster, Service, free_port, python_service
+from hud_benchmarks.incident_lab.lab.database import ShopDatabase
+from hud_benchmarks.incident_lab.lab.faults import (
+    HARMLESS_FLAGS,
+    RISKY_FLAGS,
+    Fault,
+    disturb,
+    names,
+)
+from hud_benchmarks.incident_lab.lab.finding import Finding
+from hud_benchmarks.incident_lab.lab.ingest import Ingest
+from hud_benchmarks.incident_lab.lab.recording import Recording, clock
+from hud_benchmarks.incident_lab.lab.traffic import Traffic
+from hud_benchmarks.incident_lab.lab.watching import watch_metrics
 
 QUIET_SECONDS = 16.0
 WARM_SECONDS = 3.0
@@ -115,14 +121,14 @@ class Stage:
         self, service: str, message: str, change: tuple[str, str] | None = None
     ) -> str:
         """Bring out a new release of a service, and return it."""
-        found = self.cluster.services[service]
-        major, minor, patch = (int(part) for part in found.release.split("."))
-        found.release = f"{major}.{minor}.{patch + self.luck.randint(1, 3)}"
-        found.image = self.cluster.build(service, found.release, change)
+        target = self.cluster.services[service]
+        major, minor, patch = (int(part) for part in target.release.split("."))
+        target.release = f"{major}.{minor}.{patch + self.luck.randint(1, 3)}"
+        target.image = self.cluster.build(service, target.release, change)
         self._record_deploy(service, message, time())
         await self.cluster.start(service)
         await self.cluster.ready(service)
-        return found.release
+        return target.release
 
     def set_flag(self, key: str, value: bool, *, force: bool = False) -> None:
         """Turn a flag on or off; with `force` a change is recorded also where it was so already."""

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import httpx
 
-from lab.recording import Recording, clock
+from hud_benchmarks.incident_lab.lab.recording import Recording, clock
 
 RATE = 9.0
 """Requests a second."""

@@ -1,4 +1,4 @@
-"""What is looked at again and again while an incident goes on: metrics, queues, and the database's sessions."""
+"""Samples that are taken again and again during an incident: metrics, queues, and the database's sessions."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import psutil
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from lab.recording import clock
+from hud_benchmarks.incident_lab.lab.recording import clock
 
 if TYPE_CHECKING:
-    from lab.stage import Stage
+    from hud_benchmarks.incident_lab.lab.stage import Stage
 
 EVERY_SECONDS = 2.0
 KEPT = (
@@ -35,8 +35,10 @@ async def watch_metrics(stage: Stage) -> None:
     trusted = ssl.create_default_context(cafile=str(stage.authority.file))
     async with httpx.AsyncClient(verify=trusted, timeout=1.5) as client:
         while True:
-            services = [each for each in stage.cluster.services.values() if each.name != "cache"]
-            await asyncio.gather(*(_scrape(stage, client, each) for each in services))
+            services = [
+                service for service in stage.cluster.services.values() if service.name != "cache"
+            ]
+            await asyncio.gather(*(_scrape(stage, client, service) for service in services))
             await asyncio.to_thread(_look_at_queue, stage)
             now = clock()
             for row in await asyncio.to_thread(stage.database.rows, SESSIONS):

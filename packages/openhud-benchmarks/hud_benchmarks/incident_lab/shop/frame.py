@@ -1,4 +1,4 @@
-"""What every service stands on: settings, database, cache, flags, calls to others, logs, metrics, error reports.
+"""The base of every service: settings, database, cache, flags, calls to others, logs, metrics, error reports.
 
 A service is a process: `frame = Frame("orders")`, routes on `frame.app`, `frame.serve()`. Everything that it
 needs to know comes from environment variables, as it would in a container.
@@ -30,6 +30,7 @@ from sentry_sdk.integrations.fastapi import FastApiIntegration
 from sentry_sdk.integrations.httpx import HttpxIntegration
 from sentry_sdk.integrations.redis import RedisIntegration
 from sentry_sdk.integrations.starlette import StarletteIntegration
+from starlette.middleware.base import RequestResponseEndpoint
 
 BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 
@@ -124,7 +125,7 @@ class Frame:
     ) -> Any:
         """Call another service: GET, or POST where there is a body. Raises `UpstreamError`."""
         url = os.environ[f"{service.upper()}_URL"] + path
-        options = {} if timeout is None else {"timeout": timeout}
+        options: dict[str, Any] = {} if timeout is None else {"timeout": timeout}
         try:
             if body is None:
                 answer = self.http.get(url, **options)
@@ -140,10 +141,10 @@ class Frame:
 
     def memo(self, name: str, key: Any, make: Callable[[], Any]) -> Any:
         """Return what `make` returned for this key the first time."""
-        known = self._memos.setdefault(name, {})
-        if key not in known:
-            known[key] = make()
-        return known[key]
+        results = self._memos.setdefault(name, {})
+        if key not in results:
+            results[key] = make()
+        return results[key]
 
     def flag(self, key: str) -> bool:
         """True where the feature flag is on."""
@@ -173,11 +174,11 @@ class Frame:
     def metrics(self) -> bytes:
         """Return the metrics in the Prometheus text format."""
         if "database" in self.__dict__:
-            told = self.database.get_stats()
-            self.pool_in_use.set(told["pool_size"] - told["pool_available"])
-            self.pool_waiting.set(told["requests_waiting"])
-        for name, known in self._memos.items():
-            self.memo_entries.labels(name).set(len(known))
+            stats = self.database.get_stats()
+            self.pool_in_use.set(stats["pool_size"] - stats["pool_available"])
+            self.pool_waiting.set(stats["requests_waiting"])
+        for name, results in self._memos.items():
+            self.memo_entries.labels(name).set(len(results))
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         self.memory.set(pages * os.sysconf("SC_PAGE_SIZE"))
         return generate_latest(self.registry)
@@ -220,7 +221,7 @@ class Frame:
             return Response(self.metrics(), media_type="text/plain")
 
         @app.middleware("http")
-        async def measured(request: Request, go_on: Any) -> Response:
+        async def measured(request: Request, go_on: RequestResponseEndpoint) -> Response:
             if request.url.path in ("/healthz", "/metrics"):
                 return await go_on(request)
             began = time.perf_counter()

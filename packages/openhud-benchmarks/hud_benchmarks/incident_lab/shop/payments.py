@@ -1,17 +1,19 @@
 """Payments: charges orders through the bank and keeps the ledger. Speaks TLS."""
 
-from shop.frame import Frame
+from typing import Any
+
+from .frame import Frame
 
 frame = Frame("payments")
 app = frame.app
 
 
-def fee_of(amount_cents):
+def fee_of(amount_cents: int) -> int:
     return amount_cents * 14 // 1000
 
 
 @app.post("/charges")
-def charge(request: dict):
+def charge(request: dict[str, Any]) -> dict[str, Any]:
     amount = request["amount_cents"]
     if frame.flag("payments.instant_settlement"):
         amount = amount - 2 * fee_of(amount) - amount
@@ -25,23 +27,23 @@ def charge(request: dict):
 
 
 @app.get("/receipts")
-def receipts(orders: str):
+def receipts(orders: str) -> list[dict[str, Any]]:
     with frame.database.connection() as connection:
-        found = connection.execute(
+        records = connection.execute(
             "SELECT wanted.id, p.bank_reference FROM unnest(%s::bigint[]) wanted(id) CROSS JOIN LATERAL ("
             "SELECT bank_reference FROM payments WHERE order_id = wanted.id ORDER BY created_at DESC LIMIT 1) p",
             ([int(order) for order in orders.split(",")],),
         ).fetchall()
-    return [{"order": row[0], "reference": row[1]} for row in found]
+    return [{"order": row[0], "reference": row[1]} for row in records]
 
 
 @app.get("/reconciliation")
-def reconcile():
+def reconcile() -> dict[str, Any]:
     """For the accountants: our sums beside the bank's."""
     with frame.database.connection() as connection:
-        count = connection.execute("/* GET /reconciliation */ SELECT max(id) FROM payments")
+        (newest,) = connection.execute("/* GET /reconciliation */ SELECT max(id) FROM payments")
         statement = frame.call("bank", "/statement")
-        return {"payments": count.fetchone()[0], "bank": statement["balance"]}
+        return {"payments": newest[0], "bank": statement["balance"]}
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
 import json
 import os
 import threading
+from typing import Any
 
 from prometheus_client import Counter
 
-from shop.frame import Frame
+from .frame import Frame
 
 frame = Frame("worker")
 QUEUE = os.environ["FULFILMENT_QUEUE"]
@@ -14,11 +15,11 @@ TAKEN = f"{QUEUE}:taken"
 done = Counter("messages_done", "Messages that were fulfilled.", registry=frame.registry)
 
 
-def boxes(message):
-    return max(1, 12 // message["parcels"])
+def boxes(message: dict[str, Any]) -> int:
+    return max(1, 12 // int(message["parcels"]))
 
 
-def fulfil(message):
+def fulfil(message: dict[str, Any]) -> None:
     count = boxes(message)
     with frame.database.connection() as connection:
         connection.execute(
@@ -31,7 +32,7 @@ def fulfil(message):
     frame.note("order fulfilled", order=message["order"], item=message["id"], boxes=count)
 
 
-def work():
+def work() -> None:
     # What was taken and not finished goes first: nothing is lost when the worker dies.
     while frame.cache.lmove(TAKEN, QUEUE, "RIGHT", "RIGHT"):
         pass
@@ -41,11 +42,11 @@ def work():
             continue
         message = json.loads(text)
         fulfil(message)
-        frame.cache.lrem(TAKEN, 1, text)
+        frame.cache.lrem(TAKEN, 1, str(text))
         done.inc()
 
 
-def main():
+def main() -> None:
     threading.Thread(target=frame.serve, daemon=True).start()
     try:
         work()
