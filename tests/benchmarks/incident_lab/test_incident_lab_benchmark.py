@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 import pytest
+from tests.benchmarks.played import rewards
 
 from hud.benchmarks import SPLITS, benchmark
 from hud.benchmarks.baseline.baseline_file import baseline_file
 from hud.errors import UsageError
 from hud_benchmarks.incident_lab import incidents as recordings
 from hud_benchmarks.incident_lab.lab.finding import CAUSES
-from tests.benchmarks.played import rewards
 
 WAYS = ("flat", "team")
 

@@ -36,7 +36,7 @@ HELD_OUT = frozenset(
 """One of the three recorded incidents of each cause; the other two are training tasks."""
 SIZES: dict[Split, int] = {"train": 16, "held-out": 8}
 NOVICE = 0.1
-"""Declared standing of the novices, scripts that blame the newest deployment."""
+"""Declared standing of the novices, scripts that blame the newest change."""
 
 
 def family() -> Family:

@@ -2,7 +2,7 @@
 
     hud eval --benchmark incident-lab/team oracle
 
-The same incidents, prompt, answer and step cap as in `flat.py`.
+The same incidents, prompt, answer and step cap as in `flat`.
 """
 
 from __future__ import annotations

@@ -249,10 +249,10 @@ def led_by(lead: Callable[[str], Generator[Call, str, str]], name: str) -> Scrip
 
 
 oracle: Agent = ScriptedAgent(Script(alone), name="oracle")
-"""For flat.py. Solves every incident."""
+"""Alone; solves every incident."""
 team: Agent = led_by(leading, "oracle-team")
-"""For hierarchical.py. Solves every incident."""
+"""Lead and specialists; solves every incident."""
 novice: Agent = ScriptedAgent(Script(jumping), name="novice")
-"""For flat.py."""
+"""Alone; blames the newest deployment."""
 novice_team: Agent = led_by(blaming, "novice-team")
-"""For hierarchical.py."""
+"""Lead and specialists; blames the last change of `orders`."""
