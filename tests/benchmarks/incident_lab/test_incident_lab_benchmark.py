@@ -55,3 +55,13 @@ def test_looking_at_the_benchmarks_loads_neither_servers_nor_recordings():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     lab = {name for name in json.loads(done.stdout) if name.startswith("hud_benchmarks.incident")}
     assert lab == {"hud_benchmarks.incident_lab", "hud_benchmarks.incident_lab.benchmarks"}
+
+
+def test_playing_needs_nothing_of_the_extra_that_recording_needs():
+    recording = ["psutil", "psycopg", "redis", "sentry_sdk"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({recording!r})); "
+        "from hud_benchmarks.incident_lab import compare, flat, hierarchical, players"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
