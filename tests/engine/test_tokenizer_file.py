@@ -210,7 +210,7 @@ def test_decoders_and_tables_are_bounded_too(tmp_path, changes):
 def test_a_file_that_is_too_large_is_damaged(tmp_path, monkeypatch):
     folder = folder_with(tmp_path / "model")
     monkeypatch.setattr(tokenizer_file, "LARGEST_FILE", 100)
-    with pytest.raises(StoreError, match="100 are the most"):
+    with pytest.raises(UsageError, match="100 are the most"):
         check_folder(folder)
 
 

@@ -21,7 +21,9 @@ MOST_CHARACTERS = 1 << 28
 MOST_NESTED = 1_000_000
 """Values in a list with those in its entries, counted at each place: a list that holds another twice has twice as many."""
 MOST_ARGUMENT = 1 << 20
-"""Largest integer that is given to a function or filter."""
+"""Largest integer that is given to a method of a text or to a filter of `_SIZED`. Macros and tests take a conversation's own numbers."""
+_SIZED = frozenset({"center", "indent", "round", "tojson", "truncate"})
+"""Filters whose integers are widths, lengths or digits."""
 _MOST_BITS = 4096
 """Largest product or power of integers."""
 _MOST_STRIPPED = 64
@@ -137,7 +139,6 @@ class OpaqueNamespace(Namespace):
 
 def bounded_call(function: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[Any, ...]:
     """Check a call, and return its positional arguments, iterators as lists. Raises `TemplateError` beyond a limit."""
-    _refuse_large((*args, *options.values()))
     # jinja2 wraps `format` of a text.
     function = getattr(function, "__wrapped__", function)
     owner = getattr(function, "__self__", None)
@@ -162,6 +163,7 @@ def _text_call(
 ) -> tuple[Any, ...]:
     if name not in _TEXT_METHODS:
         raise jinja2.TemplateError(f"it calls {name} of a text")
+    _refuse_large((*args, *options.values()))
     if name in {"strip", "lstrip", "rstrip"}:
         refuse_long_strip(*args)
     if name == "replace":
@@ -218,7 +220,7 @@ def bounded_filter(function: Callable[..., Any], name: str) -> Callable[..., Any
 
     @wraps(function)
     def filtered(*args: Any, **options: Any) -> Any:
-        if name not in {"default", "d"}:
+        if name in _SIZED:
             _refuse_large((*args[first + 1 :], *options.values()))
         if before is not None:
             before(*args[first:], **options)
