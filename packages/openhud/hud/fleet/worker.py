@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import math
 import sys
 import time
@@ -32,6 +33,7 @@ from hud.fleet.builds.build_cache import BuildCache
 from hud.fleet.environments import WarmEnvironments
 from hud.fleet.submitted_agents import player_of
 from hud.fleet.worker_load import WorkerLoad
+from hud.processes.backoff import Backoff
 from hud.trace import Trace
 
 RENEW_SECONDS = 2.0
@@ -39,7 +41,7 @@ RENEW_SECONDS = 2.0
 ahead waits at most."""
 LINGER_SECONDS = 0.05
 """Wait for more rollouts to end before a few are taken in their place: one request for several costs the platform less."""
-PAUSE_SECONDS = 1.0
+PAUSES = Backoff(1.0, longest_seconds=5.0, spread=0.5)
 """Between two tries to reach a platform that does not answer."""
 LAST_SECONDS = 5.0
 """Time for which a worker that ends waits for an answer of the platform; where none comes, its leases run out."""
@@ -88,6 +90,8 @@ class Worker:
         self._held = HeldAttempts(most, place.capacity)
         self._delivery = Delivery(client, place.worker, self._brought)
         self._free = asyncio.Event()
+        self._failures = 0
+        """Requests for rollouts that failed in a row."""
         self._handing_back = False
         self._load = WorkerLoad()
         self._began = time.monotonic()
@@ -136,18 +140,16 @@ class Worker:
 
     async def _join(self) -> None:
         body = {**vars(self.place), "rollouts": self.most, "version": __version__}
-        reported = False
-        while True:
+        for attempt in itertools.count(1):
             try:
                 await self.client.post("/v2/fleet/join", body)
                 return
             except PlatformError as error:
                 if error.status in (401, 403):
                     raise
-                if not reported:
+                if attempt == 1:
                     self.say(f"{error} Trying again.")
-                reported = True
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(PAUSES.seconds(attempt))
 
     async def _take(self) -> None:
         """Take as many rollouts as are wanted, or wait until some are."""
@@ -176,8 +178,10 @@ class Worker:
         except PlatformError as error:
             if error.status in (401, 403):
                 raise
-            await self._wait(asyncio.sleep(PAUSE_SECONDS))
+            self._failures += 1
+            await self._wait(asyncio.sleep(PAUSES.seconds(self._failures)))
             return
+        self._failures = 0
         leases = (answer or {}).get("items", [])
         for lease in leases:
             self._held.take(lease)

@@ -17,13 +17,14 @@ from mcp import MCPError, types
 from hud.capabilities.mcp.results import resource_block, result_of
 from hud.capabilities.mcp.session import Dial, ServerLost, Session, reason
 from hud.errors import EnvironmentFault, InfrastructureFault
+from hud.processes.backoff import Backoff
 from hud.trace import ContentBlock, ToolResult
 
 CALL_SECONDS = 300.0
 START_SECONDS = 60.0
 """Time-out for connecting, in seconds: `npx` and `uvx` may download packages first."""
 RECONNECTS = 3
-_PAUSES = (0.1, 0.5, 1.0, 2.0)
+_PAUSES = Backoff(0.1, longest_seconds=2.0)
 _Said = TypeVar("_Said")
 
 
@@ -126,8 +127,8 @@ class Link:
                 return
             problem = await self._told(lost, 0)
             await lost_session.close()
-            for attempt in range(self._reconnects):
-                await asyncio.sleep(_PAUSES[min(attempt, len(_PAUSES) - 1)])
+            for attempt in range(1, self._reconnects + 1):
+                await asyncio.sleep(_PAUSES.seconds(attempt))
                 session = Session(self._dial)
                 try:
                     await session.open(self._start_seconds)

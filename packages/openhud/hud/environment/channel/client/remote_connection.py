@@ -11,6 +11,7 @@ import contextlib
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 from hud.environment.channel.client.remote_run import RemoteRun, is_unknown_method
@@ -24,8 +25,9 @@ from hud.environment.channel.framing import (
     watch,
 )
 from hud.errors import AgentFault, EnvironmentFault, InfrastructureFault, RolloutError
+from hud.processes.backoff import Backoff
 
-_RETRY_SECONDS = 0.25
+_PAUSES = Backoff(0.05, longest_seconds=0.5)
 SHUTDOWN_SECONDS = 20.0
 """Time-out of the shutdown hooks, in seconds."""
 HUNG_SECONDS = 2.0
@@ -89,17 +91,18 @@ class RemoteConnection(RemoteRun):
         problem: Exception | None = None
         try:
             async with asyncio.timeout(ready_timeout):
-                while True:
+                for attempt in count(1):
                     try:
                         return await cls._greet(host, port, client)
                     except (OSError, InfrastructureFault) as error:
                         problem = error
-                    await asyncio.sleep(_RETRY_SECONDS)
+                    await asyncio.sleep(_PAUSES.seconds(attempt))
         except TimeoutError:
             reason = problem or f"no answer within {ready_timeout:g} s"
             raise InfrastructureFault(
                 f"No environment answers at tcp://{host}:{port} ({reason}). Is `hud serve` running there?"
             ) from problem
+        raise AssertionError("unreachable")
 
     @classmethod
     async def _greet(cls, host: str, port: int, client: str | None) -> RemoteConnection:
