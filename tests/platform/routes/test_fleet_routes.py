@@ -463,3 +463,48 @@ async def test_the_queue_of_another_team_is_not_counted(fleet, build):
     await fleet.submit()
     answer = await fleet.api.get("/v2/fleet/queue", headers=theirs)
     assert answer.json() == {"waiting": 0, "running": 0}
+
+
+ODD_IDS = {"a line of its own": "x\nRefused: nothing", "long": "x" * 100_000, "no text": "\0"}
+
+
+@pytest.mark.parametrize("trace", ODD_IDS.values(), ids=ODD_IDS)
+@pytest.mark.parametrize("path", ["renew", "release", "events"])
+async def test_an_id_that_is_none_is_refused_and_stands_in_no_log(
+    fleet, build, caplog, path, trace
+):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    if path == "events":
+        part = {"trace_id": trace, "attempt": 1, "size": 0, "over": True}
+        answer = await fleet.post_events(key, b"", part)
+    else:
+        body = {"worker": WORKER, "traces": [trace]}
+        answer = await fleet.api.post(f"/v2/fleet/{path}", json=body, headers=key)
+    assert answer.status_code in (400, 422), answer.text
+    assert len(answer.text) < 1000
+    assert trace not in caplog.text
+
+
+@pytest.mark.parametrize("path", ["renew", "release"])
+async def test_a_request_names_no_more_rollouts_than_a_worker_may_play(fleet, build, path):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    body = {"worker": WORKER, "traces": ["x"] * 65_537}
+    answer = await fleet.api.post(f"/v2/fleet/{path}", json=body, headers=key)
+    assert answer.status_code == 422, answer.text[:200]
+
+
+async def test_ids_that_a_worker_does_not_hold_change_nothing(fleet, build):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    trace = await fleet.submit()
+    (taken,) = await fleet.take(key)
+    before = fleet.platform.fleet.rollouts.changes
+    for traces in ([new_id() for _ in range(100)], [], [trace, trace, new_id()]):
+        assert fleet.platform.fleet.rollouts.changes == before
+        body = {"worker": WORKER, "traces": traces, "begun": False}
+        answer = await fleet.api.post("/v2/fleet/release", json=body, headers=key)
+        assert answer.status_code == 200
+    assert taken["trace_id"] == trace
+    assert fleet.platform.fleet.rollouts.changes == before + 1

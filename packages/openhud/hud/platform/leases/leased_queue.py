@@ -142,6 +142,11 @@ class LeasedQueue(ABC, Generic[Item]):
 
     def release(self, worker: str, held: Sequence[str], *, begun: bool = True) -> None:
         """Put rows that a worker holds back into the queue; where it had not `begun`, no attempt is counted as lost."""
+        # Outside of the transaction: many ids that it does not hold would hold up the writes of others.
+        leased = sa.select(self._id).where(self.table.c.worker == worker, self._held)
+        held = sorted(set(held) & set(self.store.values(leased)))
+        if not held:
+            return
         own_leases = (self.table.c.worker == worker, self._id.in_(held))
         with self.store.begin() as connection:
             running = (*own_leases, self._status == self.running)

@@ -39,9 +39,13 @@ POLL_SECONDS = 0.1
 LOOK_SECONDS = 1.0
 """Between two looks for what another server put into the queue, and for leases that ran out."""
 MOST_LABELS = 32
+MOST_NAMED = 65_536
+"""Rollouts in one request about leases: as many as a worker may play at a time."""
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,62}")
 
 FleetPart = Annotated[Fleet, part(lambda parts: parts.fleet)]
+TraceId = Annotated[str, Field(max_length=64, pattern="^[0-9A-Za-z-]*$")]
+"""Id of a rollout: it stands in the server's log where a request is refused."""
 NodesPart = Annotated[Nodes, part(lambda parts: parts.fleet.nodes)]
 Packed = Annotated[PackedBuilds, of_team(PackedBuilds)]
 
@@ -97,7 +101,7 @@ class Held(BaseModel):
     """Leases of a worker."""
 
     worker: str
-    traces: list[str]
+    traces: list[TraceId] = Field(max_length=MOST_NAMED)
     load: Load | None = None
 
 
@@ -105,7 +109,7 @@ class Released(BaseModel):
     """Leases that a worker gives back."""
 
     worker: str
-    traces: list[str]
+    traces: list[TraceId] = Field(max_length=MOST_NAMED)
     begun: bool = True
     """False: no attempt was begun, and none is counted."""
 
@@ -119,7 +123,7 @@ class Leaving(BaseModel):
 class Part(BaseModel):
     """One attempt of a request that brings events: the next `size` bytes of its body are of this attempt."""
 
-    trace_id: str
+    trace_id: TraceId
     attempt: int = Field(ge=1, lt=2**31)
     size: int = Field(ge=0)
     over: bool
