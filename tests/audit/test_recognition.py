@@ -31,10 +31,10 @@ def read(path):
         return file.read().decode("utf-8", "replace").split("\\0")
 
 
-def ancestors():
+def ancestors(file="cmdline"):
     lines, pid = [], os.getpid()
     while pid > 1 and len(lines) < 3:
-        lines.append(read(f"/proc/{pid}/cmdline"))
+        lines.append(read(f"/proc/{pid}/{file}"))
         pid = int(read(f"/proc/{pid}/stat")[0].rpartition(")")[2].split()[1])
     return lines
 
@@ -49,6 +49,7 @@ async def one(n: int):
         "values": {name: value for name, value in os.environ.items() if name != "SPY"},
         "arguments": sys.argv,
         "processes": ancestors(),
+        "names": ancestors("comm"),
         "trace": answer.trace.model_dump(mode="json"),
         "first_call": CALLED[0] - begun if CALLED else None,
         "seconds": time.monotonic() - begun,
@@ -111,6 +112,7 @@ def test_both_have_the_same_variables_up_to_a_random_name(seen):
 def test_no_command_line_names_the_audit(seen):
     evaluated, audited = seen
     assert audited[0]["arguments"] == evaluated[0]["arguments"]
+    assert audited[0]["names"] == evaluated[0]["names"]
     assert audited[0]["processes"][:2] == evaluated[0]["processes"][:2]
     shown = audited[0]["processes"][2]
     assert shown[:2] == evaluated[0]["processes"][2][:2]

@@ -11,9 +11,12 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 _DESCRIPTOR = 1000
 _FILE = "hud-arguments"
+_NAME = Path("/proc/self/comm")
+"""Name of this process: that of a script would become the interpreter's."""
 _AGENT = "claude"
 """Agent of the shown evaluation, for an audit without a solver."""
 
@@ -37,8 +40,9 @@ def _passed() -> list[str] | None:
         return None
     with open(_DESCRIPTOR, "rb") as file:
         file.seek(0)
-        arguments: list[str] = json.load(file)
-    return arguments
+        name, arguments = json.load(file)
+    _NAME.write_text(name)
+    return list(arguments)
 
 
 def _replace(arguments: list[str]) -> None:
@@ -48,7 +52,7 @@ def _replace(arguments: list[str]) -> None:
         return
     try:
         file = os.memfd_create(_FILE)
-        os.write(file, json.dumps(arguments).encode())
+        os.write(file, json.dumps([_NAME.read_text().rstrip("\n"), arguments]).encode())
         os.dup2(file, _DESCRIPTOR)  # Inheritable; the first one closes by itself.
         os.execv(sys.executable, [*started, "eval", *shown(arguments)])
     except OSError:
