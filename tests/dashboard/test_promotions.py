@@ -146,6 +146,24 @@ async def test_trained_tasks_under_other_slugs_are_no_evidence(web, platform, sc
     assert ("8 of the 8 tasks are trained on" in answer.text) == (status == 409)
 
 
+async def test_tasks_of_runs_that_a_training_client_learned_from_are_no_evidence(
+    web, platform, scene
+):
+    """They are an evaluation's runs: the job that holds them is none of training."""
+    model, node, _ = scene
+    slugs = [f"held-{n}" for n in range(8)]
+    learned = record(platform, "e", {"say-red": [0.5]}, model="m", task=said("red"))
+    with platform.store.begin() as connection:
+        of_job = sa.select(tables.runs.c.trace_id).where(tables.runs.c.job_id == learned)
+        (trace,) = connection.execute(of_job).scalars()
+        row = {"trace_id": trace, "step_id": 1, "logprobs": b"", "model_id": model.id, "step": 0}
+        connection.execute(tables.trainer_logprobs.insert().values(**row))
+    answer = await judged(web, platform, node, slugs, "red")
+    assert answer.status_code == 409, answer.text
+    assert "8 of the 8 tasks are trained on" in answer.text
+    assert (await judged(web, platform, node, slugs, "blue")).status_code == 200
+
+
 async def test_tasks_of_a_candidate_that_was_promoted_stay_trained_on(web, platform, scene):
     """The head has its weights, so later candidates have learned them, too."""
     model, _, jobs = scene

@@ -213,6 +213,7 @@ trainer_logprobs = sa.Table(
     # Optimizer steps of the weights, and their checkpoint; NULL: the base weights.
     sa.Column("step", sa.Integer, nullable=False),
     sa.Column("checkpoint", sa.String(32)),
+    sa.Index("trainer_logprobs_of_model", "model_id", "trace_id"),
 )
 
 models = sa.Table(

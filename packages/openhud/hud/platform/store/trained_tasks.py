@@ -19,7 +19,8 @@ _IDENTITY = ("env", "id", "args")
 def trained_on(
     store: Store, team: str, models: Collection[str], trace_ids: Collection[str]
 ) -> set[str]:
-    """Return the slugs of those runs whose task a training run of one of these models played, or learned from in a recorded job.
+    """Return the slugs of those runs whose task one of these models was trained on: in a training run, which played it or
+    learned from a recorded job, or in a training client's passes over recorded runs.
 
     Tasks are equal if environment, template and arguments are, whatever their slugs; where a run records no task, its slug
     decides.
@@ -31,10 +32,15 @@ def trained_on(
         .where(jobs.c.team_id == team, jobs.c.purpose == "training", noted.c.model.in_(models))
     )
     training = {*store.values(rollouts), *_supervised_jobs(store, team, models)}
-    if not training:
+    learned = _learned(team, models)
+    trained = _tasks(
+        store,
+        [tables.runs.c.job_id.in_(part) for part in in_parts(sorted(training))]
+        + [sa.and_(tables.runs.c.team_id == team, tables.runs.c.trace_id.in_(learned))],
+    )
+    if not trained:
         return set()
     played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])
-    trained = _tasks(store, [tables.runs.c.job_id.in_(part) for part in in_parts(sorted(training))])
     tasks = {task for identities in trained.values() for task in identities if task is not None}
     unnamed = {slug for slug, identities in trained.items() if None in identities}
     return {
@@ -42,6 +48,13 @@ def trained_on(
         for slug, identities in played.items()
         if identities & tasks or slug in unnamed or (None in identities and slug in trained)
     }
+
+
+def _learned(team: str, models: Collection[str]) -> sa.Select[Any]:
+    """Return the query of the runs over which a pass of one of these models went last."""
+    passes, theirs = tables.trainer_logprobs, tables.models
+    ids = sa.select(theirs.c.id).where(theirs.c.team_id == team, theirs.c.slug.in_(models))
+    return sa.select(passes.c.trace_id).where(passes.c.model_id.in_(ids))
 
 
 def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[str]:
