@@ -56,6 +56,12 @@ def end_later() -> str:
     subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -9 {os.getpid()}"], start_new_session=True)
 
 @env.tool
+async def copy() -> str:
+    for _ in range(3):
+        os.fork()
+    return str(os.getpid())
+
+@env.tool
 async def spin() -> str:
     while True:
         pass
@@ -131,6 +137,19 @@ async def test_what_a_call_left_running_counts_as_the_call(source, runtime):
 
     run = await play(RUNTIMES[runtime](source), agent)
     assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_a_copy_of_the_environment_takes_no_message_of_the_run(source, runtime):
+    """It would hold up the grade until the time limit, which would be a failure of the grader."""
+
+    async def agent(run):
+        await run.call_tool(ToolCall(id="1", name="copy", arguments={}))
+        await asyncio.sleep(0.3)
+        return "wrong"
+
+    run = await play(RUNTIMES[runtime](source), agent, rollout_timeout=15.0)
+    assert (run.failure_kind, run.reward) == (None, 0.0), run.error
 
 
 @pytest.mark.parametrize("limit", ["cpu_seconds", "wall_seconds"])

@@ -11,6 +11,7 @@ import _thread
 import asyncio
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
@@ -74,6 +75,13 @@ def _refuse(event: str, details: tuple[Any, ...]) -> None:
         raise PermissionError("The call has ended: the answer is being graded.")
 
 
+@functools.cache
+def _end_copies() -> None:
+    """Let forked copies of this process end when they return to its event loop: they would take the run's messages."""
+    loop = asyncio.get_running_loop()
+    os.register_at_fork(after_in_child=lambda: loop.call_soon(os._exit, 1))
+
+
 class RunProcesses:
     """The processes of the one run that this process plays."""
 
@@ -87,6 +95,7 @@ class RunProcesses:
 
     def begin(self) -> None:
         """Note the processes that are the environment's: those that run now."""
+        _end_copies()
         # Orphans are this process's children, too: without a child there is no descendant.
         running = descendants(os.getpid()) if has_children() else ()
         self._before = {descendant.process for descendant in running if descendant is not None}
