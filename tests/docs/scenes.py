@@ -303,6 +303,7 @@ assert all(run["completion"] and run["answer"] for run in runs)
             "FOLDER ": '"$MODEL_FOLDER" ',
             "http://gpu-1:8000": "$VLLM_1",
             "http://gpu-2:8000": "$VLLM_2",
+            "/disk/of/all": '"$HUD_HOME"',
         },
         names="""
 from pathlib import Path

@@ -283,7 +283,9 @@ def test_another_model_is_found_out(tmp_path):
 
 
 def test_a_server_without_the_api_for_weights_is_told_what_it_needs(tmp_path):
-    assert "started without VLLM_SERVER_DEV_MODE=1" in refused(tmp_path, dev_mode=False)
+    full = refused(tmp_path, dev_mode=False)
+    assert "Not Found. The server was started without VLLM_SERVER_DEV_MODE=1" in full
+    assert full.endswith("start it again with it, or train by LoRA (--lora-rank).")
     said = refused(tmp_path, lora=LORA, lora_api=False)
     assert "--enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True" in said
 

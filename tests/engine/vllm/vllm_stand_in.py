@@ -181,7 +181,7 @@ class StandIn:
         try:
             return await handler(request)
         except web.HTTPNotFound:
-            return web.json_response({"detail": "Not PassResult"}, status=404)
+            return web.json_response({"detail": "Not Found"}, status=404)
         except ValidationError as error:
             refused = Refused(400, str(error.errors(include_url=False)))
         except Refused as error:

@@ -13,6 +13,8 @@ from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publicatio
 from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused
 from hud.errors import HudError, UsageError
 
+FULL_WEIGHTS_API = "VLLM_SERVER_DEV_MODE=1"
+"""Environment variable of a server that enables its calls for full weights."""
 SETTLED_SECONDS = 0.05
 """Idle time after which a paused server has sent all sampled tokens, in seconds."""
 
@@ -76,7 +78,7 @@ class Replica:
             await self.server.pause()
             await self.server.reload(str(publication.folder))
         except ServerRefused as error:
-            raise _without(error, "VLLM_SERVER_DEV_MODE=1") from error
+            raise _without(error, FULL_WEIGHTS_API) from error
         await self._go_on(publication)
 
     async def _go_on(self, publication: Publication) -> None:
@@ -149,7 +151,7 @@ async def send(replicas: Sequence[Replica], publication: Publication) -> None:
                     await replica.server.transfer("finish_weight_update", None)
             await transfer.release()
             if isinstance(error, ServerRefused):
-                raise _without(error, "VLLM_SERVER_DEV_MODE=1") from error
+                raise _without(error, FULL_WEIGHTS_API) from error
             if isinstance(error, TimeoutError):
                 raise ServerLost(
                     f"The weights did not reach the vLLM servers within {LOAD_SECONDS:.0f} s."
@@ -163,6 +165,8 @@ async def send(replicas: Sequence[Replica], publication: Publication) -> None:
 
 def _without(error: ServerRefused, needed: str) -> UsageError:
     """Return the error for a refused weight call, with the option that enables the API."""
-    missing = error.code in (404, 405)
-    cure = f" The server was started without {needed}: start it again with it." if missing else ""
-    return UsageError(f"{error}{cure}")
+    if error.code not in (404, 405):
+        return UsageError(str(error))
+    other = ", or train by LoRA (--lora-rank)" if needed == FULL_WEIGHTS_API else ""
+    cure = f"The server was started without {needed}: start it again with it{other}."
+    return UsageError(f"{str(error).rstrip('.')}. {cure}")
