@@ -35,6 +35,7 @@ ENDS = {
     "segmentation fault": lambda: ctypes.string_at(0),
     "abort": os.abort,
     "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "SIGSTOP": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "SIGTERM": lambda: os.kill(os.getpid(), signal.SIGTERM),
     "SIGKILL of the group": lambda: os.killpg(0, signal.SIGKILL),
     "SIGKILL of the parent": lambda: os.kill(os.getppid(), signal.SIGKILL),
@@ -52,8 +53,8 @@ async def end(how: str) -> str:
     await asyncio.sleep(20)
 
 @env.tool
-def end_later() -> str:
-    subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -9 {os.getpid()}"], start_new_session=True)
+def end_later(signal: str) -> str:
+    subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -{signal} {os.getpid()}"], start_new_session=True)
 
 @env.tool
 async def copy() -> str:
@@ -85,6 +86,7 @@ ENDS = [
     "segmentation fault",
     "abort",
     "SIGKILL",
+    "SIGSTOP",
     "SIGTERM",
     "SIGKILL of the group",
     "SIGKILL of the parent",
@@ -129,13 +131,16 @@ async def test_a_call_that_ends_the_environment_is_reward_0_once(source, runtime
     assert len(attempts) == 1, "it is not repeated"
 
 
+@pytest.mark.parametrize("sent", ["KILL", "STOP"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
-async def test_what_a_call_left_running_counts_as_the_call(source, runtime):
+async def test_what_a_call_left_running_counts_as_the_call(source, runtime, sent):
+    """A process that is stopped ends: it would hold up the grade until the time limit."""
+
     async def agent(run):
-        await run.call_tool(ToolCall(id="1", name="end_later", arguments={}))
+        await run.call_tool(ToolCall(id="1", name="end_later", arguments={"signal": sent}))
         await asyncio.sleep(1.0)
 
-    run = await play(RUNTIMES[runtime](source), agent)
+    run = await play(RUNTIMES[runtime](source), agent, rollout_timeout=15.0)
     assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
 
 

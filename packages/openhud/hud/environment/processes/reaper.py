@@ -1,10 +1,10 @@
 """Supervisor process of a child program: no descendant of the program outlives the run.
 
-    python -I -S reaper.py PARENT_PID COMMAND [ARGUMENT...]
+    python -I -S reaper.py PARENT_PID [--end-stopped] COMMAND [ARGUMENT...]
 
 It runs the command on its own standard streams and exits with the command's status. After the end of the command, the end
 of its parent process (even by SIGKILL) or a time-out after SIGTERM, it kills all descendants of the command: background
-processes, other sessions, double forks, since it is the subreaper of all orphans below it. Linux only.
+processes, other sessions, double forks, since it is the subreaper of all orphans below it. With `--end-stopped` it kills a command that a signal stops (SIGSTOP). Linux only.
 
 It imports a few standard modules only, for a fast start: each run of an environment may start several.
 """
@@ -19,15 +19,17 @@ import time
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+_END_STOPPED = "--end-stopped"
 GRACE_SECONDS = 2.0
 """Time for the program to exit after SIGTERM, in seconds; then it is killed."""
 
 
-def reaped_command(command: list[str]) -> list[str]:
-    """Return the command line that runs `command` under a reaper, for a child of this process."""
+def reaped_command(command: list[str], *, end_stopped: bool = False) -> list[str]:
+    """Return the command line that runs `command` under a reaper, for a child of this process; `end_stopped`: see above."""
     if sys.platform != "linux":
         return command
-    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
+    options = [_END_STOPPED] if end_stopped else []
+    return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *options, *command]
 
 
 def signalled(status: int) -> int:
@@ -48,6 +50,9 @@ def main() -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     parent, command = int(sys.argv[1]), sys.argv[2:]
+    end_stopped = command[0] == _END_STOPPED
+    if end_stopped:
+        command = command[1:]
     reaper = os.getpid()
     child = os.fork()
     if child == 0:
@@ -63,7 +68,7 @@ def main() -> None:
         if os.getppid() != parent:
             raise _Asked  # The parent died before PR_SET_PDEATHSIG was set.
         _let_go_of_pipes()
-        status = _wait(child)
+        status = _wait(child, os.WUNTRACED if end_stopped else 0)
     except _Asked:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
@@ -87,11 +92,14 @@ def _let_go_of_pipes() -> None:
     os.close(nothing)
 
 
-def _wait(child: int) -> int:
+def _wait(child: int, options: int) -> int:
     while True:
-        pid, status = os.waitpid(-1, 0)  # Orphans below this process are its children, too.
-        if pid == child:
+        pid, status = os.waitpid(-1, options)  # Orphans below this process are its children, too.
+        if pid != child:
+            continue
+        if not os.WIFSTOPPED(status):
             return _code(status)
+        kill(child, signal.SIGKILL)
 
 
 def _end(child: int) -> int:

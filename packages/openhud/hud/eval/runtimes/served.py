@@ -62,7 +62,8 @@ class ServedProcess:
         python = sys.executable if interpreter is None else str(interpreter.python)
         command = [python, "-u", "-m", "hud.environment.channel", source, "--follow-stdin"]
         child = Child(
-            reaped_command([*command, "--one-run"] if one_run else command),
+            # A run's call can stop its process, which would hold up the grade until the time limit.
+            reaped_command([*command, "--one-run"] if one_run else command, end_stopped=one_run),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -214,14 +214,18 @@ class Zygote:
             _kill_group(pid)
 
     def _reap(self) -> None:
-        """Reap exited processes, and kill their remaining descendants."""
+        """Reap exited processes, and kill their remaining descendants; a rollout that a signal has stopped is killed."""
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status, usage = os.wait4(-1, os.WNOHANG | os.WUNTRACED)
             except ChildProcessError:
                 break
             if pid == 0:
                 break
+            if os.WIFSTOPPED(status):
+                if pid in self.children:
+                    _kill_group(pid)
+                continue
             self.to_sweep = True
             child = self.children.pop(pid, None)
             if child is not None:
