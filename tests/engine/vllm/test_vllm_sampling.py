@@ -305,7 +305,8 @@ async def test_with_all_of_them_down_a_turn_fails_and_says_which(servers, tmp_pa
     with pytest.raises(InfrastructureFault) as raised:
         await policy.sample(PROMPT, LONG)
     said = str(raised.value)
-    assert said.startswith("No vLLM server can draw now.")
+    assert said.startswith("No vLLM server can sample now.")
+    assert said.endswith("Start one, or sample here again: hud models vllm MODEL --off.")
     assert all(server.url in said for server in servers)
     policy.close()
 

@@ -118,7 +118,7 @@ class Replica:
         )
         mistake = publication.mistake(answers)
         if mistake is not None:
-            raise UsageError(f"The vLLM server {self.server.url} is of no use: {mistake}.")
+            raise UsageError(f"The vLLM server {self.server.url} cannot be used: {mistake}.")
 
     async def _settled(self) -> None:
         """Wait until all tokens sampled before the pause have arrived."""

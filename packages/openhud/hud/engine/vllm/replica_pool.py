@@ -76,7 +76,7 @@ class ReplicaPool:
             raise InfrastructureFault(self._unavailable())
         for replica in self.replicas:
             if replica.problem is not None:
-                log.warning("%s It is asked again every %g s.", replica.problem, self.patience.look)
+                log.warning("%s It is checked again every %g s.", replica.problem, self.patience.look)
         for replica in self.replicas:
             self._looking[replica] = asyncio.create_task(self._look(replica, self.patience.look))
 
@@ -378,7 +378,7 @@ class ReplicaPool:
 
     def _lose(self, replica: Replica, problem: str) -> None:
         if replica.problem is None:
-            log.error("%s It is asked again every %g s.", problem, self.patience.look)
+            log.error("%s It is checked again every %g s.", problem, self.patience.look)
         self._put_out(replica, problem)
 
     def _put_out(self, replica: Replica, problem: str) -> None:
@@ -392,7 +392,8 @@ class ReplicaPool:
         reasons = " ".join(
             replica.problem or f"{replica.server.url} is busy." for replica in self.replicas
         )
-        return f"No vLLM server can draw now. {reasons}"
+        cure = "Start one, or sample here again: hud models vllm MODEL --off."
+        return f"No vLLM server can sample now. {reasons} {cure}"
 
 
 async def _cancelled(tasks: Collection[asyncio.Task[None]]) -> None:
