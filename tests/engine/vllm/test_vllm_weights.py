@@ -296,7 +296,9 @@ def test_adapters_need_no_more_than_the_api_for_adapters(tmp_path):
 
 
 def test_a_key_is_sent_and_its_lack_is_told(tmp_path):
-    assert "401" in refused(tmp_path, key="wrong", served_key="right")
+    needed = refused(tmp_path, key="wrong", served_key="right")
+    assert "URL refuses the key, or its lack (401)" in needed
+    assert needed.endswith("--key-env VARIABLE.")
     with StandIn(tiny_folder(), served_key="right") as server:
         vllm_policy([server], tmp_path, key="right").close()
 

@@ -18,7 +18,7 @@ import aiohttp
 from hud.engine.sample.request import Request
 from hud.engine.vllm.publication import Publication
 from hud.engine.vllm.replica import Replica, send
-from hud.engine.vllm.server import Server, ServerBusy, ServerRefused
+from hud.engine.vllm.server import Server, ServerBusy, ServerRefused, not_served
 from hud.engine.vllm.server_settings import Servers
 from hud.engine.vllm.weight_agreement import WeightAgreement
 from hud.engine.workers.prefix_index import BLOCK, PrefixIndex, block_hashes
@@ -76,7 +76,9 @@ class ReplicaPool:
             raise InfrastructureFault(self._unavailable())
         for replica in self.replicas:
             if replica.problem is not None:
-                log.warning("%s It is checked again every %g s.", replica.problem, self.patience.look)
+                log.warning(
+                    "%s It is checked again every %g s.", replica.problem, self.patience.look
+                )
         for replica in self.replicas:
             self._looking[replica] = asyncio.create_task(self._look(replica, self.patience.look))
 
@@ -359,9 +361,7 @@ class ReplicaPool:
             version = await server.version()
             cards = await server.models()
         except ServerRefused as error:
-            raise UsageError(
-                f"{server.url} does not answer as a vLLM server does: {error}"
-            ) from error
+            raise not_served(server.url, error) from error
         number = re.match(r"(\d+)\.(\d+)", version)
         release = None if number is None else (int(number[1]), int(number[2]))
         if release is not None and release < OLDEST:

@@ -49,6 +49,16 @@ class ServerRefused(UsageError):
         """Its HTTP status."""
 
 
+def not_served(url: str, error: ServerRefused) -> UsageError:
+    """Return the error for a server that refuses the requests for its version and models."""
+    if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return UsageError(
+            f"The vLLM server {url} refuses the key, or its lack ({error.code}). Name the environment variable that holds "
+            "the server's key: --key-env VARIABLE."
+        )
+    return UsageError(f"{url} does not answer as a vLLM server does: {error}")
+
+
 @dataclass(frozen=True)
 class Card:
     """A model of a server."""
