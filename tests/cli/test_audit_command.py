@@ -39,7 +39,7 @@ def hud(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.delenv("HUD_API_URL", raising=False)
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "lenient.py").write_text(TASKS)
+    (tmp_path / "lenient.py").write_text(TASKS.replace("both = ", "tasks = "))
     (tmp_path / "honest.py").write_text(TASKS[: TASKS.index("both =")])
 
     def call(line, code=0):

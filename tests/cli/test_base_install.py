@@ -18,6 +18,7 @@ import httpx
 import pytest
 from packaging.requirements import Requirement
 from tests.docs.blocks import ROOT
+from tests.sources import PACKAGES
 
 RUN = """
 import json, sys
@@ -51,7 +52,7 @@ def base_modules() -> list[str]:
         wanted += [more for more in needed if _applies(more, one.extras or {""})]
     names = {"openhud", *(name for name, _ in seen)}
     owned = packages_distributions().items()
-    own = ["env", "tasks", "agent", "sitecustomize"]
+    own = ["env", "tasks", "agent", "sitecustomize", *(package.name for package in PACKAGES)]
     return own + [name for name, owners in owned if names & {_plain(one) for one in owners}]
 
 

@@ -82,8 +82,9 @@ def test_the_printed_commands_lead_from_random_weights_to_a_policy_that_earns(hu
     assert "learned from 12 runs" in " ".join(hud(learn).split())
 
     hud(f"{TRAIN} --steps 2 --fresh")
-    nodes = json.loads(hud("models checkpoints tiny --json"))
-    assert nodes[-1]["mean_reward"] > 0
+    training = json.loads(hud("jobs --json"))[0]
+    assert training["purpose"] == "training"
+    assert training["reward"] > 0
 
 
 def test_a_run_that_never_earns_ends_with_the_command_that_helps(hud):

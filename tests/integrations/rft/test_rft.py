@@ -99,7 +99,7 @@ tasks = [
     exact(city="Paris"), exact(city="Curaçao"), several(city="Paris"), number(value=1.5),
     chosen(word="sun"), same(), cased(word="Sun"),
 ]
-others = [computed(word="a"), stripped(word="a"), typed(), see()]
+tasks += [computed(word="a"), stripped(word="a"), typed(), see()]
 '''
 ANSWERS = [
     "", "Paris", "paris.", "**Paris**", "It is Paris, or Lyon", "CURAÇAO", "Curac\u0327ao", "3", "−3", "3.4 or 9",

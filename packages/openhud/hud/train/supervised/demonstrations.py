@@ -24,8 +24,9 @@ LATEST = "latest"
 _JOBS = 50
 _RUNS = 500
 _STEPS_OF_A_RANDOM_MODEL = 100
+_FEW_RUNS = 100
+"""Below it a batch holds few tokens: a random model takes three times the steps."""
 _BATCH = 32
-_MOST_EPOCHS = 50
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,8 @@ async def warm_up_commands(
     demonstrations = await find_demonstrations(client, tasks)
     file = shlex.quote(source or "TASKS")
     runs = len(tasks) * 4 if demonstrations is None else demonstrations.runs
-    epochs = min(max(-(-_STEPS_OF_A_RANDOM_MODEL * _BATCH // max(runs, 1)), 3), _MOST_EPOCHS)
-    if not is_random(model):
-        epochs = 3
+    steps = _STEPS_OF_A_RANDOM_MODEL * (3 if runs < _FEW_RUNS else 1)
+    epochs = max(-(-steps * _BATCH // max(runs, 1)), 3) if is_random(model) else 3
     job = LATEST if demonstrations is None else demonstrations.job[:12]
     learn = f"hud train {model['model_name']} {file} --from-job {job} --epochs {epochs}"
     return [learn] if demonstrations else [f"hud eval {file} claude --all --group 4", learn]
