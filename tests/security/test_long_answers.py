@@ -48,3 +48,11 @@ def test_a_text_that_is_too_nested_is_compared_as_it_is(text):
     assert normalize(normalize(text)) == normalize(text)
     assert exact_match(text, text)
     assert not exact_match(text, "end")
+
+
+@pytest.mark.parametrize("mark", [",", ":", "`", "x", "€", "é", "⁻", "⁺"])
+@pytest.mark.parametrize("number", ["1e{}1", "2^{}1", "2**({}1)", "3 × 10^{}1", "2^2^{}1"])
+def test_a_mark_that_is_no_sign_of_an_exponent_fails_no_grader(number, mark):
+    text = number.format(mark)
+    assert numeric_match(text, 1e9) == 0.0
+    assert numeric_match(f"{text}0", 1e9) == 0.0
