@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from aiohttp import web
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm.vllm_policy import vllm_policy
+from tests.engine.vllm.vllm_policy import change, vllm_policy
 from tests.engine.vllm.vllm_stand_in import StandIn
 
 from hud.engine.pretrained import load_decoder
@@ -14,6 +15,7 @@ from hud.engine.vllm import server
 from hud.engine.vllm.completion import Piece
 from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publisher, rounding_of
 from hud.errors import InfrastructureFault
+from hud.trace import SamplingParams
 
 
 def decoder_of(dtype, size, *, noise=0.0):
@@ -105,3 +107,19 @@ def test_the_first_answers_of_a_fresh_server_have_the_time_of_a_load(tmp_path, m
         monkeypatch.setattr(server, "LOAD_SECONDS", Compiling.SECONDS / 4)
         with pytest.raises(InfrastructureFault, match="did not answer in time"):
             vllm_policy([fresh], tmp_path / "gives-up", server=0.5)
+
+
+class Packed(StandIn):
+    """A server that never renews its weights, as one on a CPU its vocabulary projection."""
+
+    async def _rpc(self, request):
+        return web.json_response({"results": [None]})
+
+
+async def test_turns_fail_at_once_where_every_server_refuses_the_weights(tmp_path):
+    with Packed(tiny_folder()) as server:
+        policy = await asyncio.to_thread(vllm_policy, [server], tmp_path, server=600.0)
+        await asyncio.to_thread(change, policy, "step-1", factor=3.0)
+        with pytest.raises(InfrastructureFault, match="packs the vocabulary projection"):
+            await asyncio.wait_for(policy.sample([1, 2, 3], SamplingParams(max_tokens=4)), 10.0)
+        policy.close()

@@ -31,6 +31,8 @@ class Replica:
         """The weights that it samples with."""
         self.problem: str | None = "it was not checked yet"
         """Reason why it does not sample; None: it samples."""
+        self.refused: Publication | None = None
+        """Weights that it could be reached for and did not take: waiting for it changes nothing."""
         self.resting_until = 0.0
         self.active: set[Request] = set()
         self.epoch = 0

@@ -130,7 +130,7 @@ class ReplicaPool:
     async def choose(self, tokens: Sequence[int]) -> Replica:
         """Return the server to continue `tokens` on; waits until one is available.
 
-        Raises `InfrastructureFault` after a time-out.
+        Raises `InfrastructureFault` after a time-out, or once every server has refused the weights.
         """
         late = time.monotonic() + self.patience.server
         while True:
@@ -146,11 +146,15 @@ class ReplicaPool:
                 return self._warmest(tokens, loads)
             if self._publishing:
                 late = now + self.patience.server  # Loading has time-outs of its own.
-            elif now > late:
+            elif now > late or self._all_refused():
                 raise InfrastructureFault(self._unavailable())
             self._changed.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), min(1.0, self.patience.look))
+
+    def _all_refused(self) -> bool:
+        refused = [replica.refused is self.current for replica in self.replicas]
+        return bool(refused) and all(refused)
 
     def _warmest(self, tokens: Sequence[int], loads: Mapping[Replica, int]) -> Replica:
         """Return the server with the longest cached prefix of `tokens`, less its load in tokens; no overloaded one."""
@@ -279,6 +283,7 @@ class ReplicaPool:
 
     async def _failed_to_take(self, replica: Replica, error: HudError) -> None:
         self._lose(replica, str(error))  # Its weights are unknown.
+        replica.refused = self.current if isinstance(error, UsageError) else None
         with suppress(HudError):
             await replica.server.resume()
 
@@ -352,6 +357,7 @@ class ReplicaPool:
             await self._ask(replica)
         except HudError as error:
             replica.problem = str(error)
+            replica.refused = None
             return error
         return None
 
@@ -383,7 +389,7 @@ class ReplicaPool:
 
     def _put_out(self, replica: Replica, problem: str) -> None:
         replica.problem = problem
-        replica.has = None
+        replica.has = replica.refused = None
         self._prefixes.forget(replica)
         replica.break_off()
         self._changed.set()
