@@ -80,7 +80,7 @@ def state_of(book, asked, folder):
             ["ssconvert", "--recalc", "book.gnumeric", "book.xlsx"], cwd=folder, check=True, capture_output=True
         )  # fmt: skip
         files.append((folder / "book.xlsx").read_bytes())
-    return state(files, asked.request())
+    return state(files, asked.changes())
 
 
 def computed(book, values):
@@ -124,7 +124,7 @@ def test_a_part_of_a_work_earns_its_share_and_a_sheet_more_earns_nothing(tmp_pat
     partly = copied(asked.before)
     partly["Ledger"] += asked.wanted["Ledger"][len(partly["Ledger"]) :]
     share = grade_state(before, wanted, state_of(partly, asked, tmp_path)).reward
-    assert share == pytest.approx(8 / len(asked.request()))
+    assert share == pytest.approx(8 / len(asked.changes()))
     more = {**asked.wanted, "Notes": table(["mine"])}
     assert grade_state(before, wanted, state_of(more, asked, tmp_path)).reward == 0.0
 
