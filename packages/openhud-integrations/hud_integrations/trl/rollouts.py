@@ -15,6 +15,7 @@ from hud.agents.types import AgentConfig
 from hud.errors import UsageError
 from hud.eval import Job, Run
 from hud.eval.scheduler import PlannedRun, run_planned
+from hud.eval.tasksets.taskset import slug_of
 from hud.learning.datums import Datum, datums_of, payload_of
 from hud.learning.failed_runs import failure_of
 from hud.trace import SamplingParams, new_id
@@ -58,7 +59,8 @@ class Rollouts:
     ) -> None:
         self._name = name
         self._tasks = tasks
-        self._runtimes = {id(entry.task): entry.runtime for entry in tasks.values()}
+        # By slug: each run plays a copy of its task.
+        self._runtimes = {slug_of(entry.task): entry.runtime for entry in tasks.values()}
         self._config = config
         self._max_concurrent = max_concurrent
         self._live: LivePolicy | None = None
@@ -119,7 +121,7 @@ class Rollouts:
         return runs
 
     def _bring_up(self, task: Task) -> AbstractAsyncContextManager[Connection]:
-        return self._runtimes[id(task)](task)
+        return self._runtimes[slug_of(task)](task)
 
     def _append(self, columns: Columns, run: Run) -> None:
         datum = self._datum(run)
