@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.strangers import installer
 
 from hud.agents import ScriptedAgent
 from hud.environment import load_environment
@@ -183,16 +184,11 @@ def test_an_unknown_name_lists_the_kinds():
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("hosted", "strange:kind", "has the name of a runtime of the platform"),
-        ("docker", "strange:kind", "is no class or function of an environment"),
+        ("hosted", "strange_plug:kind", "has the name of a runtime of the platform"),
+        ("docker", "strange_plug:kind", "is no class or function of an environment"),
     ],
 )
 def test_a_plug_that_cannot_be_used_is_refused(tmp_path, monkeypatch, name, value, reason):
-    (tmp_path / "strange.py").write_text("kind = 3\n")
-    folder = tmp_path / "strange-1.0.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: strange\nVersion: 1.0\n")
-    (folder / "entry_points.txt").write_text(f"[hud.runtimes]\n{name} = {value}\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
+    installer(tmp_path, monkeypatch)("hud.runtimes", name, "kind = 3\n", value)
     with pytest.raises(UsageError, match=reason):
         runtime_named(name, "env.py")

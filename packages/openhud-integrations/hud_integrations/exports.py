@@ -1,4 +1,4 @@
-"""Formats of `hud export` and `hud import`; what each needs is imported when it is used."""
+"""Formats of `hud export` and `hud import`; what each needs is imported when it is used: the packages here load their names lazily."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import httpx
-
 from hud import exact_json
 from hud.errors import PlatformError, UsageError
 from hud.exchange import LeftOut, RecordedRuns, RunExport, Source, TaskExport, Written
 from hud.exchange.partial_output import partial_output
 from hud.exchange.trajectories import pictures_note, write_pictures
 from hud.trace.trajectory_export import trajectory_line
+from hud_integrations import harbor as harbor_tasks
+from hud_integrations import rft as rft_tasks
+from hud_integrations import verl as verl_tasks
 
 if TYPE_CHECKING:
     from hud.eval import Taskset
@@ -79,6 +80,8 @@ async def _write_otlp(runs: RecordedRuns, output: Path) -> Written:
 
 async def _send_otlp(runs: RecordedRuns, address: str) -> Written:
     """Send one export request of OTLP for each run to a collector."""
+    import httpx
+
     from hud_integrations.otlp import otlp_traces
 
     url = f"{address.rstrip('/')}/v1/traces"
@@ -96,34 +99,10 @@ async def _send_otlp(runs: RecordedRuns, address: str) -> Written:
     return Written(sent)
 
 
-def _write_harbor(tasks: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
-    from hud_integrations.harbor import export_tasks
-
-    return export_tasks(tasks, output)
-
-
 def _write_openrlhf(tasks: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
     from hud_integrations.openrlhf import write_rows
 
     return write_rows(tasks, output)
-
-
-def _write_rft(tasks: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
-    from hud_integrations.rft import export_tasks
-
-    return export_tasks(tasks, output)
-
-
-def _write_verl(tasks: Taskset, output: Path) -> tuple[int, list[LeftOut]]:
-    from hud_integrations.verl import write_parquet
-
-    return write_parquet(tasks, output)
-
-
-def _import_harbor(source: Path, output: Path) -> tuple[dict[Path, int], list[LeftOut]]:
-    from hud_integrations.harbor import import_folder
-
-    return import_folder(source, output)
 
 
 def _is_harbor(folder: Path) -> bool:
@@ -158,7 +137,7 @@ otlp = RunExport(
 harbor = TaskExport(
     summary="tasks, as task folders of Harbor",
     output="harbor",
-    write=_write_harbor,
+    write=lambda tasks, output: harbor_tasks.export_tasks(tasks, output),
     folder=True,
 )
 openrlhf = TaskExport(
@@ -169,16 +148,16 @@ openrlhf = TaskExport(
 rft = TaskExport(
     summary="tasks, as prompts and a grader of OpenAI's reinforcement fine-tuning",
     output="rft",
-    write=_write_rft,
+    write=lambda tasks, output: rft_tasks.export_tasks(tasks, output),
     folder=True,
 )
 verl = TaskExport(
     summary="tasks, as the parquet file of verl's data set",
     output="tasks.parquet",
-    write=_write_verl,
+    write=lambda tasks, output: verl_tasks.write_parquet(tasks, output),
 )
 harbor_source = Source(
     summary="a folder with task folders of Harbor, or one of them",
     recognizes=_is_harbor,
-    import_folder=_import_harbor,
+    import_folder=lambda source, output: harbor_tasks.import_folder(source, output),
 )

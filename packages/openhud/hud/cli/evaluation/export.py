@@ -13,6 +13,8 @@ import click
 from hud.exchange import Export, RunExport, TaskExport, Written, exports
 
 FORMATS = exports()
+SENT = [name for name, form in FORMATS.items() if isinstance(form, RunExport) and form.send]
+"""Formats that a collector takes."""
 
 
 @click.command(
@@ -39,7 +41,7 @@ FORMATS = exports()
 @click.option(
     "--endpoint",
     metavar="URL",
-    help="With --to otlp: send the traces to this collector, http://HOST:4318, in place of a file.",
+    help=f"With --to {' or '.join(SENT)}: send the traces to this collector, http://HOST:4318, in place of a file.",
 )
 def command(source: str, name: str, output: Path | None, endpoint: str | None) -> None:
     """Write the runs of JOB (messages, token ids, logprobs, states, reward), or TASKS, in another format.
@@ -54,9 +56,8 @@ def command(source: str, name: str, output: Path | None, endpoint: str | None) -
     target = output or Path(export.output)
     if export.folder and target.exists():
         raise UsageError(f"{target} exists; name a new folder with -o.")
-    sends = isinstance(export, RunExport) and export.send is not None
-    if endpoint is not None and (not sends or output is not None):
-        raise UsageError("--endpoint goes with --to otlp, and without -o.")
+    if endpoint is not None and (name not in SENT or output is not None):
+        raise UsageError(f"--endpoint goes with --to {' or '.join(SENT)}, and without -o.")
     match export:
         case RunExport():
             run(_export_runs(export, source, target, endpoint))
