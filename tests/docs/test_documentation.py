@@ -167,8 +167,8 @@ def test_every_file_of_a_page_is_used_by_a_later_block(block):
 
 
 def test_every_block_of_code_runs():
-    left_out = [block for block in BLOCKS if block.not_run is not None]
-    assert [block.not_run for block in left_out] == ["a diagram of the loop"]
+    reasons = {block.not_run for block in BLOCKS if block.not_run is not None}
+    assert reasons == {"a diagram of the loop", "npm fetches the inspector"}
     assert len(BLOCKS) > 50
 
 
