@@ -35,10 +35,10 @@ from hud.engine.config import DecoderConfig
 from hud.engine.lora import LoraConfig, attach, load_adapter, save_adapter
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
-from hud.engine.vllm.publication import Publisher
-from hud.engine.vllm.sampler import VllmSampler
-from hud.engine.vllm.server_settings import Servers
-from hud.engine.vllm.weight_transfer import Connect, nccl_engine
+from hud_integrations.vllm.publication import Publisher
+from hud_integrations.vllm.sampler import VllmSampler
+from hud_integrations.vllm.server_settings import Servers
+from hud_integrations.vllm.weight_transfer import Connect, nccl_engine
 
 ROUNDS = size(3, 1)
 GIGA = 1e9

@@ -307,7 +307,7 @@ assert all(run["completion"] and run["answer"] for run in runs)
         },
         names="""
 from pathlib import Path
-from tests.engine.vllm.vllm_stand_in import StandIn
+from tests.integrations.vllm.vllm_stand_in import StandIn
 
 for number in (1, 2):
     server = StandIn(Path(variables["MODEL_FOLDER"]))

@@ -10,12 +10,12 @@ import aiohttp
 import httpx
 import pytest
 
-from hud.engine.vllm.server import Server, ServerLost, ServerRefused
 from hud.errors import UsageError
 from hud.inference.dialects import server_sent_events as sse
 from hud.outbound import AddressRefusedError, Reach, guarded_session, networks_of, read_bounded
 from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
+from hud_integrations.vllm.server import Server, ServerLost, ServerRefused
 
 SERVER_KEY, TEAM_KEY = "server-secret-key", "team-own-key"
 TEXTS = ["say red green blue yellow", "aeiou"] * 3

@@ -12,9 +12,9 @@ import aiohttp
 import pytest
 
 import hud.platform
-from hud.engine.vllm.server import Server, ServerLost, ServerRefused
 from hud.outbound import AddressRefusedError, Reach, guarded_session, networks_of, read_bounded
 from hud.platform.gateway.redaction import Redaction
+from hud_integrations.vllm.server import Server, ServerLost, ServerRefused
 
 PLATFORM = Path(hud.platform.__file__).parent
 CLIENTS = {

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 import pytest
-from tests.engine.vllm.vllm_stand_in import StandIn
 from tests.engine.waiting import until
+from tests.integrations.vllm.vllm_stand_in import StandIn
 from tests.platform.serving.engine_server import drawn, engine_of, request
 
 from hud import Environment

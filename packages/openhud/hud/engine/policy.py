@@ -31,7 +31,7 @@ from hud.trace import (
 
 
 class TurnSampler(Protocol):
-    """Samples turns with the weights of a policy: in this process (`SamplerPool`, `ForkSampler`) or on servers (`VllmSampler`)."""
+    """Samples turns with the weights of a policy: in this process (`SamplerPool`, `ForkSampler`) or elsewhere."""
 
     version: str | None
     """The checkpoint of the sampled weights; set after they have changed."""

@@ -26,14 +26,14 @@ from hud.engine.models.precision import computing_type
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, save_decoder
 from hud.engine.sample.shared_base import SharedBases
-from hud.engine.vllm.sampler import VllmSampler
 from hud.errors import OverloadedError
 from hud.platform.models.backend_models import BackendModels
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import BASE, ModelRecord, Weights
+from hud.platform.models.sampling_servers import policy_on_servers
 from hud.platform.models.serving_policies import LocalServing, Serving, lora_config
-from hud.platform.models.vllm_servers import policy_on_servers
 from hud.platform.models.weight_sources import place_companions
+from hud.train.backends.sampling_servers import ServerSampler
 
 if TYPE_CHECKING:
     from hud.platform.models.registry import Registry
@@ -87,10 +87,10 @@ class Policies:
         return self._serving.get(model_id)
 
     def change_servers(self, model_id: str, urls: tuple[str, ...]) -> None:
-        """Sample a model's loaded policy on other vLLM servers, also while it is trained. Blocks."""
+        """Sample a model's loaded policy on other servers, also while it is trained. Blocks."""
         with self._loading_of(model_id):
             serving = self._serving.get(model_id)
-            if serving is not None and isinstance(serving.policy.turn_sampler, VllmSampler):
+            if serving is not None and isinstance(serving.policy.turn_sampler, ServerSampler):
                 serving.policy.turn_sampler.change_servers(urls)
 
     def forget(self, model_id: str) -> None:
@@ -236,7 +236,7 @@ class Policies:
     ) -> tuple[Policy, dict[str, torch.Tensor]]:
         """Load a policy and, for one with an adapter, the initial adapter before any step.
 
-        With `on_servers`, a model that has vLLM servers is sampled there; servers hold one version of it.
+        With `on_servers`, a model that has servers is sampled there; servers hold one version of it.
         """
         if model.config.backend is not None:
             return self._backends.policy(model, checkpoint_id), {}

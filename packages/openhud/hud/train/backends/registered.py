@@ -1,4 +1,4 @@
-"""Registered training backends, and their models on a platform."""
+"""Registered training backends and sampling servers, and the backends' models on a platform."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from hud.train.backends.backend import Backend
 
 if TYPE_CHECKING:
     from hud.client import Client
+    from hud.train.backends.sampling_servers import SamplingServers
 
 GROUP = "hud.trainers"
+SAMPLERS = "hud.samplers"
 PLATFORM = "platform"
 """Name of no backend: the weights are on the platform."""
 
@@ -26,6 +28,16 @@ def backend_named(name: str) -> Backend:
         )
     # mypy: an abstract class is none of the types that can be instantiated.
     return load(points[name], Backend)  # type: ignore[type-abstract]
+
+
+def servers_named(name: str) -> SamplingServers:
+    """Return a kind of sampling servers by its entry point's name. Raises `UsageError` as `backend_named` does."""
+    from hud.train.backends.sampling_servers import SamplingServers  # Imports torch.
+
+    points = plugs(SAMPLERS)
+    if name not in points:
+        raise UsageError(f"There are no sampling servers {name!r}: no package registers them.")
+    return load(points[name], SamplingServers)  # type: ignore[type-abstract]
 
 
 async def model_on(backend: str, client: Client, reference: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from aiohttp import web
 from pydantic import ValidationError
-from tests.engine.vllm.vllm_requests import (
+from tests.integrations.vllm.vllm_requests import (
     CheckRequest,
     CompletionRequest,
     GenerateRequest,
@@ -32,7 +32,7 @@ from tests.engine.vllm.vllm_requests import (
     checksums_of,
     choice_of,
 )
-from tests.engine.vllm.vllm_transfer import ReceivingHalf
+from tests.integrations.vllm.vllm_transfer import ReceivingHalf
 
 from hud.engine.lora import load_adapter
 from hud.engine.pretrained import load_decoder, load_weights

@@ -6,14 +6,14 @@ import contextlib
 import numpy as np
 import pytest
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm.test_vllm_sampling import LONG, PROMPT, trained_logprobs
-from tests.engine.vllm.vllm_policy import change, vllm_policy
-from tests.engine.vllm.vllm_stand_in import StandIn
-from tests.engine.vllm.vllm_transfer import SendingHalf
 from tests.engine.waiting import until
+from tests.integrations.vllm.test_vllm_sampling import LONG, PROMPT, trained_logprobs
+from tests.integrations.vllm.vllm_policy import change, vllm_policy
+from tests.integrations.vllm.vllm_stand_in import StandIn
+from tests.integrations.vllm.vllm_transfer import SendingHalf
 
-from hud.engine.vllm.weight_transfer import nccl_engine
 from hud.errors import UsageError
+from hud_integrations.vllm.weight_transfer import nccl_engine
 
 FIRST = ["pause", "get_world_size", "init_weight_transfer_engine"]
 SENT = ["start_weight_update", "update_weights", "finish_weight_update"]

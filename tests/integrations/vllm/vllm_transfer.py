@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import BaseModel, ConfigDict
-from tests.engine.vllm.vllm_requests import Refused
+from tests.integrations.vllm.vllm_requests import Refused
 
 
 class InitInfo(BaseModel):

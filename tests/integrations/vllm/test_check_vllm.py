@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm.vllm_requests import CPU_BLOCK
-from tests.engine.vllm.vllm_stand_in import StandIn
+from tests.integrations.vllm.vllm_requests import CPU_BLOCK
+from tests.integrations.vllm.vllm_stand_in import StandIn
 
 SCRIPT = Path(__file__).parents[3] / "scripts" / "check-vllm"
 

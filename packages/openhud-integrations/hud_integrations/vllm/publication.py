@@ -16,8 +16,8 @@ from torch import Tensor
 from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, save_adapter
 from hud.engine.pretrained import save_decoder
-from hud.engine.vllm.completion import Piece
-from hud.engine.vllm.weight_transfer import Connect, Transfer
+from hud_integrations.vllm.completion import Piece
+from hud_integrations.vllm.weight_transfer import Connect, Transfer
 
 KEPT = 2
 """Number of kept folders: the newest, and the previous one, for turns that finish with it."""

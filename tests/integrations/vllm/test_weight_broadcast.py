@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm.vllm_stand_in import StandIn
-from tests.engine.vllm.vllm_transfer import SendingHalf
+from tests.integrations.vllm.vllm_stand_in import StandIn
+from tests.integrations.vllm.vllm_transfer import SendingHalf
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks" / "perf"
 

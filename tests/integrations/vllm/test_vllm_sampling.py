@@ -7,17 +7,17 @@ import threading
 import numpy as np
 import pytest
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm import vllm_stand_in
-from tests.engine.vllm.vllm_policy import BASE, vllm_policy
-from tests.engine.vllm.vllm_stand_in import StandIn
 from tests.engine.waiting import until
+from tests.integrations.vllm import vllm_stand_in
+from tests.integrations.vllm.vllm_policy import BASE, vllm_policy
+from tests.integrations.vllm.vllm_stand_in import StandIn
 
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.sample.request import Turn
-from hud.engine.vllm import replica_pool
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.learning.datums import Datum
 from hud.trace import SamplingParams
+from hud_integrations.vllm import replica_pool
 
 LONG = SamplingParams(max_tokens=40, seed=1)
 PROMPT = [5 + place % 40 for place in range(40)]

@@ -14,9 +14,9 @@ import aiohttp
 from aiohttp.http_exceptions import LineTooLong
 
 from hud import exact_json
-from hud.engine.vllm.completion import COMPLETIONS, GENERATE, Endpoint, Piece, read_piece
 from hud.errors import InfrastructureFault, UsageError
 from hud.outbound import read_bounded, read_start
+from hud_integrations.vllm.completion import COMPLETIONS, GENERATE, Endpoint, Piece, read_piece
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0

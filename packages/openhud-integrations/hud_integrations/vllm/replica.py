@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 
 from hud.engine.sample.request import Request
-from hud.engine.vllm.completion import completion_body
-from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publication, name_of
-from hud.engine.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused
 from hud.errors import HudError, UsageError
+from hud_integrations.vllm.completion import completion_body
+from hud_integrations.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publication, name_of
+from hud_integrations.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused
 
 FULL_WEIGHTS_API = "VLLM_SERVER_DEV_MODE=1"
 """Environment variable of a server that enables its calls for full weights."""

@@ -7,15 +7,15 @@ import pytest
 import torch
 from aiohttp import web
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm.vllm_policy import change, vllm_policy
-from tests.engine.vllm.vllm_stand_in import StandIn
+from tests.integrations.vllm.vllm_policy import change, vllm_policy
+from tests.integrations.vllm.vllm_stand_in import StandIn
 
 from hud.engine.pretrained import load_decoder
-from hud.engine.vllm import server
-from hud.engine.vllm.completion import Piece
-from hud.engine.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publisher, rounding_of
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
+from hud_integrations.vllm import server
+from hud_integrations.vllm.completion import Piece
+from hud_integrations.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publisher, rounding_of
 
 
 def decoder_of(dtype, size, *, noise=0.0):

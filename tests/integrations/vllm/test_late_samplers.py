@@ -6,11 +6,11 @@ import contextlib
 import numpy as np
 import pytest
 from tests.engine.tiny_policy import tiny_folder
-from tests.engine.vllm.test_vllm_sampling import LONG, PROMPT, trained_logprobs
-from tests.engine.vllm.vllm_policy import change, vllm_policy
-from tests.engine.vllm.vllm_stand_in import StandIn
-from tests.engine.vllm.vllm_transfer import SendingHalf
 from tests.engine.waiting import until
+from tests.integrations.vllm.test_vllm_sampling import LONG, PROMPT, trained_logprobs
+from tests.integrations.vllm.vllm_policy import change, vllm_policy
+from tests.integrations.vllm.vllm_stand_in import StandIn
+from tests.integrations.vllm.vllm_transfer import SendingHalf
 
 from hud.engine.lora import LoraConfig
 

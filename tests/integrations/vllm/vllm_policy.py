@@ -6,9 +6,9 @@ from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.lora import attach, lora_parameters
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
-from hud.engine.vllm.publication import Publisher
-from hud.engine.vllm.sampler import VllmSampler
-from hud.engine.vllm.server_settings import Patience, Servers
+from hud_integrations.vllm.publication import Publisher
+from hud_integrations.vllm.sampler import VllmSampler
+from hud_integrations.vllm.server_settings import Patience, Servers
 
 BASE = None
 

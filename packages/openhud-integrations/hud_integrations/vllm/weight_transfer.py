@@ -22,8 +22,8 @@ from urllib.parse import urlsplit
 
 from torch import nn
 
-from hud.engine.vllm.server import LOAD_SECONDS, Server
 from hud.errors import HudError, InfrastructureFault, UsageError
+from hud_integrations.vllm.server import LOAD_SECONDS, Server
 
 
 class SendingEngine(Protocol):

@@ -16,14 +16,14 @@ from contextlib import suppress
 import aiohttp
 
 from hud.engine.sample.request import Request
-from hud.engine.vllm.publication import Publication
-from hud.engine.vllm.replica import Replica, send
-from hud.engine.vllm.server import Server, ServerBusy, ServerRefused, not_served
-from hud.engine.vllm.server_settings import Servers
-from hud.engine.vllm.weight_agreement import WeightAgreement
 from hud.engine.workers.prefix_index import BLOCK, PrefixIndex, block_hashes
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.outbound import guarded_session
+from hud_integrations.vllm.publication import Publication
+from hud_integrations.vllm.replica import Replica, send
+from hud_integrations.vllm.server import Server, ServerBusy, ServerRefused, not_served
+from hud_integrations.vllm.server_settings import Servers
+from hud_integrations.vllm.weight_agreement import WeightAgreement
 
 log = logging.getLogger(__name__)
 

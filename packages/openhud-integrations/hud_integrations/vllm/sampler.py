@@ -18,14 +18,15 @@ from typing import Any, TypeVar
 
 from hud.engine.sample.request import Request, SamplerClosed, Turn, room_after
 from hud.engine.sample.token_sampling import Uniforms
-from hud.engine.vllm.completion import Piece, WeightSpan, completion_body
-from hud.engine.vllm.publication import Publication, Publisher, name_of
-from hud.engine.vllm.replica import Replica
-from hud.engine.vllm.replica_pool import ReplicaPool
-from hud.engine.vllm.server import ServerLost, ServerRefused
-from hud.engine.vllm.server_settings import Servers
 from hud.errors import HudError, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
+from hud.train.backends.sampling_servers import ServerSampler
+from hud_integrations.vllm.completion import Piece, WeightSpan, completion_body
+from hud_integrations.vllm.publication import Publication, Publisher, name_of
+from hud_integrations.vllm.replica import Replica
+from hud_integrations.vllm.replica_pool import ReplicaPool
+from hud_integrations.vllm.server import ServerLost, ServerRefused
+from hud_integrations.vllm.server_settings import Servers
 
 MOST_ATTEMPTS = 20
 """Maximum attempts of a sequence, after lost servers."""
@@ -43,7 +44,7 @@ class RemoteRequest(Request):
     """True while a server samples it."""
 
 
-class VllmSampler:
+class VllmSampler(ServerSampler):
     """Sampler on servers with the weights of a decoder that is trained in this process."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Policies of models that vLLM servers sample while this platform trains them."""
+"""Policies of models that servers sample while this platform trains them, by a plug of `hud.samplers`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ import torch
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
-from hud.engine.vllm.publication import Publisher
-from hud.engine.vllm.sampler import VllmSampler
-from hud.engine.vllm.server_settings import Servers
-from hud.engine.vllm.weight_transfer import nccl_engine
 from hud.errors import UsageError
 from hud.platform.models.records import ModelRecord, VllmConfig
 from hud.platform.secrets import Secrets
 from hud.platform.store.tables import LOCAL_TEAM
+from hud.train.backends.registered import servers_named
+from hud.train.backends.sampling_servers import ServedPolicy
 
 if TYPE_CHECKING:
     from hud.engine.lora import LoraConfig
@@ -36,13 +34,13 @@ def policy_on_servers(
     dtype: torch.dtype,
     device: str,
 ) -> Policy:
-    """Load a model whose policy is sampled on vLLM servers. The first request to them is sent when the checkpoint is set."""
+    """Load a model whose policy is sampled on servers. The first request to them is sent when the checkpoint is set."""
     config = model.config.vllm
     assert config is not None
     decoder = load_decoder(folder, dtype=dtype, device=device)
     chat = ChatFormat(folder, decoder.config, tool_call_parser=model.config.tool_call_parser)
 
-    def find(version: str | None) -> Path | None:
+    def saved(version: str | None) -> Path | None:
         """Return the folder of a version that is on disk already, else None."""
         if version is None:
             return None if lora is not None else model.folder
@@ -51,19 +49,20 @@ def policy_on_servers(
         weights = registry.weights(model, version)
         return weights.folder if lora is None else weights.adapter
 
-    publisher = Publisher(
+    secrets = Secrets(registry.home, model.team_id)
+    served = ServedPolicy(
         decoder,
         lora,
-        root=registry.home / "models" / model.id / PUBLISHED,
-        # Adapter names are global to a vLLM server: other platforms may use the same server.
+        # Adapter names are global to a server: other platforms may use the same one.
         name=f"hud-{model.id[:12]}",
-        find=find,
-        connect=nccl_engine if config.weights == "nccl" else None,
+        published=registry.home / "models" / model.id / PUBLISHED,
+        saved=saved,
+        urls=config.urls,
+        transfer=config.weights,
+        key=_key(model, config, secrets),
+        reach=secrets.reach,
     )
-    secrets = Secrets(registry.home, model.team_id)
-    servers = Servers(config.urls, _key(model, config, secrets), reach=secrets.reach)
-    shape = decoder.config
-    sampler = VllmSampler(servers, publisher, shape.vocab_size, shape.max_position_embeddings)
+    sampler = servers_named("vllm").sampler(served)
     return Policy(decoder, chat, samplers=sampler)
 
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary, WeakSet
 
-from hud.engine.vllm.publication import Publication, name_of
-from hud.engine.vllm.replica import Replica
 from hud.errors import HudError
+from hud_integrations.vllm.publication import Publication, name_of
+from hud_integrations.vllm.replica import Replica
 
 log = logging.getLogger(__name__)
 
