@@ -262,6 +262,19 @@ async def test_a_server_that_falls_silent_is_given_up(policy, servers):
     stuck.silent = False
 
 
+async def test_a_turn_that_waits_for_its_first_answer_goes_on_where_the_servers_change(
+    alone, servers
+):
+    gone, other = servers
+    gone.silent = True
+    turn = asyncio.create_task(alone.sample(PROMPT, LONG))
+    await asyncio.sleep(0.2)
+    async with asyncio.timeout(30):
+        await asyncio.to_thread(alone.turn_sampler.change_servers, (other.url,))
+        assert len((await turn).token_ids) == 40
+    assert other.requests
+
+
 async def test_a_server_that_lives_but_draws_nothing_is_given_up(servers, tmp_path):
     policy = vllm_policy(servers, tmp_path, silence=0.5)
     for server in servers:

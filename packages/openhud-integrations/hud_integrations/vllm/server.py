@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
@@ -76,6 +76,8 @@ class Server:
         self.url = url.rstrip("/")
         self._session = session
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._openings: set[asyncio.Timeout] = set()
+        """Streams whose first answer has not come."""
         self._streams: set[aiohttp.ClientResponse] = set()
         self.heard = 0.0
         """Time of the last token, on the monotonic clock."""
@@ -130,7 +132,9 @@ class Server:
         """
         stream_body = {**body, "stream": True, "stream_options": {"include_usage": True}}
         endpoint = self.endpoint
-        async with self._opened("POST", endpoint.path, endpoint.body(stream_body)) as response:
+        async with AsyncExitStack() as stack:
+            opened = self._opened("POST", endpoint.path, endpoint.body(stream_body))
+            response = await self._begun(stack.enter_async_context(opened))
             self._streams.add(response)
             try:
                 async with aclosing(self._pieces(endpoint, response)) as pieces:
@@ -140,8 +144,24 @@ class Server:
             finally:
                 self._streams.discard(response)
 
+    async def _begun(self, opening: Awaitable[aiohttp.ClientResponse]) -> aiohttp.ClientResponse:
+        """Return the response of a stream that is being opened. Raises `ServerLost` if `break_off` is called first."""
+        try:
+            async with asyncio.timeout(None) as until:
+                self._openings.add(until)
+                try:
+                    return await opening
+                finally:
+                    self._openings.discard(until)
+        except TimeoutError as error:
+            raise ServerLost(
+                f"The stream of the vLLM server {self.url} was cut before it began."
+            ) from error
+
     def break_off(self) -> None:
-        """Close every stream: their readers get `ServerLost`."""
+        """Close every stream, those that wait for a first answer included: their readers get `ServerLost`."""
+        while self._openings:
+            self._openings.pop().reschedule(0)
         for response in list(self._streams):
             response.close()
 
