@@ -47,7 +47,9 @@ UNREAD = (
 VARIABLE = re.compile(r"HUD_[A-Z_]+")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 INTERFACES = (
+    "hud_integrations/ray/commands/",
     "hud_integrations/tinker/service/routes/",
+    "hud_integrations/vllm/command.py",
     "hud/cli",
     "hud/platform/routes",
     "hud/platform/dashboard",

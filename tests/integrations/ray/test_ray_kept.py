@@ -11,7 +11,7 @@ pytest.importorskip("ray", reason="scripts/setup-integration ray")
 from tests.fleet.deployed_server import deployed_server, start_engine
 from tests.integrations.ray.ray_cluster import RayCluster, hud, until
 
-from hud.fleet.ray.members import ready
+from hud_integrations.ray.members import ready
 
 VLLM = str(Path(__file__).with_name("vllm_command.py"))
 TASKS = """

@@ -22,6 +22,7 @@ import click
 from hud import __version__
 from hud.cli.evaluation.audit_process import disguised
 from hud.cli.hud_commands import refused, respelled
+from hud.cli.plugged_commands import plugged, plugged_names
 from hud.cli.repeated_options import refuse_repeats
 from hud.errors import HudError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
@@ -78,12 +79,12 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return list(COMMANDS)
+        return list(dict.fromkeys([*COMMANDS, *plugged_names()]))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         del ctx
         if name not in COMMANDS:
-            return refused(name)
+            return plugged(name) or refused(name)
         command: click.Command = importlib.import_module(f"hud.cli.{COMMANDS[name][0]}").command
         refuse_repeats(command)
         return command
@@ -94,13 +95,18 @@ class LazyGroup(click.Group):
         words = respelled(args)
         # click suggests from `commands`, which is empty where commands are imported when called.
         if not words[0].startswith("-") and self.get_command(ctx, words[0]) is None:
-            ctx.fail(f"No such command {words[0]!r}{did_you_mean(words[0], COMMANDS)}")
+            ctx.fail(
+                f"No such command {words[0]!r}{did_you_mean(words[0], self.list_commands(ctx))}"
+            )
         return super().resolve_command(ctx, words)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        del ctx
+        rows = {name: summary for name, (_, summary) in COMMANDS.items()}
+        for name in plugged_names():
+            if name not in rows and (command := self.get_command(ctx, name)) is not None:
+                rows[name] = command.get_short_help_str(limit=80)
         with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+            formatter.write_dl(list(rows.items()))
 
 
 @click.group(

@@ -9,12 +9,12 @@ from hud.cli.models.checkpoints import checkpoints, discard, export, head, name
 from hud.cli.models.comparison import compare, promote
 from hud.cli.models.creation import create
 from hud.cli.models.options import as_json_option, unsaved_note
-from hud.cli.models.vllm import vllm
 from hud.cli.output import console, print_json, table, tell
 from hud.cli.platform_requests import ask, model_path
+from hud.cli.plugged_commands import ExtensibleGroup
 
 
-@click.group(name="models", invoke_without_command=True)
+@click.group(name="models", cls=ExtensibleGroup, invoke_without_command=True)
 @click.pass_context
 def command(ctx: click.Context) -> None:
     """Models, their checkpoints and heads."""
@@ -78,6 +78,5 @@ for _command in (
     compare,
     promote,
     export,
-    vllm,
 ):
     command.add_command(_command)

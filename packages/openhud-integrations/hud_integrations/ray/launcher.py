@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
-from hud.fleet.ray.cluster import Cluster, answers, connected
-from hud.fleet.ray.package import ray
-from hud.fleet.ray.placement import FleetSettings
-from hud.fleet.ray.supervisor import Supervisor
+from hud_integrations.ray.cluster import Cluster, answers, connected
+from hud_integrations.ray.package import ray
+from hud_integrations.ray.placement import FleetSettings
+from hud_integrations.ray.supervisor import Supervisor
 
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0

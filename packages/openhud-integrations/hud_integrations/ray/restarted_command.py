@@ -1,4 +1,4 @@
-"""`Child`: a command that runs as a child process, and is started again when it fails."""
+"""`RestartedCommand`: a command that runs as a child process, and is started again when it fails."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STEADY_SECONDS = 30.0
 """Lifetime of a process, in seconds, after which its end is the first failure again."""
 
 
-class Child:
+class RestartedCommand:
     """Starts the command at once, and again after a failure, until it ends with a final exit code or is asked to end."""
 
     def __init__(

@@ -10,10 +10,10 @@ from contextlib import contextmanager, redirect_stdout
 from typing import Any
 
 from hud.errors import UsageError
-from hud.fleet.ray.host import Host
-from hud.fleet.ray.keeper import Keeper, KeptCommand
-from hud.fleet.ray.package import ray
-from hud.fleet.ray.placement import FleetSettings, Node
+from hud_integrations.ray.host import Host
+from hud_integrations.ray.keeper import Keeper, KeptCommand
+from hud_integrations.ray.package import ray
+from hud_integrations.ray.placement import FleetSettings, Node
 
 SUPERVISOR = "supervisor"
 KEPT = "hud-kept"

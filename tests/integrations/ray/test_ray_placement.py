@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from hud.cli.fleet.ray import bounds
 from hud.errors import UsageError
-from hud.fleet.ray.placement import LOWER_SECONDS, Changes, Node, Scaling, changes, endings
+from hud_integrations.ray.commands.group import bounds
+from hud_integrations.ray.placement import LOWER_SECONDS, Changes, Node, Scaling, changes, endings
 
 NOW = 1_000.0
 

@@ -10,9 +10,11 @@ from typing import Any
 import click
 
 from hud.cli.command_line import pairs
-from hud.cli.fleet import ray_kept, ray_options, worker_options
+from hud.cli.fleet import worker_options
 from hud.cli.output import console, print_json, table
 from hud.errors import UsageError
+from hud_integrations.ray.commands import kept as kept_commands
+from hud_integrations.ray.commands import options as ray_options
 
 _name = click.option(
     "--name", default="fleet", show_default=True, help="Name of the fleet on the cluster."
@@ -77,8 +79,8 @@ def up(
         raise UsageError(f"--cache is a folder of each node: an absolute path, not {cache!r}.")
     wanted = dict(pairs("on", "NAME=VALUE", on))
     supervised = dict(pairs("supervisor-on", "NAME=VALUE", supervisor_on))
-    from hud.fleet.ray import launcher  # Loads Ray.
-    from hud.fleet.ray.placement import FleetSettings
+    from hud_integrations.ray import launcher  # Loads Ray.
+    from hud_integrations.ray.placement import FleetSettings
 
     settings = FleetSettings(
         url=url,
@@ -113,7 +115,7 @@ def up(
 @ray_options.as_json
 def status(address: str, name: str, as_json: bool) -> None:
     """Show the hosts of a fleet, and the queue that they play."""
-    from hud.fleet.ray import launcher  # Loads Ray.
+    from hud_integrations.ray import launcher  # Loads Ray.
 
     state = launcher.status(address, name)
     if as_json:
@@ -144,13 +146,13 @@ def status(address: str, name: str, as_json: bool) -> None:
 @_name
 def down(address: str, name: str) -> None:
     """End a fleet: rollouts may end within its notice, and the others are handed back."""
-    from hud.fleet.ray import launcher  # Loads Ray.
+    from hud_integrations.ray import launcher  # Loads Ray.
 
     count = launcher.down(address, name)
     click.echo(f"The fleet {name} is down; {count} hosts ended.")
 
 
-for _kept in (ray_kept.keep, ray_kept.serve, ray_kept.list_kept, ray_kept.end):
+for _kept in (kept_commands.keep, kept_commands.serve, kept_commands.list_kept, kept_commands.end):
     command.add_command(_kept)
 
 

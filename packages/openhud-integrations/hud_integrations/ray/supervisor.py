@@ -11,9 +11,9 @@ from typing import Any
 
 from hud.client import Client
 from hud.errors import HudError
-from hud.fleet.ray.cluster import Cluster, answers
-from hud.fleet.ray.package import ray
-from hud.fleet.ray.placement import FleetSettings, HostState, Node, Scaling, changes, endings
+from hud_integrations.ray.cluster import Cluster, answers
+from hud_integrations.ray.package import ray
+from hud_integrations.ray.placement import FleetSettings, HostState, Node, Scaling, changes, endings
 
 ROUND_SECONDS = 2.0
 AVOID_SECONDS = 30.0

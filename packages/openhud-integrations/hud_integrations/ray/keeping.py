@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from hud.errors import ConflictError, HudError, NotFoundError, PlatformError, UsageError
-from hud.fleet.ray.cluster import Cluster, answers, connected
-from hud.fleet.ray.keeper import KeptCommand
-from hud.fleet.ray.members import Members, MemberSettings
-from hud.fleet.ray.package import ray
+from hud_integrations.ray.cluster import Cluster, answers, connected
+from hud_integrations.ray.keeper import KeptCommand
+from hud_integrations.ray.members import Members, MemberSettings
+from hud_integrations.ray.package import ray
 
 CHECK_SECONDS = 60.0
 ANSWER_SECONDS = 10.0

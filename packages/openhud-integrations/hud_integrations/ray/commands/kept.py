@@ -13,15 +13,16 @@ import click
 
 from hud import settings
 from hud.cli.command_line import pairs
-from hud.cli.fleet import ray_options, worker_options
+from hud.cli.fleet import worker_options
 from hud.cli.output import console, print_json, table
 from hud.cli.platform_requests import model_path
 from hud.errors import UsageError
+from hud_integrations.ray.commands import options as ray_options
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from hud.fleet.ray.keeper import KeptCommand
+    from hud_integrations.ray.keeper import KeptCommand
 
 Command = Callable[..., Any]
 
@@ -101,7 +102,7 @@ def keep(name: str, words: tuple[str, ...], address: str, **node: Unpack[NodeOpt
     It is started again when it fails, and on another node when its node is lost. Exit code 2, bad input, ends it.
     """
     kept_command = _kept(name, words, node)
-    from hud.fleet.ray import keeping  # Loads Ray.
+    from hud_integrations.ray import keeping  # Loads Ray.
 
     keeping.keep(address, kept_command)
     click.echo(f"The cluster keeps {name}.")
@@ -155,8 +156,8 @@ def serve(
     server = _kept(f"serve-{model}", words, node)
     path = model_path(model)
     supervised = dict(pairs("supervisor-on", "NAME=VALUE", supervisor_on))
-    from hud.fleet.ray import keeping  # Loads Ray.
-    from hud.fleet.ray.members import MemberSettings
+    from hud_integrations.ray import keeping  # Loads Ray.
+    from hud_integrations.ray.members import MemberSettings
 
     all_options = {"key_env": key_env, "weights": weights}
     options = {name: value for name, value in all_options.items() if value is not None}
@@ -171,7 +172,7 @@ def serve(
 @ray_options.as_json
 def list_kept(address: str, as_json: bool) -> None:
     """List the commands and servers that the cluster keeps."""
-    from hud.fleet.ray import keeping  # Loads Ray.
+    from hud_integrations.ray import keeping  # Loads Ray.
 
     commands = keeping.kept_commands(address)
     if as_json:
@@ -194,14 +195,14 @@ def list_kept(address: str, as_json: bool) -> None:
 @ray_options.address
 def end(name: str, address: str) -> None:
     """End a command or servers that the cluster keeps, within their notice."""
-    from hud.fleet.ray import keeping  # Loads Ray.
+    from hud_integrations.ray import keeping  # Loads Ray.
 
     keeping.end(address, name)
     click.echo(f"{name} has ended.")
 
 
 def _kept(name: str, words: tuple[str, ...], node: NodeOptions) -> KeptCommand:
-    from hud.fleet.ray.keeper import KeptCommand  # Loads Ray.
+    from hud_integrations.ray.keeper import KeptCommand  # Loads Ray.
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", name):
         raise UsageError(f"A name has letters, digits, '.', '-' and '_', and no others: {name!r}.")

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hud.fleet.ray.bound_command import bound
-from hud.fleet.ray.child import Child
-from hud.fleet.ray.package import ray
+from hud_integrations.ray.bound_command import bound
+from hud_integrations.ray.package import ray
+from hud_integrations.ray.restarted_command import RestartedCommand
 
 PORT = "{port}"
 """Stands in a command for a free port of its node."""
@@ -58,7 +58,9 @@ class Keeper:
         self._node = ray.get_runtime_context().get_node_id()
         self._url: str | None = None
         final = (0, BAD_INPUT)
-        self._child = Child(self._command, settings.variables, final=final, folder=settings.folder)
+        self._child = RestartedCommand(
+            self._command, settings.variables, final=final, folder=settings.folder
+        )
 
     def report(self) -> dict[str, Any]:
         """Return its state, node and address, and its last line."""

@@ -7,8 +7,8 @@ import sys
 import threading
 from typing import Any, Literal
 
-from hud.fleet.ray.child import Child
-from hud.fleet.ray.placement import FleetSettings, HostState
+from hud_integrations.ray.placement import FleetSettings, HostState
+from hud_integrations.ray.restarted_command import RestartedCommand
 
 
 class Host:
@@ -18,7 +18,7 @@ class Host:
         """`shown`: name of the worker in the fleet; `labels`: its labels."""
         self.settings, self.shown, self.labels = settings, shown, labels
         self._wish: Literal["running", "draining", "stopping"] = "running"
-        self._worker = Child(self._command, {"HUD_API_KEY": settings.key})
+        self._worker = RestartedCommand(self._command, {"HUD_API_KEY": settings.key})
 
     @property
     def state(self) -> HostState:

@@ -13,9 +13,9 @@ from typing import Any
 
 from hud.client import Client
 from hud.errors import HudError
-from hud.fleet.ray.cluster import Cluster, answers
-from hud.fleet.ray.keeper import KeptCommand
-from hud.fleet.ray.package import ray
+from hud_integrations.ray.cluster import Cluster, answers
+from hud_integrations.ray.keeper import KeptCommand
+from hud_integrations.ray.package import ray
 
 ROUND_SECONDS = 2.0
 REPORT_SECONDS = 3.0
