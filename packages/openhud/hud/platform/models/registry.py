@@ -17,10 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.durable_files import flush_tree, make_folder
+from hud.engine.gguf.conversion_process import convert_gguf, is_gguf
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.models.checkpoint_tree import CLIENT_NAMES, Tree, is_named
 from hud.platform.models.model_lease import Leases
+from hud.platform.models.named_models import NAMED_MODELS, fetch
 from hud.platform.models.records import (
     BackendConfig,
     ModelConfig,
@@ -148,7 +150,7 @@ class Registry:
             raise
 
     def add(self, source: str, name: str, *, config: ModelConfig | None = None) -> ModelRecord:
-        """Register the model in a folder, which is not copied, or fetch one from the Hugging Face hub and register it.
+        """Register the model in a folder, which is not copied; or one of a GGUF file, of `NAMED_MODELS` or of the Hugging Face hub.
 
         Raises `PlatformError` 403 for a folder that the team may not read, `UsageError` for a folder of another model.
         """
@@ -156,6 +158,12 @@ class Registry:
         # Only the first team's admins may read the server's disk, and use its token of the hub.
         trusted = self.team == LOCAL_TEAM
         folder = Path(source).expanduser()
+        if source in NAMED_MODELS and not (trusted and folder.exists()):
+            return self._add_gguf(fetch(NAMED_MODELS[source], self.home), source, name, config)
+        if trusted and is_gguf(folder):
+            return self._add_gguf(folder.resolve(), source, name, config)
+        if trusted and folder.suffix.lower() == ".gguf":
+            raise NotFoundError(f"There is no file {source!r}.")
         if trusted and not folder.is_dir():
             folder = from_hub(source)
         folder = folder.resolve()
@@ -173,10 +181,25 @@ class Registry:
                 )
             folder = from_hub(source, public=True).resolve()
         check_folder(folder)
-        settings = (config or ModelConfig()).model_copy(
-            update={"source": source, "origin_checkpoint": None}
-        )
+        settings = _of_source(source, config)
         return self._insert(new_id(), name, folder, kind="added", config=settings)
+
+    def _add_gguf(
+        self, file: Path, source: str, name: str, config: ModelConfig | None
+    ) -> ModelRecord:
+        """Register the model of a GGUF file, unpacked to a folder of its own."""
+        model_id = new_id()
+        folder = self.home / "models" / model_id / "base"
+        asked = config is not None and "dtype" in config.model_fields_set
+        try:
+            make_folder(folder)
+            convert_gguf(file, folder, dtype=config.dtype if config and asked else None)
+            check_folder(folder)
+            settings = _of_source(source, config)
+            return self._insert(model_id, name, folder, kind="added", config=settings)
+        except BaseException:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+            raise
 
     def provide(self, name: str, provider: ProviderConfig) -> ModelRecord:
         """Register a model that a provider serves; requests are forwarded to the provider.
@@ -384,6 +407,13 @@ class Registry:
                 f"There is already a model {record.slug!r}; choose another name."
             ) from None
         return record
+
+
+def _of_source(source: str, config: ModelConfig | None) -> ModelConfig:
+    """Return the configuration of a model that is added from `source`."""
+    return (config or ModelConfig()).model_copy(
+        update={"source": source, "origin_checkpoint": None}
+    )
 
 
 def _refuse_servers(config: ModelConfig | None) -> None:

@@ -93,7 +93,7 @@ class CreateRequest(StrictBody):
 
 
 class AddRequest(StrictBody):
-    """Register a Hugging Face folder of the server's machine, or a hub id."""
+    """Register a Hugging Face folder or GGUF file of the server's machine, a pretrained model by its name, or a hub id."""
 
     source: str
     name: str

@@ -22,19 +22,26 @@ def _cased(digits: str, contractions: str) -> str:
     )
 
 
+GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+LLAMA3 = rf"{_CONTRACTIONS}|{_START}\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+"""Llama 3 and GLM."""
+QWEN2 = rf"{_CONTRACTIONS}|{_START}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
+"""Qwen 2.5 and Qwen 3."""
+TEKKEN = _cased(r"\p{N}", "")
+"""Mistral's Tekken."""
+
 PUBLISHED_PATTERNS = frozenset(
     {
         NAME_PARTS,
         WORDS,
-        # GPT-2.
-        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
-        # Llama 3 and GLM; Qwen 2.5 and Qwen 3; Qwen 3.5.
-        rf"{_CONTRACTIONS}|{_START}\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}",
-        rf"{_CONTRACTIONS}|{_START}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}",
+        GPT2,
+        LLAMA3,
+        QWEN2,
+        # Qwen 3.5.
         rf"{_CONTRACTIONS}|{_START}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+[\r\n]*|{_SPACES}",
-        # GPT-4o, gpt-oss, Llama 4; Mistral's Tekken.
+        # GPT-4o, gpt-oss, Llama 4.
         _cased(r"\p{N}{1,3}", rf"{_CONTRACTIONS}?"),
-        _cased(r"\p{N}", ""),
+        TEKKEN,
         # DeepSeek V3 and R1.
         r"\p{N}{1,3}",
         "[一-龥\u3040-ゟ゠-ヿ]+",

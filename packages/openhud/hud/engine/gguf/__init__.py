@@ -1,0 +1,1 @@
+"""GGUF, the model file of llama.cpp: its metadata, tokenizer and weights, as a Hugging Face folder."""

@@ -1,0 +1,66 @@
+"""Process that turns one GGUF file into a Hugging Face folder: python -m hud.engine.gguf.conversion FILE FOLDER DTYPE BYTES SECONDS
+
+A file is a stranger's: its lists may claim any length. The limits of this process end what would take a machine's memory,
+or hours.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from resource import RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, setrlimit
+
+from hud.engine.gguf.conversion_process import REFUSED
+from hud.errors import UsageError
+
+
+def convert(path: Path, folder: Path, dtype: str | None) -> None:
+    """Write a file's model to an existing folder; `dtype` None: bfloat16, or float32 for a file whose matrices are float32.
+
+    Raises `UsageError` for a file that cannot be read exactly, `OSError` for a disk that is full.
+    """
+    from hud.engine.gguf.configuration import decoder_config
+    from hud.engine.gguf.model_file import DAMAGED, GgufFile
+    from hud.engine.gguf.tensors import write_weights
+    from hud.engine.gguf.vocabulary import write_tokenizer
+    from hud.engine.pretrained import DTYPES
+
+    file = GgufFile(path)
+    try:
+        config = decoder_config(file)
+        if dtype is None:
+            matrices = {t.tensor_type.name for t in file.tensors.values() if len(t.shape) > 1}
+            dtype = "float32" if matrices == {"F32"} else "bfloat16"
+        write_tokenizer(file, folder, context=config.max_position_embeddings)
+    except DAMAGED as error:
+        if isinstance(error, OSError):
+            raise
+        raise file.problem(
+            f"describes no model ({type(error).__name__}: {error or 'no data'})"
+        ) from error
+    write_weights(file, config, folder, DTYPES[dtype])
+    described = json.dumps(replace(config, dtype=dtype).to_dict(), indent=2)
+    (folder / "config.json").write_text(described + "\n", encoding="utf-8")
+
+
+def main(path: str, folder: str, dtype: str, memory: int, seconds: int) -> int:
+    """Convert within limits of memory, in bytes, and processor time; print the reason against it."""
+    setrlimit(RLIMIT_CORE, (0, 0))
+    # Not RLIMIT_AS: a file is mapped, and torch maps its libraries.
+    setrlimit(RLIMIT_DATA, (memory, memory))
+    setrlimit(RLIMIT_CPU, (seconds, seconds))
+    try:
+        convert(Path(path), Path(folder), dtype or None)
+    except UsageError as error:
+        sys.stdout.write(str(error))
+        return REFUSED
+    except OSError as error:
+        sys.stdout.write(f"{path} cannot be unpacked to {folder}: {error.strerror or error}.")
+        return REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))
