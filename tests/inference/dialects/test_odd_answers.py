@@ -318,3 +318,38 @@ def test_results_of_equal_ids_belong_to_their_calls_in_order(dialect):
     text = json.dumps(wire(dialect, [*HELLO, *foreign("same", "same"), *foreign(LONG)]).body)
     assert LONG not in text
     assert all(f"result {n}" in text for n in (0, 1))
+
+
+SNAKES = [
+    {
+        "candidates": [
+            {
+                "content": {
+                    "parts": [
+                        {"text": "hm", "thought": True},
+                        {
+                            "function_call": {"name": "look", "args": {"at_once": {"a_b": 1}}},
+                            "thought_signature": "c2ln",
+                        },
+                    ]
+                },
+                "finish_reason": "STOP",
+            }
+        ],
+        "usage_metadata": {"prompt_token_count": 5, "candidates_token_count": 3},
+        "model_version": "m-001",
+    }
+]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_answer_of_gemini_in_snake_case_is_read(streamed):
+    request = wire("gemini")
+    answered = copy.deepcopy(SNAKES)
+    completion = request.completion(request.joined(answered) if streamed else answered[0])
+    (call,) = completion.tool_calls
+    assert (call.name, call.arguments) == ("look", {"at_once": {"a_b": 1}})
+    assert (completion.finish_reason, completion.model) == ("tool_calls", "m-001")
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (5, 3)
+    signed = completion.verbatim["items"][1]
+    assert signed["thoughtSignature"] == "c2ln", "the next request repeats it"

@@ -279,3 +279,17 @@ def test_an_overflow_has_the_code_and_the_words_that_clients_look_for(
     assert status == 400
     assert all(words in text for words in WORDS[client])
     assert SENTENCES[server] in text
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("client", ["chat", "messages", "gemini"])
+def test_a_call_of_gemini_in_snake_case_is_a_call(url, provider, client, stream):
+    call = {"function_call": {"name": "look", "args": {"at_once": 7}}}
+    body = candidate(call, finish_reason="STOP")
+    body["usage_metadata"] = {"prompt_token_count": 5, "candidates_token_count": 3}
+    provider.kind = EVENTS if stream else JSON
+    provider.body, provider.status = sse(body) if stream else json.dumps(body).encode(), 200
+    status, text = ask(url, "gemini", client, stream)
+    assert status == 200, text
+    assert "at_once" in text
+    assert "error" not in text

@@ -17,7 +17,12 @@ from hud.inference.prices import TokenCounts
 from hud.platform.gateway.ledger import MOST_TOKENS, Meter
 
 _HEAD, _TAIL = 16_384, 65_536
-_MARKS = (b'"usage":', b'"usageMetadata":')
+_FIELDS = ("usage", "usageMetadata", "usage_metadata")
+_MARKS = tuple(f'"{name}":'.encode() for name in _FIELDS)
+_GEMINI = frozenset(
+    ("promptTokenCount", "candidatesTokenCount", "prompt_token_count", "candidates_token_count")
+)
+"""Counts of Gemini, in camel or in snake case."""
 _DECODER = json.JSONDecoder()
 
 
@@ -69,7 +74,7 @@ def _counts(data: bytes) -> list[dict[str, Any]]:
 
 def check_usage(event: dict[str, Any]) -> None:
     """Remove invalid counts from an event of any dialect."""
-    for name in ("usage", "usageMetadata"):
+    for name in _FIELDS:
         if name in event:
             counts = event[name]
             event[name] = _checked(counts) if isinstance(counts, dict) else None
@@ -88,7 +93,7 @@ def _read_counts(counts: dict[str, Any], meter: Meter) -> None:
 
 
 def _dialect(counts: dict[str, Any]) -> Callable[[dict[str, Any]], TokenCounts]:
-    if "promptTokenCount" in counts or "candidatesTokenCount" in counts:
+    if not _GEMINI.isdisjoint(counts):
         return gemini.token_counts
     if "input_tokens_details" in counts:
         return responses.token_counts

@@ -10,6 +10,7 @@ from hud.inference.dialects.codec import Refusal, SafetyPolicy
 from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import Call, Finished, TokenInfo, Turn
 from hud.inference.dialects.gemini.conversation import DIALECT
+from hud.inference.dialects.gemini.spelling import camel_case
 from hud.inference.dialects.gemini.tools import Declared
 from hud.inference.dialects.tool_calls import arguments_in, distinct_ids, final_reason
 from hud.inference.prices import TokenCounts
@@ -48,6 +49,7 @@ def read_answer(
     answer: dict[str, Any], model: str, declared: Declared, safety: SafetyPolicy = "acknowledge"
 ) -> Completion:
     """Return the turn of a response. Raises `BrokenAnswer` without a finish reason."""
+    answer = camel_case(answer)
     blocked = (answer.get("promptFeedback") or {}).get("blockReason")
     candidate: dict[str, Any] = next(iter(answer.get("candidates") or []), {})
     reason = candidate.get("finishReason") or blocked
@@ -200,6 +202,7 @@ def _span(spoken: bytes, place: dict[str, Any]) -> dict[str, Any]:
 
 def token_counts(usage: dict[str, Any]) -> TokenCounts:
     """Return the counts in `usageMetadata`; thoughts count as output."""
+    usage = camel_case(usage)
     prompt = (usage.get("promptTokenCount") or 0) + (usage.get("toolUsePromptTokenCount") or 0)
     output = (usage.get("candidatesTokenCount") or 0) + (usage.get("thoughtsTokenCount") or 0)
     return TokenCounts(prompt, output, usage.get("cachedContentTokenCount") or 0)

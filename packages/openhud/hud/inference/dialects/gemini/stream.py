@@ -34,6 +34,7 @@ from hud.inference.dialects.gemini.answer import (
     write_logprobs,
     write_usage,
 )
+from hud.inference.dialects.gemini.spelling import camel_case
 from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
 from hud.inference.dialects.tool_calls import MALFORMED, final_reason
 from hud.inference.retries import BrokenAnswer
@@ -48,7 +49,7 @@ def joined_content(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     response: dict[str, Any] = {}
     candidate: dict[str, Any] = {}
     parts: list[Part] = []
-    for chunk in chunks:
+    for chunk in map(camel_case, chunks):
         response.update({name: value for name, value in chunk.items() if name != "candidates"})
         for piece in (chunk.get("candidates") or [])[:1]:
             for part in (piece.get("content") or {}).get("parts") or []:
@@ -80,6 +81,7 @@ class ContentReader:
         self._finish: str | None = None
 
     def read(self, value: dict[str, Any]) -> list[Event]:
+        value = camel_case(value)
         usage = value.get("usageMetadata")
         if usage:
             self.usage = token_counts(usage).usage()
