@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hud.cli.evaluation.report import figures
 from hud.eval.results.intervals import (
-    Interval,
     TaskRewards,
     bounds,
     clustered_interval,
@@ -115,7 +114,31 @@ def test_rewards_that_are_all_at_an_end_leave_room_for_the_other():
     assert (failed.low, passed.high) == (0.0, 1.0)
     assert failed.high == pytest.approx(1.0 - passed.low)
     assert 0.05 < failed.high < 0.1
-    assert clustered_interval([[0.5, 0.5]] * 4) == Interval(0.5, 0.5)
+
+
+@pytest.mark.parametrize("tasks", [2, 3, 8, 50])
+@given(reward=st.floats(0.0, 1.0), tiny=st.sampled_from([0.0, 1e-14]))
+@settings(max_examples=30, deadline=None)
+def test_equal_rewards_leave_room_for_others(tasks, reward, tiny):
+    """As at an end of the range: the share of runs with another reward is bounded, and no mean is certain."""
+    groups = [[reward, reward + tiny]] * tasks
+    interval = clustered_interval(groups)
+    share = clustered_interval([[0.0, 0.0]] * tasks).high
+    assert interval.low == pytest.approx(reward * (1 - share), abs=1e-9)
+    assert interval.high == pytest.approx(reward + (1 - reward) * share, abs=1e-9)
+    assert interval_of_sums([TaskRewards.of(group) for group in groups]) == interval
+
+
+@pytest.mark.parametrize("rest", [0.0, 1.0])
+def test_the_interval_of_rewards_that_are_mostly_equal_covers_the_true_mean(rest):
+    """One run in twenty earns another reward: most samples of 16 tasks have it, and many do not."""
+    rng = np.random.default_rng(3)
+    covered = 0
+    for _ in range(400):
+        rewards = np.where(rng.random((16, 1)) < 0.05, rest, 0.5)
+        interval = clustered_interval(rewards.tolist())
+        covered += interval.low <= 0.95 * 0.5 + 0.05 * rest <= interval.high
+    assert covered / 400 >= 0.95
 
 
 def test_rewards_beyond_one_widen_the_scale():

@@ -2,7 +2,8 @@
 
 Wilson's score interval (1927) at the effective number of runs, p (1 - p) / SE^2 (Korn and Graubard, 1998), with Student's t.
 It is computed with two standard errors, and the wider bounds count: the one clustered by task (df = tasks - 1), and the one
-of independent runs (df = runs - 1). With few tasks the first is often too small by chance.
+of independent runs (df = runs - 1). With few tasks the first is often too small by chance. Equal rewards have no standard
+error: the same interval then bounds the share of runs with another reward, which may lie anywhere in the range.
 """
 
 from __future__ import annotations
@@ -70,17 +71,14 @@ def interval_of_sums(tasks: Sequence[TaskRewards]) -> Interval | None:
     )
     count, runs = len(sums), sum(size for _, size in sums)
     mean = min(max(sum(total for total, _ in sums) / runs, 0.0), 1.0)
-    if least == greatest:
-        if 0.0 < mean < 1.0:
-            return Interval(least, least)
-        # At an end of the range: as if one run of another reward were among them.
-        effective = [runs * (count - 1) / count, runs - 1.0]
-    else:
-        squares = sum(sorted(round(float(task.squares), _DIGITS) for task in tasks)) / runs
-        variance = (squares - (low + width * mean) ** 2) / width**2
-        residuals = sum((total - size * mean) ** 2 for total, size in sums) / runs**2
-        errors = (residuals * count / (count - 1), variance / (runs - 1))
-        effective = [mean * (1 - mean) / error if error > 0 else inf for error in errors]
+    squares = sum(sorted(round(float(task.squares), _DIGITS) for task in tasks)) / runs
+    variance = (squares - (low + width * mean) ** 2) / width**2
+    if least == greatest or variance <= 10.0**-_DIGITS or mean in (0.0, 1.0):
+        share = _unseen(count, runs)
+        return Interval(low + width * mean * (1 - share), low + width * (mean + (1 - mean) * share))
+    residuals = sum((total - size * mean) ** 2 for total, size in sums) / runs**2
+    errors = (residuals * count / (count - 1), variance / (runs - 1))
+    effective = [mean * (1 - mean) / error if error > 0 else inf for error in errors]
     by_task = _wilson(mean, effective[0], count - 1)
     by_run = _wilson(mean, effective[1], runs - 1)
     return Interval(
@@ -123,6 +121,12 @@ def bounds(low: float | None, high: float | None, *, signed: bool = False) -> st
     if low is None or high is None:
         return ""
     return f"[{low:+.3f}, {high:+.3f}]" if signed else f"[{low:.3f}, {high:.3f}]"
+
+
+def _unseen(count: int, runs: int) -> float:
+    """Return the upper bound of the share of other rewards, where all runs of `count` tasks have one reward."""
+    effective = ((runs * (count - 1) / count, count - 1), (runs - 1.0, runs - 1))
+    return max(_wilson(0.0, size, freedom).high for size, freedom in effective)
 
 
 def _wilson(mean: float, effective: float, freedom: int) -> Interval:
