@@ -114,7 +114,8 @@ class StoredResponses:
             .where(table.c.team_id == team)
             .order_by(table.c.created_at.desc(), table.c.id)
         )
-        left, surplus = 0, []
+        left = 0
+        surplus: list[str] = []
         for identifier, size in newest_first:
             if surplus or left + size > most:
                 surplus.append(identifier)
