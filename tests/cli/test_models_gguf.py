@@ -120,3 +120,18 @@ def test_a_download_that_cannot_be_had_is_one_sentence(hud, home, index, monkeyp
     assert "there is no connection to its index" in hud("fork", NAME, "--name", "x", code=2).err
     assert models(hud) == {}
     assert list((home / "cache" / "tiny-carrier-1.0").iterdir()) == []
+
+
+def test_a_model_is_computed_in_the_type_of_its_weights_unless_another_is_asked_for(hud, tmp_path):
+    for name, kind in (("half", "Q8_0"), ("single", "F32")):
+        write(tmp_path / f"{name}.gguf", decoder(), kind)
+        hud("add", f"{name}.gguf", "--name", name)
+    hud("add", "half.gguf", "--name", "asked", "--dtype", "float32")
+    hud("fork", "half", "--name", "adapted", "--lora-rank", "4")
+    dtypes = {name: model["config"]["dtype"] for name, model in models(hud).items()}
+    assert dtypes == {
+        "half": "bfloat16",
+        "single": "float32",
+        "asked": "float32",
+        "adapted": "bfloat16",
+    }

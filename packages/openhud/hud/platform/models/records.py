@@ -85,7 +85,7 @@ class ModelConfig(BaseModel, extra="forbid"):
     lora_seed: int = Field(default=0, ge=0)
     """Seed of an adapter's initial weights."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """dtype of the computation. On a CPU, float32 is used where it is faster, as for small models."""
+    """dtype of the computation; `hud models add` sets it to bfloat16 for a folder in bfloat16. On a CPU, float32 is used where it is faster, as for small models."""
     optimizer_states: Literal["float32", "8bit"] = "float32"
     """Precision of the optimizer's moments: 8 bytes for each trained weight, or 2."""
     offload_optimizer: bool = False

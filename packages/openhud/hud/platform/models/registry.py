@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
 
 from hud.durable_files import flush_tree, make_folder
+from hud.engine.config import DecoderConfig
 from hud.engine.gguf.conversion_process import convert_gguf, is_gguf
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
@@ -181,7 +182,7 @@ class Registry:
                 )
             folder = from_hub(source, public=True).resolve()
         check_folder(folder)
-        settings = _of_source(source, config)
+        settings = _of_source(source, config, folder)
         return self._insert(new_id(), name, folder, kind="added", config=settings)
 
     def _add_gguf(
@@ -195,7 +196,7 @@ class Registry:
             make_folder(folder)
             convert_gguf(file, folder, dtype=config.dtype if config and asked else None)
             check_folder(folder)
-            settings = _of_source(source, config)
+            settings = _of_source(source, config, folder)
             return self._insert(model_id, name, folder, kind="added", config=settings)
         except BaseException:
             shutil.rmtree(folder.parent, ignore_errors=True)
@@ -409,11 +410,17 @@ class Registry:
         return record
 
 
-def _of_source(source: str, config: ModelConfig | None) -> ModelConfig:
-    """Return the configuration of a model that is added from `source`."""
-    return (config or ModelConfig()).model_copy(
-        update={"source": source, "origin_checkpoint": None}
-    )
+def _of_source(source: str, config: ModelConfig | None, folder: Path) -> ModelConfig:
+    """Return the configuration of a model that is added from `source`; without a dtype of its own it has the folder's.
+
+    A CPU that is slower in bfloat16 computes it in float32 (`computing_type`); optimizers keep float32 masters.
+    """
+    config = config or ModelConfig()
+    update: dict[str, str | None] = {"source": source, "origin_checkpoint": None}
+    stored = DecoderConfig.from_folder(folder).dtype
+    if "dtype" not in config.model_fields_set and stored == "bfloat16":
+        update["dtype"] = stored
+    return config.model_copy(update=update)
 
 
 def _refuse_servers(config: ModelConfig | None) -> None:
