@@ -204,6 +204,19 @@ async def test_text_that_a_page_takes_for_html_executes_nothing(miniwob, text, p
         assert (await run.grade("", None))["score"] == 0.0
 
 
+async def test_a_screenshot_beyond_a_message_s_limit_is_the_agent_s_failure(miniwob):
+    """Its run had no reward: an agent could leave a wrong answer ungraded."""
+    region = {"x": 0, "y": 0, "width": 30_000, "height": 30_000, "scale": 10}
+
+    async def shoot(run):
+        screen = await run.open("cdp")
+        with pytest.raises(RolloutError):
+            await screen.call("Page.captureScreenshot", {"format": "png", "clip": region})
+
+    run = await played(miniwob.tasks(), "click-test", shoot)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0)
+
+
 @pytest.mark.parametrize("way", ["reload", "address", "fragment and reload", "back"])
 async def test_another_copy_of_the_page_earns_nothing(miniwob, way):
     """Its first attempt failed; the page that is loaded again draws another problem, and starts at a click."""

@@ -51,8 +51,9 @@ _FLAGS = (
 class Chromium:
     """A running browser."""
 
-    def __init__(self, program: BoxedProgram, devtools: DevTools) -> None:
+    def __init__(self, program: BoxedProgram, devtools: DevTools, wire: PipeWire) -> None:
         self.program, self.devtools = program, devtools
+        self._wire = wire
 
     @classmethod
     async def start(
@@ -72,7 +73,8 @@ class Chromium:
         program = await BoxedProgram.start(
             box, ["/bin/sh", "-c", shell, "chromium", _program(channel), *flags, "about:blank"]
         )
-        devtools = DevTools(PipeWire(program))
+        wire = PipeWire(program)
+        devtools = DevTools(wire)
         try:
             await devtools.call("Browser.getVersion", timeout=START_SECONDS)
             await devtools.call(
@@ -87,12 +89,12 @@ class Chromium:
             raise EnvironmentFault(
                 f"The browser does not start: {program.complaints() or error}."
             ) from error
-        return cls(program, devtools)
+        return cls(program, devtools, wire)
 
     @property
     def ended_by_itself(self) -> bool:
-        """True if it exited and was not killed from outside."""
-        return by_itself(self.program.process.returncode)
+        """True if it exited and was not killed from outside, or answered with more than a message may hold."""
+        return self._wire.overrun or by_itself(self.program.process.returncode)
 
     def fault(self) -> str | None:
         if not self.program.ended and not self.devtools.lost:
@@ -112,6 +114,8 @@ class PipeWire:
         assert program.process.stdout is not None
         self._program = program
         self._input, self._output = program.process.stdin, program.process.stdout
+        self.overrun = False
+        """True after a message beyond the limit, such as a screenshot of a huge region: no later one can be read."""
 
     async def send(self, message: bytes, /) -> None:
         self._input.write(message + b"\0")
@@ -121,7 +125,10 @@ class PipeWire:
         while True:
             try:
                 message = await self._output.readuntil(b"\0")
-            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            except asyncio.LimitOverrunError:
+                self.overrun = True
+                return
+            except (asyncio.IncompleteReadError, OSError):
                 return
             yield message[:-1]
 
