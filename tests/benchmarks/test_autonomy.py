@@ -333,3 +333,21 @@ async def test_what_a_script_does_in_a_browser_is_recorded():
     assert {step.call.arguments["action"] for step in calls} <= {"click", "fill", "choose"}
     assert all(step.result.text.startswith("http://127.0.0.1:") for step in calls)
     assert any("screenshot" in step.extra for step in calls)
+
+
+async def test_a_form_that_would_fill_the_memory_is_refused(tmp_path):
+    site = OpenSite(tmp_path, 0)
+    site.begin(WEB["wiki"], 1)
+    transport = httpx.ASGITransport(app=site)
+    async with httpx.AsyncClient(transport=transport, base_url="http://site") as client:
+        small = await client.post("/sign-in", data={"login": "x" * 1000, "password": "x"})
+        large = await client.post("/sign-in", data={"login": "x" * (2 << 20), "password": "x"})
+
+        async def pieces():
+            yield b"login=x"
+
+        endless = await client.post("/sign-in", content=pieces())
+    site.close()
+    assert small.status_code < 500
+    assert small.status_code != 413
+    assert (large.status_code, endless.status_code) == (413, 413)

@@ -11,12 +11,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import uvicorn
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hud.environment.part import OpenPart, Part
 from hud.environment.run import EnvironmentRun
 from hud.environment.screens.run_folders import run_folder
 from hud_benchmarks.autonomy.web.application import WebApplication
+
+_BODY_BYTES = 1 << 20
+"""Largest form: bodies are held in the memory of the environment's process."""
 
 
 class OpenSite(OpenPart):
@@ -55,7 +60,17 @@ class OpenSite(OpenPart):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert self._app is not None
+        if _has_large_body(scope):
+            refusal = PlainTextResponse("This form is too large.", 413, {"connection": "close"})
+            await refusal(scope, receive, send)
+            return
         await self._app(scope, receive, send)
+
+
+def _has_large_body(scope: Scope) -> bool:
+    """Return True for a body beyond the limit, or of unknown length, which no form of a browser's has."""
+    headers = Headers(scope=scope)
+    return "transfer-encoding" in headers or int(headers.get("content-length", 0)) > _BODY_BYTES
 
 
 class Site(Part[OpenSite]):
