@@ -3,13 +3,17 @@
 import asyncio
 import json
 import time
+from pathlib import Path
 
 import pytest
+import torch
 
 from hud.cli.main import run
 from hud.cli.models.tree import draw_tree
 from hud.cli.training.panel import sparkline
 from hud.client import disconnect
+from hud.engine.lora import load_adapter, merge
+from hud.engine.pretrained import load_decoder
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
 
 TASKS = '''
@@ -197,3 +201,22 @@ def test_a_sparkline_spans_its_values():
     assert sparkline([0.0, 0.5, 1.0]) == "▁▅█"
     assert sparkline([]) == ""
     assert sparkline([0.3, 0.3]) == "▁▁"
+
+
+def test_an_adapter_is_exported_alone_and_is_that_of_the_head(hud, tmp_path):
+    hud(f"{CREATE} --lora-rank 4")
+    assert "has no adapter there" in hud("models export tiny --to peft -o early", 2)
+    hud(TRAIN.replace("0.001", "0.5"))
+    hud("models export tiny --to peft -o adapter")
+    hud("models export tiny -o merged")
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    base = config["base_model_name_or_path"]
+    decoder = load_decoder(Path(base))
+    load_adapter(decoder, tmp_path / "adapter")
+    merge(decoder)
+    merged = load_decoder(tmp_path / "merged").state_dict()
+    assert all(torch.allclose(value, merged[name]) for name, value in decoder.state_dict().items())
+    untrained = load_decoder(Path(base)).state_dict()
+    assert any(not torch.equal(value, untrained[name]) for name, value in merged.items())
+    assert (tmp_path / "adapter" / "tokenizer.json").is_file()
+    assert "not empty" in hud("models export tiny --to peft -o adapter", 2)

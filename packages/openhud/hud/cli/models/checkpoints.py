@@ -95,9 +95,18 @@ def discard(slug: str, as_json: bool) -> None:
 @click.argument("slug")
 @click.option("-o", "--output", "folder", type=click.Path(path_type=Path), required=True)
 @click.option("--checkpoint", help="Another checkpoint than the head.")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(["hf", "peft"]),
+    default="hf",
+    show_default=True,
+    help="A complete Hugging Face folder, or the adapter alone.",
+)
 @as_json_option
-def export(slug: str, folder: Path, checkpoint: str | None, as_json: bool) -> None:
-    """Write a model as a Hugging Face folder; an adapter is merged into the weights."""
-    body = {"folder": str(folder.resolve()), "checkpoint_id": checkpoint}
+def export(slug: str, folder: Path, checkpoint: str | None, form: str, as_json: bool) -> None:
+    """Write a model as a Hugging Face folder, an adapter merged into the weights; or its adapter alone, for PEFT."""
+    body = {"folder": str(folder.resolve()), "checkpoint_id": checkpoint, "form": form}
     done = ask("post", model_path(slug, "export"), body)
-    tell(as_json, done, f"Wrote {done['folder']}; transformers loads it.")
+    reader = "transformers" if form == "hf" else "peft"
+    tell(as_json, done, f"Wrote {done['folder']}; {reader} loads it.")

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
@@ -39,6 +39,7 @@ from hud.platform.dependencies import (
     Who,
 )
 from hud.platform.gateway.providers import builtin_records, find_builtin
+from hud.platform.models.adapter_export import export_adapter
 from hud.platform.models.promotion import goes_round_the_gate
 from hud.platform.models.records import (
     BackendConfig,
@@ -133,10 +134,11 @@ class HeadRequest(BaseModel):
 
 
 class ExportRequest(BaseModel):
-    """Export a model as a Hugging Face folder; an adapter is merged."""
+    """Export a model as a Hugging Face folder, where an adapter is merged; or its adapter alone."""
 
     folder: str
     checkpoint_id: str | None = None
+    form: Literal["hf", "peft"] = "hf"
 
 
 class PruneRequest(BaseModel):
@@ -354,7 +356,10 @@ async def export(
     checkpoint = registry.tree.find(model, wanted)
     _require_disk(team)
     folder = await asyncio.to_thread(_empty_folder, body.folder)
-    await engine.call(model, ExportModel(checkpoint=checkpoint, folder=str(folder)))
+    if body.form == "peft":
+        await asyncio.to_thread(export_adapter, registry, model, checkpoint, folder)
+    else:
+        await engine.call(model, ExportModel(checkpoint=checkpoint, folder=str(folder)))
     return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
 
 
