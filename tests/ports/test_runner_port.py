@@ -13,6 +13,7 @@ from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
 from hud_kernels.cpu.backend import CpuBackend
+from hud_kernels.cpu.paged_runner import PagedRunner
 from hud_kernels.cuda.backend import CudaBackend
 
 PROMPTS = [[5, 6, 7], [5, 6, 7, 8, 9, 10], [11], [5, 6, 7]]
@@ -28,6 +29,10 @@ def cpu_kernels(decoder):
     return CpuBackend().runner(decoder, adapters=False)
 
 
+def cpu_pages(decoder):
+    return PagedRunner
+
+
 def cuda_kernels(decoder):
     return CudaBackend().runner(decoder, adapters=False)
 
@@ -36,6 +41,7 @@ IMPLEMENTATIONS = {
     "plain": (plain, "reference", "cpu"),
     "plain over transformers": (plain, "transformers", "cpu"),
     "CPU kernels": (cpu_kernels, "reference", "cpu"),
+    "CPU kernels of large models": (cpu_pages, "reference", "cpu"),
     "plain on a GPU": (plain, "reference", "cuda"),
     "CUDA kernels": (cuda_kernels, "reference", "cuda"),
 }

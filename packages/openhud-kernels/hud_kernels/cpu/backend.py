@@ -1,4 +1,4 @@
-"""The backend of CPUs: a runner and training passes of small fp32 models in compiled code (`engine.kernels`)."""
+"""The backend of CPUs: runners, and training passes of small fp32 models in compiled code (`engine.kernels`)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class CpuBackend(KernelBackend):
         return settings.load().cpu_kernels
 
     def runner(self, decoder: Decoder, *, adapters: bool) -> type[Runner] | None:
-        """Return `CpuRunner` for a small fp32 decoder; adapters for each row are the plain runner's."""
-        if adapters:
-            return None
+        """Return `CpuRunner` for a small fp32 decoder without adapters for each row, `PagedRunner` for other ones."""
         from hud_kernels.cpu.fused_decoder import can_be_fused
+        from hud_kernels.cpu.paged_runner import PagedRunner, can_read_pages
         from hud_kernels.cpu.runner import CpuRunner
 
-        return CpuRunner if can_be_fused(decoder) else None
+        if not adapters and can_be_fused(decoder):
+            return CpuRunner
+        return PagedRunner if can_read_pages(decoder) else None
 
     def pass_computer(self, decoder: Decoder) -> PassComputer | None:
         """Return the passes of a reference decoder; which layers gain is decided for each pass."""

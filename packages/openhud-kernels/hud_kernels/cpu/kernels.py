@@ -60,7 +60,7 @@ def _as_bits(_context: Any, _number: Any) -> Any:
     return types.int32(types.float32), code
 
 
-_float_of: Any = intrinsic(_as_float)
+float_of: Any = intrinsic(_as_float)
 """Returns the fp32 number that has these 32 bits."""
 _bits_of: Any = intrinsic(_as_bits)
 """Returns the 32 bits of an fp32 number."""
@@ -76,7 +76,7 @@ def largest(x: Floats) -> Any:
     for place in range(len(x)):
         bits = _bits_of(x[place])
         most = max(most, bits ^ ((bits >> i32(31)) & i32(0x7FFFFFFF)))
-    return _float_of(most ^ ((most >> i32(31)) & i32(0x7FFFFFFF)))
+    return float_of(most ^ ((most >> i32(31)) & i32(0x7FFFFFFF)))
 
 
 @compiled
@@ -97,7 +97,7 @@ def power_of_two(x: Any) -> Any:
     series = series * rest + f32(6.9314718055994531e-1)
     series = series * rest + f32(1.0)
     exponent = i32(max(nearest, f32(-126))) + i32(127)
-    return series * _float_of(exponent << i32(23)) if x > f32(-126) else f32(0)
+    return series * float_of(exponent << i32(23)) if x > f32(-126) else f32(0)
 
 
 @compiled
