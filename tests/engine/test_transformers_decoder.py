@@ -136,6 +136,18 @@ def test_within_its_window_a_sliding_attention_is_a_full_one(tmp_path):
         ("bert", {"architectures": ["BertForMaskedLM"]}, "BertForMaskedLM is no causal"),
         ("t5", {"architectures": ["T5Model"]}, "no causal language model"),
         ("mamba", {"architectures": ["MambaForCausalLM"]}, "no attention heads"),
+        (
+            "qwen3_5_text",
+            {"architectures": ["Qwen3_5ForCausalLM"]},
+            "Qwen3_5ForCausalLM has layers",
+        ),
+        ("qwen3_next", {"architectures": ["Qwen3NextForCausalLM"]}, "linear attention"),
+        ("nemotron_h", {"architectures": ["NemotronHForCausalLM"]}, "state spaces"),
+        ("gpt_oss", {"architectures": ["GptOssForCausalLM"]}, "sinks"),
+        ("llama4_text", {"architectures": ["Llama4ForCausalLM"]}, "Llama4ForCausalLM has layers"),
+        ("qwen3_5_moe_text", {"architectures": ["Qwen3_5MoeForCausalLM"]}, "linear attention"),
+        ("jamba", {"architectures": ["JambaForCausalLM"]}, "state spaces"),
+        ("minimax", {"architectures": ["MiniMaxForCausalLM"]}, "linear attention"),
     ],
 )
 def test_what_cannot_be_computed_is_refused_by_name(tmp_path, kind, more, said):

@@ -31,6 +31,18 @@ _MOST = {
 
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
+_OTHER_STATE = {
+    "GptOssForCausalLM": "attention with sinks",
+    "JambaForCausalLM": "state spaces",
+    "Llama4ForCausalLM": "chunked attention",
+    "MiniMaxForCausalLM": "linear attention",
+    "NemotronHForCausalLM": "state spaces",
+    "Qwen3NextForCausalLM": "linear attention",
+    "Qwen3_5ForCausalLM": "linear attention",
+    "Qwen3_5MoeForCausalLM": "linear attention",
+}
+"""Classes with layers that packed sequences and the key-value cache would compute wrongly, and what is in them."""
+
 _FOREIGN_MOST = {"layer": 1000, "expert": 1 << 16}
 """Largest whole numbers of models outside the family, by a word of their name: an object is made for each."""
 _FOREIGN_POSITIVE = frozenset(
@@ -273,6 +285,10 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
     problem = None
     if name != MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type):
         problem = "is no causal language model that transformers knows"
+    elif name in _OTHER_STATE:
+        problem = (
+            f"has layers of {_OTHER_STATE[name]}, which are not computed here as by transformers"
+        )
     elif getattr(shape, "attn_logit_softcapping", None):
         problem = "caps its attention scores, which is not supported"
     elif not {"num_attention_heads", "num_hidden_layers"} <= set(dir(shape)):
