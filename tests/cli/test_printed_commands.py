@@ -65,9 +65,11 @@ def problems(text: str) -> list[str]:
         rest = re.split(r"[;·`(]| hud |[.,] |, then|  +|\.$", rest)[0]
         words = rest.replace("'", " ").replace('"', " ").split()
         while isinstance(command, click.Group) and words:
-            if words[0].startswith("-") or words[0] not in command.commands:
+            inner = command.get_command(click.Context(command), words[0])
+            if inner is None:
                 break
-            command = command.commands[words.pop(0)]
+            command = inner
+            words.pop(0)
         known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
         known |= {"--help", "--debug"}
         for word in words:
