@@ -8,7 +8,6 @@ products, at rates measured in the same run. `--vllm URL` and `--llama FILE.gguf
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import statistics
@@ -22,6 +21,7 @@ from time import perf_counter
 import torch
 from measure import by_turns, seconds
 from records import report
+from sampling_rates import generate, policy_rate
 from shapes import MIDDLE, create_policy
 from sizes import size
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
@@ -29,7 +29,6 @@ from transformers.utils.logging import disable_progress_bar
 
 from hud.engine.models.precision import computing_type
 from hud.engine.policy import Policy
-from hud.trace import SamplingParams
 
 PROMPT, NEW, BATCHES = size((200, 64, (1, 16, 64)), (8, 4, (1, 2)))
 SHAPE = {
@@ -57,36 +56,10 @@ def create(folder: Path) -> None:
     LlamaForCausalLM(LlamaConfig(**SHAPE)).save_pretrained(folder)
 
 
-def ours(policy: Policy, prompts: Prompts) -> float:
-    """Return tokens a second of the policy."""
-
-    async def sample() -> list[int]:
-        params = SamplingParams(max_tokens=NEW)
-        drawn = await asyncio.gather(*(policy.sample(prompt, params) for prompt in prompts))
-        return [len(turn.token_ids) for turn in drawn]
-
-    started = perf_counter()
-    drawn = asyncio.run(sample())
-    elapsed = perf_counter() - started
-    assert drawn == [NEW] * len(prompts)
-    return NEW * len(prompts) / elapsed
-
-
-def generate(model: torch.nn.Module, prompts: Prompts) -> float:
+def transformers_rate(model: torch.nn.Module, prompts: Prompts) -> float:
     """Return tokens a second of `transformers`' `generate`, on all cores."""
     torch.set_num_threads(os.cpu_count() or 1)
-    ids = torch.tensor(prompts)
-    started = perf_counter()
-    with torch.inference_mode():
-        model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            max_new_tokens=NEW,
-            min_new_tokens=NEW,
-            pad_token_id=0,
-        )
-    return NEW * len(prompts) / (perf_counter() - started)
+    return NEW * len(prompts) / seconds(lambda: generate(model, prompts, NEW))
 
 
 def served(url: str, prompts: Prompts) -> float:
@@ -162,8 +135,8 @@ def compare(
         return torch.randint(9, vocabulary, (batch, PROMPT), generator=tokens).tolist()
 
     sides: dict[str, Callable[[], float]] = {
-        "ours": lambda: ours(policy, prompts()),
-        "transformers": lambda: generate(model, prompts()),
+        "ours": lambda: policy_rate(policy, prompts(), [NEW] * batch),
+        "transformers": lambda: transformers_rate(model, prompts()),
         "floor": lambda: floor(policy, batch),
     }
     if vllm is not None:

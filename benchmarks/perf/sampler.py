@@ -13,7 +13,9 @@ from pathlib import Path
 from time import perf_counter
 
 import torch
+from measure import seconds
 from records import report
+from sampling_rates import generate
 from sizes import size
 from transformers import AutoModelForCausalLM
 
@@ -34,25 +36,15 @@ async def ours(policy: Policy, prompts: list[list[int]]) -> float:
 
 
 def theirs(model: torch.nn.Module, prompts: list[list[int]]) -> float:
-    return max(generate(model, prompts, threads) for threads in {1, torch.get_num_threads()})
+    return max(with_threads(model, prompts, threads) for threads in {1, torch.get_num_threads()})
 
 
-def generate(model: torch.nn.Module, prompts: list[list[int]], threads: int) -> float:
+def with_threads(model: torch.nn.Module, prompts: list[list[int]], threads: int) -> float:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    ids = torch.tensor(prompts)
-    started = perf_counter()
-    with torch.inference_mode():
-        out = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            max_new_tokens=NEW,
-            min_new_tokens=NEW,
-            pad_token_id=0,
-        )
+    elapsed = seconds(lambda: generate(model, prompts, NEW))
     torch.set_num_threads(before)
-    return (out.shape[1] - PROMPT) * len(prompts) / (perf_counter() - started)
+    return NEW * len(prompts) / elapsed
 
 
 async def main() -> None:

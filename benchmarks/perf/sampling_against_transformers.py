@@ -8,7 +8,6 @@ tokens that were wanted count. Every side runs with one thread and with two, and
 from __future__ import annotations
 
 import argparse
-import asyncio
 import random
 import sys
 import tempfile
@@ -20,13 +19,13 @@ import shapes
 import torch
 from measure import by_turns, highest
 from records import report
+from sampling_rates import generate, policy_rate
 from sizes import size
 from transformers import AutoModelForCausalLM, ContinuousBatchingConfig, GenerationConfig
 from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from hud.engine.cpu_threads import limit
 from hud.engine.policy import Policy
-from hud.trace import SamplingParams
 
 PROMPT, BATCH, THREADS = size((32, 32, (1, 2)), (4, 2, (1,)))
 NEW = {False: size((64, 64), (4, 4)), True: size((16, 256), (2, 6))}
@@ -38,37 +37,14 @@ Work = tuple[list[list[int]], list[int]]
 """Prompts, and how many tokens to draw after each."""
 
 
-def ours(policy: Policy, work: Work) -> float:
-    """Return tokens a second of the policy."""
-    for_all = [SamplingParams(max_tokens=count) for count in work[1]]
-
-    async def sample() -> list[int]:
-        draws = (policy.sample(prompt, one) for prompt, one in zip(work[0], for_all, strict=True))
-        return [len(drawn.token_ids) for drawn in await asyncio.gather(*draws)]
-
-    started = perf_counter()
-    drawn = asyncio.run(sample())
-    elapsed = perf_counter() - started
-    assert drawn == work[1]
-    return sum(drawn) / elapsed
-
-
-def generate(model: torch.nn.Module, work: Work) -> float:
+def batches(model: torch.nn.Module, work: Work) -> float:
     """Return tokens a second of `generate`, `BATCH` rows at a time, each batch to its longest."""
+    prompts, lengths = work
     started = perf_counter()
-    for first in range(0, len(work[0]), BATCH):
-        ids = torch.tensor(work[0][first : first + BATCH])
-        longest = max(work[1][first : first + BATCH])
-        with torch.inference_mode():
-            model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=True,
-                max_new_tokens=longest,
-                min_new_tokens=longest,
-                pad_token_id=0,
-            )
-    return sum(work[1]) / (perf_counter() - started)
+    for first in range(0, len(prompts), BATCH):
+        rows = slice(first, first + BATCH)
+        generate(model, prompts[rows], max(lengths[rows]))
+    return sum(lengths) / (perf_counter() - started)
 
 
 def continuous(model: torch.nn.Module, work: Work) -> float:
@@ -106,7 +82,7 @@ def compare(folder: Path, case: str, rows: int, new: tuple[int, int], rounds: in
         shapes.settle(policies[count])
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     work = works(rows, new, policies[1].decoder.config.vocab_size)
-    peers = {"generate": generate}
+    peers = {"generate": batches}
     if BARS[case][1] is not None:
         peers["continuous batching"] = continuous
 
@@ -115,7 +91,7 @@ def compare(folder: Path, case: str, rows: int, new: tuple[int, int], rounds: in
             limit(sampling=count)
             torch.set_num_threads(count)
             if name == "ours":
-                return ours(policies[count], work())
+                return policy_rate(policies[count], *work())
             return peers[name](model, work())
 
         return measured

@@ -11,62 +11,39 @@ import pytest
 from tests.engine.tiny_policy import tiny_folder
 from tests.platform.gateway.gateway_server import serving
 
-from hud.cli.main import run
-from hud.client import disconnect
 from hud.errors import NotFoundError
 from hud.train import TrainingClient
 
 COMMIT = "a" * 40
 
 
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    folder = tmp_path / "home"
-    monkeypatch.setenv("HUD_HOME", str(folder))
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("HUD_API_URL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    yield folder
-    disconnect(folder)
+def models(hud_models):
+    return {one["model_name"]: one for one in json.loads(hud_models("list", "--json").out)}
 
 
-@pytest.fixture
-def hud(home, capsys):
-    def call(*arguments, code=0):
-        capsys.readouterr()
-        assert run(["models", *arguments]) == code
-        return capsys.readouterr()
-
-    return call
-
-
-def models(hud):
-    return {one["model_name"]: one for one in json.loads(hud("list", "--json").out)}
-
-
-def test_a_folder_is_added_once_and_forked(hud, tmp_path):
+def test_a_folder_is_added_once_and_forked(hud_models, tmp_path):
     os.symlink(tiny_folder(), tmp_path / "weights")
-    told = hud("fork", "weights", "--name", "arith-rl", "--json")
+    told = hud_models("fork", "weights", "--name", "arith-rl", "--json")
     assert json.loads(told.out)["model_name"] == "arith-rl"
     assert "is no model here yet" in told.err
-    assert "is no model here yet" not in hud("fork", "./weights", "--name", "again").err
-    found = models(hud)
+    assert "is no model here yet" not in hud_models("fork", "./weights", "--name", "again").err
+    found = models(hud_models)
     base = found.pop(tiny_folder().name.lower())
     assert found.keys() == {"arith-rl", "again"}
     assert {one["base_model_id"] for one in found.values()} == {base["id"]}
 
 
-def test_a_model_comes_before_a_folder_of_its_name(hud, tmp_path):
-    hud("add", str(tiny_folder()), "--name", "base")
+def test_a_model_comes_before_a_folder_of_its_name(hud_models, tmp_path):
+    hud_models("add", str(tiny_folder()), "--name", "base")
     (tmp_path / "base").mkdir()
-    assert "is no model" not in hud("fork", "base", "--name", "one").err
-    assert models(hud).keys() == {"base", "one"}
+    assert "is no model" not in hud_models("fork", "base", "--name", "one").err
+    assert models(hud_models).keys() == {"base", "one"}
 
 
-def test_what_is_neither_model_nor_folder_nor_hub_id_is_not_fetched(hud):
-    assert "There is no model 'nothing'" in hud("fork", "nothing", "--name", "x", code=2).err
-    assert "holds no config.json" in hud("fork", ".", "--name", "x", code=2).err
-    assert models(hud) == {}
+def test_what_is_neither_model_nor_folder_nor_hub_id_is_not_fetched(hud_models):
+    assert "There is no model 'nothing'" in hud_models("fork", "nothing", "--name", "x", code=2).err
+    assert "holds no config.json" in hud_models("fork", ".", "--name", "x", code=2).err
+    assert models(hud_models) == {}
 
 
 async def test_a_hub_id_that_is_asked_for_elsewhere_names_the_command_that_adds_it(home):
@@ -143,7 +120,7 @@ def test_a_hub_id_is_fetched_with_progress_added_and_forked(home, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["checkpoints", "head", "vllm"])
-def test_a_hub_id_that_is_no_model_is_named_as_such(hud, command):
-    told = hud(command, "Qwen/Qwen3-0.6B", code=2)
+def test_a_hub_id_that_is_no_model_is_named_as_such(hud_models, command):
+    told = hud_models(command, "Qwen/Qwen3-0.6B", code=2)
     assert "'Qwen/Qwen3-0.6B'" in told.err
     assert "route" not in told.err

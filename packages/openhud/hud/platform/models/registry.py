@@ -191,10 +191,10 @@ class Registry:
         """Register the model of a GGUF file, unpacked to a folder of its own."""
         model_id = new_id()
         folder = self.home / "models" / model_id / "base"
-        asked = config is not None and "dtype" in config.model_fields_set
+        dtype = config.dtype if config and "dtype" in config.model_fields_set else None
         try:
             make_folder(folder)
-            convert_gguf(file, folder, dtype=config.dtype if config and asked else None)
+            convert_gguf(file, folder, dtype=dtype)
             check_folder(folder)
             settings = _of_source(source, config, folder)
             return self._insert(model_id, name, folder, kind="added", config=settings)
