@@ -1,4 +1,4 @@
-"""A model whose chat template shows no tools: said when it is added, and refused before any rollout of tasks with tools."""
+"""A model whose chat template shows no tools: the note when it is added, and tasks with tools that it plays and learns."""
 
 import json
 
@@ -24,7 +24,6 @@ async def find():
 
 tasks = [find()]
 """
-REFUSED = "Environment 'desk' has tools (look), and the chat template of 'plain' shows none"
 
 
 @pytest.fixture
@@ -49,7 +48,10 @@ def hud(tmp_path, monkeypatch, capsys):
 
 def test_it_is_said_when_the_model_is_added(hud, tmp_path):
     added = hud("models", "add", "folder", "--name", "plain")
-    assert "The chat template of plain shows no tools" in added.out
+    assert "shows no tools, so they are written into its system prompt" in added.out
+    assert "in the format hermes" in added.out
+    coded = hud("models", "add", "folder", "--name", "coded", "--tool-format", "qwen3_coder")
+    assert "in the format qwen3_coder" in coded.out
     shown = hud("models", "add", "folder", "--name", "again", "--json")
     assert json.loads(shown.out)["shows_tools"] is False
     usual = folder_of(tmp_path / "usual", {}, {"chat_template.jinja": "{{ tools }}" + PLAIN})
@@ -58,9 +60,8 @@ def test_it_is_said_when_the_model_is_added(hud, tmp_path):
     assert said.err == ""
 
 
-def test_evaluations_and_training_are_refused_before_the_first_rollout(hud):
+def test_tasks_with_tools_are_played_and_learned(hud):
     hud("models", "add", "folder", "--name", "plain")
-    assert REFUSED in hud("eval", "tasks.py", "plain", code=2).err
-    assert REFUSED in hud("train", "plain", "tasks.py", "--steps", "1", code=2).err
-    assert json.loads(hud("jobs", "--json").out) == []
+    hud("eval", "tasks.py", "plain", "--max-tokens", "4", "--max-steps", "1")
     hud("eval", "bare.py", "plain", "--max-tokens", "4")
+    hud("train", "plain", "tasks.py", "--steps", "1", "--group", "2", "--max-tokens", "4")

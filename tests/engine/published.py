@@ -77,6 +77,7 @@ PUBLISHED = {
     ),
     "glm-4.6": Published(_GLM, _GLM_ADDED, end="<|endoftext|>", stops="<|user|> <|observation|>"),
     "gpt-oss": Published(_HARMONY, end="<|return|>", begin="<|startoftext|>", stops="<|call|>"),
+    "smollm2": Published("<|endoftext|> <|im_start|> <|im_end|> <repo_name>"),
     # Gemma's vocabulary adds runs of newlines and HTML tags: text like any other.
     "gemma3": Published(
         _GEMMA, "\n\n \n\n\n <table> </table>", end="<eos>", begin="<bos>", stops="<end_of_turn>"

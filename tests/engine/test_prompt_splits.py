@@ -27,7 +27,7 @@ def added(chat, messages):
     return chat.decode(extended[len(before.token_ids) :])
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLISHED if name != "gemma3"])
+@pytest.mark.parametrize("name", PUBLISHED)
 @pytest.mark.parametrize("kind", ["tools", "tools, thinking"])
 def test_a_run_of_tool_turns_is_one_sample_under_every_template(name, kind):
     assert len(samples(name, kind)) == 1

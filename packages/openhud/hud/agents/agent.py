@@ -76,8 +76,6 @@ class Agent(ABC):
     The answer is `run.trace.content`, set by the agent and graded by the environment.
     """
 
-    hides_tools = False
-    """True, after `prepare`, for a model whose chat template shows no tools."""
     subagents: Mapping[str, Player] = MappingProxyType({})
     """Agents of subagents, in any form (`hud.agents.agent_forms`), by the tool's name or by the environment's model of the tool.
     Others use the environment's model."""

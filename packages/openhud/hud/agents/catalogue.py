@@ -68,7 +68,6 @@ class CatalogueAgent(ToolLoopAgent):
         """Look the model up. Raises `UsageError`, with near matches, for an unknown one."""
         if self.player is None:
             row = await self._row(needed=kind_of_model(self.slug) is None)
-            self.hides_tools = row is not None and row.get("shows_tools") is False
             self.player = self._made(row)
             self.config = self.player.config
             steps = 0 if row is None else row.get("unsaved_steps", 0)

@@ -239,7 +239,6 @@ def next_prompt(
 
     A last message of the assistant is the beginning of the turn. Raises `UsageError` where the model cannot continue it.
     """
-    chat.refuse_dropped(tools)
     if begins_turn(messages):
         return chat.render_beginning(messages, tools, effort=effort), continuation is None
     prompt = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -78,7 +78,7 @@ async def rollout(
     the environment down. Attempts that break on infrastructure are repeated; low rewards never are.
     """
     check_limit(rollout_timeout)
-    async with prepared(agent, runtime, [task]) as player:
+    async with prepared(agent, runtime) as player:
         recorder = recorder if recorder is not None else default_recorder()
         run = Run(
             task=task,
@@ -146,12 +146,10 @@ async def _attempt(
         await take_down(run)
 
 
-async def prepare(
-    agent: Player, provider: Provider | None = None, tasks: Iterable[Task] = ()
-) -> Agent:
+async def prepare(agent: Player, provider: Provider | None = None) -> Agent:
     """Return the agent of a form, prepared for a batch of tasks.
 
-    Its `UsageError`s, those of the runtime, and one for tools that its model would never see, are raised.
+    Its `UsageError`s and those of the runtime are raised.
     """
     player = as_agent(agent)
     as_runtime(provider).check_agent(player)
@@ -159,30 +157,13 @@ async def prepare(
         if not isinstance(form, str):
             as_agent(form)  # A wrong one is refused before the first run.
     await player.prepare()
-    if player.hides_tools:
-        refuse_hidden_tools(str(player.model_name), tasks)
     return player
 
 
-def refuse_hidden_tools(model: str, tasks: Iterable[Task]) -> None:
-    """Raise `UsageError` for tasks with tools, of a model whose chat template shows none."""
-    for task in tasks:
-        tools = task.environment.tool_specs if task.environment is not None else []
-        if tools:
-            names = ", ".join(spec.name for spec in tools[:3])
-            raise UsageError(
-                f"Environment {task.env!r} has tools ({names}), and the chat template of {model!r} shows none, so the model "
-                "would never see them. Put a template with tools (chat_template.jinja) into its folder, or choose another "
-                "model."
-            )
-
-
 @asynccontextmanager
-async def prepared(
-    agent: Player, provider: Provider | None = None, tasks: Iterable[Task] = ()
-) -> AsyncIterator[Agent]:
+async def prepared(agent: Player, provider: Provider | None = None) -> AsyncIterator[Agent]:
     """Prepare the agent of a form; one that is created here is closed at the end."""
-    player = await prepare(agent, provider, tasks)
+    player = await prepare(agent, provider)
     try:
         yield player
     finally:

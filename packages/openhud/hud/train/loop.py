@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 from hud.client import connect
 from hud.errors import UsageError
 from hud.eval.job import Job
-from hud.eval.rollouts import refuse_hidden_tools
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
@@ -130,8 +129,6 @@ async def train(
         config = config.model_copy(update={"model": model})
     overlap = scored.trained_on(chosen)
     row = await connect().get("/v2/models/resolve", params={"model": config.model})
-    if row.get("shows_tools") is False:
-        refuse_hidden_tools(config.model, [*chosen, *scored.tasks])
     if "lr" not in config.model_fields_set:
         row = await original(connect(), row)
         config = config.model_copy(update={"lr": reward_rate(row)})

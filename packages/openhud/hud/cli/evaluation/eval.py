@@ -258,7 +258,7 @@ async def _play(
     from hud.eval.rollouts import prepare
     from hud.eval.runtimes.rollout_runtime import as_runtime
 
-    await prepare(who, where, tasks)  # A failed preparation must not leave an empty job.
+    await prepare(who, where)  # A failed preparation must not leave an empty job.
     job, finished = await open_job(resume, tasks, group, who.model_name)
     missing = len(tasks) * job.group - len(finished)
     stop = SpokenStop()

@@ -45,9 +45,10 @@ def training_options(function: Any) -> Any:
             help="Precision of the moments: 8 bytes per weight, or 2.  [default: float32]",
         ),
         click.option(
-            "--tool-call-parser",
+            "--tool-format",
+            "tool_call_parser",
             metavar="NAME",
-            help="Format of tool calls, such as hermes or qwen3_coder.  [default: by its chat template]",
+            help="Format of tools and their calls, such as hermes or qwen3_coder.  [default: by its chat template]",
         ),
         click.option("--lora-targets", help="Layers with an adapter, comma-separated."),
         click.option("--lora-alpha", type=float, help="LoRA alpha.  [default: 32]"),
@@ -76,8 +77,8 @@ def print_made(model: dict[str, Any], as_json: bool, verb: str, then: str | None
     usage = training_usage(slug) if then is None else f"Next: {then}"
     if model.get("shows_tools") is False:
         click.echo(
-            f"The chat template of {slug} shows no tools: environments with tools are refused. For them, put a template "
-            "with tools (chat_template.jinja) into its folder.",
+            f"The chat template of {slug} shows no tools, so they are written into its system prompt, with calls in the format "
+            f"{model['tool_format']} (--tool-format takes another).",
             err=as_json,
         )
     tell(as_json, model, f"{verb} {slug} ({model['id']}).\n{usage}")

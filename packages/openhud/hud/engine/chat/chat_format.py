@@ -30,6 +30,7 @@ from hud.engine.chat.tokenizers.prompt_process import PromptProcess
 from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
 from hud.engine.chat.tool_calls.format import Parsed, parse_output
 from hud.engine.chat.tool_calls.formats import format_named, format_of_template
+from hud.engine.chat.tool_prompt import with_calls, with_tools
 from hud.engine.config import DecoderConfig, is_token_id, token_ids
 from hud.errors import StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
@@ -43,7 +44,7 @@ _ROLES = {
 }
 
 
-_PROBE = "probe_of_shown_tools"
+_PROBE, _PROBE_RESULT = "probe_of_shown_tools", "probe_of_shown_results"
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -97,7 +98,7 @@ class ChatFormat:
         generation: bool = True,
     ) -> TemplateText:
         """Return the conversation rendered by the template; `effort` as for `ReasoningSwitch`."""
-        shown = self._shown(messages)
+        shown = self._shown(messages, tools)
         return self._render(shown, _schemas(tools), effort, generation=generation)
 
     @cached_property
@@ -109,24 +110,54 @@ class ChatFormat:
 
     @cached_property
     def shows_tools(self) -> bool:
-        """True if the template writes the tools it is given; some models' templates ignore them."""
+        """True if the template writes the tools it is given; False: they are written into its system prompt."""
         probe = ToolSpec(name=_PROBE, description=_PROBE, parameters=_NO_PARAMETERS)
         talk: list[ChatMessage] = [{"role": "user", "content": "?"}]
+        shown = self._probed(talk, _schemas([probe]))
+        # A template that refuses the probe is no template that drops it.
+        return shown is None or _PROBE in shown
+
+    @cached_property
+    def shows_calls(self) -> bool:
+        """True if the template writes tool calls and their results; False: they are written as texts."""
+        id = self.tool_format.call_id("call_1")
+        call = {"id": id, "type": "function", "function": {"name": _PROBE, "arguments": {}}}
+        tool = ToolSpec(name="look", description="", parameters=_NO_PARAMETERS)
+        talk: list[ChatMessage] = [
+            {"role": "user", "content": "?"},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": id, "name": _PROBE, "content": _PROBE_RESULT},
+        ]
+        shown = self._probed(talk, _schemas([tool]))
+        return shown is not None and _PROBE in shown and _PROBE_RESULT in shown
+
+    @cached_property
+    def _shows_system(self) -> bool:
+        talk: list[ChatMessage] = [
+            {"role": "system", "content": _PROBE},
+            {"role": "user", "content": "?"},
+        ]
+        shown = self._probed(talk, [])
+        return shown is not None and _PROBE in shown
+
+    def _probed(self, talk: list[ChatMessage], schemas: list[Any]) -> str | None:
+        """Return a conversation as rendered without any rewriting; None if the template refuses it."""
         try:
-            return _PROBE in self._render(talk, _schemas([probe]), None, generation=True)
+            return self._render(talk, schemas, None, generation=True)
         except UsageError:
-            return True  # A template that refuses the probe is no template that drops it.
+            return None
 
-    def refuse_dropped(self, tools: Sequence[ToolSpec]) -> None:
-        """Raise `UsageError` for tools that the template would drop without a word."""
+    def _shown(
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
+    ) -> list[ChatMessage]:
+        """Return messages as the template renders them, with texts for tools and calls that it would drop."""
+        form = self.tool_format
+        shown = [_for_template(message, form.call_id) for message in messages]
+        if any(map(_is_call_or_result, shown)) and not self.shows_calls:
+            shown = with_calls(shown, form)
         if tools and not self.shows_tools:
-            raise UsageError(
-                f"The chat template of {self.folder} shows no tools, so the model would never see those that are "
-                "offered. Leave the tools out, or give the model a template with tools (chat_template.jinja)."
-            )
-
-    def _shown(self, messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-        return [_for_template(message, self.tool_format.call_id) for message in messages]
+            shown = with_tools(shown, _schemas(tools), form, system=self._shows_system)
+        return shown
 
     def _render(
         self, shown: list[ChatMessage], schemas: list[Any], effort: str | None, *, generation: bool
@@ -194,9 +225,10 @@ class ChatFormat:
         covered = continuation.covered + system
         if covered >= len(messages):
             return None
-        shown, schemas = self._shown(messages), _schemas(tools)
-        before = self._render(shown[:covered], schemas, effort, generation=False)
-        rendered = self._render(shown, schemas, effort, generation=True)
+        schemas = _schemas(tools)
+        answered = self._shown(messages[:covered], tools)
+        before = self._render(answered, schemas, effort, generation=False)
+        rendered = self._render(self._shown(messages, tools), schemas, effort, generation=True)
         start = self._covered_end(before, rendered)
         if start is None:
             return None
@@ -298,6 +330,10 @@ class ChatFormat:
                 f"{self.folder} names no end-of-turn token (eos_token in tokenizer_config.json)."
             )
         return frozenset(ids)
+
+
+def _is_call_or_result(message: ChatMessage) -> bool:
+    return message.get("role") == "tool" or bool(message.get("tool_calls"))
 
 
 def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:

@@ -196,7 +196,7 @@ class Taskset:
             on_run = notebook.ended
         with patient_collector():
             async with (
-                prepared(agent, provider, self.tasks) as player,
+                prepared(agent, provider) as player,
                 self._job(job, group, len(planned), recorder) as opened,
             ):
                 runs = await run_planned(

@@ -142,7 +142,6 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
             Prompt(chat.encode(prompt) if isinstance(prompt, str) else _known(prompt, vocabulary))
             for prompt in request.prompts
         ]
-    chat.refuse_dropped(request.offered)
     effort = request.sampling.reasoning_effort
     if effort is None and request.budgeted_effort is not None:
         reasoning = chat.template(tools=bool(request.offered)).reasoning

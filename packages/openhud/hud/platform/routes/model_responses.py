@@ -34,12 +34,16 @@ def shown_model(model: ModelRecord) -> dict[str, Any]:
 
 
 def shown_with_tools(model: ModelRecord) -> dict[str, Any]:
-    """Return a model with `shows_tools`: whether its chat template shows tools; null if unknown. Reads files."""
-    shows_tools = None
+    """Return a model with `shows_tools` (its chat template writes tools) and the name of its `tool_format`. Reads files.
+
+    Both are null if unknown.
+    """
+    shows_tools = tool_format = None
     if model.config.provider is None:
         with suppress(HudError):  # Its first use names the problem.
-            shows_tools = format_of(model.folder, model.config.tool_call_parser).chat.shows_tools
-    return {**shown_model(model), "shows_tools": shows_tools}
+            chat = format_of(model.folder, model.config.tool_call_parser).chat
+            shows_tools, tool_format = chat.shows_tools, chat.tool_format.names[0]
+    return {**shown_model(model), "shows_tools": shows_tools, "tool_format": tool_format}
 
 
 def shown_checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:

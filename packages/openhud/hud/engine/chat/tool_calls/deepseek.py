@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
+from hud.engine.chat.template_text import joined
 from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import by_tool, call, loaded, quoted
 from hud.engine.chat.tool_calls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.writing import around, each_call, json_text, mark
 from hud.trace import ToolCall, ToolSpec
 
 GROUP, GROUP_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"
@@ -48,10 +51,20 @@ def _plain_rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
     return f"{_group(mark, many, '')}\n{calls}"
 
 
+def _fenced_call(name: str, arguments: Any) -> str:
+    fence = (mark(f"function{SEPARATOR}"), name, mark("\n```json\n"))
+    return joined((*fence, json_text(arguments), mark("\n```")))
+
+
+def _plain_call(name: str, arguments: Any) -> str:
+    return joined((name, mark(SEPARATOR), json_text(arguments)))
+
+
 DEEPSEEK_V3 = MarkedFormat(
     names=("deepseek_v3", "deepseekv3"),
     templates=((BEGIN, "```json"),),
     grammar=_fenced_rules,
+    write=around(GROUP, each_call(BEGIN, _fenced_call, END, "\n"), GROUP_END),
     blocks=((BEGIN, END),),
     read=_read_fenced,
     silent=(GROUP, GROUP_END),
@@ -60,6 +73,7 @@ DEEPSEEK_V31 = MarkedFormat(
     names=("deepseek_v31", "deepseekv31"),
     templates=((BEGIN,),),
     grammar=_plain_rules,
+    write=around(GROUP, each_call(BEGIN, _plain_call, END, ""), GROUP_END),
     blocks=((BEGIN, END),),
     read=_read_plain,
     silent=(GROUP, GROUP_END),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hud.engine.chat.tool_calls.writing import Write
 from hud.trace import ToolCall, ToolSpec
 
 THINK, THOUGHT = "<think>", "</think>"
@@ -99,6 +100,8 @@ class ToolFormat:
     """A chat template has this format if it contains all strings of one of these groups."""
     grammar: Callable[[Sequence[ToolSpec], Mark, bool], str]
     """Returns Lark rules, the first named `calls`, of a turn that calls one of the tools; of several where the flag is True."""
+    write: Write
+    """Returns the calls of a turn as text, for templates that write none."""
     preamble: Callable[[Mark], str] = lambda mark: ""
     """Returns Lark terms before a plain answer; empty if the answer begins the turn."""
     thinking: tuple[str, str] = (THINK, THOUGHT)

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
+from hud.engine.chat.template_text import joined
 from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import quoted
 from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.engine.chat.tool_calls.typed import call_rules, typed_call
+from hud.engine.chat.tool_calls.writing import each_call, json_text, mark, pairs
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"
@@ -41,10 +44,19 @@ def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
     )
 
 
+def _call(name: str, arguments: Any) -> str:
+    written: list[str] = [name, mark("\n")]
+    for key, value in pairs(arguments):
+        written += (mark("<arg_key>"), key, mark("</arg_key>\n<arg_value>"))
+        written += (json_text(value), mark("</arg_value>\n"))
+    return joined(written)
+
+
 GLM45 = MarkedFormat(
     names=("glm45", "glm47", "glm"),
     templates=(("<arg_key>", "<arg_value>"),),
     grammar=_rules,
+    write=each_call(BEGIN, _call, END, "\n"),
     blocks=((BEGIN, END),),
     read=_read,
 )

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
+from hud.engine.chat.template_text import TemplateText, joined
 from hud.engine.chat.tool_calls.format import Mark, Parsed, StrippedText, ToolFormat, TurnParser
 from hud.engine.chat.tool_calls.json_calls import by_tool, call, loaded, quoted
 from hud.engine.chat.tool_calls.marked import MOST_ENDS, held_back
+from hud.engine.chat.tool_calls.writing import each_call, json_text
 from hud.trace import ToolSpec
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
@@ -138,10 +140,15 @@ class HarmonyFormat(ToolFormat):
         return self.thinking[1] in text and not text.lstrip().startswith(_OPENINGS)
 
 
+def _call(name: str, arguments: Any) -> str:
+    return joined((name, TemplateText.literal(f" {CONSTRAIN}json{MESSAGE}"), json_text(arguments)))
+
+
 HARMONY = HarmonyFormat(
     names=("openai", "gpt-oss"),
     templates=((CHANNEL, "<|call|>"),),
     grammar=_rules,
+    write=each_call(f"{CHANNEL}commentary to={_NAMESPACE}", _call, "<|call|>", f"{START}assistant"),
     preamble=_preamble,
     thinking=(f"{CHANNEL}analysis{MESSAGE}", "<|end|>"),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hud.engine.chat.template_text import TemplateText
 from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import (
     call_schema,
@@ -13,6 +14,12 @@ from hud.engine.chat.tool_calls.json_calls import (
     loaded,
 )
 from hud.engine.chat.tool_calls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.writing import (
+    WrittenCall,
+    each_call,
+    json_call,
+    listed_calls,
+)
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"
@@ -38,10 +45,15 @@ def _plain_rules(tools: Sequence[ToolSpec], _mark: Mark, many: bool) -> str:
     return f"calls: {json_rule({'anyOf': [schema, listed]} if many else schema)}"
 
 
+def _write_plain(calls: Sequence[WrittenCall]) -> TemplateText:
+    return json_call(*calls[0]) if len(calls) == 1 else listed_calls(calls)
+
+
 HERMES = MarkedFormat(
     names=("hermes", "qwen", "qwen25"),
     templates=((BEGIN,),),
     grammar=_rules,
+    write=each_call(f"{BEGIN}\n", json_call, f"\n{END}", "\n"),
     blocks=((BEGIN, END),),
     read=_read,
     read_whole=_read_whole,
@@ -51,6 +63,7 @@ JSON = MarkedFormat(
     names=("json",),
     templates=(),
     grammar=_plain_rules,
+    write=_write_plain,
     read_whole=_read_whole,
     whole_starts="{[",
 )

@@ -15,6 +15,7 @@ from hud.engine.chat.tool_calls.json_calls import (
     loaded,
 )
 from hud.engine.chat.tool_calls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.writing import each_call, json_call
 from hud.trace import ToolCall, ToolSpec
 
 PYTHON_TAG = "<|python_tag|>"
@@ -55,6 +56,7 @@ LLAMA3_JSON = MarkedFormat(
     names=("llama3_json", "llama4_json", "llama3"),
     templates=(("<|start_header_id|>", '"parameters": '), ("<|header_start|>", '"parameters": ')),
     grammar=_rules,
+    write=each_call("", lambda name, values: json_call(name, values, "parameters"), "", "; "),
     blocks=((PYTHON_TAG, None),),
     read=_read,
     read_whole=_read_whole,

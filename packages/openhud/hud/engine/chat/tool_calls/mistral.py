@@ -20,6 +20,7 @@ from hud.engine.chat.tool_calls.json_calls import (
     quoted,
 )
 from hud.engine.chat.tool_calls.marked import MarkedFormat
+from hud.engine.chat.tool_calls.writing import around, listed_calls
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, CALL_ID, ARGS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
@@ -73,6 +74,7 @@ MISTRAL = MarkedFormat(
     names=("mistral",),
     templates=((BEGIN,),),
     grammar=_rules,
+    write=around(BEGIN, listed_calls, ""),
     blocks=((BEGIN, None),),
     read=_read,
     thinking=("[THINK]", "[/THINK]"),

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from hud.engine.chat.template_text import TemplateText, joined
 from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import call, declared_calls, quoted, value_rule
 from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.engine.chat.tool_calls.typed import coerced, is_json, parameters_of
+from hud.engine.chat.tool_calls.writing import WrittenCall, each_call, mark, pairs
 from hud.trace import ToolCall, ToolSpec
 
 PYTHON_START, PYTHON_END = "<|python_start|>", "<|python_end|>"
@@ -94,10 +96,20 @@ def _rules(tools: Sequence[ToolSpec], _mark: Mark, many: bool) -> str:
     return "\n".join([f'calls: "[" call{more} "]"', "call: " + " | ".join(alternatives), *rules])
 
 
+def _written(name: str, arguments: Any) -> str:
+    named = (joined((key, mark("="), repr(value))) for key, value in pairs(arguments))
+    return joined((name, mark("("), mark(", ").join(named), mark(")")))
+
+
+def _write(calls: Sequence[WrittenCall]) -> TemplateText:
+    return joined((mark("["), each_call("", _written, "", ", ")(calls), mark("]")))
+
+
 PYTHONIC = MarkedFormat(
     names=("pythonic",),
     templates=(("func_name1(",),),
     grammar=_rules,
+    write=_write,
     blocks=((PYTHON_START, PYTHON_END),),
     read=_read,
     read_whole=_read_whole,

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
+from hud.engine.chat.template_text import joined
 from hud.engine.chat.tool_calls.format import Mark
 from hud.engine.chat.tool_calls.json_calls import quoted
 from hud.engine.chat.tool_calls.marked import MarkedFormat
 from hud.engine.chat.tool_calls.typed import call_rules, typed_call
+from hud.engine.chat.tool_calls.writing import each_call, json_text, mark, pairs
 from hud.trace import ToolCall, ToolSpec
 
 BEGIN, END = "<tool_call>", "</tool_call>"
@@ -49,10 +52,19 @@ def _rules(tools: Sequence[ToolSpec], mark: Mark, many: bool) -> str:
     )
 
 
+def _call(name: str, arguments: Any) -> str:
+    written: list[str] = [mark(f"\n{FUNCTION}"), name, mark(">\n")]
+    for key, value in pairs(arguments):
+        written += (mark("<parameter="), key, mark(">\n"), json_text(value))
+        written.append(mark("\n</parameter>\n"))
+    return joined((*written, mark(f"{FUNCTION_END}\n")))
+
+
 QWEN3_CODER = MarkedFormat(
     names=("qwen3_coder", "qwen3_xml"),
     templates=((FUNCTION, "<parameter="),),
     grammar=_rules,
+    write=each_call(BEGIN, _call, END, "\n"),
     blocks=((BEGIN, END), (FUNCTION, FUNCTION_END)),
     read=_read,
 )
