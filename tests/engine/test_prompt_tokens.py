@@ -142,7 +142,7 @@ def test_raw_text_of_completions_may_hold_every_token(tmp_path):
 
 
 def test_half_of_a_surrogate_pair_is_refused_in_a_sentence(tmp_path):
-    chat = chat_with(tmp_path, "{{ messages[0].content }}<|end|>")
+    chat = chat_with(tmp_path, "{% for m in messages %}{{ m.content }}<|end|>{% endfor %}")
     with pytest.raises(UsageError, match=r"holds '\\ud83d', a surrogate without its other half"):
         chat.render([{"role": "user", "content": "look \ud83d"}], TOOLS)
 
