@@ -37,6 +37,7 @@ LONG = (
     "grpo_step",
     "join_first_rollout",
     "pipeline",
+    "real_model",
     "remote_rollouts",
     "sampling_against_transformers",
 )
