@@ -126,8 +126,11 @@ def test_purposes_of_older_jobs_are_read_off_their_names(tmp_path, monkeypatch, 
     job = {"id": "a" * 32, "team_id": "b" * 32, "name": name, "group_size": 1, "extra": {}}
     model = {"id": "c" * 32, "team_id": "b" * 32, "slug": "m", "kind": "tiny"}
     columns = sa.inspect(store.engine).get_columns("models")
+    empty = {sa.JSON: "{}", sa.Integer: 0, sa.String: ""}
     model |= {
-        column["name"]: "{}" if isinstance(column["type"], sa.JSON) else ""
+        column["name"]: next(
+            value for kind, value in empty.items() if isinstance(column["type"], kind)
+        )
         for column in columns
         if not column["nullable"] and column["default"] is None and column["name"] not in model
     }
