@@ -41,7 +41,7 @@ READ = (
 UNREAD = (
     "hud/platform/environments/build_queue.py",
     "hud/platform/environments/builder.py",
-    "hud/platform/store/run_search.py",
+    "hud_dashboard/queries/run_search.py",
 )
 """Files of these rooms that still have some."""
 VARIABLE = re.compile(r"HUD_[A-Z_]+")
@@ -52,7 +52,7 @@ INTERFACES = (
     "hud_integrations/vllm/command.py",
     "hud/cli",
     "hud/platform/routes",
-    "hud/platform/dashboard",
+    "hud_dashboard",
 )
 """Rooms in which an error is the interface's answer: an exit code or an HTTP status."""
 BASES = {

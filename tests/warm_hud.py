@@ -43,7 +43,7 @@ _WARM = [
     "hud.cli.evaluation.trace",
     "hud.cli.evaluation.export",
     "hud.cli.platform.up",
-    "hud.cli.platform.view",
+    "hud_dashboard.commands.view",
     "hud.cli.evaluation.report",
     "hud.cli.evaluation.progress",
     "hud.cli.training.panel",

@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
-ICON = ROOT / "packages" / "openhud" / "hud" / "platform" / "dashboard" / "static" / "icon.svg"
+ICON = ROOT / "packages" / "openhud-dashboard" / "hud_dashboard" / "static" / "icon.svg"
 STYLE = """.doc-heading code { font-size: inherit; }
 .doc-contents { margin-left: 1rem; }
 .md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }

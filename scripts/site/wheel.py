@@ -13,7 +13,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class SiteBuildHook(BuildHookInterface):
-    """Builds the site strictly and adds it as `hud/docs_site`. An editable installation has none: its checkout may."""
+    """Builds the site strictly and adds it as `hud_dashboard/docs_site`. An editable installation has none: its checkout may."""
 
     PLUGIN_NAME = "custom"
 
@@ -35,7 +35,7 @@ class SiteBuildHook(BuildHookInterface):
         )
         if built.returncode:
             sys.exit(f"The documentation's site cannot be built:\n{built.stdout}")
-        build_data["force_include"][self._folder.name] = "hud/docs_site"
+        build_data["force_include"][self._folder.name] = "hud_dashboard/docs_site"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the folder of the build."""

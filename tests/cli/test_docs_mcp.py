@@ -9,8 +9,8 @@ from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from hud.errors import NotFoundError, UsageError
-from hud.platform.documentation import Library, Page, read_pages
-from hud.platform.documentation.served import DocumentationServer
+from hud_dashboard.documentation import Library, Page, read_pages
+from hud_dashboard.documentation.served import DocumentationServer
 
 DOCS = Path(__file__).parents[2] / "docs"
 

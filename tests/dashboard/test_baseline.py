@@ -14,17 +14,17 @@ from tests.dashboard.conftest import sign_in
 from hud.errors import StoreError, UsageError
 from hud.eval import Job
 from hud.platform.access.teams import Teams
-from hud.platform.baseline import session as baseline_session
-from hud.platform.baseline import session_registry
-from hud.platform.baseline.benchmarks import offer, results
-from hud.platform.baseline.screen import screen_arguments
-from hud.platform.dashboard.schema_forms import fields_of, read_arguments
 from hud.platform.environments import reports
 from hud.platform.environments.registry import Environments
 from hud.platform.store import records, tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import ToolSpec, new_id
+from hud_dashboard.human_baseline import session as baseline_session
+from hud_dashboard.human_baseline import session_registry
+from hud_dashboard.human_baseline.benchmarks import offer, results
+from hud_dashboard.human_baseline.screen import screen_arguments
+from hud_dashboard.schema_forms import fields_of, read_arguments
 
 ENV = '''
 from hud import Environment
@@ -216,7 +216,7 @@ async def test_leaving_measures_nothing_and_leaves_no_process(web, platform, sat
     over = (await web.get(f"{place}.json")).json()
     assert (over["status"], over["reward"]) == ("cancelled", None)
     assert reports.processes_of([str(tmp_path / "build")]) == []
-    assert platform.baseline_sessions.of_team(LOCAL_TEAM) == []
+    assert platform.service("dashboard").baseline_sessions.of_team(LOCAL_TEAM) == []
 
 
 async def test_a_sitting_that_is_abandoned_ends_and_cleans_up(
@@ -224,7 +224,7 @@ async def test_a_sitting_that_is_abandoned_ends_and_cleans_up(
 ):
     place = await begin(web, sat, "banana")
     await until(web, place, "playing")
-    sitting = platform.baseline_sessions.of_team(LOCAL_TEAM)[0]
+    sitting = platform.service("dashboard").baseline_sessions.of_team(LOCAL_TEAM)[0]
     monkeypatch.setattr(baseline_session, "IDLE_SECONDS", 0.0)
     sitting._seen = time.monotonic() - 1
     async with asyncio.timeout(WAIT_SECONDS):
@@ -239,8 +239,8 @@ async def test_sittings_end_with_the_server(web, platform, sat, tmp_path):
     await until(web, place, "playing")
     platform.stopping.set()
     async with asyncio.timeout(WAIT_SECONDS):
-        await platform.baseline_sessions.work()
-    assert platform.baseline_sessions.of_team(LOCAL_TEAM) == []
+        await platform.service("dashboard").baseline_sessions.work()
+    assert platform.service("dashboard").baseline_sessions.of_team(LOCAL_TEAM) == []
     assert reports.processes_of([str(tmp_path / "build")]) == []
 
 

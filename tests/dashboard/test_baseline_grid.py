@@ -8,8 +8,8 @@ from tests.dashboard.test_baseline import begin, until
 
 from hud.environment.tools.spreadsheet import column_letters
 from hud.errors import UsageError
-from hud.platform.baseline.benchmarks import offer
-from hud.platform.baseline.grid import Grid, as_page, edits, shown, typed
+from hud_dashboard.human_baseline.benchmarks import offer
+from hud_dashboard.human_baseline.grid import Grid, as_page, edits, shown, typed
 
 SHEET = Grid(sheet="Data", sheets=["Data"], top=2, left=2, rows=[["a", 1], ["0123", None]])
 

@@ -35,7 +35,7 @@ async def test_an_evaluation_is_played_in_a_job_of_its_own(platform, web, tmp_pa
     sent = {"model": "m", "path": str(tmp_path / "tasks.py"), "max_turns": "1", "max_tokens": "4"}
     answer = await web.post("/jobs", data={**sent, "eval_group": "2"})
     assert answer.status_code == 303, answer.text
-    launch = await ended(platform, platform.launches.of_team(LOCAL_TEAM)[0])
+    launch = await ended(platform, platform.service("dashboard").launches.of_team(LOCAL_TEAM)[0])
     assert (launch.status, launch.sentence) == ("finished", None)
     page = (await web.get(f"/train/launches/{launch.id}")).text
     assert "m evaluation on " in page

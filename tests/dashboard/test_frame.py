@@ -10,9 +10,9 @@ from tests.dashboard.recorded import record
 
 from hud.platform.access.page_paths import API_FAMILIES, FAMILIES
 from hud.platform.access.response_headers import POLICY
-from hud.platform.dashboard.local import LocalDoor
-from hud.platform.dashboard.static_files import FOLDER
-from hud.platform.dashboard.value_formats import visible
+from hud_dashboard.local_door import LocalDoor
+from hud_dashboard.static_files import FOLDER
+from hud_dashboard.value_formats import visible
 
 
 async def test_the_first_page_is_that_of_the_jobs(web):
@@ -94,7 +94,7 @@ async def test_the_paths_of_the_api_stay_its_own(web):
 
 
 async def test_a_checkout_without_built_documentation_says_how_to_build_it(web, monkeypatch):
-    monkeypatch.setattr("hud.platform.routes.documentation._site", lambda: None)
+    monkeypatch.setattr("hud_dashboard.documentation.routes._site", lambda: None)
     for path, status in (("/docs/", 200), ("/docs/training/", 404)):
         page = await web.get(path)
         assert (page.status_code, "make docs" in page.text) == (status, True)

@@ -9,8 +9,6 @@ from tests.dashboard.test_train import TASKS, ended, make_model, score
 
 from hud.eval.results.promotion import decide
 from hud.platform.access.teams import Teams
-from hud.platform.dashboard.model_tree import rows_of
-from hud.platform.dashboard.pages import models as pages
 from hud.platform.models import checkpoint_tree
 from hud.platform.models.checkpoint_tree import node_name
 from hud.platform.models.records import CheckpointRecord
@@ -18,6 +16,8 @@ from hud.platform.store import tables
 from hud.platform.store.checkpoint_rewards import ended_runs
 from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, now
+from hud_dashboard.model_tree import rows_of
+from hud_dashboard.pages import models as pages
 
 
 def made(platform, model, step, parent=None, *, head=True, pruned=False):
@@ -371,7 +371,7 @@ async def test_an_evaluation_is_launched_where_none_is_recorded(platform, web, t
     }
     answer = await web.post("/models/m/evaluate", data=sent)
     assert answer.status_code == 303, answer.text
-    launch = await ended(platform, platform.launches.of_team(model.team_id)[0])
+    launch = await ended(platform, platform.service("dashboard").launches.of_team(model.team_id)[0])
     assert (launch.status, launch.sentence) == ("finished", None)
     assert len(launch.jobs) == 1
     assert launch.jobs[0] in (await web.get(answer.headers["location"])).text

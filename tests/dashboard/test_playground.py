@@ -44,8 +44,8 @@ def world(tmp_path):
 @pytest.fixture
 async def closing(platform):
     yield
-    for world in list(platform.worlds.open.values()):
-        await platform.worlds.end(world)
+    for world in list(platform.service("dashboard").worlds.open.values()):
+        await platform.service("dashboard").worlds.end(world)
 
 
 def chunks(answer):
@@ -130,7 +130,7 @@ async def test_a_person_has_few_environments_open_the_oldest_makes_room(
     ]
     gone = await web.post(f"/playground/worlds/{ids[0]}/call", json={"name": "add"})
     assert gone.status_code == 404
-    assert len(platform.worlds.open) == 2
+    assert len(platform.service("dashboard").worlds.open) == 2
 
 
 async def test_only_who_may_run_talks_and_opens(keyed):

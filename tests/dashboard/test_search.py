@@ -11,9 +11,9 @@ from tests.dashboard.recorded import line, run_lines
 from hud.platform.access.teams import Teams
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import ingest, to_be_indexed
-from hud.platform.store.run_search import index_missing, search, terms
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_dashboard.queries.run_search import index_missing, search, terms
 
 AT = 1_760_000_000_000_000
 
@@ -236,7 +236,7 @@ async def test_the_page_says_over_how_many_runs_it_looked(web, platform, monkeyp
     with platform.store.begin() as connection:
         connection.execute(sa.delete(tables.run_texts))
         to_be_indexed(connection, LOCAL_TEAM, connection.execute(every).scalars().all())
-    monkeypatch.setattr("hud.platform.store.run_search.index_missing", lambda *_: 30)
+    monkeypatch.setattr("hud_dashboard.queries.run_search.index_missing", lambda *_: 30)
     page = (await web.get("/search", params={"text": "absent"})).text
     assert "Searched 100 of 130 runs, the newest." in page
     assert "None of the 100 runs that were searched" in page

@@ -8,11 +8,11 @@ import pytest
 from tests.dashboard.conftest import browse, sign_in
 
 from hud.platform.access.teams import Teams
-from hud.platform.dashboard.pages.train_form import config_of, fields
-from hud.platform.launching.launch_request import launched_config
 from hud.platform.training.runs import TrainingRuns
 from hud.train.monitoring.alarms import Bands, alarms
 from hud.train.monitoring.progress import Score, scores_of
+from hud_dashboard.launching.launch_request import launched_config
+from hud_dashboard.pages.train_form import config_of, fields
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}
@@ -370,7 +370,7 @@ async def test_a_launched_run_trains_and_a_stopped_one_is_resumed(platform, web,
     }
     answer = await web.post("/train", data=sent)
     assert answer.status_code == 303, answer.text
-    launch = platform.launches.of_team("0" * 32)[0]
+    launch = platform.service("dashboard").launches.of_team("0" * 32)[0]
     assert answer.headers["location"] == f"/train/launches/{launch.id}"
     again = await web.post("/train", data=sent)
     assert "is being trained already" in again.text or "A run is training &#39;m&#39;" in again.text
@@ -388,11 +388,11 @@ async def test_a_launched_run_trains_and_a_stopped_one_is_resumed(platform, web,
     done = stopped["run"]["next_step"]
 
     assert (await web.post(f"{place}/resume")).status_code == 303
-    resumed = platform.launches.of_team("0" * 32)[0]
+    resumed = platform.service("dashboard").launches.of_team("0" * 32)[0]
     assert resumed is not launch
     await until(lambda: resumed.over or runs.get(launch.run_id)["next_step"] > done)
     assert not resumed.over, resumed.sentence
-    platform.launches.stop(resumed)
+    platform.service("dashboard").launches.stop(resumed)
     await ended(platform, resumed)
     assert [one["id"] for one in runs.recent(None)] == [launch.run_id]
     # The rollouts of both goes are there, and each evaluation once, whether it ended or was stopped.
@@ -408,7 +408,7 @@ async def test_a_crash_shows_its_sentence(platform, web, folder):
     make_model(platform)
     (folder / "broken.py").write_text("raise RuntimeError('no world today')")
     answer = await web.post("/train", data={**LAUNCH, "path": str(folder / "broken.py")})
-    launch = await ended(platform, platform.launches.of_team("0" * 32)[0])
+    launch = await ended(platform, platform.service("dashboard").launches.of_team("0" * 32)[0])
     page = await web.get(answer.headers["location"])
     assert launch.status == "failed"
     assert "no world today" in page.text
@@ -421,7 +421,7 @@ async def test_a_server_that_stops_leaves_a_run_that_can_be_resumed(platform, fo
     async with browse(platform.app) as web, platform.app.router.lifespan_context(platform.app):
         sent = {**LAUNCH, "path": str(folder / "tasks.py"), "steps": "400"}
         await web.post("/train", data=sent)
-        launch = platform.launches.of_team("0" * 32)[0]
+        launch = platform.service("dashboard").launches.of_team("0" * 32)[0]
         await until(lambda: launch.run_id)
         await platform.background.drain()
         run = TrainingRuns(platform.store, "0" * 32).get(launch.run_id)

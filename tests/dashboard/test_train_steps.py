@@ -10,11 +10,11 @@ from tests.dashboard.test_search import step_line
 from tests.dashboard.test_train import make_model, record_run, score
 
 from hud.platform.access.teams import Teams
-from hud.platform.dashboard.pages.train_curves import charts
 from hud.platform.store import tables
 from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.training.runs import TrainingRuns
+from hud_dashboard.pages.train_curves import charts
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

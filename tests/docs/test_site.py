@@ -16,8 +16,8 @@ from tests.docs.blocks import ROOT
 from tests.fleet.live_server import LiveServer
 
 from hud.platform.access.response_headers import POLICY
-from hud.platform.documentation import read_pages
-from hud.platform.documentation.site import site_files
+from hud_dashboard.documentation import read_pages
+from hud_dashboard.documentation.site import site_files
 
 pytestmark = pytest.mark.timeout(600)
 REFERENCE = ROOT / "docs" / "reference"
@@ -107,14 +107,14 @@ def test_each_name_of_the_reference_has_an_example(page):
 
 
 def test_the_wheel_holds_every_page(installed):
-    pages = read_pages(installed / "hud")
+    pages = read_pages(installed / "hud_dashboard")
     here = read_pages()
     assert {name: page.text for name, page in pages.items()} == {
         name: page.text for name, page in here.items()
     }
     built = {
-        path.parent.relative_to(installed / "hud" / "docs_site").as_posix()
-        for path in (installed / "hud" / "docs_site").rglob("index.html")
+        path.parent.relative_to(installed / "hud_dashboard" / "docs_site").as_posix()
+        for path in (installed / "hud_dashboard" / "docs_site").rglob("index.html")
     }
     assert {"." if name == "index" else name for name in here if name != "readme"} <= built
 
@@ -140,7 +140,7 @@ class Links(html.parser.HTMLParser):
 
 def test_no_page_loads_from_elsewhere_or_holds_what_the_policy_blocks(installed):
     seen = 0
-    for path in (installed / "hud" / "docs_site").rglob("*.html"):
+    for path in (installed / "hud_dashboard" / "docs_site").rglob("*.html"):
         page = Links()
         page.feed(path.read_text(encoding="utf-8"))
         assert page.blocked == [], path

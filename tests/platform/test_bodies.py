@@ -11,10 +11,10 @@ from hud.platform import routes
 from hud.platform.access import bodies
 from hud.platform.access.bodies import READING, RUNNING, WITHOUT_KEY, is_inference, json_problem
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.dashboard.pages import ROUTERS
 from hud.platform.routes.plugs import route_plugs
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_dashboard.pages import ROUTERS
 
 CHUNK = b"x" * 65536
 SCOPES = ("read", "run", "admin")

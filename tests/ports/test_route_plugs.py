@@ -1,7 +1,5 @@
 """The port `RoutePlug`: routes that join the platform by an entry point."""
 
-import asyncio
-
 import httpx
 import pytest
 from tests.strangers import installer
@@ -69,14 +67,6 @@ async def test_a_stranger_s_routes_join_with_their_state_and_its_work(stranger, 
         assert answer.json() == [f"{LOCAL_TEAM} e4"] * 2
         assert parts.service("chess").swept == 1
         assert (await http.get("/v2/models", headers={"x-api-key": f"go-{key}"})).status_code == 401
-
-
-async def test_a_process_without_a_server_runs_no_work(stranger, tmp_path):
-    stranger("hud.routes", "chess", CHESS)
-    app = create_app(PlatformConfig(tmp_path / "home"))
-    async with app.router.lifespan_context(app):
-        await asyncio.sleep(0)
-        assert app.state.parts.service("chess").swept == 0
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from typing import Any
 from hud.platform.access import Identity
 from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
-from hud.platform.dashboard import static_files
-from hud.platform.dashboard.pages import ROUTERS as PAGE_ROUTERS
 from hud.platform.store.tables import LOCAL_TEAM
+from hud_dashboard import static_files
+from hud_dashboard.pages import ROUTERS as PAGE_ROUTERS
 
 NOBODY_S = "0" * 32
 """An id that nothing has."""

@@ -8,11 +8,11 @@ from tests.security.server import AttackedServer, bearer
 
 from hud.errors import UsageError
 from hud.eval.results.promotion import Gate
-from hud.platform.baseline.jobs import group_of, open_job, scores
 from hud.platform.routes.traces import router as traces
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_dashboard.human_baseline.jobs import group_of, open_job, scores
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from hud.client import connect, disconnect
 from hud.engine.tiny_model import create_tiny
 from hud.errors import UsageError
 from hud.eval import StopSignal, Taskset
-from hud.platform.dashboard.pages.models import node_shown
 from hud.train.config import TrainConfig, make_config
 from hud.train.loop import train, warm_up
 from hud.train.monitoring.progress import Reporter
 from hud.train.planning.simulation import simulate
 from hud.train.rollouts.seeds import draw_tasks, seed_of
 from hud.train.supervised.demonstrations import default_rate
+from hud_dashboard.pages.models import node_shown
 
 TEXTS = ["say red green blue yellow", "aeiou"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

@@ -19,10 +19,10 @@ from hud.platform.access.bodies import NO_TEXT, Bodies
 from hud.platform.access.middleware import Door, retry_headers
 from hud.platform.access.response_headers import ResponseHeaders
 from hud.platform.config import PlatformConfig
-from hud.platform.dashboard import Dashboard
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.missing_endpoints import refuse_path
 from hud.platform.metrics import Measured
+from hud.platform.pages import page_plugs
 from hud.platform.parts import Parts
 from hud.platform.routes import FIRST, ROUTERS
 from hud.platform.routes.plugs import refuse_overlaps, route_plugs
@@ -31,13 +31,18 @@ __all__ = ["LOCAL", "Parts", "PlatformConfig", "create_app"]
 
 
 def create_app(config: PlatformConfig) -> FastAPI:
-    """Return the application of a platform, with the routes that packages add to it.
+    """Return the application of a platform, with the routes and pages that packages add to it.
 
-    Raises `StoreError` if its store cannot be opened, and `UsageError` for foreign routes that cannot join.
+    Raises `StoreError` if its store cannot be opened, and `UsageError` for foreign routes or pages that cannot join.
     """
-    joined = route_plugs()
-    refuse_overlaps(joined, (*FIRST, *ROUTERS))
-    makers = {name: plug.service for name, plug in joined.items() if plug.service is not None}
+    joined, pages = route_plugs(), page_plugs()
+    paged = [router for plug in pages.values() for router in plug.routers]
+    refuse_overlaps(joined, (*FIRST, *ROUTERS, *paged))
+    services = {
+        **{name: plug.service for name, plug in joined.items()},
+        **{name: plug.service for name, plug in pages.items()},
+    }
+    makers = {name: make for name, make in services.items() if make is not None}
     parts = Parts(config, makers)
 
     @asynccontextmanager
@@ -50,10 +55,11 @@ def create_app(config: PlatformConfig) -> FastAPI:
     )
     app.state.parts = parts
     foreign = [router for plug in joined.values() for router in plug.routers]
-    for router in (*FIRST, *foreign, *ROUTERS):
+    for router in (*FIRST, *foreign, *ROUTERS, *paged):
         # Not `include_router`: it rebuilds every route for each application, which takes 0.1 s.
         app.router.routes.extend(router.routes)
-    app.add_middleware(Dashboard, parts=parts)
+    for plug in pages.values():
+        app.add_middleware(plug.middleware, parts=parts)
     app.add_middleware(Bodies, keys=config.keys)
     if config.keys:
         app.add_middleware(

@@ -26,10 +26,7 @@ from hud.platform.store.telemetry_admission import Intake
 from hud.platform.training.optimizer_steps import StepsInFlight
 
 if TYPE_CHECKING:
-    from hud.platform.baseline.session_registry import SessionRegistry
-    from hud.platform.dashboard.playground_environments import Worlds
     from hud.platform.gateway.gateway import Gateway
-    from hud.platform.launching.launcher import Launches
     from hud.platform.models.loaded_policies import Policies
     from hud.platform.models.records import ModelRecord
     from hud.platform.rollouts.fleet import Fleet
@@ -61,7 +58,7 @@ class Parts:
     def __init__(
         self, config: PlatformConfig, services: Mapping[str, Callable[[Parts], Service]]
     ) -> None:
-        """`services`: makers of what stands behind foreign routes. Raises `StoreError` if the store cannot be opened."""
+        """`services`: makers of what stands behind foreign routes and pages. Raises `StoreError` if the store cannot be opened."""
         self.config = config
         self._service_makers = services
         self._services: dict[str, Service] = {}
@@ -127,27 +124,6 @@ class Parts:
 
         return Fleet(self.keys, self.passes, self.registry, self.config.rollout_lease_seconds)
 
-    @_Lazy
-    def launches(self) -> Launches:
-        """Training runs and evaluations launched from the dashboard."""
-        from hud.platform.launching.launcher import Launches
-
-        return Launches(self.config, self.store, self.passes, self.stopping)
-
-    @_Lazy
-    def worlds(self) -> Worlds:
-        """Open environments of the playground."""
-        from hud.platform.dashboard.playground_environments import Worlds
-
-        return Worlds(self.store, self.stopping, own_machine=not self.config.keys)
-
-    @_Lazy
-    def baseline_sessions(self) -> SessionRegistry:
-        """Human-baseline sessions."""
-        from hud.platform.baseline.session_registry import SessionRegistry
-
-        return SessionRegistry(self.store, self.stopping)
-
     def service(self, name: str) -> Service:
         """Return the service of that name, which is constructed at its first use."""
         with self.constructing:
@@ -187,9 +163,8 @@ class Parts:
 
     def _works(self) -> Iterator[Work]:
         """Yield the background work of a server."""
-        yield self.launches.work
-        yield self.worlds.work
-        yield self.baseline_sessions.work
+        for name in self._service_makers:
+            yield self.service(name).work
         if self.config.keys:
             from hud.platform.environments.builder import Builder
             from hud.platform.rollouts.worker_processes import Workers
@@ -197,8 +172,6 @@ class Parts:
             yield Builder(self.config, self.store, self.stopping).work
             yield Workers(self.config, self.store, self.passes, self.stopping).work
             yield self.runtime_sessions.work
-            for name in self._service_makers:
-                yield self.service(name).work
         if self.config.engine == "worker":
             yield self.start_engine
 

@@ -4,7 +4,6 @@ from fastapi import APIRouter
 
 from hud.platform.routes import (
     builds,
-    documentation,
     downloads,
     fleet,
     fleet_nodes,
@@ -48,7 +47,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     fleet_nodes.router,
     runtime.router,
     login.router,
-    documentation.router,
     downloads.router,
     hosted_only.router,
 )

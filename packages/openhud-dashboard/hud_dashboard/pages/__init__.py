@@ -1,0 +1,47 @@
+"""The pages, one file for each family."""
+
+from fastapi import APIRouter
+
+from hud_dashboard.pages import (
+    baseline,
+    comparison,
+    environments,
+    evaluation,
+    fleet,
+    job,
+    jobs,
+    models,
+    models_comparison,
+    people,
+    playground,
+    search,
+    signin,
+    tasksets,
+    tasksets_editing,
+    trace,
+    train,
+    train_launch,
+    train_steps,
+)
+
+ROUTERS: tuple[APIRouter, ...] = (
+    signin.router,
+    jobs.router,
+    comparison.router,  # Before jobs, whose ids would match "compare" and "new".
+    evaluation.router,
+    job.router,
+    baseline.router,
+    environments.router,
+    fleet.router,
+    people.router,
+    tasksets_editing.router,
+    tasksets.router,
+    models_comparison.router,
+    models.router,
+    playground.router,
+    search.router,
+    train_launch.router,  # Before train, whose run ids would match "new".
+    train_steps.router,
+    train.router,
+    trace.router,
+)

@@ -1,0 +1,13 @@
+"""The entry point `dashboard` of `hud.pages`."""
+
+from hud.platform.pages import PagesPlug
+from hud_dashboard import device_login
+from hud_dashboard.documentation import routes as documentation
+from hud_dashboard.gate import Dashboard
+from hud_dashboard.state import DashboardState
+
+pages = PagesPlug(
+    middleware=Dashboard,
+    routers=(device_login.router, documentation.router),
+    service=DashboardState,
+)

@@ -1,0 +1,1 @@
+"""Queries of pages: tables of the store, read as a page shows them."""

@@ -1,8 +1,0 @@
-"""Documentation of the product for coding agents: pages, full-text search, and both over MCP.
-`hud docs-mcp` serves it over standard input and output, a server at `/docs/mcp`. Independent of the store.
-"""
-
-from hud.platform.documentation.library import Found, Library
-from hud.platform.documentation.pages import Page, Section, read_pages
-
-__all__ = ["Found", "Library", "Page", "Section", "read_pages"]
