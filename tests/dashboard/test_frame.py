@@ -10,7 +10,7 @@ from tests.dashboard.recorded import record
 
 from hud.platform.access.page_paths import API_FAMILIES, FAMILIES
 from hud.platform.access.response_headers import POLICY
-from hud_dashboard.local_door import LocalDoor
+from hud_dashboard.local.door import LocalDoor
 from hud_dashboard.static_files import FOLDER
 from hud_dashboard.value_formats import visible
 

@@ -16,8 +16,8 @@ from hud.platform.store import tables
 from hud.platform.store.checkpoint_rewards import ended_runs
 from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id, now
-from hud_dashboard.model_tree import rows_of
 from hud_dashboard.pages import models as pages
+from hud_dashboard.queries.model_tree import rows_of
 
 
 def made(platform, model, step, parent=None, *, head=True, pruned=False):

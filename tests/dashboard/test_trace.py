@@ -20,7 +20,7 @@ from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.store.telemetry import ingest_spans
 from hud.trace import dashed, new_id
-from hud_dashboard.trace_page import revision_of
+from hud_dashboard.trace.page import revision_of
 
 
 async def seen(web, address, status=200):

@@ -6,7 +6,7 @@ import struct
 import pytest
 from tests.dashboard.made_traces import png
 
-from hud_dashboard.image_headers import ImageRefusedError, raster
+from hud_dashboard.trace.image_headers import ImageRefusedError, raster
 
 
 def drawn(form, **options):

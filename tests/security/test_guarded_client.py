@@ -12,11 +12,13 @@ import aiohttp
 import pytest
 
 import hud.platform
+import hud_dashboard
 from hud.outbound import AddressRefusedError, Reach, guarded_session, networks_of, read_bounded
 from hud.platform.gateway.redaction import Redaction
 from hud_integrations.vllm.server import Server, ServerLost, ServerRefused
 
 PLATFORM = Path(hud.platform.__file__).parent
+DASHBOARD = Path(hud_dashboard.__file__).parent
 CLIENTS = {
     "AsyncClient",
     "ClientSession",
@@ -31,7 +33,7 @@ CLIENTS = {
 }
 """Names whose call opens a connection."""
 ELSEWHERE = {
-    "local_server.py": "the pages of this process, without a socket",
+    "hud_dashboard/local/server.py": "the pages of this process, without a socket",
     "routes/runtime.py": "an environment that this server started, at the address which it was given",
     "models/weight_sources.py": "the Hugging Face hub alone, without the server's token for other teams",
     "store/blobs.py": "the operator's own storage",
@@ -41,7 +43,7 @@ ELSEWHERE = {
 
 def test_the_platform_connects_through_one_client():
     found = set()
-    for path in PLATFORM.rglob("*.py"):
+    for path in (*PLATFORM.rglob("*.py"), *DASHBOARD.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 called = node.func
@@ -49,7 +51,8 @@ def test_the_platform_connects_through_one_client():
                     called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
                 )
                 if name in CLIENTS or (name in ("get", "post", "request") and _is_module(called)):
-                    found.add(path.relative_to(PLATFORM).as_posix())
+                    root = PLATFORM if path.is_relative_to(PLATFORM) else DASHBOARD.parent
+                    found.add(path.relative_to(root).as_posix())
     assert found == set(ELSEWHERE)
 
 

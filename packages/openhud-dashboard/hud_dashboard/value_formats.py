@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup, escape
 
 from hud.eval.results.intervals import bounds, with_interval
-from hud_dashboard.trace_values import as_json
+from hud_dashboard.trace.values import as_json
 
 NOTHING = "–"
 MOST_CHARACTERS = 4_000

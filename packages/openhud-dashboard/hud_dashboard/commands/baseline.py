@@ -168,7 +168,7 @@ def _at_dashboard(
     from hud.platform.config import PlatformConfig
     from hud.platform.store import Store
     from hud_dashboard.human_baseline.benchmarks import offer, results
-    from hud_dashboard.local_server import view
+    from hud_dashboard.local.server import view
 
     now = settings.load()
     if not now.embedded:

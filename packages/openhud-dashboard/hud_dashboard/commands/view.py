@@ -14,7 +14,7 @@ from hud.errors import UsageError
 def command(port: int, no_browser: bool) -> None:
     """Open the dashboard of this machine's records; no server is needed."""
     from hud.platform.config import PlatformConfig
-    from hud_dashboard.local_server import view
+    from hud_dashboard.local.server import view
 
     now = settings.load()
     if not now.embedded:

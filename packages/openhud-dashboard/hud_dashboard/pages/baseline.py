@@ -36,7 +36,7 @@ from hud_dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud_dashboard.rendering import page
 from hud_dashboard.schema_forms import fields_of, read_arguments
 from hud_dashboard.state import state_part
-from hud_dashboard.trace_values import as_json
+from hud_dashboard.trace.values import as_json
 
 router = Pages()
 PER_PAGE = 50

@@ -12,7 +12,7 @@ from hud.platform.store.played_environments import played_environments
 from hud.trace import plain
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged
-from hud_dashboard.trace_values import indented_json
+from hud_dashboard.trace.values import indented_json
 
 router = Pages()
 PER_PAGE = 50

@@ -17,10 +17,9 @@ from hud.platform.store.job_runs import job_runs
 from hud.platform.store.task_labels import task_labels
 from hud.platform.training_jobs import TrainingJobs
 from hud.trace.trajectory_export import trajectory_line
-from hud_dashboard import job_report
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged, see
-from hud_dashboard.queries import job_listing
+from hud_dashboard.queries import job_listing, job_report
 
 router = Pages()
 TASKS_PER_PAGE = 100

@@ -20,8 +20,8 @@ from hud.platform.dependencies import (
     Who,
 )
 from hud.platform.store import Store
-from hud_dashboard.key_usage import Use, team_use, use_by_key
 from hud_dashboard.page import Data, Offset, Pages, Sent, paged, see
+from hud_dashboard.queries.key_usage import Use, team_use, use_by_key
 from hud_dashboard.rendering import page
 
 router = Pages()

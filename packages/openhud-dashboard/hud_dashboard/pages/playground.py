@@ -30,7 +30,7 @@ from hud_dashboard.pages.evaluation import checkpoint_options
 from hud_dashboard.pages.tasksets import row_label
 from hud_dashboard.playground_environments import Worlds
 from hud_dashboard.state import state_part
-from hud_dashboard.trace_grades import grade_of
+from hud_dashboard.trace.grades import grade_of
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway

@@ -15,7 +15,7 @@ from hud.platform.environments.registry import Environments
 from hud.platform.tasksets.rows import TasksetRows
 from hud.platform.tasksets.versions import FIELDS
 from hud_dashboard.page import Data, Pages, Rows, Sent, see
-from hud_dashboard.trace_values import indented_json
+from hud_dashboard.trace.values import indented_json
 
 router = Pages()
 MOST_ENVIRONMENTS = 200

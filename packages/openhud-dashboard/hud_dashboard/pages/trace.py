@@ -13,21 +13,21 @@ from hud import exact_json
 from hud.platform.dependencies import Models, StorePart, Team
 from hud.platform.store import Store, records
 from hud_dashboard.events import Following, Revision
-from hud_dashboard.image_headers import raster
 from hud_dashboard.page import Data, Pages, paged, see
 from hud_dashboard.queries import trace_windows
 from hud_dashboard.queries.trace_windows import Window
 from hud_dashboard.rendering import page
-from hud_dashboard.trace_changes import changed_files
-from hud_dashboard.trace_comparison import (
+from hud_dashboard.trace.changes import changed_files
+from hud_dashboard.trace.comparison import (
     ROWS,
     common_prefix,
     comparison_rows,
     measures,
     subscores,
 )
-from hud_dashboard.trace_images import image_bytes
-from hud_dashboard.trace_page import (
+from hud_dashboard.trace.image_headers import raster
+from hud_dashboard.trace.images import image_bytes
+from hud_dashboard.trace.page import (
     COLOURS,
     colour_notice,
     find_numbered,
@@ -37,8 +37,8 @@ from hud_dashboard.trace_page import (
     shown_nested,
     shown_window,
 )
-from hud_dashboard.trace_timeline import marks, timeline
-from hud_dashboard.trace_values import as_json, dict_of, whole_json
+from hud_dashboard.trace.timeline import marks, timeline
+from hud_dashboard.trace.values import as_json, dict_of, whole_json
 
 router = Pages()
 KEPT = "private, max-age=31536000, immutable"

@@ -1,1 +1,1 @@
-"""Queries of pages: tables of the store, read as a page shows them."""
+"""Data of pages: rows of the store, and what is computed from them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hud_dashboard.trace_values import as_json, number_of, text_of
+from hud_dashboard.trace.values import as_json, number_of, text_of
 
 DEEPEST = 8
 MOST_PARTS = 100

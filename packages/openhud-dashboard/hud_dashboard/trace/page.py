@@ -12,15 +12,15 @@ from hud.platform.store import Store, records, trainer_logprobs
 from hud.platform.store.task_labels import label_of
 from hud_dashboard.queries import trace_windows
 from hud_dashboard.queries.trace_windows import WINDOW_STEPS, Window
-from hud_dashboard.trace_grades import grade_of
-from hud_dashboard.trace_steps import Setting, arguments_of, shown_steps
-from hud_dashboard.trace_tokens import (
+from hud_dashboard.trace.grades import grade_of
+from hud_dashboard.trace.steps import Setting, arguments_of, shown_steps
+from hud_dashboard.trace.tokens import (
     Vocabularies,
     advantage_of,
     gap_sentence,
     shown_tokens,
 )
-from hud_dashboard.trace_values import dict_of, moment_of, seconds_between
+from hud_dashboard.trace.values import dict_of, moment_of, seconds_between
 
 COLOURS = ("logprob", "advantage", "gap")
 """Quantities for colouring tokens."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from hud.errors import NotFoundError
 from hud.platform.store.store import Store
-from hud_dashboard.image_headers import ImageRefusedError
+from hud_dashboard.trace.image_headers import ImageRefusedError
 
 _BLOB = "hud.blob"
 _KINDS = ("image", "image_url")

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from hud_dashboard.trace_images import images
-from hud_dashboard.trace_steps import is_failed
-from hud_dashboard.trace_values import dict_of, moment_of, number_of
+from hud_dashboard.trace.images import images
+from hud_dashboard.trace.steps import is_failed
+from hud_dashboard.trace.values import dict_of, moment_of, number_of
 
 WIDTH = 1000.0
 NARROWEST = 1.5

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from hud_dashboard.trace_changes import changed_files, changed_state
-from hud_dashboard.trace_grades import grade_of
-from hud_dashboard.trace_images import image_name
-from hud_dashboard.trace_values import (
+from hud_dashboard.trace.changes import changed_files, changed_state
+from hud_dashboard.trace.grades import grade_of
+from hud_dashboard.trace.images import image_name
+from hud_dashboard.trace.values import (
     as_json,
     dict_of,
     moment_of,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Any
 
-from hud_dashboard.trace_values import as_json
+from hud_dashboard.trace.values import as_json
 
 MOST_FILES = 50
 MOST_LINES = 400
