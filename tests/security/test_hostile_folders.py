@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import struct
 
 import pytest
 from tests.engine.tiny_policy import tiny_folder
@@ -87,6 +88,67 @@ async def test_odd_contents(server, tmp_path, name):
         folder = shutil.copytree(tiny_folder(), tmp_path / str(place))
         (folder / name).write_bytes(content)
         await statuses(server, folder)
+
+
+def weights(**changes):
+    """Return a file of weights with the tiny model's header, changed by tensor."""
+    whole = (tiny_folder() / "model.safetensors").read_bytes()
+    (length,) = struct.unpack("<Q", whole[:8])
+    header = json.loads(whole[8 : 8 + length])
+    first, second = list(header)[:2] if "__metadata__" not in header else list(header)[1:3]
+    header[first] |= changes
+    if changes.pop("same", False):
+        header[first] = dict(header[second])
+    written = json.dumps(header).encode()
+    return struct.pack("<Q", len(written)) + written + whole[8 + length :]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        struct.pack("<Q", 1 << 62) + b"{",
+        struct.pack("<Q", 2) + b"{}",
+        struct.pack("<Q", 4) + b'{"\xff',
+        struct.pack("<Q", 1 << 17) + b'{"a":' + b"[" * (1 << 17),
+        weights(shape=[(1 << 63) - 1]),
+        weights(shape=[0, 1 << 62], data_offsets=[0, 0]),
+        weights(data_offsets=[-8, 8]),
+        weights(dtype="X"),
+        weights(same=True),
+    ],
+    ids=lambda content: content[:40],
+)
+async def test_damaged_weights(server, folder, content):
+    """Refused before a request is served: the weights are read with the first one, in the engine of all models."""
+    (folder / "model.safetensors").write_bytes(content)
+    assert await statuses(server, folder) == [400]
+
+
+@pytest.mark.parametrize("name", ["w.safetensors", "w.bin", "a\0b", "x" * 5000, ".", ""])
+async def test_an_index_that_names_no_file(server, folder, name):
+    if name.startswith("w."):
+        os.mkfifo(folder / name)
+    index = {"weight_map": {"a": name}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert await statuses(server, folder) in ([400], [404])
+
+
+PATHS = ["~nobody-of-this-machine/x", "x" * 5000, "/etc/" + "y" * 300, "/dev/null/x", "a\0b", ""]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path[:12])
+async def test_paths_that_are_none(server, path):
+    headers = bearer(server.key())
+    body = {"source": path, "name": "odd"}
+    added = await server.ask("POST", "/v2/models/add", headers, body)
+    assert 400 <= added.status < 500, added.text
+    sizes = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1}
+    made = {"name": "small", "texts": ["red green"] * 8, "sizes": sizes}
+    await server.ask("POST", "/v2/models/create", headers, made)
+    body = {"folder": path or "/proc/x"}
+    exported = await server.ask("POST", "/v2/models/small/export", headers, body)
+    assert 400 <= exported.status < 500, exported.text
 
 
 @pytest.mark.parametrize("kind", ["folder", "loop", "pipe"])

@@ -53,6 +53,9 @@ async def test_another_teams_files_cannot_be_added_even_by_an_admin(app, ask, tm
     for source in (model.folder, around):
         add = {"source": str(source), "name": "stolen"}
         refused = await ask("POST", "/v2/models/add", add, team="others", scope="admin")
+        assert refused.status_code == 403, refused.text
+        assert "first team" in refused.json()["detail"]
+        refused = await ask("POST", "/v2/models/add", add, team="default", scope="admin")
         assert refused.status_code == 400, refused.text
         assert "models fork" in refused.json()["detail"]
 

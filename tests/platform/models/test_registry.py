@@ -5,8 +5,11 @@ import shutil
 from datetime import UTC, datetime
 
 import pytest
+import torch
+from safetensors.torch import save_file
 from tests.engine.tiny_policy import tiny_folder
 
+from hud.engine.pretrained import empty_decoder
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.platform.models.checkpoint_files import Manifest, write_checkpoint
 from hud.platform.models.checkpoint_tree import node_name
@@ -38,12 +41,16 @@ def registry(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder that looks like a model's; nothing here loads its weights."""
+    """A model's folder with weights of 0."""
     made = tmp_path / "weights"
     made.mkdir()
     (made / "config.json").write_text(json.dumps(QWEN3))
     shutil.copy(tiny_folder() / "tokenizer.json", made / "tokenizer.json")
-    (made / "model.safetensors").write_bytes(b"weights")
+    shapes = empty_decoder(made).state_dict()
+    save_file(
+        {name: torch.zeros(tensor.shape) for name, tensor in shapes.items()},
+        made / "model.safetensors",
+    )
     return made
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,6 +24,8 @@ from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+_TIED = "lm_head.weight"
+"""Weight that a model with tied embeddings does not use."""
 _FEWER = f"Load fewer models at a time, end other programs on the GPU, or lower {TRAINING}."
 
 
@@ -45,17 +51,8 @@ def load_decoder(
         decoder = ReferenceDecoder(config)
     state = read_weights(folder, device)
     if config.tie_word_embeddings:
-        state.pop("lm_head.weight", None)
-    expected = decoder.state_dict()
-    odd = sorted(expected.keys() - state.keys()) or sorted(state.keys() - expected.keys())
-    if odd:
-        what = "is missing" if odd[0] in expected else "is not of this architecture"
-        raise StoreError(f"{folder}: the weights do not fit its config.json: {odd[0]} {what}.")
-    for name, tensor in state.items():
-        if tensor.shape != expected[name].shape:
-            raise StoreError(
-                f"{folder}: {name} has shape {tuple(tensor.shape)}, config.json says {tuple(expected[name].shape)}."
-            )
+        state.pop(_TIED, None)
+    _refuse_unfit(folder, decoder, {name: tuple(tensor.shape) for name, tensor in state.items()})
     state = {name: tensor.to(dtype or stored) for name, tensor in state.items()}
     decoder.load_state_dict(state, assign=True)
     decoder.rotary = inverse_frequencies(config).to(device)
@@ -71,6 +68,36 @@ def empty_decoder(folder: Path) -> torch.nn.Module:
         from hud.engine.transformers_decoder import empty_transformers  # Loads transformers.
 
         return empty_transformers(folder)
+
+
+def check_weights(folder: Path) -> None:
+    """Raise `NotFoundError` or `StoreError` for weights that `load_decoder` would refuse, by their names and shapes; none is read."""
+    config = DecoderConfig.from_folder(folder)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name in weight_files(folder):
+        with _opened(folder / name) as file:
+            shapes |= {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118
+    if not config.ours:
+        return  # Names in files are not those of modules everywhere.
+    if config.tie_word_embeddings:
+        shapes.pop(_TIED, None)
+    _refuse_unfit(folder, empty_decoder(folder), shapes)
+
+
+def _refuse_unfit(
+    folder: Path, decoder: torch.nn.Module, shapes: dict[str, tuple[int, ...]]
+) -> None:
+    """Raise `StoreError` for weights that are not those of a decoder."""
+    expected = {name: tuple(tensor.shape) for name, tensor in decoder.state_dict().items()}
+    odd = sorted(expected.keys() - shapes.keys()) or sorted(shapes.keys() - expected.keys())
+    if odd:
+        what = "is missing" if odd[0] in expected else "is not of this architecture"
+        raise StoreError(f"{folder}: the weights do not fit its config.json: {odd[0]} {what}.")
+    for name, shape in shapes.items():
+        if shape != expected[name]:
+            raise StoreError(
+                f"{folder}: {name} has shape {shape}, config.json says {expected[name]}."
+            )
 
 
 def weight_files(folder: Path) -> list[str]:
@@ -97,20 +124,26 @@ def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, 
     """Return every tensor of a folder's safetensors files. Raises `NotFoundError` for none, `StoreError` if damaged."""
     state: dict[str, Tensor] = {}
     for name in weight_files(folder):
-        path = folder / name
-        if not path.exists():
-            raise NotFoundError(
-                f"{folder} has no {name}; a model folder keeps its weights as safetensors."
-            )
-        try:
-            with safe_open(path, framework="pt", device=str(device)) as file:
-                for key in file.keys():  # noqa: SIM118 - not a dict
-                    state[key] = file.get_tensor(key)
-        except (SafetensorError, OSError, ValueError) as error:
-            raise StoreError(
-                f"{path} is damaged: {error}. Restore it, or move the head to another checkpoint."
-            ) from error
+        with _opened(folder / name, device) as file:
+            for key in file.keys():  # noqa: SIM118 - not a dict
+                state[key] = file.get_tensor(key)
     return state
+
+
+@contextmanager
+def _opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
+    """Open a file of weights. Raises `NotFoundError` for none, `StoreError` if it is damaged."""
+    if not os.path.isfile(path):  # Opening a pipe would wait for its writer.
+        raise NotFoundError(
+            f"{path.parent} has no {path.name}; a model folder keeps its weights as safetensors."
+        )
+    try:
+        with safe_open(path, framework="pt", device=str(device)) as file:
+            yield file
+    except (SafetensorError, OSError, ValueError) as error:
+        raise StoreError(
+            f"{path} is damaged: {error}. Restore it, or move the head to another checkpoint."
+        ) from error
 
 
 @torch.no_grad()

@@ -26,7 +26,7 @@ from hud.engine.models.precision import computing_type
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder, save_decoder
 from hud.engine.sample.shared_base import SharedBases
-from hud.errors import OverloadedError
+from hud.errors import OverloadedError, StoreError
 from hud.platform.models.backend_models import BackendModels
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import BASE, ModelRecord, Weights
@@ -115,15 +115,23 @@ class Policies:
         self._backends.close()
 
     def export(self, model: ModelRecord, checkpoint_id: str | None, folder: Path) -> None:
-        """Write a model at a checkpoint as a Hugging Face folder; an adapter is merged into the weights."""
+        """Write a model at a checkpoint as a Hugging Face folder; an adapter is merged into the weights.
+
+        Raises `StoreError` if the folder cannot be written.
+        """
         weights = self._verified(model, checkpoint_id)
         decoder = load_decoder(weights.folder)
         if weights.adapter is not None:
             load_adapter(decoder, weights.adapter)
             merge(decoder)
-        folder.mkdir(parents=True, exist_ok=True)
-        save_decoder(decoder, folder)
-        place_companions(weights.folder, folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            save_decoder(decoder, folder)
+            place_companions(weights.folder, folder)
+        except OSError as error:
+            raise StoreError(
+                f"{folder} could not be written: {error.strerror or error}. Free some space, or choose another folder."
+            ) from error
 
     def _verified(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files of a policy, after comparing them with their recorded hashes."""

@@ -32,7 +32,12 @@ from hud.platform.models.records import (
     VllmConfig,
     Weights,
 )
-from hud.platform.models.weight_sources import check_folder, from_hub, is_hub_id
+from hud.platform.models.weight_sources import (
+    check_folder,
+    from_hub,
+    is_hub_id,
+    machine_path,
+)
 from hud.platform.secrets import Secrets
 from hud.platform.store import Store, tables
 from hud.platform.store.tables import LOCAL_TEAM
@@ -158,29 +163,26 @@ class Registry:
         self._check_free(slug_of(name))
         # Only the first team's admins may read the server's disk, and use its token of the hub.
         trusted = self.team == LOCAL_TEAM
-        folder = Path(source).expanduser()
-        if source in NAMED_MODELS and not (trusted and folder.exists()):
+        if source in NAMED_MODELS and not (trusted and Path(source).exists()):
             return self._add_gguf(fetch(NAMED_MODELS[source], self.home), source, name, config)
+        if not trusted and not is_hub_id(source):
+            raise PlatformError(
+                "Folders of the server's disk are for admins of the first team. Give a hub id (OWNER/NAME), or ask "
+                "one of them to add the model.",
+                403,
+            )
+        folder = machine_path(source) if trusted else from_hub(source, public=True).resolve()
         if trusted and is_gguf(folder):
-            return self._add_gguf(folder.resolve(), source, name, config)
+            return self._add_gguf(folder, source, name, config)
         if trusted and folder.suffix.lower() == ".gguf":
             raise NotFoundError(f"There is no file {source!r}.")
         if trusted and not folder.is_dir():
-            folder = from_hub(source)
-        folder = folder.resolve()
+            folder = from_hub(source).resolve()
         if folder.is_relative_to((self.home / "models").resolve()):
             # The folder may be another team's: its existence must not be revealed.
             raise UsageError(
                 f"{source} holds files of this platform's own models; begin one with `hud models fork`."
             )
-        if not trusted:
-            if not is_hub_id(source):
-                raise PlatformError(
-                    "Folders of the server's disk are for admins of the first team. Give a hub id (OWNER/NAME), or ask "
-                    "one of them to add the model.",
-                    403,
-                )
-            folder = from_hub(source, public=True).resolve()
         check_folder(folder)
         settings = _of_source(source, config, folder)
         return self._insert(new_id(), name, folder, kind="added", config=settings)

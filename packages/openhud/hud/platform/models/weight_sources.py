@@ -13,6 +13,22 @@ from hud.engine.chat.tokenizer_settings import TEMPLATE_FOLDER, format_files
 from hud.errors import NotFoundError, StoreError, UsageError
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")
+_LONGEST_SHOWN = 200
+"""Characters of a path in an error message."""
+
+
+def machine_path(text: str) -> Path:
+    """Return the absolute path on this machine of a text, which may begin with `~`. Raises `UsageError` for a text that is none."""
+    try:
+        path = Path(text).expanduser().resolve()
+        path.exists()
+    # A home of no user; a name that is too long; a folder that is closed to this process; a NUL.
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise UsageError(
+            f"{text[:_LONGEST_SHOWN]!r} is no path of this machine: {reason}."
+        ) from error
+    return path
 
 
 def check_folder(folder: Path) -> None:
@@ -27,8 +43,11 @@ def check_folder(folder: Path) -> None:
     for path in [*format_files(folder), *folder.glob("*.safetensors*")]:
         if os.path.lexists(path) and not path.is_file():
             raise UsageError(f"{path} is not a regular file. Replace it, or leave it out.")
+    from hud.engine.pretrained import check_weights  # Loads torch.
+
     try:
         _read_formats(folder)
+        check_weights(folder)
     except StoreError as error:  # Not the platform's own store.
         raise UsageError(str(error)) from error
 

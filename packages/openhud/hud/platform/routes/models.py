@@ -49,6 +49,7 @@ from hud.platform.models.records import (
     VllmConfig,
 )
 from hud.platform.models.registry import Registry
+from hud.platform.models.weight_sources import machine_path
 from hud.platform.routes.model_responses import shown_checkpoint, shown_model, shown_with_tools
 from hud.platform.secrets import Secrets
 from hud.platform.serving.calls import ChangeServers, ExportModel, ForgetModel, MoveHead
@@ -385,9 +386,14 @@ def _require_disk(team: str) -> None:
 
 
 def _empty_folder(path: str) -> Path:
-    folder = Path(path).expanduser().resolve()
+    """Return a folder of this machine, made if necessary. Raises `ConflictError` if it holds something, `UsageError` if there is no such path."""
+    folder = machine_path(path)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConflictError(f"{folder} exists and is not empty; choose another folder.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}.") from error
     return folder
 
 
