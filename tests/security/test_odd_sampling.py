@@ -77,3 +77,27 @@ async def test_numbers_without_end_are_refused_or_change_nothing(server, name):
     value = [2**70, -(2**70)] if name == "stop" else 2**70
     status, said = await sampled(server, {"sampling_params": {"max_tokens": 4, name: value}})
     assert (status, said) == (200, "") or (status == 422 and name in said)
+
+
+HELLO = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+CONTENTS = {"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}
+CALLS = [
+    ("/v1/chat/completions", HELLO, "max_tokens"),
+    ("/v1/chat/completions", HELLO, "n"),
+    ("/v1/chat/completions", HELLO, "seed"),
+    ("/v1/messages", HELLO, "max_tokens"),
+    ("/v1/messages/count_tokens", HELLO, "max_tokens"),
+    ("/v1/responses", {"model": "m", "input": "hi"}, "max_output_tokens"),
+    ("/v1/completions", {"model": "m", "prompt": "hi"}, "max_tokens"),
+    ("/v1beta/models/m:generateContent", CONTENTS, "generationConfig"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "name"), CALLS, ids=lambda call: str(call)[:24])
+@pytest.mark.parametrize("value", [10**400, -(10**400), 1e300], ids=["large", "small", "float"])
+async def test_whole_numbers_beyond_floats_are_no_failure_of_the_server(
+    server, path, body, name, value
+):
+    number = {"maxOutputTokens": value} if name == "generationConfig" else value
+    answer = await server.ask("POST", path, server.admin, {**body, name: number})
+    assert answer.status in (200, 400), answer.text

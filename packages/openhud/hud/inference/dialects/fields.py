@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from typing import Any, Self
@@ -56,8 +55,8 @@ class Fields:
         value = self.get(*names)
         if value is None:
             return None
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and math.isfinite(value) and value == int(value):
+        is_integer = type(value) is int or (type(value) is float and value.is_integer())
+        if is_integer:
             number = int(value)
             if number >= least and (most is None or number <= most):
                 return min(number, LARGEST_INTEGER)
