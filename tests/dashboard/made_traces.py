@@ -146,7 +146,7 @@ def put_run(store, steps=(), *, samples=(), first=1, over=True, team=tables.LOCA
         "started_at": micro,
         **known,
     }
-    lines.append(encode_event(b"R", trace_id, 0, orjson.dumps(row)))
+    lines.append(encode_event(b"R", trace_id, 0, json.dumps(row).encode()))
     for number, step in enumerate(steps, first):
         payload = json.dumps({"step_id": number, **step}).encode()
         lines.append(encode_event(b"S", trace_id, number, payload))
@@ -172,7 +172,7 @@ def put_run(store, steps=(), *, samples=(), first=1, over=True, team=tables.LOCA
             "ended_at": micro + 4_000_000,
             **row,
         }
-        lines.append(encode_event(b"E", trace_id, 0, orjson.dumps(end)))
+        lines.append(encode_event(b"E", trace_id, 0, json.dumps(end).encode()))
     ingested = ingest(store, b"".join(lines), team)
     assert not ingested.damaged
     return trace_id

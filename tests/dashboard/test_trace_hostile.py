@@ -20,6 +20,14 @@ async def seen(web, address, status=200):
 # -- what agents and environments write is hostile ---------------------------------------------------------
 
 
+@pytest.mark.parametrize("number", [10**400, -(10**400), 1e300], ids=["large", "small", "float"])
+async def test_numbers_beyond_floats_are_no_scores(platform, web, number):
+    grade = {"score": number, "subscores": [{"name": "a", "value": number, "weight": number}]}
+    run = put_run(platform.store, [], grade=grade)
+    await seen(web, f"/trace/{run}")
+    await seen(web, f"/trace/{run}.json")
+
+
 async def test_nothing_that_anybody_wrote_becomes_markup(platform, web):
     call = {"id": EVIL, "name": EVIL, "arguments": {EVIL: EVIL}}
     part = {"name": EVIL, "value": "NaN", "weight": EVIL, "info": {"reason": EVIL}}

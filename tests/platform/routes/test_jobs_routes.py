@@ -1,5 +1,7 @@
 """What a HUD client reports and asks about jobs and runs."""
 
+import json
+
 import httpx
 import pytest
 
@@ -132,6 +134,37 @@ async def test_an_event_that_fits_no_table_is_counted_out(client):
     payload = b'{"name":null,"taskset_id":null,"group_size":1,"pid":1,"process_started":"1","host":"x","at":1}'
     answer = await client.post("/ingest", content=encode_event(b"J", new_id(), 0, payload))
     assert answer.json() == {"events": 0, "damaged": [0]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"task": ["buy"]},
+        {"task": 1},
+        {"grade": "1.0"},
+        {"extra": [1]},
+        {"status": "won"},
+        {"status": None},
+        {"reward": 1e300},
+        {"reward": float("inf")},
+        {"reward": "1"},
+    ],
+    ids=str,
+)
+async def test_a_run_that_no_page_could_show_is_counted_out(client, job, changes):
+    run = {"job_id": job, "slug": "buy", "status": "completed", "reward": 1.0, **changes}
+    answer = await client.post(
+        "/ingest", content=encode_event(b"E", new_id(), 0, json.dumps(run).encode())
+    )
+    assert answer.json() == {"events": 0, "damaged": [0]}
+
+
+async def test_rewards_beyond_all_sums_are_no_measurement(client, job):
+    trace = new_id()
+    await entered(client, job, trace)
+    end = {"reward": 1e300, "evaluation_result": {"reward": 10**400}}
+    assert (await client.post(f"/trace/{trace}/exit", json=end)).status_code == 200
+    assert (await client.get(f"/trace/{trace}")).json()["reward"] is None
 
 
 @pytest.mark.parametrize("planned", ['"4"', "true", "-1", "99999999999", "[4]"])

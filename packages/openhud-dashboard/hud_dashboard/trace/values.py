@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,7 +62,7 @@ def number_of(value: Any) -> float | None:
     """Return a finite number; None for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if math.isfinite(value) and abs(value) < 1e18 else None
+    return value if abs(value) < 1e18 else None
 
 
 def moment_of(value: Any) -> datetime | None:

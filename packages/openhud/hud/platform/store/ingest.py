@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -20,7 +20,7 @@ from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach
 from hud.platform.store.blobs import Blobs
 from hud.platform.store.ownership import refuse_foreign
-from hud.trace import plain
+from hud.trace import TraceStatus, plain
 from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
 from hud.trace.recording.recorder import PURPOSES
 from hud.trace.token_columns import pack_ids, pack_logprobs
@@ -374,6 +374,7 @@ def _planned(value: object) -> int | None:
     return value
 
 
+_STATUSES = ("running", *get_args(TraceStatus))
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(_RUN_COLUMNS),
     "status": "running",
@@ -384,8 +385,14 @@ _DEFAULTS: dict[str, Any] = {
 def _run(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:
     for name in ("task", "grade", "extra"):
         if payload.get(name) is not None:
+            if not isinstance(payload[name], dict):
+                raise TypeError(f"{name} cannot be a {type(payload[name]).__name__}")
             payload[name] = exact_json.dumps(payload[name])
     row = {**_DEFAULTS, **payload, "trace_id": identifier, "team_id": team}
+    if row["status"] not in _STATUSES:
+        raise ValueError(f"status {row['status']!r}")
+    if row["reward"] is not None and not abs(row["reward"]) <= tables.LARGEST_REWARD:
+        raise ValueError(f"reward {row['reward']}")
     if len(row) > len(_DEFAULTS):
         raise KeyError(f"runs has no {min(row.keys() - _DEFAULTS.keys())}")
     return row

@@ -4,7 +4,6 @@ Reports may be repeated, out of order, or missing: each updates only the columns
 
 from __future__ import annotations
 
-import math
 import time
 from collections import defaultdict
 from collections.abc import Mapping
@@ -82,7 +81,7 @@ def run_exited(
     evaluation = evaluation_result
     # Clients report 0.0 for a run without a grade: a reward is stored only with a grade.
     graded = evaluation is not None and not evaluation.get("isError")
-    measured = graded and reward is not None and math.isfinite(reward)
+    measured = graded and reward is not None and abs(reward) <= tables.LARGEST_REWARD
     ended = {
         "status": status,
         "reward": reward if measured else None,

@@ -12,6 +12,8 @@ LOCAL_TEAM = "0" * 32
 """Team of a platform without keys: the users of this machine."""
 LONGEST_MODEL = 200
 """Maximum length of a model's name for finding jobs by it; runs may have longer names."""
+LARGEST_REWARD = 1e100
+"""Largest size of a stored reward: sums of squares over jobs stay within floats."""
 
 RUN_COUNTS = ("step_count", "turns", "prompt_tokens", "completion_tokens", "cached_tokens")
 """Columns of `runs` that count from 0."""
