@@ -143,6 +143,7 @@ async def test_held_out_tasks_are_scored_and_the_run_is_in_the_journal(job, monk
     heard = Steps()
     config = SupervisedConfig(model="m", job=job, eval_every=8, max_tokens=4, **SETTINGS)
     report = await learn_from(config, tasks=tasks, held_out=tasks, reporter=heard)
+    assert [note for note in heard.notes if "held-out tasks are trained on, too" in note]
     assert [score.step for score in report.scores] == [0, 8, 16, 24]
     nodes = await connect().get("/v2/models/m/checkpoints")
     assert [node["step"] for node in nodes] == [8, 10, 16, 20, 24]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -24,6 +24,13 @@ BENCHMARK = "benchmark:"
 """Prefix of a held-out source: the held-out split of a benchmark."""
 _PAGE = 1000
 Rewards = Mapping[str, Sequence[float | None]]
+TaskKey = tuple[str, str, str]
+"""What makes a task: environment, template, and arguments as text."""
+
+
+def key_of(task: Task) -> TaskKey:
+    """Return the key by which equal tasks are the same, whatever their slugs."""
+    return task.env, task.id, repr(task.args)
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,11 @@ class _Row:
     slug: str
     attempt: int
     reward: float | None
+
+
+def overlap_note(count: int, tasks: int) -> str:
+    """Return the note of a training whose held-out tasks are partly trained on."""
+    return f"{count} of {tasks} held-out tasks are trained on, too: their scores do not tell learning from memorizing."
 
 
 class HeldOut:
@@ -67,10 +79,9 @@ class HeldOut:
     def __bool__(self) -> bool:
         return bool(self.tasks)
 
-    def trained_on(self, tasks: Sequence[Task]) -> int:
-        """Return the number of held-out tasks that are also training tasks."""
-        trained = {(task.env, task.id, repr(task.args)) for task in tasks}
-        return sum((task.env, task.id, repr(task.args)) in trained for task in self.tasks)
+    def trained_on(self, keys: Collection[TaskKey]) -> int:
+        """Return the number of held-out tasks that are also training tasks, of which `keys` are given."""
+        return sum(key_of(task) in keys for task in self.tasks)
 
     def score(self, step: int, runs: Sequence[Run], job_id: str | None = None) -> Score | None:
         """Return the scores of an evaluation after `step` steps; None without a measured run."""

@@ -22,6 +22,7 @@ from hud.trace import (
     parse_trace,
 )
 from hud.train.monitoring.progress import Reporter
+from hud.train.rollouts.held_out import TaskKey, key_of
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -37,6 +38,8 @@ class Example:
     trace: Trace
     tools: list[ToolSpec]
     reward: float | None
+    task: TaskKey | None
+    """None: its task is not on record."""
     failed: FailedRun | None = None
     """Failure kind of a failed run."""
 
@@ -82,6 +85,7 @@ def examples_of(runs: Sequence[Run]) -> list[Example]:
             run.trace,
             list(run.tools),
             run.reward,
+            key_of(run.task),
             _failed(run.failure_kind, run.error, run.slug, run.trace_id),
         )
         for run in runs
@@ -107,9 +111,12 @@ async def recorded_examples(
         for row in page["items"]:
             full = await client.get(f"/v2/trace/{row['trace_id']}/full")
             run, trace = full["run"], parse_trace(full["trace"])
-            env = ((run.get("task") or {}).get("env")) or ""
+            task = run.get("task") or {}
+            key = (task["env"], task["id"], repr(task.get("args") or {})) if task else None
             failed = _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"])
-            examples.append(Example(trace, tools.get(env, []), run["reward"], failed))
+            examples.append(
+                Example(trace, tools.get(task.get("env", ""), []), run["reward"], key, failed)
+            )
             reporter.run_ended(run["reward"])
         if not page["items"] or len(examples) >= page["total"]:
             return examples

@@ -26,7 +26,7 @@ from hud.train.learner import Learner
 from hud.train.monitoring.plots import draw_curves, loss_per_token
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.monitoring.trackers import with_trackers
-from hud.train.rollouts.held_out import HeldOut, held_out_sets
+from hud.train.rollouts.held_out import HeldOut, held_out_sets, overlap_note
 from hud.train.rollouts.sampling import Rollouts
 from hud.train.run_journal import over_note
 from hud.train.supervised.config import SupervisedConfig
@@ -141,6 +141,9 @@ async def learn_from(
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
         runtime = training_runtime(config.runtime, scored.tasks)
+    overlap = scored.trained_on({example.task for example in usable if example.task is not None})
+    if overlap:
+        reporter.note(overlap_note(overlap, len(scored.tasks)))
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
         stack.push_async_callback(as_runtime(runtime).aclose)
