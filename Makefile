@@ -26,8 +26,8 @@ demo: $(STAMP)  ## Train a tool-using agent from scratch and watch it get better
 demo-hierarchy: $(STAMP)  ## Train a subagent, then the orchestrator that calls it, by a recipe in stages
 	@$(BIN)/python examples/hierarchy/demo.py --folder .demo-hierarchy
 
-demo-null: $(STAMP)  ## The same demo with every advantage set to zero: the curve must stay flat
-	@$(BIN)/python examples/triage/demo.py --folder .demo-null --zero-advantages
+demo-null: $(STAMP)  ## The same demo with advantages shuffled within each group: the curve must stay flat
+	@$(BIN)/python examples/triage/demo.py --folder .demo-null --shuffle-advantages
 
 lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, broken for real; about 20 minutes)
 	@scripts/setup-worlds redis-server

@@ -107,7 +107,7 @@ def with_kind(tasks: Taskset) -> Taskset:
 async def measure(folder: Path) -> dict[str, Any]:
     """Return the record of all runs; one that stopped on its way goes on from there."""
     demo.IMITATED_RUNS = IMITATED_RUNS
-    made = demo.Demo(demo.Progress(folder, seed=0, steps=STEPS, zero_advantages=False))
+    made = demo.Demo(demo.Progress(folder, seed=0, steps=STEPS, shuffle_advantages=False))
     if not (folder / "taught").exists():
         for phase in (made.record_apprentice, made.create, made.teach):
             await phase()

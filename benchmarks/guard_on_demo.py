@@ -59,7 +59,7 @@ async def gamed(seed: int) -> AsyncGenerator[object, Answer[str]]:
 async def warmed_up(folder: Path) -> demo.Demo:
     """Return the demo, with its policy warmed up in the store of this process."""
     demo.IMITATED_RUNS = IMITATED_RUNS
-    made = demo.Demo(demo.Progress(folder, seed=0, steps=STEPS, zero_advantages=False))
+    made = demo.Demo(demo.Progress(folder, seed=0, steps=STEPS, shuffle_advantages=False))
     for phase in (made.record_apprentice, made.create, made.teach):
         await phase()
     return made

@@ -39,7 +39,7 @@ async def main() -> None:
     os.environ["HUD_HOME"] = str(folder / "home")
     triage.IMITATED_RUNS = WARM_UP_RUNS
     try:
-        progress = triage.Progress(folder=folder, seed=0, steps=STEPS, zero_advantages=False)
+        progress = triage.Progress(folder=folder, seed=0, steps=STEPS, shuffle_advantages=False)
         demo = triage.Demo(progress)
         await demo.record_apprentice()
         await demo.create()

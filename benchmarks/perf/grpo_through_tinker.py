@@ -51,7 +51,7 @@ def prepare(home: Path) -> None:
     import demo
 
     async def phases() -> None:
-        made = demo.Demo(demo.Progress(home.parent, seed=0, steps=0, zero_advantages=False))
+        made = demo.Demo(demo.Progress(home.parent, seed=0, steps=0, shuffle_advantages=False))
         await made.record_apprentice()
         await made.create()
         await made.teach()

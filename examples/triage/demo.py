@@ -76,7 +76,7 @@ class Progress:
     folder: Path
     seed: int
     steps: int
-    zero_advantages: bool
+    shuffle_advantages: bool
     taught: bool = False
     finished: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
@@ -166,7 +166,7 @@ class Demo:
             model=POLICY,
             steps=progress.steps,
             seed=progress.seed,
-            zero_advantages=progress.zero_advantages,
+            shuffle_advantages=progress.shuffle_advantages,
             plot=str(progress.folder / "curve.png"),
             **GRPO,
         )
@@ -179,7 +179,9 @@ class Demo:
         if result.finished:
             seconds = {**progress.seconds}
             seconds["grpo"] = seconds.get("grpo", 0.0) + perf_counter() - started
-            write_report(progress.folder, result, seconds, progress.seed, progress.zero_advantages)
+            write_report(
+                progress.folder, result, seconds, progress.seed, progress.shuffle_advantages
+            )
             progress.finished = True
 
 
@@ -211,7 +213,7 @@ def arguments() -> argparse.Namespace:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--fresh", action="store_true", help="begin again, whatever is there")
     which.add_argument("--resume", action="store_true", help="go on; never begin again")
-    parser.add_argument("--zero-advantages", action="store_true", help="the null experiment")
+    parser.add_argument("--shuffle-advantages", action="store_true", help="the null experiment")
     parser.add_argument("--steps", type=int, default=STEPS, help=f"GRPO steps (default: {STEPS})")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
@@ -224,7 +226,7 @@ def begin(folder: Path, options: argparse.Namespace) -> Progress:
     wanted = {
         "seed": options.seed,
         "steps": options.steps,
-        "zero_advantages": options.zero_advantages,
+        "shuffle_advantages": options.shuffle_advantages,
     }
     if file.exists() and not options.fresh:
         known = json.loads(file.read_text())

@@ -73,7 +73,7 @@ def write_report(
     result: TrainReport,
     seconds: dict[str, float],
     seed: int,
-    zero_advantages: bool,
+    shuffle_advantages: bool,
 ) -> None:
     """Write `report.json`."""
     before, after = result.before, result.after
@@ -86,7 +86,7 @@ def write_report(
         "improved": None not in (after.low, before.high) and after.low > before.high,
         "steps": result.next_step,
         "seed": seed,
-        "zero_advantages": zero_advantages,
+        "shuffle_advantages": shuffle_advantages,
         "seconds": {
             **{name: round(value, 1) for name, value in seconds.items()},
             "total": round(sum(seconds.values()), 1),

@@ -17,7 +17,7 @@ def main(folder: Path) -> None:
 
     demo.IMITATED_RUNS = demo.SPOKEN_RUNS = 60
     demo.GRPO = {**demo.GRPO, "group": 2, "tasks_per_step": 2, "eval_every": 1}
-    small = demo.Demo(demo.Progress(folder=folder, seed=0, steps=2, zero_advantages=False))
+    small = demo.Demo(demo.Progress(folder=folder, seed=0, steps=2, shuffle_advantages=False))
     small.tasks = Taskset("tasks", list(small.tasks)[:30])
     small.held_out = Taskset("held-out", list(small.held_out)[:6])
     asyncio.run(small.run())

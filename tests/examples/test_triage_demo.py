@@ -33,7 +33,7 @@ def demo(monkeypatch, tmp_path):
 
 
 async def test_every_phase_is_played_and_the_report_says_what_came_of_it(demo, tmp_path, capsys):
-    progress = demo.Progress(folder=tmp_path, seed=0, steps=1, zero_advantages=False)
+    progress = demo.Progress(folder=tmp_path, seed=0, steps=1, shuffle_advantages=False)
     small = demo.Demo(progress)
     small.tasks = Taskset("tasks", list(small.tasks)[:30])
     small.held_out = Taskset("held-out", list(small.held_out)[:4])

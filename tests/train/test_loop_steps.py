@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from rich.console import Console
 
 from hud import Environment, TrainingClient
@@ -169,6 +170,18 @@ async def test_zero_advantages_change_no_weight(home):
     assert report.finished
     assert report.head is not None
     assert all(bool((before[n] == p).all()) for n, p in policy.decoder.named_parameters())
+
+
+async def test_shuffled_advantages_move_weights_and_exclude_zero_ones(home):
+    platform = connect().embedded.parts
+    policy = platform.policies.serving(platform.registry.model("m")).policy
+    before = {name: p.detach().clone() for name, p in policy.decoder.named_parameters()}
+    assert (
+        await train(TrainConfig(model="m", shuffle_advantages=True, **SMALL), tasks=tasks_of(say))
+    ).finished
+    assert any(bool((before[n] != p).any()) for n, p in policy.decoder.named_parameters())
+    with pytest.raises(ValidationError, match="choose one of them"):
+        TrainConfig(model="m", shuffle_advantages=True, zero_advantages=True)
 
 
 async def test_groups_without_spread_are_replaced_a_bounded_number_of_times(home):

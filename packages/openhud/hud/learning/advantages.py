@@ -54,7 +54,8 @@ def compute_advantages(
     """Return the advantage of each run, and the state of its group.
 
     `group_ids` None makes the batch one group. `failures` has the failure kind of each failed run, handled by
-    `options.failed_runs`. `function` replaces baseline and scaling for every group.
+    `options.failed_runs`. `function` replaces baseline and scaling for every group. With `options.permutation_seed` the
+    advantages of each group change places: weights move as far as otherwise, and nothing is to be learned from them.
     """
     options = options or AdvantageOptions()
     count = len(rewards)
@@ -82,6 +83,11 @@ def compute_advantages(
         advantages = _of_group([scores[p] for p in entering], options, function)
         if not any(advantages):
             continue
+        if options.permutation_seed is not None:
+            generator = np.random.default_rng(
+                [options.permutation_seed, *labels[positions[0]].encode()]
+            )
+            advantages = list(generator.permutation(advantages))
         spread += 1
         for position, advantage in zip(entering, advantages, strict=True):
             values[position] = reward_scale * advantage

@@ -127,6 +127,8 @@ class AdvantageOptions(Strict):
     """Effect of a failure that is not the agent's (environment, grader, infrastructure, time-out)."""
     min_group_size: int = Field(default=2, ge=1)
     """With `drop_run`: minimum remaining runs of a group with failures; a smaller group is dropped."""
+    permutation_seed: int | None = Field(default=None, ge=0)
+    """Seed of a random permutation of the advantages within each group, for null experiments; None: no permutation."""
 
 
 class _Batch(Strict):

@@ -84,7 +84,9 @@ class TrainConfig(RunSettings):
     failed_runs: FailedRuns = "drop_run"
     """Effect of a failed run (environment, grader, infrastructure, time-out) on its group."""
     zero_advantages: bool = False
-    """Null experiment: all advantages are 0, so that nothing can be learned."""
+    """All advantages are 0, so that no weight moves: a test of determinism."""
+    shuffle_advantages: bool = False
+    """Null experiment: advantages change places within each group, so that weights move and nothing is to be learned."""
     max_lag: int = Field(default=0, ge=0)
     """Maximum policy lag, in optimizer steps. 0: synchronous. Above 0, rollouts do not wait for the trainer."""
     stale: Literal["drop", "correct"] = "drop"
@@ -173,6 +175,10 @@ class TrainConfig(RunSettings):
             raise ValueError(
                 "the gate judges the policy alone, so subagents that learn along (joined) cannot go with promote='gate'"
             )
+        if self.zero_advantages and self.shuffle_advantages:
+            raise ValueError(
+                "zero_advantages leaves shuffle_advantages nothing to shuffle: choose one of them"
+            )
         if self.stale == "correct" and not self.bounds_ratios:
             raise ValueError(
                 "stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo, dppo, or one whose loss_config "
@@ -205,6 +211,7 @@ class TrainConfig(RunSettings):
             baseline=self.baseline,
             divide_by_std=self.divide_by_std,
             failed_runs=self.failed_runs,
+            permutation_seed=self.seed if self.shuffle_advantages else None,
         )
 
     @property
