@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.train.checkpoint_retention import expendable_of
+from hud.train.checkpoint_retention import retention_of
 from hud.train.config import make_config
 from hud.train.monitoring.progress import Score
 
@@ -25,7 +25,7 @@ def score(step, mean):
 
 
 def kept(config, count, scores=()):
-    return set(nodes(count).values()) - expendable_of(config, nodes(count), scores)
+    return set(nodes(count).values()) - retention_of(config, nodes(count), scores).expendable
 
 
 def test_by_default_the_newest_every_tenth_and_the_best_stay():
@@ -42,7 +42,14 @@ def test_every_kth_is_as_given():
 
 
 def test_all_keeps_all():
-    assert expendable_of(config(keep="all"), nodes(50), []) == set()
+    retention = retention_of(config(keep="all"), nodes(50), [])
+    assert retention.expendable == retention.weights_only == set()
+
+
+def test_the_newest_two_and_the_best_keep_their_optimizer_state():
+    scores = [score(5, 0.9), score(10, 0.2)]
+    retention = retention_of(config(keep=4), nodes(30), scores)
+    assert retention.weights_only == {"c10", "c20", "c27", "c28"}
 
 
 def test_a_number_is_read_from_text_and_zero_is_refused():

@@ -10,6 +10,7 @@ from hud.client import connect, disconnect
 from hud.engine.models import tensor_file
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.inference.models import chat_model
+from hud.platform.models.checkpoint_files import verify_checkpoint
 from hud.platform.models.model_lease import Leases
 from hud.platform.store import Store
 from hud.trace import SamplingParams, plain
@@ -193,6 +194,33 @@ async def test_going_back_and_on_is_the_same_as_going_on(home, platform):
     await trainer.set_head(first.checkpoint_id)
     await trainer.step(batch, learning_rate=1e-2)
     assert same(straight, weights_of(platform)), "moments and step count come back with the weights"
+
+
+async def test_a_checkpoint_without_optimizer_state_is_trained_from_with_new_moments(
+    home, platform
+):
+    await make()
+    trainer = TrainingClient("m")
+    first = await trainer.step(await sampled([0.0, 1.0]), learning_rate=1e-2)
+    after_first = weights_of(platform)
+    batch = await sampled([0.0, 1.0], seed=5)
+    second = await trainer.step(batch, learning_rate=1e-2)
+    straight = weights_of(platform)
+    body = {
+        "keep": [first.checkpoint_id],
+        "weights_only": [first.checkpoint_id, second.checkpoint_id],
+    }
+    await connect().post("/v2/models/m/prune", body)
+    model = platform.registry.model("m")
+    folders = [node.folder for node in platform.registry.tree.with_files(model)]
+    # The head keeps its own.
+    assert [(folder / "state.safetensors").exists() for folder in folders] == [False, True]
+    for folder in folders:
+        verify_checkpoint(folder)
+    await trainer.set_head(first.checkpoint_id)
+    assert same(after_first, weights_of(platform))
+    await trainer.step(batch, learning_rate=1e-2)
+    assert not same(straight, weights_of(platform))
 
 
 async def test_a_full_disk_keeps_the_old_head_and_its_weights(home, platform, monkeypatch):

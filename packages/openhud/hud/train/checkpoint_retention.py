@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hud.client import Client
@@ -12,19 +13,42 @@ if TYPE_CHECKING:
     from hud.train.run_settings import RunSettings
 
 
-def expendable_of(
-    config: RunSettings, nodes: Mapping[int, str], scores: Sequence[Score]
-) -> set[str]:
-    """Return the checkpoints of a run whose files may be deleted; `nodes` are by the number of steps done.
+_STATES = 2
+"""Number of newest checkpoints that keep their optimizer state."""
 
-    Kept are the newest `config.keep`, every `config.kept_every`-th and the best held-out ones, over all sets and of each.
+
+@dataclass(frozen=True)
+class Retention:
+    """Files of a run's checkpoints that are not kept, by the checkpoints' ids."""
+
+    expendable: set[str]
+    """Checkpoints whose files may be deleted."""
+    weights_only: set[str]
+    """Other checkpoints, whose optimizer state may be deleted: it is two to four times as large as the weights."""
+
+
+def retention_of(
+    config: RunSettings, nodes: Mapping[int, str], scores: Sequence[Score]
+) -> Retention:
+    """Return the retention of a run; `nodes` are by the number of steps done.
+
+    Kept are the newest `config.keep`, every `config.kept_every`-th and the best held-out ones, over all sets and of each. Of
+    these the newest two and the best keep their optimizer state.
     """
     if config.keep == "all":
-        return set()
+        return Retention(set(), set())
     every = config.kept_every
     order = sorted(nodes)
-    retained = {nodes[done] for done in order[-config.keep :]}
-    retained |= {nodes[done] for done in order if every is not None and done % every == 0}
+    newest = {nodes[done] for done in order[-config.keep :]}
+    periodic = {nodes[done] for done in order if every is not None and done % every == 0}
+    best = _best_of(scores)
+    retained = newest | periodic | best
+    resumable = {nodes[done] for done in order[-_STATES:]} | best
+    return Retention(set(nodes.values()) - retained, retained - resumable)
+
+
+def _best_of(scores: Sequence[Score]) -> set[str]:
+    """Return the checkpoints with the best scores, over all sets and of each."""
     # Also if the base is better than all of them.
     best: dict[str | None, tuple[float, int, str]] = {}
     for score in scores:
@@ -35,14 +59,20 @@ def expendable_of(
             ]:
                 own = (mean, score.step, score.checkpoint_id)
                 best[name] = max(best.get(name, own), own)
-    retained |= {checkpoint for _, _, checkpoint in best.values()}
-    return set(nodes.values()) - retained
+    return {checkpoint for _, _, checkpoint in best.values()}
 
 
-async def prune(client: Client, model_id: str, expendable: Collection[str]) -> None:
-    """Delete the files of these checkpoints, except the head, named ones and those that forks need; nodes are kept."""
+async def prune(
+    client: Client, model_id: str, expendable: Collection[str], weights_only: Collection[str]
+) -> None:
+    """Delete the files of expendable checkpoints, and the optimizer states of others; nodes are kept.
+
+    The head, named checkpoints and those that forks need keep all.
+    """
     nodes = await client.get(f"/v2/models/{model_id}/checkpoints")
-    gone = set(expendable)
-    keep = [node["id"] for node in nodes if not node["pruned"] and node["id"] not in gone]
-    if any(node["id"] in gone and not node["pruned"] for node in nodes):
-        await client.post(f"/v2/models/{model_id}/prune", {"keep": keep})
+    there = [node["id"] for node in nodes if not node["pruned"]]
+    keep = [identifier for identifier in there if identifier not in set(expendable)]
+    lighter = [identifier for identifier in keep if identifier in set(weights_only)]
+    if lighter or len(keep) < len(there):
+        body = {"keep": keep, "weights_only": lighter}
+        await client.post(f"/v2/models/{model_id}/prune", body)

@@ -16,7 +16,7 @@ from hud.errors import ConflictError, HudError, PlatformError, UsageError
 from hud.inference.models import chat_model
 from hud.learning.wire_types import ForwardBackwardResult, TrainInput
 from hud.processes.backoff import Backoff
-from hud.train.checkpoint_retention import expendable_of, prune
+from hud.train.checkpoint_retention import prune, retention_of
 from hud.train.client import TrainingClient
 from hud.train.run_journal import TrainingRun, open_run
 from hud.train.run_settings import RunSettings
@@ -51,6 +51,7 @@ class Learner(Generic[Settings]):
         self._holding = asyncio.create_task(self._hold())
         self._pruning: asyncio.Task[None] | None = None
         self._deleted: set[str] = set()
+        self._without_state: set[str] = set()
         """Checkpoints whose files this process deleted."""
 
     @classmethod
@@ -204,10 +205,13 @@ class Learner(Generic[Settings]):
 
     async def _prune(self) -> None:
         """Delete the files of this run's checkpoints, by the configured retention."""
-        expendable = expendable_of(self.config, self.run.nodes, self.run.scores) - self._deleted
-        if expendable:
-            await prune(self.client, self.run.model_id, expendable)
+        retention = retention_of(self.config, self.run.nodes, self.run.scores)
+        expendable = retention.expendable - self._deleted
+        weights_only = retention.weights_only - self._without_state
+        if expendable or weights_only:
+            await prune(self.client, self.run.model_id, expendable, weights_only)
             self._deleted |= expendable
+            self._without_state |= weights_only
 
     async def _hold(self) -> None:
         """Renew the lease periodically: rollouts of a step may take longer than its time-out."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
-from hud.durable_files import make_folder, rename_folder
+from hud.durable_files import make_folder, rename_folder, write_file
 from hud.errors import StoreError
 
 MANIFEST = "manifest.json"
@@ -110,6 +110,14 @@ def verify_checkpoint(folder: Path, *, only: str | None = None) -> Manifest:
                 f"{path} is damaged: its SHA-256 is {digest[:12]}…, not {wanted[:12]}… as written."
             )
     return manifest
+
+
+def delete_state(folder: Path) -> None:
+    """Delete the state of a checkpoint's next step. A process killed at any point leaves a valid checkpoint."""
+    manifest = read_manifest(folder)
+    if manifest.files.pop(STATE, None) is not None:
+        write_file(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
+    (folder / STATE).unlink(missing_ok=True)
 
 
 def remove_unfinished(parent: Path, names: Collection[str]) -> list[Path]:

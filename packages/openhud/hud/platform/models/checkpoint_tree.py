@@ -19,6 +19,7 @@ from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.models.checkpoint_files import (
     SAMPLER,
+    delete_state,
     link_or_copy,
     read_manifest,
     remove_unfinished,
@@ -342,6 +343,13 @@ class Tree:
             assert node.folder is not None
             shutil.rmtree(node.folder, ignore_errors=True)
         return pruned
+
+    def delete_states(self, model: ModelRecord, checkpoints: Collection[str]) -> None:
+        """Delete the optimizer states of these checkpoints of a model; their weights stay."""
+        for node in self.with_files(model):
+            if node.id in checkpoints:
+                assert node.folder is not None
+                delete_state(node.folder)
 
     def clean(self, model: ModelRecord) -> list[Path]:
         """Remove unfinished folders of a killed process. The caller must hold the model's lease."""

@@ -146,6 +146,8 @@ class PruneRequest(BaseModel):
     """Delete the files of all checkpoints except these; heads, named ones, and those that forks need stay as well."""
 
     keep: list[str]
+    weights_only: list[str] = []
+    """Kept checkpoints whose optimizer state is deleted. Training from such a one begins with new moments."""
 
 
 @router.get("")
@@ -368,11 +370,13 @@ async def export(
 async def prune(registry: Models, model_id: str, body: PruneRequest) -> dict[str, Any]:
     model = registry.model(model_id)
     registry.leases.refuse_if_held(model.id, model.slug, "pruned")
-    unknown = set(body.keep).difference(registry.tree.ids(model))
+    unknown = {*body.keep, *body.weights_only}.difference(registry.tree.ids(model))
     if unknown:
         raise NotFoundError(f"Model {model.slug!r} has no checkpoint {min(unknown)!r}.")
-    keep = set(body.keep) | registry.needed_checkpoints(model)
-    pruned = await asyncio.to_thread(registry.tree.prune, model, keep)
+    needed = registry.needed_checkpoints(model)
+    pruned = await asyncio.to_thread(registry.tree.prune, model, needed | set(body.keep))
+    lighter = set(body.weights_only) - needed
+    await asyncio.to_thread(registry.tree.delete_states, model, lighter)
     return {"pruned": [node.id for node in pruned]}
 
 

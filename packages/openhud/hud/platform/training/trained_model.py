@@ -27,6 +27,7 @@ from hud.platform.models.checkpoint_files import (
     STATE,
     Manifest,
     link_or_copy,
+    read_manifest,
     write_checkpoint,
 )
 from hud.platform.models.checkpoint_tree import node_name
@@ -303,6 +304,9 @@ class TrainedModel:
             return
         folder = self.registry.tree.present(node, self.model)
         self.registry.tree.verify(node, self.model, only=STATE)
+        if STATE not in read_manifest(folder).files:
+            self.trainer.reset()  # Deleted to save space.
+            return
         try:
             self.trainer.load_state_dict(load_file(folder / STATE))
         except HudError:
