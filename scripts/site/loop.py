@@ -34,6 +34,7 @@ STAGES: list[tuple[str, str, list[str]]] = [
         [
             "eval/scheduler.py",
             "eval/rollouts.py",
+            "eval/episode.py",
             "eval/runtimes/local.py",
             "eval/runtimes/fork.py",
             "environment/connection.py",

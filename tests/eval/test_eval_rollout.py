@@ -11,7 +11,7 @@ import pytest
 
 from hud.environment import Environment, Task
 from hud.errors import InfrastructureFault, StoreError
-from hud.eval import rollouts
+from hud.eval import episode, rollouts
 from hud.eval.results.run_record import RunRecord
 from hud.eval.rollouts import rollout
 from hud.processes.backoff import Backoff
@@ -214,7 +214,7 @@ async def test_retries_are_bounded_and_meant_for_infrastructure_alone():
 
 
 async def test_an_environment_that_does_not_come_down_keeps_its_grade(monkeypatch):
-    monkeypatch.setattr(rollouts, "CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(episode, "CLOSE_SECONDS", 0.05)
 
     @asynccontextmanager
     async def runtime(task):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from hud.environment.templates.task import Provider
 from hud.errors import RolloutError
+from hud.eval.episode import bring_up, play, set_deadline, settle, take_down
 from hud.eval.job import Job
-from hud.eval.rollouts import bring_up, check_limit, play, set_deadline, settle, take_down
+from hud.eval.rollouts import check_limit
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime
 from hud.trace import new_id

@@ -1,22 +1,19 @@
 """`Run`: an attempt at a task: its record, and its live state with the environment's connection.
 
-Implements tool calls, recording and grading. The order of a rollout, its limits and its retries are in `rollouts`.
+Implements tool calls and recording. The order of an attempt and its limits are in `episode`, retries in `rollouts`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
 import math
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Literal
 
 from hud.agents.budget import Budget
-from hud.errors import AgentFault, FailureKind, GraderFault, located
+from hud.errors import AgentFault, FailureKind, located
 from hud.eval.grade import Grade
 from hud.eval.results.run_record import RunRecord
 from hud.eval.results.run_summary import RunSummary
@@ -35,23 +32,19 @@ from hud.trace import (
     tool_counts,
 )
 from hud.trace.json_values import copied
-from hud.trace.limits import check_answer, check_arguments
+from hud.trace.limits import check_arguments
 from hud.trace.recording.recorder import NullRecorder, Recorder
 from hud.trace.steps import check_step
 
 if TYPE_CHECKING:
     from hud.agents.agent import Agent
     from hud.capabilities import Capability, CapabilityClient
-    from hud.environment import Task
     from hud.environment.connection import Connection, ToolOutcome
     from hud.environment.part import RunTool
     from hud.environment.templates.task import Player, Provider
 
 DEEPEST = 3
 """Maximum nesting depth of subagents."""
-
-LEAVE_SECONDS = 10.0
-"""Time-out for closing an agent's connections, in seconds."""
 
 Phase = Literal["provision", "setup", "agent", "tool", "grade", "over"]
 """Phase of a run; it determines the failure kind of a time-out."""
@@ -241,89 +234,11 @@ class Run(RunRecord):
             raise AgentFault(f"Tool {call.name!r} raised {located(error)}.") from error
         return ToolOutcome(result, observed=await connection.observe())
 
-    async def _leave(self) -> None:
-        """Close the agent's connections before grading, with a time-out."""
-        if self.live.clients is None:
-            self.live.attached.clear()
-            return
-        try:
-            async with asyncio.timeout(LEAVE_SECONDS):
-                await self.disconnect()
-        except Exception as error:
-            self.trace.extra["close_error"] = (
-                f"A connection of the agent could not be closed: {type(error).__name__}: {error}"
-            )
-
     async def disconnect(self) -> None:
         clients, self.live.clients = self.live.clients, None
         self.live.attached.clear()
         if clients is not None:
             await clients.close()
-
-    async def start(self) -> None:
-        """Start the task: set the prompt, and record the setup and user steps."""
-        assert self.live.connection is not None
-        started = now()
-        frame = await self.live.connection.start(
-            self.task.id, self.task.args, training_progress=self.training_progress
-        )
-        # After the setup half, which may add tools.
-        self.tools = list(await self.live.connection.list_tools())
-        if self.depth >= DEEPEST:
-            self.tools = [tool for tool in self.tools if not tool.delegated]
-        self.prompt, self.live.bindings = frame.prompt, frame.bindings
-        setup = TaskCall(phase="setup", name=self.task.id, arguments=self.task.args)
-        shown = {} if frame.state is None else {"state": frame.state}
-        self.record(Step(source="task", task_call=setup, started_at=started, extra=shown))
-        self.record(Step(source="user", messages=self.prompt_messages))
-        self.live.phase = "agent"
-
-    async def evaluate(self) -> None:
-        """Let the environment grade the answer, and record the evaluate step."""
-        assert self.live.connection is not None
-        self.report()
-        answer = check_answer(self.trace.content) or ""
-        self.live.phase = "grade"
-        await self._leave()
-        frame = await self._graded(self.live.connection, self.task, answer, now())
-        if self.task.verifier is not None:
-            await self._verify(self.task.verifier, frame)
-        self.live.phase = "over"
-
-    async def _verify(self, verifier: Task, frame: dict[str, Any]) -> None:
-        """Let the verifier grade the run, in this environment or in its own."""
-        if verifier.env == self.task.env:
-            assert self.live.connection is not None
-            await self._verify_in(self.live.connection, verifier, frame)
-            return
-        if verifier.environment is not None:
-            world: AbstractAsyncContextManager[Connection] = verifier.environment.run()
-        elif self.live.provider is not None:
-            world = self.live.provider(verifier)
-        else:
-            raise GraderFault(f"The verifier {verifier.slug!r} has no environment to run in.")
-        async with world as connection:
-            await self._verify_in(connection, verifier, frame)
-
-    async def _verify_in(
-        self, connection: Connection, verifier: Task, frame: dict[str, Any]
-    ) -> None:
-        started = now()
-        await connection.start(verifier.id, verifier.args)
-        await self._graded(connection, verifier, json.dumps(frame), started)
-
-    async def _graded(
-        self, connection: Connection, task: Task, answer: str, started: datetime
-    ) -> dict[str, Any]:
-        """Let `task`, started over `connection`, grade `answer`; its grade is the run's."""
-        frame = await connection.grade(answer, self.trace)
-        grade = Grade.from_dict(frame)
-        if grade.is_error:
-            raise GraderFault(grade.content or f"The grader of {task.slug!r} says that it failed.")
-        self.grade = grade
-        call = TaskCall(phase="evaluate", name=task.id, arguments={"answer": answer}, result=frame)
-        self.record(Step(source="task", task_call=call, started_at=started))
-        return frame
 
     def fail(self, kind: FailureKind, problem: str) -> None:
         """End the run with a failure of `kind`; only an agent's failure counts, as reward 0."""
@@ -385,7 +300,7 @@ class Run(RunRecord):
     async def play(self, agent: Player) -> None:
         """Let `agent` play and the environment grade; failures are stored in `error`, not raised."""
         from hud.agents.agent_forms import as_agent
-        from hud.eval.rollouts import play  # Imports this module.
+        from hud.eval.episode import play  # Imports this module.
 
         await play(self, as_agent(agent))
 

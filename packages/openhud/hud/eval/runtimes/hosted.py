@@ -75,7 +75,7 @@ class HostedRuntime(RolloutRuntime):
 
     async def play(self, run: Run, agent: Agent, rollout_timeout: float | None) -> Run:
         """Have the platform play `run`, and copy the result into it. The platform records it, and repeats it."""
-        from hud.eval.rollouts import settle  # It imports runtimes.
+        from hud.eval.episode import settle  # It imports runtimes.
 
         run.model = agent.model_name
         run.recorder = NullRecorder()

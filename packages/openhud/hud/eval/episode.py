@@ -1,0 +1,286 @@
+"""Order of one attempt: its environment is brought up, its task started, played and graded, and the environment taken down.
+
+    provision ─► task (setup) ─► user ─► agent and tool steps ─► task (evaluate) ─► close
+
+Every wait has a time-out. Only cancellation, a store that cannot be written and an unusable runtime are raised; any other
+failure is the run's, with the part that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from hud.environment.templates.runtime_config import run_seconds_of
+from hud.errors import (
+    FailureKind,
+    GraderFault,
+    RefusedError,
+    RolloutError,
+    StoreError,
+    UsageError,
+    located,
+)
+from hud.eval.grade import Grade
+from hud.eval.process_mark import process_mark
+from hud.eval.run import DEEPEST, Phase, Run
+from hud.foreign_code import is_failure, withdraw_cancellation
+from hud.foreign_tasks import exits_contained
+from hud.trace import Step, TaskCall, new_id, now
+from hud.trace.limits import check_answer
+from hud.trace.recording.instrument import instrumented
+
+if TYPE_CHECKING:
+    from hud.agents.agent import Agent
+    from hud.environment import Task
+    from hud.environment.connection import Connection
+    from hud.environment.templates.task import Provider
+
+ROLLOUT_SECONDS = 3600.0
+"""Default time limit of a rollout, in seconds: a hung episode must not block a job."""
+CLOSE_SECONDS = 30.0
+"""Limit for taking an environment down."""
+LEAVE_SECONDS = 10.0
+"""Time-out for closing an agent's connections, in seconds."""
+
+_BLAME: dict[Phase, FailureKind] = {
+    "provision": "infrastructure",
+    "setup": "environment",
+    "agent": "agent",
+    "tool": "environment",
+    "grade": "grader",
+    "over": "infrastructure",
+}
+_WHEN: dict[Phase, str] = {
+    "provision": "while its environment was brought up",
+    "setup": "while the environment set the task up",
+    "agent": "while the agent was playing",
+    "tool": "while a tool was running",
+    "grade": "while the answer was graded",
+    "over": "after it was graded",
+}
+
+
+async def attempt(
+    run: Run, agent: Agent, provider: Provider, rollout_timeout: float | None, *, last: bool
+) -> None:
+    """Play `run` once. A failure of infrastructure names the successor of `run`, unless it is the `last` attempt."""
+    run.live.agent, run.model = agent, agent.model_name
+    run.recorder.run_started(run)
+    set_deadline(run, rollout_timeout)
+    limit = asyncio.timeout_at(run.live.deadline)
+    repeatable = not last
+    try:
+        try:
+            async with limit:
+                with exits_contained():
+                    await bring_up(run, provider)
+                    with instrumented(run.record):
+                        await agent(run)
+                        await _evaluate(run)
+        except BaseException as error:
+            settle(run, error, timed_out=limit.expired())
+            repeatable = repeatable and not isinstance(error, RefusedError)
+        run.trace.extra.pop("retried_as", None)  # The only record of the repetition.
+        if run.failure_kind == "infrastructure" and repeatable:
+            # The broken attempt stays on record, unmeasured, and names its successor.
+            run.trace.extra["retried_as"] = new_id()
+    finally:
+        await take_down(run)
+
+
+async def play(run: Run, agent: Agent | None) -> None:
+    """Have `agent` play a run that is up, and the environment grade it, within the run's deadline.
+
+    None: the caller's code has played it.
+    """
+    if agent is not None:
+        run.live.agent, run.model = agent, agent.model_name
+    limit = asyncio.timeout_at(run.live.deadline)
+    try:
+        async with limit:
+            with exits_contained(), instrumented(run.record):
+                if agent is not None:
+                    await agent(run)
+                await _evaluate(run)
+    except BaseException as error:
+        settle(run, error, timed_out=limit.expired())
+
+
+def set_deadline(run: Run, seconds: float | None) -> None:
+    """Set the run's deadline, counted from now."""
+    seconds = ROLLOUT_SECONDS if seconds is None else seconds
+    seconds = min(seconds, run_seconds_of(run.task.runtime_config))
+    run.live.limit_seconds = seconds
+    run.live.deadline = None if math.isinf(seconds) else asyncio.get_running_loop().time() + seconds
+
+
+async def bring_up(run: Run, provider: Provider) -> None:
+    """Bring an environment up for the run, and start its task there."""
+    run.live.phase = "provision"
+    run.live.provider = provider
+    process_mark()
+    world = provider(run.task)
+    run.live.connection = await world.__aenter__()
+    run.live.world = world
+    run.runtime = getattr(run.live.connection, "address", None) or "local"
+    run.live.phase = "setup"
+    await _start(run)
+
+
+async def _start(run: Run) -> None:
+    """Start the task: set the prompt, and record the setup and user steps."""
+    assert run.live.connection is not None
+    started = now()
+    frame = await run.live.connection.start(
+        run.task.id, run.task.args, training_progress=run.training_progress
+    )
+    # After the setup half, which may add tools.
+    run.tools = list(await run.live.connection.list_tools())
+    if run.depth >= DEEPEST:
+        run.tools = [tool for tool in run.tools if not tool.delegated]
+    run.prompt, run.live.bindings = frame.prompt, frame.bindings
+    setup = TaskCall(phase="setup", name=run.task.id, arguments=run.task.args)
+    shown = {} if frame.state is None else {"state": frame.state}
+    run.record(Step(source="task", task_call=setup, started_at=started, extra=shown))
+    run.record(Step(source="user", messages=run.prompt_messages))
+    run.live.phase = "agent"
+
+
+async def _evaluate(run: Run) -> None:
+    """Let the environment grade the answer, and record the evaluate step."""
+    assert run.live.connection is not None
+    run.report()
+    answer = check_answer(run.trace.content) or ""
+    run.live.phase = "grade"
+    await _leave(run)
+    frame = await _graded(run, run.live.connection, run.task, answer, now())
+    if run.task.verifier is not None:
+        await _verify(run, run.task.verifier, frame)
+    run.live.phase = "over"
+
+
+async def _verify(run: Run, verifier: Task, frame: dict[str, Any]) -> None:
+    """Let the verifier grade the run, in this environment or in its own."""
+    if verifier.env == run.task.env:
+        assert run.live.connection is not None
+        await _verify_in(run, run.live.connection, verifier, frame)
+        return
+    if verifier.environment is not None:
+        world: AbstractAsyncContextManager[Connection] = verifier.environment.run()
+    elif run.live.provider is not None:
+        world = run.live.provider(verifier)
+    else:
+        raise GraderFault(f"The verifier {verifier.slug!r} has no environment to run in.")
+    async with world as connection:
+        await _verify_in(run, connection, verifier, frame)
+
+
+async def _verify_in(
+    run: Run, connection: Connection, verifier: Task, frame: dict[str, Any]
+) -> None:
+    started = now()
+    await connection.start(verifier.id, verifier.args)
+    await _graded(run, connection, verifier, json.dumps(frame), started)
+
+
+async def _graded(
+    run: Run, connection: Connection, task: Task, answer: str, started: datetime
+) -> dict[str, Any]:
+    """Let `task`, started over `connection`, grade `answer`; its grade is the run's."""
+    frame = await connection.grade(answer, run.trace)
+    grade = Grade.from_dict(frame)
+    if grade.is_error:
+        raise GraderFault(grade.content or f"The grader of {task.slug!r} says that it failed.")
+    run.grade = grade
+    call = TaskCall(phase="evaluate", name=task.id, arguments={"answer": answer}, result=frame)
+    run.record(Step(source="task", task_call=call, started_at=started))
+    return frame
+
+
+async def _leave(run: Run) -> None:
+    """Close the agent's connections before grading, with a time-out."""
+    if run.live.clients is None:
+        run.live.attached.clear()
+        return
+    try:
+        async with asyncio.timeout(LEAVE_SECONDS):
+            await run.disconnect()
+    except Exception as error:
+        run.trace.extra["close_error"] = (
+            f"A connection of the agent could not be closed: {type(error).__name__}: {error}"
+        )
+
+
+async def take_down(run: Run) -> None:
+    """Take the run's environment down, and report the run's end."""
+    world, run.live.world = run.live.world, None
+    try:
+        if world is not None:
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await run.disconnect()
+                await world.__aexit__(None, None, None)
+    except BaseException as error:
+        if not _is_failure_of(run, error):
+            raise
+        # The grade is valid: it was measured before. The failure is recorded in addition.
+        if isinstance(error, TimeoutError) and not str(error):
+            error = TimeoutError(f"not down after {CLOSE_SECONDS:g} s")
+        problem = f"The environment could not be taken down: {describe(error)}"
+        run.trace.extra["close_error"] = problem
+        run.record(Step(source="system", error=problem))
+    finally:
+        run.live.connection = None
+        run.ended_at = now()
+        run.report()
+        run.recorder.run_ended(run)
+
+
+def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
+    """Make the failure that `error` was the outcome of `run`; raises what is not the run's to keep."""
+    if not _is_failure_of(run, error):
+        run.trace.status = "cancelled"
+        run.error = f"Cancelled {_WHEN[run.live.phase]}."
+        run.grade = Grade.ungraded()
+        raise error
+    if isinstance(error, StoreError):
+        # Not by `fail`, which records a step: that is what cannot be done.
+        run.trace.status, run.failure_kind = "error", "infrastructure"
+        run.error, run.grade = str(error), Grade.ungraded()
+        raise error
+    kind = error.kind if isinstance(error, RolloutError | RefusedError) else _BLAME[run.live.phase]
+    unusable = run.live.phase == "provision" and isinstance(error, UsageError)
+    if isinstance(error, RefusedError):
+        unusable = error.everywhere
+    problem = describe(error)
+    if timed_out and isinstance(error, TimeoutError):
+        if run.live.phase == "tool":
+            kind = "agent"  # Its own call was running: as much its time as that between calls.
+        problem = (
+            f"The rollout passed its limit of {run.live.limit_seconds:g} s {_WHEN[run.live.phase]}."
+        )
+        run.trace.stop_reason = "timeout"
+    run.fail(kind, problem)
+    if unusable:
+        # The runtime itself is wrong (no such file, no such environment), or the model's server knows no such
+        # key or model: so it is for every other run.
+        raise error
+
+
+def _is_failure_of(run: Run, error: BaseException) -> bool:
+    """Return True for a failure of foreign code, a cancellation of the run's asyncio task by that code included."""
+    cancels = run.live.cancels
+    if isinstance(error, asyncio.CancelledError) and cancels is not None and not cancels():
+        withdraw_cancellation()
+    return is_failure(error)
+
+
+def describe(error: BaseException) -> str:
+    """Return one line that says what broke; where, too, if it was not one of our own sentences."""
+    if isinstance(error, RolloutError | UsageError):
+        return str(error)
+    return located(error)
