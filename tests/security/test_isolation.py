@@ -91,7 +91,7 @@ async def in_a_box(settings):
         try:
             async with asyncio.timeout(120):
                 line = await program.process.stdout.readline()
-            said = program.complaints()
+            said = await program.complaints()
         finally:
             await program.end()
     assert line, said
@@ -207,7 +207,7 @@ async def test_without_namespaces_nothing_runs_and_the_refusal_says_why(refusing
     async with run_folder("box", reached_by_others=True) as folder:
         program = await BoxedProgram.start(Box(folder, network=False), ["/bin/true"])
         await program.process.wait()
-        assert "no sandbox" in program.complaints()
+        assert "no sandbox" in await program.complaints()
         await program.end()
 
 

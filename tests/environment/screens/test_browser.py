@@ -18,6 +18,8 @@ import pytest
 
 import hud.client
 from hud.agents.native.computer import ComputerTool
+from hud.capabilities.browser.cdp import CDPClient
+from hud.capabilities.browser.tabs import MOST_TABS
 from hud.environment import Environment
 from hud.environment.current_run import entered
 from hud.environment.screens import chromium
@@ -82,7 +84,7 @@ def world(start_url="about:blank", **options):
     @env.tool
     async def end(kind: str) -> str:
         """End the processes of this run's browser that are of a kind."""
-        ended = [pid for pid in chromiums(env.opened(browser).box.folder, kind) if kill(pid)]
+        ended = [pid for pid in chromiums(env.opened(browser), kind) if kill(pid)]
         await until(lambda: not any(map(alive, ended)))
         return f"ended {len(ended)}"
 
@@ -139,14 +141,15 @@ def commands():
                 yield int(each.name), line.decode(errors="replace")
 
 
-def boxes(folder):
-    """The ids of the processes that are the boxes of browsers whose folders are in `folder`."""
-    return [pid for pid, line in commands() if "bwrap" in line and str(folder) in line]
+def boxes():
+    """The ids of the processes that are the boxes of this process's browsers."""
+    ours = set(below(os.getpid()))
+    return [pid for pid, line in commands() if "bwrap" in line and pid in ours]
 
 
-def chromiums(folder, kind):
+def chromiums(opened, kind):
     """The ids of a browser's processes: `browser` itself, or those of a type, such as `renderer`."""
-    inside = {pid for box in boxes(folder) for pid in below(box)}
+    inside = set(below(opened.pid))
     of_type = {"browser": "--user-data-dir"}.get(kind, f"--type={kind}")
     return [
         pid
@@ -327,7 +330,7 @@ async def test_nothing_is_left_of_a_run_that_ends_badly(end, shop, folder):
     if end == "cancelled":
         async with asyncio.timeout(LIMIT_SECONDS):
             await waits.wait()
-        inside = [pid for box in boxes(folder) for pid in (box, *below(box))]
+        inside = [pid for box in boxes() for pid in (box, *below(box))]
         assert len(inside) > 3
         playing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -336,18 +339,18 @@ async def test_nothing_is_left_of_a_run_that_ends_badly(end, shop, folder):
     else:
         (run,) = await playing
         assert (run.failure_kind, "the agent broke" in run.error) == ("agent", True)
-    assert boxes(folder) == []
+    assert boxes() == []
     assert list(folder.iterdir()) == []
 
 
 async def test_one_that_is_cancelled_while_it_comes_up_leaves_nothing(folder):
     env, _, _ = world()
     opening = asyncio.create_task(env.run().open())
-    await until(lambda: boxes(folder))
+    await until(lambda: boxes())
     opening.cancel()
     with pytest.raises(asyncio.CancelledError):
         await opening
-    await until(lambda: not boxes(folder))
+    await until(lambda: not boxes())
     assert list(folder.iterdir()) == []
 
 
@@ -388,8 +391,147 @@ async def test_a_browser_that_is_not_there_or_does_not_start_is_told(
     assert list(folder.iterdir()) == []
 
 
+FLOOD = """(() => {
+  for (let i = 0; i < 100; i++) console.log("x".repeat(1e6));
+  return "written";
+})()"""
+DOWNLOADS = """(async () => {
+  const wait = seconds => new Promise(done => setTimeout(done, 1000 * seconds));
+  for (let i = 0; i < 7; i++) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([new Uint8Array(2e8)]));
+    link.download = "file" + i;
+    link.click();
+    await wait(0.5);
+    URL.revokeObjectURL(link.href);
+  }
+  await wait(3);
+})()"""
+
+
+def disk_bytes(folder):
+    return sum(path.lstat().st_size for path in folder.rglob("*"))
+
+
+async def test_a_pages_console_fills_no_disk_and_holds_nothing_up(folder):
+    env, browser, _ = world()
+    async with env.run() as run:
+        with entered(run):
+            assert await browser.evaluate(FLOOD) == "written"
+            assert await browser.evaluate("1") == 1
+            assert disk_bytes(folder) < 1 << 20
+
+
+async def test_downloads_fill_no_disk_and_are_bounded(folder):
+    env, browser, _ = world()
+    async with env.run() as run:
+        with entered(run):
+            await browser.evaluate(DOWNLOADS)
+            held = sum(path.stat().st_size for path in browser.downloads.iterdir())
+            assert 2e8 <= held <= 1 << 30
+            assert disk_bytes(folder) < 1 << 20
+
+
+async def test_tabs_are_bounded():
+    env, browser, _ = world()
+    async with env.run() as run:
+        with entered(run):
+            opened = "Array.from({length: 40}, () => open('about:blank')).filter(Boolean).length"
+            await browser.evaluate(opened)
+            await until(lambda: len(browser.opened.tabs) == MOST_TABS)
+            client = await CDPClient.connect(browser.opened.capability)
+            with pytest.raises(EnvironmentFault, match="close one first"):
+                await client.devtools.call("Target.createTarget", {"url": "about:blank"})
+            await client.close()
+            assert await browser.evaluate("1 + 1") == 2
+
+
+async def test_memory_that_a_page_takes_is_bounded():
+    _, _, want = world(memory_mb=600)
+
+    async def hoard(run):
+        client = await run.open("cdp")
+        with pytest.raises(EnvironmentFault):
+            await client.evaluate("globalThis.hoard = new Uint8Array(1e9).fill(1); 1")
+
+    (run,) = await play([want()], Player(LOOK, LOOK, between=hoard))
+    assert run.reward == 0.0
+
+
 @pytest.mark.parametrize(
-    ("channel", "shown"), [("chromium", ("file:", 0)), ("chromium-headless-shell", ("about:", 1))]
+    "script",
+    [
+        "setTimeout(() => { for (;;); }, 100)",
+        "Object.defineProperty(document, 'title', {get() { throw new SyntaxError('x'); }})",
+        "setTimeout(() => { for (;;) alert('x'.repeat(1e5)); }, 100)",
+    ],
+)
+async def test_a_page_that_the_agent_spoils_is_its_failure(script):
+    env = Environment("spoiled")
+    browser = env.browser()
+
+    @env.template()
+    async def task():
+        yield "Do something."
+        yield float(await browser.evaluate("document.title === ''", timeout=3.0))
+
+    async def spoil(run):
+        client = await run.open("cdp")
+        await client.evaluate(f"{script}; 1")
+        await asyncio.sleep(0.5)
+
+    (run,) = await play([task()], spoil)
+    assert (run.reward, run.failure_kind) == (0.0, "agent"), run.error
+
+
+async def test_an_expression_that_does_not_compile_is_the_environments_failure():
+    env = Environment("typing")
+    browser = env.browser()
+
+    @env.template()
+    async def task():
+        yield "Do nothing."
+        yield float(await browser.evaluate("document.title ==== 1"))
+
+    (run,) = await play([task()], Player(LOOK))
+    assert (run.reward, run.failure_kind) == (None, "grader")
+
+
+async def test_a_browser_whose_tabs_are_closed_gets_another():
+    env, browser, _ = world()
+    async with env.run() as run:
+        with entered(run):
+            client = await CDPClient.connect(browser.opened.capability)
+            closed = client.page.target_id
+            await client.devtools.call("Target.createTarget", {"url": "about:blank"})
+            tabs = await client.devtools.call("Target.getTargets")
+            names = [tab["targetId"] for tab in tabs["targetInfos"] if tab["type"] == "page"]
+            # At once: one alone would be refused.
+            closings = (
+                client.devtools.call("Target.closeTarget", {"targetId": name}) for name in names
+            )
+            await asyncio.gather(*closings)
+            await until(lambda: len(browser.opened.tabs) and browser.page.target_id not in names)
+            assert closed in names
+            assert await browser.evaluate("1 + 1") == 2
+            await client.close()
+
+
+async def test_dialogs_and_addresses_of_any_length_are_shown_in_part(shop):
+    env, browser, _ = world(shop)
+    async with env.run() as run:
+        with entered(run):
+            client = await CDPClient.connect(browser.opened.capability)
+            tool = ComputerTool(client)
+            await client.evaluate("history.pushState(0, '', '#' + 'x'.repeat(1e6)); 1")
+            await client.evaluate("for (let i = 0; i < 40; i++) alert('y'.repeat(1e5)); 1")
+            shown = await tool.call(LOOK)
+            assert 20_000 < len(shown.text) < 30_000
+            await client.close()
+
+
+@pytest.mark.parametrize(
+    ("channel", "shown"), [("chromium", ("data:", 0)), ("chromium-headless-shell", ("about:", 1))]
 )
 async def test_a_pdf_is_shown_or_downloaded(channel, shown):
     if channel != "chromium" and shutil.which(channel) is None:
@@ -397,13 +539,9 @@ async def test_a_pdf_is_shown_or_downloaded(channel, shown):
     env, browser, _ = world(channel=channel)
     async with env.run() as run:
         with entered(run):
-            page = browser.opened.box.home / "page.pdf"
-            page.write_bytes(
-                b"%PDF-1.1\n1 0 obj<</Pages 2 0 R>>endobj\n2 0 obj<</Count 0>>endobj\n"
-            )
-            page.chmod(0o644)
+            page = b"%PDF-1.1\n1 0 obj<</Pages 2 0 R>>endobj\n2 0 obj<</Count 0>>endobj\n"
             with contextlib.suppress(EnvironmentFault):
-                await browser.goto("file:///home/user/page.pdf")
+                await browser.goto(f"data:application/pdf;base64,{base64.b64encode(page).decode()}")
             url, downloads = shown
             await until(lambda: len(list(browser.downloads.glob("*"))) == downloads)
             assert (await browser.url()).startswith(url)

@@ -83,7 +83,7 @@ async def test_a_box_is_a_stranger_to_this_machine(ports, network):
             whose = psutil.Process(program.process.pid).uids().real
         finally:
             await program.end()
-        assert line, program.complaints()
+        assert line, await program.complaints()
         found = orjson.loads(line)
     assert found["written"] == []
     assert found["allowed"] == []

@@ -22,6 +22,8 @@ from hud.errors import EnvironmentFault, UsageError
 from hud.trace import ContentBlock, ImageContent, TextContent, ToolResult, ToolSpec
 
 LONGEST_SECONDS = 60.0
+_LONGEST_URL = 2000
+"""Characters of an address that are shown: a page may give itself one of megabytes."""
 _BUTTONS = get_args(Button)
 _ACTIONS = (
     *("screenshot", "click", "move", "drag", "scroll", "type", "key", "hold_key"),
@@ -224,7 +226,7 @@ class ComputerTool:
         """Return information beyond the screenshot: a browser's URL, and texts of dialogs."""
         if self._browser is None:
             return []
-        lines = [await self._browser.url()]
+        lines = [(await self._browser.url())[:_LONGEST_URL]]
         lines += [f"A dialog said: {message}" for message in self._browser.dialogs()]
         return [TextContent(text="\n".join(lines))]
 

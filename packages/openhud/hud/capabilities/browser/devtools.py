@@ -41,7 +41,8 @@ class DevTools:
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
         self._last = 0
-        self._pending: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._pending: dict[int, tuple[str | None, asyncio.Future[dict[str, Any]]]] = {}
+        """Session and response of each command without one."""
         self._listeners: list[Listener] = []
         self._lost: RolloutError | None = None
         self._reading = asyncio.create_task(self._read())
@@ -91,7 +92,7 @@ class DevTools:
         if session is not None:
             message["sessionId"] = session
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._pending[identifier] = future
+        self._pending[identifier] = session, future
         clock = asyncio.timeout(timeout)
         try:
             async with clock:
@@ -124,22 +125,35 @@ class DevTools:
         finally:
             # Also on cancellation: no later response may find the future.
             self._lost = self._loss()
-            for future in self._pending.values():
-                if not future.done():
-                    future.set_exception(self._lost)
+            for _, future in self._pending.values():
+                _fail(future, self._lost)
 
     def _take(self, message: dict[str, Any]) -> None:
         identifier = message.get("id")
         if identifier is None:
+            if message["method"] == "Target.detachedFromTarget":
+                self._end_session((message.get("params") or {}).get("sessionId"))
             for listener in list(self._listeners):
                 listener(message["method"], message.get("params") or {}, message.get("sessionId"))
             return
-        future = self._pending.get(identifier)
+        _, future = self._pending.get(identifier, (None, None))
         if future is not None and not future.done():
             future.set_result(message)
+
+    def _end_session(self, session: str | None) -> None:
+        """Fail the commands of a session that has ended: the browser does not answer them."""
+        for of_session, future in list(self._pending.values()):
+            if of_session is not None and of_session == session:
+                _fail(future, EnvironmentFault("The tab was closed before it answered."))
 
     def _loss(self) -> RolloutError:
         why = self._wire.why_closed()
         if why:
             return EnvironmentFault(f"The browser is gone: {why}.")
         return InfrastructureFault("The connection to the browser was lost.")
+
+
+def _fail(future: asyncio.Future[dict[str, Any]], error: RolloutError) -> None:
+    if not future.done():
+        future.set_exception(error)
+        future.exception()  # Its caller may be cancelled at the same time.

@@ -11,7 +11,7 @@ import contextlib
 import re
 from typing import Any
 
-from hud.capabilities.browser.devtools import DevTools, RefusedError
+from hud.capabilities.browser.devtools import COMMAND_SECONDS, DevTools, RefusedError
 from hud.capabilities.keyboard import SHIFTED_CHARACTERS, Key, character, shifted
 from hud.capabilities.screen import Button, Point
 from hud.errors import EnvironmentFault
@@ -23,6 +23,7 @@ SETTLE_SECONDS = 5.0
 _BEGIN_SECONDS = 0.1
 """Time for an action's effect to begin, in seconds."""
 _PAINT_SECONDS = 1.0
+_RESPONSE_SECONDS = 5.0
 _SWAPPING = "Not attached to an active page"
 """Error of the browser while an error page replaces a page that could not be loaded."""
 _SWAP_SECONDS = 3.0
@@ -34,8 +35,18 @@ PAINTED = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame
 _STILL_CARET = """{ const still = new CSSStyleSheet();
 still.replaceSync(":root { caret-animation: manual }");
 document.adoptedStyleSheets.push(still) }"""
+_MOST_DIALOGS, _DIALOG_CHARACTERS = 20, 1000
+"""Dialogs kept until they are read, and characters of each: a page may open any number."""
 _TYPED_AT_ONCE = 200
 """Characters from which text is inserted as a whole: key events for each character would be slow."""
+
+
+class NotLoadedError(EnvironmentFault):
+    """An address could not be loaded."""
+
+
+class ThrownError(EnvironmentFault):
+    """An expression threw, or is no JavaScript."""
 
 
 def is_web_address(url: str) -> bool:
@@ -69,9 +80,8 @@ class Page:
 
     async def prepare(self) -> None:
         """Subscribe to events; call once."""
-        await asyncio.gather(
-            self.call("Page.enable"), self.call("Inspector.enable"), self.call("Runtime.enable")
-        )
+        # Not `Runtime.enable`: each message of a page's console would be an event, of any size.
+        await asyncio.gather(self.call("Page.enable"), self.call("Inspector.enable"))
         if self._size is not None:
             width, height = self._size
             await self.call(
@@ -84,7 +94,7 @@ class Page:
             )
 
     async def call(
-        self, method: str, params: dict[str, Any] | None = None, *, timeout: float = 30.0
+        self, method: str, params: dict[str, Any] | None = None, *, timeout: float = COMMAND_SECONDS
     ) -> dict[str, Any]:
         """Send a command to this tab; during a page change the command waits for its end."""
         clock = asyncio.get_running_loop().time
@@ -106,7 +116,9 @@ class Page:
         elif method == "Page.frameStoppedLoading" and params.get("frameId") == self.target_id:
             self._stopped.set()
         elif method == "Page.javascriptDialogOpening":
-            self.dialogs.append(f"{params.get('type')}: {params.get('message')}")
+            if len(self.dialogs) < _MOST_DIALOGS:
+                text = f"{params.get('type')}: {params.get('message')}"
+                self.dialogs.append(text[:_DIALOG_CHARACTERS])
             return "dialog"
         elif method == "Inspector.targetCrashed":
             self.crashed = True
@@ -167,7 +179,7 @@ class Page:
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
         """Load `url` and wait until it has loaded, at most `timeout` seconds.
 
-        Raises `EnvironmentFault` if it cannot be loaded.
+        Raises `NotLoadedError` if it cannot be loaded.
         """
         self._stopped.clear()
         navigation = await self.call("Page.navigate", {"url": url}, timeout=timeout)
@@ -175,12 +187,12 @@ class Page:
         if problem or "loaderId" not in navigation:
             self._stopped.set()
         if problem:
-            raise EnvironmentFault(f"The browser cannot load {url}: {problem}.")
+            raise NotLoadedError(f"The browser cannot load {url}: {problem}.")
         try:
             async with asyncio.timeout(timeout):
                 await self._stopped.wait()
         except TimeoutError:
-            raise EnvironmentFault(f"{url} has not loaded within {timeout:g} s.") from None
+            raise NotLoadedError(f"{url} has not loaded within {timeout:g} s.") from None
 
     async def go(self, steps: int) -> bool:
         """Go back (-1) or forward (1) in the tab's history; False without such an entry."""
@@ -199,10 +211,10 @@ class Page:
         url: str = history["entries"][history["currentIndex"]]["url"]
         return url
 
-    async def evaluate(self, expression: str, *, timeout: float = 30.0) -> Any:
+    async def evaluate(self, expression: str, *, timeout: float = COMMAND_SECONDS) -> Any:
         """Return the value of a JavaScript expression in the page; promises are awaited.
 
-        Raises `EnvironmentFault` if it throws.
+        Raises `ThrownError` if it throws, `EnvironmentFault` if the page does not answer.
         """
         try:
             return await self._evaluated(expression, timeout)
@@ -225,8 +237,24 @@ class Page:
         problem = evaluation.get("exceptionDetails")
         if problem is not None:
             description = (problem.get("exception") or {}).get("description") or problem.get("text")
-            raise EnvironmentFault(f"JavaScript {expression[:80]!r} threw {description}.")
+            raise ThrownError(f"JavaScript {expression[:80]!r} threw {description}.")
         return evaluation["result"].get("value")
+
+    async def compiles(self, expression: str) -> bool:
+        """Return True if the browser can compile a JavaScript expression; the page has no influence on it."""
+        await self.call("Runtime.enable")
+        try:
+            script = {"expression": expression, "sourceURL": "", "persistScript": False}
+            compiled = await self.call("Runtime.compileScript", script)
+        finally:
+            await self.call("Runtime.disable")
+        return "exceptionDetails" not in compiled
+
+    async def responds(self) -> bool:
+        """Return True if the page executes JavaScript: no script of its own occupies it."""
+        with contextlib.suppress(EnvironmentFault):
+            return bool(await self.evaluate("1", timeout=_RESPONSE_SECONDS) == 1)
+        return False
 
     # -- mouse ------------------------------------------------------------------------------------
 

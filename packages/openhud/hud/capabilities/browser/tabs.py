@@ -13,6 +13,8 @@ from hud.capabilities.browser.devtools import DevTools
 from hud.capabilities.browser.page import Page
 from hud.errors import EnvironmentFault, RolloutError
 
+MOST_TABS = 20
+"""Tabs of a run's browser; a further one is closed before it loads anything."""
 _FIRST_SECONDS = 30.0
 
 
@@ -36,7 +38,8 @@ class Tabs:
     async def follow(self, *, pause: bool = False) -> None:
         """Attach to all present and future tabs; wait for the first.
 
-        With `pause` a new tab waits until it has been prepared; only one client of a browser may use it.
+        With `pause` a new tab waits until it has been prepared, tabs beyond `MOST_TABS` are closed, and another takes the
+        place of the last one; only one client of a browser may use it.
         Raises `EnvironmentFault` if no page opens.
         """
         self._pause = pause
@@ -82,6 +85,7 @@ class Tabs:
         return texts
 
     async def close(self) -> None:
+        self.devtools.unlisten(self._heard)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -97,11 +101,17 @@ class Tabs:
                 self.size,
                 info.get("openerId"),
             )
+            if self._pause and len(self._pages) >= MOST_TABS:
+                self._beside(self._dismiss(page))
+                return
+            self._pages[page.session] = page
             self._beside(self._welcome(page))
         elif method == "Target.detachedFromTarget" and session == self.session:
             gone = self._pages.pop(params["sessionId"], None)
             if gone is not None and self._pages:
                 self._beside(self._activate(next(reversed(self._pages.values()))))
+            elif gone is not None and self._pause:
+                self._beside(self._reopen())
         elif session in self._pages:
             page = self._pages[session]
             todo = page.heard(method, params)
@@ -109,13 +119,24 @@ class Tabs:
                 self._beside(page.answer(todo))
 
     async def _welcome(self, page: Page) -> None:
-        self._pages[page.session] = page
         try:
             await page.prepare()
         finally:
             if self._pause:
                 await page.call("Runtime.runIfWaitingForDebugger")
         self._some.set()
+
+    async def _dismiss(self, page: Page) -> None:
+        # A tab that waits would hold up the one that opened it.
+        await page.call("Runtime.runIfWaitingForDebugger")
+        await self.devtools.call(
+            "Target.closeTarget", {"targetId": page.target_id}, session=self.session
+        )
+
+    async def _reopen(self) -> None:
+        await self.devtools.call(
+            "Target.createTarget", {"url": "about:blank"}, session=self.session
+        )
 
     async def _activate(self, page: Page) -> None:
         await self.devtools.call(

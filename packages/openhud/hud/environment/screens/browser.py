@@ -10,21 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from hud.capabilities import Capability
-from hud.capabilities.browser.page import LOAD_SECONDS, Page
+from hud.capabilities.browser.devtools import COMMAND_SECONDS
+from hud.capabilities.browser.page import LOAD_SECONDS, NotLoadedError, Page, ThrownError
 from hud.capabilities.browser.tabs import Tabs
 from hud.environment.part import OpenPart, Part
 from hud.environment.screens.browser_network import BrowserNetwork
 from hud.environment.screens.chromium import Channel, Chromium
 from hud.environment.screens.gateway import Gateway
 from hud.environment.screens.run_folders import run_folder
-from hud.environment.screens.screen_sandbox import Box
-from hud.errors import RolloutError, UsageError
+from hud.environment.screens.screen_sandbox import HOME, Box
+from hud.environment.workspace.sandbox.limits import MB
+from hud.errors import AgentFault, RolloutError, UsageError
 from hud.trace import ImageContent
 
 if TYPE_CHECKING:
     from hud.environment.run import EnvironmentRun
 
 _SMALLEST, _LARGEST = 200, 4096
+_LEAST_MEMORY_MB = 256
 
 
 class Browser(Part["OpenBrowser"]):
@@ -40,11 +43,14 @@ class Browser(Part["OpenBrowser"]):
         user_agent: str | None = None,
         channel: Channel = "chromium-headless-shell",
         screen_only: bool = False,
+        memory_mb: float = 4096,
     ) -> None:
         """`hosts` are the allowed hosts of pages (`127.0.0.1`, `*.example.org`); None: any public one.
 
         `screen_only`: agents have screen, mouse, keyboard and http addresses, and cannot execute JavaScript; for tasks that
         are graded by the page.
+
+        `memory_mb` is the limit of all its processes, tabs and downloads together, where there are control groups.
 
         `channel` "chromium" shows PDF files, too, which the headless shell downloads; it takes three times the processor
         time. Where the headless shell is not installed, Chromium is used.
@@ -52,6 +58,8 @@ class Browser(Part["OpenBrowser"]):
         check_size("viewport", viewport)
         if channel not in get_args(Channel):
             raise UsageError(f"channel must be {' or '.join(get_args(Channel))}, not {channel!r}.")
+        if not memory_mb >= _LEAST_MEMORY_MB:
+            raise UsageError(f"memory_mb must be at least {_LEAST_MEMORY_MB}, not {memory_mb!r}.")
         self.name = name
         self.start_url = start_url
         self.viewport = viewport
@@ -59,6 +67,7 @@ class Browser(Part["OpenBrowser"]):
         self.user_agent = user_agent
         self.channel = channel
         self.screen_only = screen_only
+        self.memory_mb = memory_mb
 
     @asynccontextmanager
     async def open(self, run: EnvironmentRun) -> AsyncIterator[OpenBrowser]:
@@ -66,7 +75,8 @@ class Browser(Part["OpenBrowser"]):
             folder = await stack.enter_async_context(
                 run_folder("browser", reached_by_others=os.geteuid() == 0)
             )
-            box = Box(folder, network=False, memory_tmp=True)
+            memory = int(self.memory_mb * MB)
+            box = Box(folder, network=False, memory_tmp=True, memory_home=True, memory_bytes=memory)
             network = BrowserNetwork(self.hosts)
             chromium = await Chromium.start(
                 box, self.channel, self.viewport, network.flags, self.user_agent
@@ -82,7 +92,9 @@ class Browser(Part["OpenBrowser"]):
             gateway = Gateway(chromium.devtools, tabs, screen_only=self.screen_only)
             await gateway.start()
             stack.push_async_callback(gateway.close)
-            opened = OpenBrowser(run.name, self, box, chromium, tabs, gateway, network)
+            home = await chromium.program.open_folder(HOME)
+            stack.callback(os.close, home)
+            opened = OpenBrowser(run.name, self, box, chromium, tabs, gateway, network, home)
             if self.start_url != "about:blank":
                 await opened.goto(self.start_url)
             yield opened
@@ -94,8 +106,8 @@ class Browser(Part["OpenBrowser"]):
 
     @property
     def downloads(self) -> Path:
-        """The folder of this run's downloads; it may not exist yet."""
-        return self.opened.box.home / "Downloads"
+        """The folder of this run's downloads; it may not exist yet. It ends with the run, and holds at most 1 GiB."""
+        return Path(f"/proc/{os.getpid()}/fd/{self.opened.home}/Downloads")
 
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
         """Load `url` in the foreground tab, waiting at most `timeout` seconds.
@@ -104,17 +116,30 @@ class Browser(Part["OpenBrowser"]):
         """
         await self.opened.goto(url, timeout=timeout)
 
-    async def evaluate(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression in the foreground tab; promises are awaited."""
-        return await self.page.evaluate(expression)
+    async def evaluate(self, expression: str, *, timeout: float = COMMAND_SECONDS) -> Any:
+        """Return the value of a JavaScript expression in the foreground tab; promises are awaited for `timeout` seconds.
+
+        After an agent used the browser, a page that does not answer, or in which the expression throws, is the agent's
+        failure: uncaught, the run counts with reward 0. Raises `UsageError` for an expression that does not compile.
+        """
+        opened = self.opened
+        async with opened.whose_fault():
+            try:
+                return await self.page.evaluate(expression, timeout=timeout)
+            except ThrownError as error:
+                if not await self.page.compiles(expression):
+                    raise UsageError(str(error)) from error
+                raise
 
     async def url(self) -> str:
         """Return the URL of the page."""
-        return await self.page.url()
+        async with self.opened.whose_fault():
+            return await self.page.url()
 
     async def screenshot(self) -> bytes:
         """Return a PNG screenshot."""
-        return await self.page.screenshot()
+        async with self.opened.whose_fault():
+            return await self.page.screenshot()
 
 
 class OpenBrowser(OpenPart):
@@ -129,8 +154,11 @@ class OpenBrowser(OpenPart):
         tabs: Tabs,
         gateway: Gateway,
         network: BrowserNetwork,
+        home: int,
     ) -> None:
         self.box, self.tabs, self.network = box, tabs, network
+        self.home = home
+        """Descriptor of the browser's home folder, which is in memory."""
         self._run_name, self._part = run_name, part
         self._chromium, self._gateway = chromium, gateway
         self._shown: str | None = None
@@ -143,10 +171,30 @@ class OpenBrowser(OpenPart):
             height=height,
         )
 
+    @property
+    def pid(self) -> int:
+        """The process of its sandbox."""
+        return self._chromium.program.process.pid
+
     async def goto(self, url: str, *, timeout: float = LOAD_SECONDS) -> None:
         """Load a URL for the environment, allowing its host."""
         await self.network.name(url)
-        await self.tabs.front.goto(url, timeout=timeout)
+        async with self.whose_fault():
+            await self.tabs.front.goto(url, timeout=timeout)
+
+    @asynccontextmanager
+    async def whose_fault(self) -> AsyncIterator[None]:
+        """Raise `AgentFault` for a failure of the browser after an agent used it; an address that fails is none."""
+        try:
+            yield
+        except RolloutError as fault:
+            if self._chromium.devtools.lost:
+                await self._chromium.settle()
+            self.check()
+            unreachable = isinstance(fault, NotLoadedError) and await self.tabs.front.responds()
+            if self._gateway.commands and not unreachable:
+                raise AgentFault(f"{fault} The agent used this browser before.") from fault
+            raise
 
     async def observe(self) -> dict[str, Any]:
         """Return a screenshot if it differs from the last one."""

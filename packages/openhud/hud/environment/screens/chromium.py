@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Literal
 
 from hud.capabilities.browser.devtools import DevTools
@@ -14,6 +15,7 @@ from hud.environment.workspace.sandbox.sandbox import by_itself
 from hud.errors import EnvironmentFault
 
 START_SECONDS = 60.0
+_END_SECONDS = 2.0
 Channel = Literal["chromium-headless-shell", "chromium"]
 """Browser program: the engine alone, or with a user interface, at three times the processor time."""
 _CHROMIUM = ("/usr/lib/chromium/chromium", "chromium", "chromium-browser", "google-chrome")
@@ -32,6 +34,8 @@ _FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--user-data-dir=/tmp/profile",
     # bubblewrap is the sandbox; Chromium's own needs privileges that are missing in it.
     "--no-sandbox", "--test-type",
+    # Fatal errors alone: the headless shell writes what pages write on their consoles.
+    "--log-level=3",
     "--no-first-run", "--no-default-browser-check", "--no-pings", "--no-service-autorun",
     "--disable-background-networking", "--disable-breakpad", "--disable-client-side-phishing-detection",
     "--disable-component-update", "--disable-default-apps", "--disable-extensions", "--disable-sync",
@@ -79,7 +83,7 @@ class Chromium:
             await devtools.call("Browser.getVersion", timeout=START_SECONDS)
             await devtools.call(
                 "Browser.setDownloadBehavior",
-                {"behavior": "allow", "downloadPath": f"{HOME}/Downloads", "eventsEnabled": True},
+                {"behavior": "allow", "downloadPath": f"{HOME}/Downloads"},
             )
         except BaseException as error:
             await devtools.close()
@@ -87,19 +91,26 @@ class Chromium:
             if isinstance(error, asyncio.CancelledError):
                 raise
             raise EnvironmentFault(
-                f"The browser does not start: {program.complaints() or error}."
+                f"The browser does not start: {await program.complaints() or error}."
             ) from error
         return cls(program, devtools, wire)
 
     @property
     def ended_by_itself(self) -> bool:
-        """True if it exited and was not killed from outside, or answered with more than a message may hold."""
-        return self._wire.overrun or by_itself(self.program.process.returncode)
+        """True if it was not killed from outside, but exited, ran out of memory, or answered with more than a message may hold."""
+        ended = self._wire.overrun or by_itself(self.program.process.returncode)
+        return ended or self.program.memory_ran_out()
 
     def fault(self) -> str | None:
         if not self.program.ended and not self.devtools.lost:
             return None
         return f"the browser has ended (status {self.program.process.returncode})"
+
+    async def settle(self) -> None:
+        """Wait until the status of a browser whose pipe is closed is known."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await self.program.process.wait()
 
     async def close(self) -> None:
         await self.devtools.close()

@@ -80,7 +80,7 @@ class Display:
                     up = await _listens(program, port)
             except TimeoutError:
                 raise EnvironmentFault(
-                    f"The desktop's display was not up within {START_SECONDS:g} s: {program.complaints()}."
+                    f"The desktop's display was not up within {START_SECONDS:g} s: {await program.complaints()}."
                 ) from None
             finally:
                 if not up:
@@ -88,7 +88,9 @@ class Display:
             if up:
                 return cls(number, password, port, sockets, key, program)
             (sockets / f"X{number}").unlink(missing_ok=True)
-        raise EnvironmentFault(f"The desktop's display does not start: {program.complaints()}.")
+        raise EnvironmentFault(
+            f"The desktop's display does not start: {await program.complaints()}."
+        )
 
     def fault(self) -> str | None:
         if not self.program.ended:

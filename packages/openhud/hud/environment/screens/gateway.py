@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hud import exact_json
 from hud.capabilities.browser.devtools import DevTools
 from hud.capabilities.browser.page import PAINTED, VIEWPORT, is_web_address
-from hud.capabilities.browser.tabs import Tabs
+from hud.capabilities.browser.tabs import MOST_TABS, Tabs
 from hud.errors import RolloutError
 
 if TYPE_CHECKING:
@@ -186,6 +186,9 @@ class _Client:
         """Return the error for a command that would close the browser, or that is more than a screen's."""
         if self.gateway.screen_only and not _is_of_a_screen(method, params):
             refusal = f"{method} is refused: this browser's agents have screen, mouse, keyboard and http addresses."
+            return {"code": -32000, "message": refusal}
+        if method == "Target.createTarget" and len(self.gateway.tabs) >= MOST_TABS:
+            refusal = f"This browser has {MOST_TABS} tabs, the most it may have; close one first."
             return {"code": -32000, "message": refusal}
         url = str(params.get("url", "")).lower().lstrip()
         if (

@@ -1,9 +1,10 @@
-"""First program in a sandbox with its own network: starts the sandbox's program, and listens on its loopback.
+"""First program in a sandbox: joins its control groups, starts the sandbox's program, and serves the process outside.
 
-    python entry.py CONTROL PROGRAM [ARGUMENT...]
+    python entry.py CONTROL GROUPS PROGRAM [ARGUMENT...]
 
-A packet `{"address", "port"}` on the socket CONTROL requests a listening socket, whose descriptor is sent back:
-connections are accepted outside. It exits with the program's status, which ends the sandbox.
+`GROUPS` are descriptors of control groups' entrances, separated by commas. On the socket `CONTROL`, a packet
+`{"address", "port"}` requests a listening socket, and `{"folder"}` a folder; the descriptor is sent back. Connections are
+accepted outside. It exits with the program's status, which ends the sandbox. Without a socket the program takes its place.
 """
 
 from __future__ import annotations
@@ -14,22 +15,27 @@ import select
 import signal
 import socket
 import sys
+from typing import Any
 
 PACKET_BYTES = 1 << 12
 
 
-def listen(request: bytes) -> socket.socket:
-    """Return a socket listening at the packet's address."""
-    wanted = json.loads(request)
-    listener = socket.socket()
-    try:
+def join(descriptors: list[int]) -> None:
+    """Join control groups: a single thread that moves itself waits for no grace period of the kernel."""
+    for descriptor in descriptors:
+        os.write(descriptor, b"0")
+        os.close(descriptor)
+
+
+def opened(request: dict[str, Any]) -> int:
+    """Return the descriptor that a request is for."""
+    if "folder" in request:
+        return os.open(request["folder"], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((wanted["address"], wanted["port"]))
+        listener.bind((request["address"], request["port"]))
         listener.listen(64)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+        return listener.detach()
 
 
 def hear(control: socket.socket) -> bool:
@@ -38,8 +44,9 @@ def hear(control: socket.socket) -> bool:
     if not request:
         return False
     try:
-        with listen(request) as listener:
-            socket.send_fds(control, [b"{}"], [listener.fileno()])
+        descriptor = opened(json.loads(request))
+        socket.send_fds(control, [b"{}"], [descriptor])
+        os.close(descriptor)
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         control.send(json.dumps({"refused": str(error)}).encode())
     return True
@@ -47,7 +54,11 @@ def hear(control: socket.socket) -> bool:
 
 def main() -> int:
     """Serve requests, and return the program's exit status."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    number, groups, *command = sys.argv[1:]
+    join([int(group) for group in groups.split(",") if group])
+    if not number:
+        os.execv(command[0], command)
+    control = socket.socket(fileno=int(number))
     control.set_inheritable(False)
     wake, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -55,12 +66,12 @@ def main() -> int:
     program = os.fork()
     if program == 0:
         try:
-            os.execv(sys.argv[2], sys.argv[2:])
+            os.execv(command[0], command)
         finally:
             os._exit(127)
     nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)  # The program's exit must close its pipes.
-    os.dup2(nothing, 1)
+    for stream in (0, 1, 2):  # The program's exit must close its pipes.
+        os.dup2(nothing, stream)
     poller = select.poll()
     poller.register(control, select.POLLIN)
     poller.register(wake, select.POLLIN)

@@ -27,7 +27,8 @@ def warn_without_groups() -> None:
     """Log, once, which limits of workspaces do not hold as documented without control groups."""
     _logger.warning(
         "Workspaces have no control groups here: memory_mb limits each process, not all of a workspace together, and "
-        "processors is not limited. On a machine with systemd: systemd-run --user --scope -p Delegate=yes COMMAND"
+        "processors is not limited; browsers and displays have no limit of memory. On a machine with systemd: "
+        "systemd-run --user --scope -p Delegate=yes COMMAND"
     )
 
 
