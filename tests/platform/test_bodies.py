@@ -33,7 +33,7 @@ def paths():
     """Every path of the application and of the pages that takes a body."""
     writing = {"POST", "PUT", "PATCH", "DELETE"}
     foreign = [router for plug in route_plugs().values() for router in plug.routers]
-    for router in (*routes.FIRST, *foreign, *routes.ROUTERS, *ROUTERS):
+    for router in (*routes.first_routers(), *foreign, *routes.ROUTERS, *ROUTERS):
         for route in router.routes:
             for method in sorted(writing & (getattr(route, "methods", None) or set())):
                 yield method, re.sub(r"\{[^}]*\}", "0" * 32, route.path)

@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 from hud import exact_json
 from hud.errors import HudError, NotFoundError, UsageError
 from hud.eval.tasksets.synchronization import task_of
+from hud.inference.dialects.chat_completions.dialect import CHAT, CHAT_CALL
 from hud.platform.access import needs
 from hud.platform.access.limits import Limits
 from hud.platform.dependencies import ConfigPart, Models, StorePart, TeamSecrets, Who, part
@@ -213,7 +214,7 @@ class _Completion(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send)
-        await self._gateway.serve(exchange, self._gateway.dialects.chat, "chat/completions")
+        await self._gateway.serve(exchange, CHAT, CHAT_CALL)
 
 
 def _prompt(messages: list[Message]) -> list[dict[str, str]]:

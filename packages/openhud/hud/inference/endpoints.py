@@ -7,11 +7,9 @@ Precedence: an agent's `base_url` and `api_key`; then, without `gateway`, the pr
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import quote
 
 from hud import settings
 from hud.errors import UsageError
-from hud.inference.dialects.codec import Family
 from hud.inference.retries import Provider
 
 
@@ -23,18 +21,6 @@ class Home:
     url: str
     url_variable: str
     key_variables: tuple[str, ...]
-
-
-OPENAI = Home("OpenAI", "https://api.openai.com/v1", "OPENAI_BASE_URL", ("OPENAI_API_KEY",))
-ANTHROPIC = Home(
-    "Anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL", ("ANTHROPIC_API_KEY",)
-)
-GEMINI = Home(
-    "Gemini",
-    "https://generativelanguage.googleapis.com",
-    "GEMINI_BASE_URL",
-    ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-)
 
 
 @dataclass(frozen=True)
@@ -77,20 +63,15 @@ def endpoint(
     return _of_gateway(elsewhere, loaded.api_key)
 
 
-def url_of(family: Family, base: str, model: str, action: str) -> str:
-    """Return the URL of a call: for Gemini a method of the model, for others a path."""
-    if family == "gemini":
-        return f"{base}/v1beta/models/{quote(model, safe='/')}:{action}"
-    return f"{base}/v1/{action}" if family == "anthropic" else f"{base}/{action}"
+def path_below(base: str, model: str, action: str) -> str:
+    """Return the URL of an action that is a path."""
+    del model
+    return f"{base}/{action}"
 
 
-def credentials(family: Family, key: str | None) -> dict[str, str]:
-    """Return the authorization header; empty without a key."""
-    if not key:
-        return {}
-    if family == "anthropic":
-        return {"x-api-key": key}
-    return {"x-goog-api-key": key} if family == "gemini" else {"authorization": f"Bearer {key}"}
+def bearer(key: str | None) -> dict[str, str]:
+    """Return the `authorization` header; empty without a key."""
+    return {"authorization": f"Bearer {key}"} if key else {}
 
 
 def gateway_url() -> str:

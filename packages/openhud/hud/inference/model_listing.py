@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 
 from hud.errors import HudError, UsageError
-from hud.inference.endpoints import credentials
+from hud.inference.endpoints import bearer
 
 SECONDS = 30.0
 MOST_SHOWN = 20
@@ -18,7 +18,7 @@ def served_models(base_url: str, api_key: str | None = None) -> list[str]:
     """
     url = f"{base_url.rstrip('/')}/models"
     try:
-        response = httpx.get(url, headers=credentials("openai", api_key), timeout=SECONDS)
+        response = httpx.get(url, headers=bearer(api_key), timeout=SECONDS)
     except httpx.HTTPError as error:
         raise HudError(f"{url} cannot be reached: {error or type(error).__name__}") from None
     except httpx.InvalidURL as error:

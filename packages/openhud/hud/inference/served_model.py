@@ -16,7 +16,7 @@ from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.codec import ClientCodec, WireRequest
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.server_sent_events import events_in, is_stream
-from hud.inference.endpoints import Endpoint, credentials, url_of
+from hud.inference.endpoints import Endpoint
 from hud.inference.retries import (
     BrokenAnswer,
     ErrorStatus,
@@ -78,7 +78,7 @@ class ServedModel:
         headers = {
             "content-type": "application/json",
             **wire.headers,
-            **credentials(self.codec.family, self.endpoint.key),
+            **self.codec.credentials(self.endpoint.key),
             **({"trace-id": trace_id} if trace_id else {}),
         }
 
@@ -105,7 +105,7 @@ class ServedModel:
             await client.aclose()
 
     async def _post(self, wire: WireRequest, headers: dict[str, str]) -> httpx.Response:
-        url = url_of(self.codec.family, self.endpoint.url, self.name, wire.action)
+        url = self.codec.url(self.endpoint.url, self.name, wire.action)
         response = await self._connected().post(
             url, content=exact_json.dumps(wire.body), headers=headers
         )

@@ -24,7 +24,7 @@ from hud.platform.gateway.missing_endpoints import refuse_path
 from hud.platform.metrics import Measured
 from hud.platform.pages import page_plugs
 from hud.platform.parts import Parts
-from hud.platform.routes import FIRST, ROUTERS
+from hud.platform.routes import ROUTERS, first_routers
 from hud.platform.routes.plugs import refuse_overlaps, route_plugs
 
 __all__ = ["LOCAL", "Parts", "PlatformConfig", "create_app"]
@@ -37,7 +37,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
     """
     joined, pages = route_plugs(), page_plugs()
     paged = [router for plug in pages.values() for router in plug.routers]
-    refuse_overlaps(joined, (*FIRST, *ROUTERS, *paged))
+    first = first_routers()
+    refuse_overlaps(joined, (*first, *ROUTERS, *paged))
     services = {
         **{name: plug.service for name, plug in joined.items()},
         **{name: plug.service for name, plug in pages.items()},
@@ -55,7 +56,7 @@ def create_app(config: PlatformConfig) -> FastAPI:
     )
     app.state.parts = parts
     foreign = [router for plug in joined.values() for router in plug.routers]
-    for router in (*FIRST, *foreign, *ROUTERS, *paged):
+    for router in (*first, *foreign, *ROUTERS, *paged):
         # Not `include_router`: it rebuilds every route for each application, which takes 0.1 s.
         app.router.routes.extend(router.routes)
     for plug in pages.values():

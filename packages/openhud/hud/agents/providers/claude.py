@@ -5,7 +5,7 @@ from __future__ import annotations
 from hud.agents.providers.provider_agent import ProviderAgent
 from hud.agents.types import ClaudeConfig
 from hud.inference.dialects.anthropic.codec import AnthropicCodec
-from hud.inference.endpoints import ANTHROPIC
+from hud.inference.dialects.anthropic.dialect import ANTHROPIC
 from hud.trace import SamplingParams
 
 

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from hud.agents.providers.provider_agent import ProviderAgent
 from hud.agents.types import GeminiConfig, GeminiCUAConfig
 from hud.inference.dialects.gemini.codec import GeminiCodec
+from hud.inference.dialects.gemini.dialect import GEMINI
 from hud.inference.dialects.gemini.tools import knows_computers
-from hud.inference.endpoints import GEMINI
 from hud.trace import SamplingParams
 
 

@@ -8,7 +8,7 @@ from hud.agents.providers.provider_agent import ProviderAgent
 from hud.agents.types import OpenAIConfig, OperatorConfig
 from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.inference.dialects.responses.computer import ComputerTool, known_tool, tool_for
-from hud.inference.endpoints import OPENAI
+from hud.inference.dialects.responses.dialect import OPENAI
 from hud.trace import SamplingParams
 
 _AS_GIVEN = (

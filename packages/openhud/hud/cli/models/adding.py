@@ -19,7 +19,9 @@ from hud.platform.models.named_models import NAMED_MODELS
 @click.option("--name", help="Slug of the model.")
 @click.option("--url", help="A provider's URL; SOURCE is then the model's name.")
 @click.option(
-    "--dialect", type=click.Choice(["openai", "anthropic", "gemini"]), help="What it speaks."
+    "--dialect",
+    metavar="NAME",
+    help="What it speaks: openai, anthropic, gemini, or a dialect of a package.  [default: openai]",
 )
 @click.option("--key-env", help="Environment variable of the server with the provider's key.")
 @click.option("--upstream-model", help="The provider's name of the model.")

@@ -19,9 +19,6 @@ from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
 from hud.trace import Completion, Usage
 
-Family = Literal["openai", "anthropic", "gemini"]
-"""Provider family of a dialect: a provider takes requests of its own family unchanged."""
-
 SafetyPolicy = Literal["acknowledge", "stop"]
 """Policy for a computer action that the provider wants a person to confirm: it is carried out, or ends the run."""
 
@@ -58,6 +55,8 @@ class StreamWriter(Protocol):
     """Writer of a response's events as a stream."""
 
     content_type: bytes
+    answer: dict[str, Any] | None
+    """The whole answer, after `end`; None: the dialect stores no answers."""
 
     def write(self, event: Event) -> bytes:
         """Return the bytes of an event; they may be empty."""
@@ -71,9 +70,6 @@ class StreamWriter(Protocol):
 
 class ServerCodec(Protocol):
     """A dialect, server side."""
-
-    @property
-    def family(self) -> Family: ...
 
     def read(self, body: Fields) -> GenerationRequest:
         """Return the request in a body. Raises `UsageError` for a wrong or unsupported field."""
@@ -108,7 +104,7 @@ class WireRequest:
     """A request to a provider, and the functions that read its response, streamed or whole."""
 
     action: str
-    """Path below the base URL, or Gemini's method of the model (see `endpoints.url_of`)."""
+    """Path below the base URL, or method of the model (see `ClientCodec.url`)."""
     body: dict[str, Any]
     streams: bool
     """The answer is requested as server-sent events."""
@@ -132,10 +128,13 @@ class StreamedRequest(WireRequest):
 
 
 class ClientCodec(Protocol):
-    """A dialect, client side."""
+    """A dialect, client side. `endpoints.path_below` and `endpoints.bearer` are the usual `url` and `credentials`."""
 
-    @property
-    def family(self) -> Family: ...
+    def url(self, base: str, model: str, action: str) -> str:
+        """Return the URL of an action, below a base URL or of a model."""
+
+    def credentials(self, key: str | None) -> dict[str, str]:
+        """Return the headers that hold a key; empty without one."""
 
     def request(self, model: str, request: GenerationRequest) -> WireRequest:
         """Return the request to a provider's `model`. Raises `UsageError` for what the dialect cannot express."""

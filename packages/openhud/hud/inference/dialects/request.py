@@ -24,6 +24,7 @@ class OutputFormat:
 
     schema: dict[str, Any] | None = None
     name: str = "answer"
+    """Its name at the provider; with `words`, that of the client's request."""
     words: tuple[str, ...] = ()
     """Plain texts in place of JSON: the response is one of them."""
 

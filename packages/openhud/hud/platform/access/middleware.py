@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ from urllib.parse import parse_qs, quote
 from hud import exact_json
 from hud.errors import HudError
 from hud.inference.dialects.codec import Refusal
+from hud.inference.dialects.registry import dialects
 from hud.platform.access.admission import ACCESS_DENIED, Admission, KeyEndedError
 from hud.platform.access.identity import Identity
 from hud.platform.access.keys import Keys
@@ -160,7 +162,7 @@ def secret_of(scope: Scope, prefixes: Sequence[str] = ()) -> str | None:
             kind, _, secret = value.decode("latin-1").partition(" ")
             if kind.lower() == "bearer" and secret.strip():
                 return str(secret.strip())
-        elif name in (b"x-api-key", b"x-goog-api-key") and value:
+        elif value and name in _key_headers():
             key = str(value.decode("latin-1"))
             prefix = next((prefix for prefix in prefixes if key.startswith(prefix)), "")
             return key.removeprefix(prefix)
@@ -169,6 +171,12 @@ def secret_of(scope: Scope, prefixes: Sequence[str] = ()) -> str | None:
         secrets = query.get("api_key") or query.get("key")
         return secrets[0] if secrets else None
     return None
+
+
+@functools.cache
+def _key_headers() -> frozenset[bytes]:
+    """Return the headers in which the dialects' clients send keys."""
+    return frozenset(dialect.key_header for dialect in dialects().values() if dialect.key_header)
 
 
 async def _send_to_signin(scope: Scope, send: Send) -> None:
@@ -230,7 +238,7 @@ async def refuse(
         await send({"type": "websocket.close", "code": ACCESS_DENIED, "reason": detail[:120]})
         return
     # `detail` is this platform's field; the rest is the error of the client's dialect.
-    body = exact_json.dumps(dialect_of(scope).error(Refusal(status, detail)))
+    body = exact_json.dumps(dialect_of(scope).codec.error(Refusal(status, detail)))
     await _send(send, status, body, {**headers, "content-type": "application/json"})
 
 

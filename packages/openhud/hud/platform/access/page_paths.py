@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
 from starlette.types import Scope
+
+from hud.inference.dialects.registry import dialects
 
 FAMILIES = frozenset(
     {
@@ -28,24 +32,22 @@ FAMILIES = frozenset(
     }
 )
 """First path segments of pages; each page has a JSON twin with the suffix `.json`."""
-API_FAMILIES = frozenset(
+_API_FAMILIES = frozenset(
     {
         *(
             "api",
             "auth",
-            "chat",
-            "completions",
             "docs",
             "downloads",
             "healthz",
-            "messages",
             "metrics",
+            "openapi.json",
+            "readyz",
+            "runtime",
         ),
-        *("openapi.json", "readyz", "responses", "runtime", "sdk-events", "uploads"),
-        *("v1", "v1alpha", "v1beta", "v2", "v3"),
+        *("sdk-events", "uploads", "v1", "v2", "v3"),
     }
 )
-"""First path segments of the API that are none of pages; a test compares them with its routes."""
 SAFE = ("GET", "HEAD")
 """Methods that change nothing."""
 OPEN = ("/signin", "/favicon.ico")
@@ -54,9 +56,9 @@ OPEN = ("/signin", "/favicon.ico")
 
 def is_page(scope: Scope) -> bool:
     """Return True for a request that the dashboard serves.
-    `GET /models` and `/models/{id}` are also paths of OpenAI's API: there, requests that accept HTML or end in `.json`
-    are for the dashboard. `POST /models/{id}:generateContent` is Gemini's. A browser at an address that neither knows gets
-    the dashboard's page that says so.
+    `GET /models` and `/models/{id}` are also paths of inference: there, requests that accept HTML or end in `.json` are for
+    the dashboard. `POST /models/{id}:METHOD` is inference. A browser at an address that neither knows gets the dashboard's
+    page that says so.
     """
     if scope["type"] != "http":
         return False
@@ -65,10 +67,19 @@ def is_page(scope: Scope) -> bool:
     if path.endswith("/telemetry-upload"):
         return False
     if first.removesuffix(".json") not in FAMILIES:
-        return scope["method"] in SAFE and first not in API_FAMILIES and wants_page(scope)
+        return scope["method"] in SAFE and first not in api_families() and wants_page(scope)
     if first == "models" and scope["method"] in SAFE:
         return path.endswith(".json") or wants_page(scope)
     return first != "models" or ":" not in path
+
+
+@functools.cache
+def api_families() -> frozenset[str]:
+    """Return the first path segments of the API that are none of pages; a test compares them with its routes."""
+    paths = [
+        path for dialect in dialects().values() for route in dialect.routes for path in route.paths
+    ]
+    return (_API_FAMILIES | {path[1:].partition("/")[0] for path in paths}) - FAMILIES
 
 
 def is_open_page(path: str) -> bool:

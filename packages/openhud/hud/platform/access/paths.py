@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+
+from hud.inference.dialects.registry import dialects
 from hud.platform.access.identity import Identity
 
-_INFERENCE = (
-    "/chat/completions",
-    "/completions",
-    "/messages",
-    "/responses",
-    "/embeddings",
-    "/v1/chat/",
-    "/v1/completions",
-    "/v1/messages",
-    "/v1/responses",
-    "/v1/embeddings",
-    "/v1beta/",
-    "/v1alpha/",
-)
-"""Paths of the gateway, which reads JSON itself and answers in the dialect of its caller."""
-_GEMINI = (":generateContent", ":streamGenerateContent", ":countTokens")
 _FLEET = "/v2/fleet/"
 
 
@@ -28,11 +15,21 @@ def refusal(who: Identity, path: str) -> str | None:
     if who.worker and not path.startswith(_FLEET):
         return "A pass opens the fleet's routes alone (/v2/fleet/); for anything else use a key."
     # Narrower than `is_inference`: a model's name may hold a colon, and its head is no inference.
-    if who.inference_only and not path.startswith(_INFERENCE) and not path.endswith(_GEMINI):
+    if who.inference_only and not path.startswith(_prefixes()) and not path.endswith(_methods()):
         return "The pass of a rollout opens inference alone."
     return None
 
 
 def is_inference(path: str) -> bool:
-    """True for paths of the gateway."""
-    return path.startswith(_INFERENCE) or ("/models/" in path and ":" in path)
+    """True for paths of the gateway, which reads JSON itself and answers in the dialect of its caller."""
+    return path.startswith(_prefixes()) or ("/models/" in path and ":" in path)
+
+
+@functools.cache
+def _prefixes() -> tuple[str, ...]:
+    return tuple(prefix for dialect in dialects().values() for prefix in dialect.prefixes)
+
+
+@functools.cache
+def _methods() -> tuple[str, ...]:
+    return tuple(method for dialect in dialects().values() for method in dialect.methods)

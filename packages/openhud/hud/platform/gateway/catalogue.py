@@ -88,10 +88,11 @@ class Catalogue:
         return registered_model(record, record.config.provider, Secrets(self._registry.home, team))
 
     def _provided(self, team: str, name: str) -> ProviderModel | None:
-        provider = provider_of(name)
-        if provider is None:
+        provided = provider_of(name)
+        if provided is None:
             return None
-        model = builtin_model(provider, name, Secrets(self._registry.home, team))
+        provider, dialect = provided
+        model = builtin_model(provider, dialect, name, Secrets(self._registry.home, team))
         if model.key is None and team != LOCAL_TEAM:
             raise NotFoundError(
                 f"{name!r} is a model of {provider.name}, and your team has stored no key for it. "

@@ -6,22 +6,16 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hud import exact_json
-from hud.errors import NotFoundError, UsageError
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
-from hud.inference.dialects.chat_completions.codec import ChatCodec
-from hud.inference.dialects.chat_completions.completions import CompletionsCodec
-from hud.inference.dialects.codec import ServerCodec, StreamWriter
+from hud.errors import HudError, NotFoundError, UsageError
+from hud.inference.dialects.codec import StreamWriter
+from hud.inference.dialects.dialect import Dialect, DialectRoute, RouteCall
 from hud.inference.dialects.events import Event, turns_of
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.responses.codec import ResponsesCodec
-from hud.inference.dialects.responses.conversation import read_items
-from hud.inference.dialects.responses.stream import ResponseWriter
 from hud.platform.access.identity import Identity, Scope
 from hud.platform.access.limits import TokenBudget
 from hud.platform.access.request_dialect import dialect_of
@@ -31,7 +25,6 @@ from hud.platform.gateway.exchange import ClientGoneError, Exchange
 from hud.platform.gateway.ledger import Ledger, Meter
 from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
-from hud.platform.gateway.missing_endpoints import COMPACT
 from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.passthrough import PassThrough, reserve
 from hud.platform.gateway.providers import ProviderModel
@@ -45,17 +38,6 @@ if TYPE_CHECKING:
     from hud.platform.metrics import Metrics
     from hud.platform.models.registry import Registry
     from hud.platform.serving.token_engine import TokenEngine
-
-
-@dataclass(frozen=True)
-class Dialects:
-    """Codecs of the supported dialects."""
-
-    chat: ServerCodec = field(default_factory=ChatCodec)
-    completions: ServerCodec = field(default_factory=CompletionsCodec)
-    responses: ServerCodec = field(default_factory=ResponsesCodec)
-    messages: ServerCodec = field(default_factory=AnthropicCodec)
-    gemini: ServerCodec = field(default_factory=GeminiCodec)
 
 
 CLIENT_GONE = 499
@@ -87,25 +69,36 @@ class Gateway:
         self.connections = Connections()
         self.passthrough = PassThrough(self.connections)
         self.upstream = UpstreamTurns(self.connections)
-        self.dialects = Dialects()
         self.lists = ModelLists(registry, self.catalogue)
 
     def close(self) -> None:
         """Write pending usage records."""
         self.ledger.flush()
 
-    async def serve(
-        self,
-        exchange: Exchange,
-        dialect: ServerCodec,
-        action: str,
-        overrides: dict[str, Any] | None = None,
-        *,
-        count: bool = False,
-    ) -> None:
-        """Serve a request for a turn or, with `count`, for the number of its prompt's tokens.
-        `given`: fields taken from the path, merged into the body.
-        """
+    async def handle(self, exchange: Exchange, dialect: Dialect, route: DialectRoute) -> None:
+        """Serve a request of a dialect's route."""
+        parameters = exchange.scope["path_params"]
+        call = route.call
+        if not isinstance(call, RouteCall):
+            try:
+                call = call(parameters, exchange.scope["query_string"])
+            except HudError as error:
+                await _refuse(exchange, dialect, error)
+                return
+        match call.operation:
+            case "models":
+                await self._list_models(exchange, None)
+            case "model":
+                await self._list_models(exchange, parameters["model"])
+            case "stored":
+                await self._stored(exchange, dialect, parameters["id"])
+            case "delete":
+                await self._delete(exchange, dialect, parameters["id"])
+            case _:
+                await self.serve(exchange, dialect, call)
+
+    async def serve(self, exchange: Exchange, dialect: Dialect, call: RouteCall) -> None:
+        """Serve a request to a model: for a turn, for the number of its prompt's tokens, or one that is only passed on."""
         started = time.perf_counter()
         who = exchange.who
         meter = Meter(budget=TokenBudget(self.limits, who))
@@ -114,23 +107,18 @@ class Gateway:
         try:
             who.require("run")
             raw = await exchange.body()
-            body = Fields({**_parse(raw), **(overrides or {})})
+            body = Fields({**_parse(raw), **call.fields})
             name = body.needed_text("model")
             target = self.catalogue.remembered(who.team_id, name) or await self.catalogue.find(
                 who.team_id, name
             )
             async with exchange.attended():
-                if isinstance(target, ProviderModel) and target.family == dialect.family:
-                    bound = None if count else reserve(meter, action, raw, body.values)
-                    await self.passthrough.send(
-                        exchange, target, action, raw, body.values, meter, bound
-                    )
-                elif count:
+                if isinstance(target, ProviderModel) and target.dialect.family == dialect.family:
+                    await self._pass(exchange, dialect, call, target, raw, body, meter)
+                elif call.operation == "count":
                     await self._count(exchange, dialect, body, target)
-                elif action == COMPACT:
-                    raise UsageError(
-                        f"{target.name!r} has no compaction: it is OpenAI's, for its own models. Send a shorter conversation."
-                    )
+                elif call.operation == "forward":
+                    raise UsageError(f"{target.name!r} {call.refusal}")
                 else:
                     await self._answer(exchange, dialect, body, target, who, meter)
         except ClientGoneError:
@@ -140,60 +128,60 @@ class Gateway:
                 self.catalogue.forget()
             await _refuse(exchange, dialect, error)
         finally:
-            self._note(exchange, who, name, target, meter, action, time.perf_counter() - started)
+            self._note(
+                exchange, who, name, target, meter, call.action, time.perf_counter() - started
+            )
 
-    async def gemini(self, exchange: Exchange, name: str, action: str) -> None:
-        """Serve a method of a model under Gemini's path."""
-        dialect = self.dialects.gemini
-        overrides: dict[str, Any] = {"model": name.removeprefix("models/"), "stream": False}
-        match action:
-            case "generateContent":
-                await self.serve(exchange, dialect, action, overrides)
-            case "streamGenerateContent":
-                events = b"alt=sse" in exchange.scope["query_string"]
-                overrides.update(stream=True, server_sent_events=events)
-                await self.serve(exchange, dialect, action, overrides)
-            case "countTokens":
-                await self.serve(exchange, dialect, action, overrides, count=True)
-            case _:
-                unknown = NotFoundError(f"There is no method {action!r} of models here.")
-                await _refuse(exchange, dialect, unknown)
+    async def _pass(
+        self,
+        exchange: Exchange,
+        dialect: Dialect,
+        call: RouteCall,
+        target: ProviderModel,
+        raw: bytes,
+        body: Fields,
+        meter: Meter,
+    ) -> None:
+        """Pass a request to a provider of its dialect's family."""
+        bound = None
+        if call.operation != "count":
+            bound = reserve(meter, dialect, call.action, raw, body.values)
+        await self.passthrough.send(
+            exchange, dialect, target, call.action, raw, body.values, meter, bound
+        )
 
-    async def list_models(self, exchange: Exchange, name: str | None, *, gemini: bool) -> None:
-        """Respond with the models of a team, or with one of them."""
+    async def _list_models(self, exchange: Exchange, name: str | None) -> None:
+        """Respond with the models of a team, or with one of them, in the client's dialect."""
+        dialect = dialect_of(exchange.scope)
 
         async def read(who: Identity) -> bytes:
             if name is None:
-                return exact_json.dumps(await self.lists.all(who.team_id, exchange, gemini=gemini))
-            return exact_json.dumps(
-                await self.lists.describe(who.team_id, name, exchange, gemini=gemini)
-            )
+                return exact_json.dumps(await self.lists.all(who.team_id, dialect))
+            return exact_json.dumps(await self.lists.describe(who.team_id, name, dialect))
 
-        await self._simply(
-            exchange, self.dialects.gemini if gemini else dialect_of(exchange.scope), read
-        )
+        await self._simply(exchange, dialect, read)
 
-    async def stored(self, exchange: Exchange, identifier: str) -> None:
+    async def _stored(self, exchange: Exchange, dialect: Dialect, identifier: str) -> None:
         """Respond with a stored response."""
 
         async def read(who: Identity) -> bytes:
             return await asyncio.to_thread(self.responses.body, who.team_id, identifier)
 
-        await self._simply(exchange, self.dialects.responses, read)
+        await self._simply(exchange, dialect, read)
 
-    async def forget(self, exchange: Exchange, identifier: str) -> None:
+    async def _delete(self, exchange: Exchange, dialect: Dialect, identifier: str) -> None:
         """Delete a stored response."""
 
         async def remove(who: Identity) -> bytes:
             await asyncio.to_thread(self.responses.remove, who.team_id, identifier)
-            return exact_json.dumps({"id": identifier, "object": "response", "deleted": True})
+            return exact_json.dumps(dialect.deleted(identifier))
 
-        await self._simply(exchange, self.dialects.responses, remove, scope="run")
+        await self._simply(exchange, dialect, remove, scope="run")
 
     async def _simply(
         self,
         exchange: Exchange,
-        dialect: ServerCodec,
+        dialect: Dialect,
         work: Callable[[Identity], Awaitable[bytes]],
         scope: Scope = "read",
     ) -> None:
@@ -205,25 +193,18 @@ class Gateway:
             await _refuse(exchange, dialect, error)
 
     async def _count(
-        self, exchange: Exchange, dialect: ServerCodec, body: Fields, target: Target
+        self, exchange: Exchange, dialect: Dialect, body: Fields, target: Target
     ) -> None:
         """Respond with the number of a prompt's tokens."""
         if not isinstance(target, LocalModel):
             raise UsageError(
                 f"The tokens of {target.name!r} are counted in its provider's own dialect only."
             )
-        inner = body.inner("generateContentRequest")
-        if inner is not None:
-            body = Fields({**inner.values, "model": body.values["model"]})
-        request = await self._continued(dialect, dialect.read(body), body, exchange.who)
+        body = dialect.counted_request(body)
+        request = await self._continued(dialect, dialect.codec.read(body), body, exchange.who)
         prompts = await prompts_of(target, request)
         count = sum(len(prompt.ids) for prompt in prompts)
-        counted: dict[str, Any] = {"input_tokens": count}
-        if dialect is self.dialects.gemini:
-            counted = {"totalTokens": count}
-        elif dialect is self.dialects.responses:
-            counted["object"] = "response.input_tokens"
-        await exchange.answer(200, exact_json.dumps(counted))
+        await exchange.answer(200, exact_json.dumps(dialect.counted(count)))
 
     def events(
         self, target: Target, request: GenerationRequest, who: Identity, meter: Meter
@@ -236,31 +217,32 @@ class Gateway:
     async def _answer(
         self,
         exchange: Exchange,
-        dialect: ServerCodec,
+        dialect: Dialect,
         body: Fields,
         target: Target,
         who: Identity,
         meter: Meter,
     ) -> None:
-        request = dialect.read(body)
+        request = dialect.codec.read(body)
         if request.checkpoint:
             target = await self.catalogue.find(who.team_id, request.model, request.checkpoint)
         request = await self._continued(dialect, request, body, who)
         events = self.events(target, request, who, meter)
         if request.stream:
-            writer = dialect.writer(body, request, target.name)
-            await self._stream(exchange, writer, events, request, who, body)
+            writer = dialect.codec.writer(body, request, target.name)
+            await self._stream(exchange, dialect, writer, events, request, who, body)
             return
         async with aclosing(events) as batches:
             streamed = [event async for batch in batches for event in batch]
-        answer = dialect.unstreamed(body, request, target.name, turns_of(streamed, request.choices))
-        if isinstance(dialect, ResponsesCodec):
-            await self._keep(answer, request, who, body)
+        turns = turns_of(streamed, request.choices)
+        answer = dialect.codec.unstreamed(body, request, target.name, turns)
+        await self._store(dialect, answer, request, who, body)
         await exchange.answer(200, exact_json.dumps(answer))
 
     async def _stream(
         self,
         exchange: Exchange,
+        dialect: Dialect,
         writer: StreamWriter,
         events: AsyncGenerator[list[Event], None],
         request: GenerationRequest,
@@ -276,9 +258,9 @@ class Gateway:
                     if data:
                         await exchange.write(data)
             last = writer.end()
-            if isinstance(writer, ResponseWriter):
+            if writer.answer is not None:
                 # Stored before the last event is sent: the client may refer to it immediately afterwards.
-                await self._keep(writer.answer, request, who, body)
+                await self._store(dialect, writer.answer, request, who, body)
             await exchange.end(last)
         except Exception as error:
             if exchange.status is None:
@@ -286,12 +268,10 @@ class Gateway:
             await exchange.end(writer.fail(refusal_of(error)))
 
     async def _continued(
-        self, dialect: ServerCodec, request: GenerationRequest, body: Fields, who: Identity
+        self, dialect: Dialect, request: GenerationRequest, body: Fields, who: Identity
     ) -> GenerationRequest:
         """Prepend the conversation of the earlier response that a request continues."""
-        if not isinstance(dialect, ResponsesCodec):
-            return request
-        previous = body.text("previous_response_id")
+        previous = dialect.continued(body)
         if previous is None:
             return request
         before = await asyncio.to_thread(self.responses.conversation, who.team_id, previous)
@@ -299,15 +279,20 @@ class Gateway:
         new = [message for message in request.messages if message["role"] != "system"]
         return replace(request, messages=[*system, *before, *new])
 
-    async def _keep(
-        self, answer: dict[str, Any], request: GenerationRequest, who: Identity, body: Fields
+    async def _store(
+        self,
+        dialect: Dialect,
+        answer: dict[str, Any],
+        request: GenerationRequest,
+        who: Identity,
+        body: Fields,
     ) -> None:
-        """Store a response, unless the request has `store` false."""
-        if body.flag("store") is False:
+        """Store an answer that later requests can continue."""
+        turn = dialect.stored_turn(body, answer)
+        if turn is None:
             return
         spoken = [message for message in request.messages if message["role"] != "system"]
-        answered = read_items(Fields({"input": answer["output"]}))
-        await asyncio.to_thread(self.responses.keep, who.team_id, answer, [*spoken, *answered])
+        await asyncio.to_thread(self.responses.keep, who.team_id, answer, [*spoken, *turn])
 
     def _note(
         self,
@@ -339,18 +324,20 @@ class Gateway:
             meter.budget.settle(meter.charged)
         if target is not None:
             # No names: metrics are public, and a provider's models are whatever callers ask for.
-            shown = target.record.id if isinstance(target, LocalModel) else target.family
+            shown = target.record.id if isinstance(target, LocalModel) else target.dialect.family
             tokens = self.metrics.tokens
             tokens.labels(shown, "prompt").inc(meter.prompt_tokens)
             tokens.labels(shown, "completion").inc(meter.completion_tokens)
 
 
-async def _refuse(exchange: Exchange, dialect: ServerCodec, error: Exception) -> None:
+async def _refuse(exchange: Exchange, dialect: Dialect, error: Exception) -> None:
     """Respond with an error in a dialect's error format."""
     if exchange.status is not None:
         raise error  # Aborts the connection, which is the client's only sign that the response is incomplete.
     refusal = refusal_of(error)
-    await exchange.answer(refusal.status, exact_json.dumps(dialect.error(refusal)), refusal.headers)
+    await exchange.answer(
+        refusal.status, exact_json.dumps(dialect.codec.error(refusal)), refusal.headers
+    )
 
 
 def _parse(raw: bytes) -> dict[str, Any]:

@@ -21,8 +21,6 @@ _ABSENT = {
     "realtime": "has no realtime sessions. Responses can be streamed",
 }
 """Path segments of endpoints in providers' APIs, each with the end of its error sentence."""
-COMPACT = "responses/compact"
-"""Endpoint that some providers have; other models refuse it."""
 _LONGEST = 200
 """Maximum length of an unknown path in an error message."""
 
@@ -49,5 +47,5 @@ async def refuse_method(exchange: Exchange, allowed: str) -> None:
 async def _refuse(
     exchange: Exchange, refusal: Refusal, headers: list[tuple[bytes, bytes]] | None = None
 ) -> None:
-    body = exact_json.dumps(dialect_of(exchange.scope).error(refusal))
+    body = exact_json.dumps(dialect_of(exchange.scope).codec.error(refusal))
     await exchange.answer(refusal.status, body, headers)

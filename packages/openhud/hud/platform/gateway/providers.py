@@ -13,8 +13,9 @@ from uuid import NAMESPACE_URL, uuid5
 
 from hud import settings
 from hud.errors import UsageError
-from hud.inference.dialects.codec import Family
-from hud.inference.endpoints import ANTHROPIC, GEMINI, OPENAI, Home, credentials, url_of
+from hud.inference.dialects.chat_completions.dialect import CHAT
+from hud.inference.dialects.dialect import NamedProvider, ProviderDialect
+from hud.inference.dialects.registry import named_providers, provider_dialect, provider_dialects
 from hud.inference.prices import price_of
 from hud.outbound import Reach
 from hud.platform.models.records import ModelConfig, ModelRecord, ProviderConfig
@@ -31,7 +32,7 @@ class ProviderModel:
     """Name on this platform."""
     upstream: str
     """Name at the provider."""
-    family: Family
+    dialect: ProviderDialect
     url: str
     """Base URL, without the dialect's paths."""
     key: str | None = field(default=None, repr=False)
@@ -55,89 +56,42 @@ class ProviderModel:
 
     def endpoint(self, action: str) -> str:
         """Return the URL of a call."""
-        return url_of(self.family, self.url, self.upstream, action)
+        return self.dialect.client.url(self.url, self.upstream, action)
 
     @property
     def credentials(self) -> dict[str, str]:
         """Authentication header for the provider."""
-        return credentials(self.family, self.key)
+        return self.dialect.client.credentials(self.key)
 
-
-@dataclass(frozen=True)
-class Provider:
-    """A provider that is recognized by the prefixes of its models' names."""
-
-    name: str
-    family: Family
-    prefixes: tuple[str, ...]
-    home: Home
-    sdk_agent_type: str
-    listed: tuple[str, ...]
-    """Models shown in the catalogue."""
-
-    @property
-    def key_env(self) -> str:
-        """Environment variable or secret of its key."""
-        return self.home.key_variables[0]
-
-
-PROVIDERS = (
-    Provider(
-        "anthropic",
-        "anthropic",
-        ("claude-",),
-        ANTHROPIC,
-        "claude",
-        ("claude-opus-5", "claude-sonnet-5", "claude-sonnet-4-6", "claude-haiku-4-5"),
-    ),
-    Provider(
-        "openai",
-        "openai",
-        ("gpt-", "o1", "o3", "o4", "chatgpt-", "codex-", "computer-use-"),
-        OPENAI,
-        "openai",
-        ("gpt-5.6", "gpt-5.4-mini", "gpt-5", "gpt-5-mini", "gpt-5-nano", "gpt-4o-mini"),
-    ),
-    Provider(
-        "gemini",
-        "gemini",
-        ("gemini-",),
-        GEMINI,
-        "gemini",
-        ("gemini-3-pro-preview", "gemini-3.5-flash", "gemini-2.5-pro", "gemini-2.5-flash"),
-    ),
-)
 
 _PART_OF_PATH = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
-_SDK_AGENT_TYPES = {"openai": "openai_compatible", "anthropic": "claude", "gemini": "gemini"}
-"""Agent type in HUD's client for a model that was registered by its URL, by dialect."""
 _SINCE = datetime(2025, 1, 1, tzinfo=UTC)
 """Creation date of providers' models whose date is unknown."""
 
 
-def provider_of(name: str) -> Provider | None:
-    """Return the provider of a model name, by its prefix; None for any other name.
+def provider_of(name: str) -> tuple[NamedProvider, ProviderDialect] | None:
+    """Return the provider of a model name, by its prefix, and its dialect; None for any other name.
 
-    Gemini's names are parts of a URL: one with other characters could lead to another method, with this server's key.
+    Some names are parts of a URL: one with other characters could lead to another method, with this server's key.
     """
-    for provider in PROVIDERS:
+    for provider, dialect in named_providers():
         if name.startswith(provider.prefixes):
-            in_path = provider.family == "gemini"
-            return None if in_path and not _PART_OF_PATH.fullmatch(name) else provider
+            refused = dialect.model_in_path and not _PART_OF_PATH.fullmatch(name)
+            return None if refused else (provider, dialect)
     return None
 
 
-def builtin_model(provider: Provider, name: str, secrets: Secrets) -> ProviderModel:
+def builtin_model(
+    provider: NamedProvider, dialect: ProviderDialect, name: str, secrets: Secrets
+) -> ProviderModel:
     """Return a provider's model by its name, with the team's key for it."""
     environment = settings.load().environment
     price = price_of(name)
     return ProviderModel(
         name=name,
         upstream=name,
-        family=provider.family,
-        url=_base(
-            environment.get(provider.home.url_variable) or provider.home.url, provider.family
-        ),
+        dialect=dialect,
+        url=_base(environment.get(provider.home.url_variable) or provider.home.url, dialect),
         key=secrets.get_shared(provider.key_env),
         key_env=provider.key_env,
         price_in=price.input if price else None,
@@ -156,11 +110,12 @@ def registered_model(
             f"{record.slug!r} needs the key {config.key_env}, which your team has not stored: "
             f"hud secrets set {config.key_env}"
         )
+    dialect = provider_dialect(config.dialect)
     return ProviderModel(
         name=record.slug,
         upstream=config.upstream_model or record.name,
-        family=config.dialect,
-        url=_base(config.url, config.dialect),
+        dialect=dialect,
+        url=_base(config.url, dialect),
         key=key,
         key_env=config.key_env,
         price_in=config.price_in,
@@ -169,12 +124,12 @@ def registered_model(
     )
 
 
-def builtin_record(provider: Provider, name: str) -> ModelRecord:
+def builtin_record(provider: NamedProvider, dialect: ProviderDialect, name: str) -> ModelRecord:
     """Return a provider's model as a registry record, with a deterministic id."""
     price = price_of(name)
     config = ProviderConfig(
         url=provider.home.url,
-        dialect=provider.family,
+        dialect=dialect.family,
         key_env=provider.key_env,
         price_in=price.input if price else None,
         price_out=price.output if price else None,
@@ -194,8 +149,8 @@ def builtin_record(provider: Provider, name: str) -> ModelRecord:
 def builtin_records(secrets: Secrets) -> list[ModelRecord]:
     """Return the catalogue's models of all providers for which the team has a key."""
     return [
-        builtin_record(provider, name)
-        for provider in PROVIDERS
+        builtin_record(provider, dialect, name)
+        for provider, dialect in named_providers()
         if secrets.get_shared(provider.key_env)
         for name in provider.listed
     ]
@@ -206,24 +161,23 @@ def find_builtin(reference: str, secrets: Secrets) -> ModelRecord | None:
     for record in builtin_records(secrets):
         if plain(reference) in (record.id, record.slug):
             return record
-    provider = provider_of(reference)
-    if provider is None or not secrets.get_shared(provider.key_env):
+    provided = provider_of(reference)
+    if provided is None or not secrets.get_shared(provided[0].key_env):
         return None
-    return builtin_record(provider, reference)
+    return builtin_record(*provided, reference)
 
 
 def sdk_agent_type(record: ModelRecord) -> str:
     """Return the agent type in HUD's client for a model."""
     if record.config.provider is None:
-        return "openai_compatible"
-    for provider in PROVIDERS:
+        return CHAT.agent
+    for provider, _ in named_providers():
         if record.kind == provider.name:
-            return provider.sdk_agent_type
-    return _SDK_AGENT_TYPES[record.config.provider.dialect]
+            return provider.agent
+    # The package of its dialect may be gone; its model is refused at its use.
+    return provider_dialects().get(record.config.provider.dialect, CHAT).agent
 
 
-def _base(url: str, family: Family) -> str:
+def _base(url: str, dialect: ProviderDialect) -> str:
     """Return a base URL as `endpoint` expects it: without a trailing slash or the dialect's own path."""
-    url = url.rstrip("/")
-    appended = {"anthropic": "/v1", "gemini": "/v1beta", "openai": "/chat/completions"}[family]
-    return url.removesuffix(appended)
+    return url.rstrip("/").removesuffix(dialect.base_path)

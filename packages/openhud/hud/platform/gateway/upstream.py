@@ -10,11 +10,8 @@ import aiohttp
 
 from hud import exact_json
 from hud.errors import UsageError
-from hud.inference.dialects.anthropic.codec import DEFAULT_TOKENS, AnthropicCodec
-from hud.inference.dialects.chat_completions.codec import ChatCodec
-from hud.inference.dialects.codec import Family, StreamedRequest, StreamingCodec, StreamReader
+from hud.inference.dialects.codec import StreamedRequest, StreamReader
 from hud.inference.dialects.events import Event
-from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.server_sent_events import DONE, EventTooLargeError, data_of, is_stream
 from hud.inference.retries import (
@@ -49,11 +46,6 @@ _STATUSES = {"overloaded_error": 529, "rate_limit_error": 429, "invalid_request_
 """HTTP status for an error inside a stream, by its type."""
 _LONGEST = 2000
 """Maximum length of a provider's error message."""
-_CODECS: dict[Family, StreamingCodec] = {
-    "openai": ChatCodec(limit="max_completion_tokens"),
-    "anthropic": AnthropicCodec(),
-    "gemini": GeminiCodec(),
-}
 
 
 class UpstreamTurns:
@@ -72,9 +64,9 @@ class UpstreamTurns:
         """
         if request.format is not None and request.format.words:
             raise UsageError(
-                f"text/x.enum is not supported for {model.name!r}: its provider has no such form. Use application/json."
+                f"{request.format.name} is not supported for {model.name!r}: its provider has no such form. Ask for JSON."
             )
-        if begins_turn(request.messages) and model.family != "anthropic":
+        if begins_turn(request.messages) and not model.dialect.continues_turns:
             raise UsageError(
                 f"The conversation ends with an assistant message, which the provider of {model.name!r} does not continue: end "
                 "it with a user message or the results of tools."
@@ -120,10 +112,9 @@ def _reserved(model: ProviderModel, request: GenerationRequest, meter: Meter) ->
 
     Raises `TooManyRequests`.
     """
-    codec, sampling = _CODECS[model.family], request.sampling
+    codec, sampling = model.dialect.client, request.sampling
     wire = codec.request(model.upstream, request)
-    # Anthropic's dialect always states a limit: a request without one gets the codec's default.
-    longest = DEFAULT_TOKENS if model.family == "anthropic" else LONGEST_ANSWER
+    longest = model.dialect.default_tokens or LONGEST_ANSWER
     prompt = len(exact_json.dumps(wire.body)) // BYTES_OF_A_TOKEN
     bound = meter.reserve(prompt, sampling.max_tokens, longest, request.choices)
     if bound is None:
@@ -136,7 +127,7 @@ def _reserved(model: ProviderModel, request: GenerationRequest, meter: Meter) ->
 def _events(model: ProviderModel, reader: StreamReader, data: bytes, choices: int) -> list[Event]:
     """Return the events in the data of one. Raises `UpstreamError` for errors, and for absent fields or ones of another type."""
     value = _value(model, data)
-    check_usage(value)
+    check_usage(value, model.dialect.usage_fields)
     try:
         events = reader.read(value)
     except (BrokenAnswer, AnsweredError) as error:

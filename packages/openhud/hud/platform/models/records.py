@@ -33,7 +33,8 @@ class ProviderConfig(BaseModel, extra="forbid"):
     """Endpoint of a model that a provider serves."""
 
     url: str = Field(pattern=r"^https?://[^\s@?#]+$")
-    dialect: Literal["openai", "anthropic", "gemini"] = "openai"
+    dialect: str = "openai"
+    """Family of dialects (`hud.inference.dialects.dialect`)."""
     key_env: KeyName | None = None
     """Environment variable of the server that holds the provider's key."""
     upstream_model: str | None = None

@@ -7,7 +7,6 @@ from hud.platform.routes import (
     downloads,
     fleet,
     fleet_nodes,
-    gateway,
     health,
     hosted_only,
     jobs,
@@ -24,13 +23,8 @@ from hud.platform.routes import (
     traces,
     training,
 )
+from hud.platform.routes.gateway import gateway_router
 
-FIRST: tuple[APIRouter, ...] = (
-    training.router,  # Before the gateway's: model names may contain slashes.
-    gateway.router,  # Early: it is the hot path.
-    fleet.router,  # Early, too: workers ask all the time.
-)
-"""Routers that are searched before those of other packages (`plugs`), whose clients may poll as well."""
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
     jobs.router,
@@ -50,3 +44,12 @@ ROUTERS: tuple[APIRouter, ...] = (
     downloads.router,
     hosted_only.router,
 )
+
+
+def first_routers() -> tuple[APIRouter, ...]:
+    """Return the routers that are searched before those of other packages (`plugs`), whose clients may poll as well."""
+    return (
+        training.router,  # Before the gateway's: model names may contain slashes.
+        gateway_router(),  # Early: it is the hot path.
+        fleet.router,  # Early, too: workers ask all the time.
+    )

@@ -1,32 +1,29 @@
 """Routes of inference, in every dialect, each with and without the path prefixes of its clients.
 
-POST /chat/completions  /completions  /responses           GET, DELETE /responses/{id}       OpenAI
-     /responses/input_tokens  /responses/compact
-POST /messages  /messages/count_tokens                                                       Anthropic
-POST /v1beta/models/{model}:generateContent | :streamGenerateContent | :countTokens          Gemini
-GET  /models  /models/{model}                                                                in the client's dialect
+GET  /models  /models/{model}     in the client's dialect
+     the routes of every dialect (`hud.inference.dialects.dialect`)
      everything else: an error sentence in the client's dialect
-     They are plain ASGI: a provider's bytes are forwarded without the overhead of a framework.
+
+They are plain ASGI: a provider's bytes are forwarded without the overhead of a framework.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import functools
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
+from hud.inference.dialects.chat_completions.dialect import CHAT
+from hud.inference.dialects.dialect import Dialect, DialectRoute, RouteCall
+from hud.inference.dialects.registry import dialects
 from hud.platform.gateway.exchange import Exchange
-from hud.platform.gateway.missing_endpoints import COMPACT, refuse_method
+from hud.platform.gateway.missing_endpoints import refuse_method
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway
-
-Handler = Callable[["Gateway", Exchange], Awaitable[None]]
-
-router = APIRouter(tags=["inference"])
 
 
 class GatewayRoute(APIRoute):
@@ -40,46 +37,69 @@ class GatewayRoute(APIRoute):
             return
         described = self.endpoint
         assert isinstance(described, Described)
-        await described.handler(scope["app"].state.parts.gateway, exchange)
+        gateway: Gateway = scope["app"].state.parts.gateway
+        await gateway.handle(exchange, described.dialect, described.route)
 
 
 class Described:
-    """Handler of a described route: its signature has the path parameters and no body."""
+    """Endpoint of a described route: its signature has the path parameters and no body."""
 
-    def __init__(self, handler: Handler) -> None:
-        self.handler = handler
-        self.__doc__ = handler.__doc__
-        self.__name__ = handler.__name__
+    def __init__(self, dialect: Dialect, route: DialectRoute) -> None:
+        self.dialect = dialect
+        self.route = route
+        self.__doc__ = route.description
+        self.__name__ = route.name
 
     def __call__(self) -> dict[str, Any]:
-        raise AssertionError("Served by the handler.")
+        raise AssertionError("Served by the gateway.")
 
 
-def route(
-    *paths: str, method: str = "POST", needed: tuple[str, ...] = ()
-) -> Callable[[Handler], Handler]:
-    """Serve paths with a handler; the last one, with `/v1`, is in the OpenAPI description."""
+_MODELS = (
+    DialectRoute(
+        "list_models",
+        ("/models", "/v1/models"),
+        "Every model of the team, in the client's dialect.",
+        RouteCall("models"),
+        method="GET",
+    ),
+    DialectRoute(
+        "one_model",
+        ("/models/{model:path}", "/v1/models/{model:path}"),
+        "One model.",
+        RouteCall("model"),
+        method="GET",
+    ),
+)
 
-    def serve(handler: Handler) -> Handler:
-        for path in paths:
-            name = f"{handler.__name__}_{path.strip('/').replace('/', '_').replace(':path', '')}"
-            router.routes.append(
-                GatewayRoute(
-                    path,
-                    Described(handler),
-                    methods=[method],
-                    name=handler.__name__,
-                    operation_id=name,
-                    summary=handler.__name__.replace("_", " "),
-                    description=handler.__doc__,
-                    include_in_schema=path == paths[-1],
-                    openapi_extra=_described(path, needed if method == "POST" else None),
-                    tags=["inference"],
-                )
-            )
-        return handler
 
-    return serve
+@functools.cache
+def gateway_router() -> APIRouter:
+    """Return the routes of every registered dialect, and the lists of models."""
+    router = APIRouter(tags=["inference"])
+    for dialect in dialects().values():
+        for route in dialect.routes:
+            router.routes.extend(_gateway_routes(dialect, route))
+    for route in _MODELS:
+        router.routes.extend(_gateway_routes(CHAT, route))
+    return router
+
+
+def _gateway_routes(dialect: Dialect, route: DialectRoute) -> list[GatewayRoute]:
+    return [
+        GatewayRoute(
+            path,
+            Described(dialect, route),
+            methods=[route.method],
+            name=route.name,
+            operation_id=f"{route.name}_{path.strip('/').replace('/', '_').replace(':path', '')}",
+            summary=route.name.replace("_", " "),
+            description=route.description,
+            include_in_schema=path == route.paths[-1],
+            openapi_extra=_described(path, route.needed if route.method == "POST" else None),
+            tags=["inference"],
+        )
+        for path in route.paths
+    ]
 
 
 def _described(path: str, needed: tuple[str, ...] | None) -> dict[str, Any]:
@@ -98,94 +118,3 @@ def _described(path: str, needed: tuple[str, ...] | None) -> dict[str, Any]:
             "content": {"application/json": {"schema": body}},
         }
     return operation
-
-
-@route("/chat/completions", "/v1/chat/completions", needed=("model", "messages"))
-async def chat_completions(gateway: Gateway, exchange: Exchange) -> None:
-    """OpenAI's chat completions, with `return_token_ids` and the other fields for training policies."""
-    await gateway.serve(exchange, gateway.dialects.chat, "chat/completions")
-
-
-@route("/messages", "/v1/messages", needed=("model", "messages", "max_tokens"))
-async def messages(gateway: Gateway, exchange: Exchange) -> None:
-    """Anthropic's messages."""
-    await gateway.serve(exchange, gateway.dialects.messages, "messages")
-
-
-@route("/messages/count_tokens", "/v1/messages/count_tokens", needed=("model", "messages"))
-async def count_tokens(gateway: Gateway, exchange: Exchange) -> None:
-    """Anthropic's count of a prompt's tokens."""
-    await gateway.serve(exchange, gateway.dialects.messages, "messages/count_tokens", count=True)
-
-
-@route("/responses", "/v1/responses", needed=("model", "input"))
-async def responses(gateway: Gateway, exchange: Exchange) -> None:
-    """OpenAI's responses; they are stored for `previous_response_id` unless `store` is false."""
-    await gateway.serve(exchange, gateway.dialects.responses, "responses")
-
-
-@route("/responses/input_tokens", "/v1/responses/input_tokens", needed=("model", "input"))
-async def count_input_tokens(gateway: Gateway, exchange: Exchange) -> None:
-    """OpenAI's count of a prompt's tokens."""
-    dialect = gateway.dialects.responses
-    await gateway.serve(exchange, dialect, "responses/input_tokens", count=True)
-
-
-@route("/responses/compact", "/v1/responses/compact", needed=("model",))
-async def compact(gateway: Gateway, exchange: Exchange) -> None:
-    """OpenAI's compaction of a conversation, by providers that have it; this server's models refuse it."""
-    await gateway.serve(exchange, gateway.dialects.responses, COMPACT)
-
-
-@route("/responses/{id}", "/v1/responses/{id}", method="GET")
-async def stored_response(gateway: Gateway, exchange: Exchange) -> None:
-    """A stored response."""
-    await gateway.stored(exchange, exchange.scope["path_params"]["id"])
-
-
-@route("/responses/{id}", "/v1/responses/{id}", method="DELETE")
-async def forget_response(gateway: Gateway, exchange: Exchange) -> None:
-    """Delete a stored response."""
-    await gateway.forget(exchange, exchange.scope["path_params"]["id"])
-
-
-@route("/completions", "/v1/completions", needed=("model", "prompt"))
-async def completions(gateway: Gateway, exchange: Exchange) -> None:
-    """OpenAI's older completions: text is continued without a chat format."""
-    await gateway.serve(exchange, gateway.dialects.completions, "completions")
-
-
-@route(
-    "/models/{call:path}",
-    "/v1/models/{call:path}",
-    "/v1alpha/models/{call:path}",
-    "/v1beta/models/{call:path}",
-)
-async def generate_content(gateway: Gateway, exchange: Exchange) -> None:
-    """Gemini's methods: `{model}:generateContent`, `:streamGenerateContent` and `:countTokens`."""
-    name, _, action = exchange.scope["path_params"]["call"].rpartition(":")
-    await gateway.gemini(exchange, name, action)
-
-
-@route("/models", "/v1/models", method="GET")
-async def list_models(gateway: Gateway, exchange: Exchange) -> None:
-    """Every model of the team, in the client's dialect."""
-    await gateway.list_models(exchange, None, gemini=False)
-
-
-@route("/models/{model:path}", "/v1/models/{model:path}", method="GET")
-async def one_model(gateway: Gateway, exchange: Exchange) -> None:
-    """One model."""
-    await gateway.list_models(exchange, exchange.scope["path_params"]["model"], gemini=False)
-
-
-@route("/v1alpha/models", "/v1beta/models", method="GET")
-async def list_gemini_models(gateway: Gateway, exchange: Exchange) -> None:
-    """Every model of the team, in Gemini's dialect."""
-    await gateway.list_models(exchange, None, gemini=True)
-
-
-@route("/v1alpha/models/{model:path}", "/v1beta/models/{model:path}", method="GET")
-async def one_gemini_model(gateway: Gateway, exchange: Exchange) -> None:
-    """One model, in Gemini's dialect."""
-    await gateway.list_models(exchange, exchange.scope["path_params"]["model"], gemini=True)

@@ -18,11 +18,12 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, field_validator
 
 from hud import exact_json
 from hud.engine.config import DecoderConfig
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
+from hud.inference.dialects.registry import provider_dialect
 from hud.platform.dependencies import (
     ADMIN,
     READ,
@@ -107,6 +108,15 @@ class ProvideRequest(StrictBody):
 
     name: str
     provider: ProviderConfig
+
+    @field_validator("provider")
+    @classmethod
+    def _registered(cls, provider: ProviderConfig) -> ProviderConfig:
+        try:
+            provider_dialect(provider.dialect)
+        except UsageError as error:
+            raise ValueError(str(error)) from None
+        return provider
 
 
 class BackendRequest(StrictBody):

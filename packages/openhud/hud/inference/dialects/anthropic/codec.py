@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from hud.errors import UsageError
 from hud.inference.dialects.anthropic.answer import (
@@ -29,7 +29,7 @@ from hud.inference.dialects.anthropic.tools import (
     read_tools,
     write_choice,
 )
-from hud.inference.dialects.codec import Family, StreamedRequest
+from hud.inference.dialects.codec import StreamedRequest
 from hud.inference.dialects.conversation_parts import (
     effort_of_budget,
     read_effort,
@@ -50,6 +50,8 @@ LONGEST_WHOLE = 21_333
 connection."""
 MOST_PAUSES = 16
 """Maximum pauses of a turn for the provider's own tools."""
+VERSION = {"anthropic-version": "2023-06-01"}
+"""Header that every request needs."""
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 
 
@@ -68,7 +70,6 @@ class AnthropicCodec:
     """Later requests extend the conversation: prompts get cache marks, and thoughts that no longer match the prompt are
     dropped instead of rejected."""
 
-    family: ClassVar[Family] = "anthropic"
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
@@ -112,6 +113,13 @@ class AnthropicCodec:
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> MessageWriter:
         return MessageWriter(model, think=request.think is not False)
 
+    def url(self, base: str, model: str, action: str) -> str:
+        del model
+        return f"{base}/v1/{action}"
+
+    def credentials(self, key: str | None) -> dict[str, str]:
+        return {"x-api-key": key} if key else {}
+
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
         """Return a streamed request. Raises `UsageError` for a setting that the dialect lacks."""
         refuse_tokens(model, request)
@@ -150,7 +158,7 @@ class AnthropicCodec:
         }
         body: dict[str, Any] = {"model": model, "max_tokens": most, "messages": turns}
         body |= {name: value for name, value in wishes.items() if value not in (None, [], {})}
-        headers = {"anthropic-version": "2023-06-01"}
+        headers = dict(VERSION)
         if betas:
             headers["anthropic-beta"] = ",".join(betas)
         answers: list[dict[str, Any]] = []

@@ -178,6 +178,7 @@ class MessageWriter:
     """Writer of a message's events: each content block is started, extended and stopped before the next."""
 
     content_type = EVENTS
+    answer = None
 
     def __init__(self, model: str, *, think: bool) -> None:
         self._model = model

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from hud.errors import UsageError
 from hud.inference.dialects.chat_completions.answer import (
@@ -30,11 +30,12 @@ from hud.inference.dialects.chat_completions.tools import (
     write_format,
     write_tools,
 )
-from hud.inference.dialects.codec import Family, StreamedRequest
+from hud.inference.dialects.codec import StreamedRequest
 from hud.inference.dialects.conversation_parts import read_effort, read_stops, refuse_tokens
 from hud.inference.dialects.events import Turn, usage_of
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
+from hud.inference.endpoints import bearer, path_below
 from hud.inference.tool_names import wire_names
 from hud.trace import Completion, Continuation, SamplingParams, new_id, wire_messages
 
@@ -90,8 +91,9 @@ class ChatCodec:
     limit: str = "max_tokens"
     """Field of the token limit: OpenAI's newer models reject `max_tokens`, other servers accept only that."""
 
-    family: ClassVar[Family] = "openai"
     error = staticmethod(write_error)
+    url = staticmethod(path_below)
+    credentials = staticmethod(bearer)
 
     @property
     def with_tokens(self) -> bool:

@@ -16,7 +16,7 @@ from hud.inference.dialects.chat_completions.codec import (
     includes_usage,
     read_sampling,
 )
-from hud.inference.dialects.codec import EVENTS, Family, Refusal
+from hud.inference.dialects.codec import EVENTS, Refusal
 from hud.inference.dialects.events import (
     Event,
     Finished,
@@ -39,7 +39,6 @@ DEFAULT_TOKENS = 16
 class CompletionsCodec:
     """Codec of `POST /completions`."""
 
-    family: Family = "openai"
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
@@ -92,6 +91,7 @@ class CompletionsWriter:
     """Writer of a completion's chunks."""
 
     content_type = EVENTS
+    answer = None
 
     def __init__(self, model: str, include_usage: bool) -> None:
         self._head = _head(model)

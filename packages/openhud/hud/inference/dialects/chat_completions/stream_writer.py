@@ -31,6 +31,7 @@ class ChatWriter:
     """Writes the chunks of a chat completion."""
 
     content_type = EVENTS
+    answer = None
 
     def __init__(self, model: str, *, include_usage: bool) -> None:
         self._include_usage = include_usage

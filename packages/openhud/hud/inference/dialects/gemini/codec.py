@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
+from urllib.parse import quote
 
 from hud.errors import UsageError
-from hud.inference.dialects.codec import Family, SafetyPolicy, StreamedRequest
+from hud.inference.dialects.codec import SafetyPolicy, StreamedRequest
 from hud.inference.dialects.conversation_parts import (
     effort_of_budget,
     read_effort,
@@ -69,7 +70,6 @@ class GeminiCodec:
     """Declare a computer as Gemini's native tool."""
     safety: SafetyPolicy = "acknowledge"
 
-    family: ClassVar[Family] = "gemini"
     error = staticmethod(write_error)
 
     def read(self, body: Fields) -> GenerationRequest:
@@ -129,6 +129,12 @@ class GeminiCodec:
             model, think=bool(request.think), events=bool(body.flag("server_sent_events"))
         )
 
+    def url(self, base: str, model: str, action: str) -> str:
+        return f"{base}/v1beta/models/{quote(model, safe='/')}:{action}"
+
+    def credentials(self, key: str | None) -> dict[str, str]:
+        return {"x-goog-api-key": key} if key else {}
+
     def request(self, model: str, request: GenerationRequest) -> StreamedRequest:
         refuse_tokens(model, request)
         refuse_alternatives(model, request)
@@ -181,7 +187,7 @@ def _read_format(config: Fields) -> OutputFormat | None:
             raise UsageError(
                 f"{config.place('responseSchema')}.enum must list the texts for {ENUM}."
             )
-        return OutputFormat(words=words)
+        return OutputFormat(name=ENUM, words=words)
     schema = config.object("responseJsonSchema")
     if schema is not None:
         return OutputFormat(schema)

@@ -122,6 +122,8 @@ class ContentReader:
 class ContentWriter:
     """Writer of partial responses, as server-sent events or as items of a JSON array."""
 
+    answer = None
+
     def __init__(self, model: str, *, think: bool, events: bool) -> None:
         self.content_type = EVENTS if events else JSON
         self._events = events

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from hud.errors import UsageError
 from hud.inference.dialects.chat_completions.answer import write_error
 from hud.inference.dialects.chat_completions.codec import MOST_TOP_LOGPROBS
 from hud.inference.dialects.chat_completions.tools import read_format, read_tool_choice
-from hud.inference.dialects.codec import Family, SafetyPolicy, WireRequest
+from hud.inference.dialects.codec import SafetyPolicy, WireRequest
 from hud.inference.dialects.conversation_parts import read_effort
 from hud.inference.dialects.events import Turn
 from hud.inference.dialects.fields import Fields
@@ -30,6 +30,7 @@ from hud.inference.dialects.responses.conversation import (
 )
 from hud.inference.dialects.responses.stream import ResponseWriter, joined_response
 from hud.inference.dialects.responses.tools import declare, read_tools
+from hud.inference.endpoints import bearer, path_below
 from hud.trace import SamplingParams
 
 _UNSUPPORTED = ("background", "conversation", "prompt", "max_tool_calls", "context_management")
@@ -50,8 +51,9 @@ class ResponsesCodec:
     """Declarations of tools that the provider executes."""
     safety: SafetyPolicy = "acknowledge"
 
-    family: ClassVar[Family] = "openai"
     error = staticmethod(write_error)
+    url = staticmethod(path_below)
+    credentials = staticmethod(bearer)
 
     def read(self, body: Fields) -> GenerationRequest:
         """Return the request in a body. Raises `UsageError` for an invalid or unsupported field, and for empty input."""

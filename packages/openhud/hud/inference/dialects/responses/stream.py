@@ -95,7 +95,7 @@ class ResponseWriter:
     content_type = EVENTS
 
     def __init__(self, response: dict[str, Any]) -> None:
-        self.answer = response
+        self.answer: dict[str, Any] = response
         self._number = 0
         self._output: list[dict[str, Any]] = []
         self._open: _OpenItem | None = None
