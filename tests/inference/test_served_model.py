@@ -8,11 +8,11 @@ import json
 import pytest
 
 from hud.errors import RefusedError
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.endpoints import Endpoint
 from hud.inference.retries import Provider
 from hud.inference.served_model import ServedModel
 from hud.trace import SamplingParams
+from hud_integrations.anthropic.codec import AnthropicCodec
 
 HELLO = [{"role": "user", "content": "hello"}]
 MESSAGE = {"content": [{"type": "text", "text": "hi"}], "stop_reason": "end_turn"}

@@ -24,16 +24,16 @@ from transformers import AutoTokenizer
 
 from hud.engine.policy import PolicyChatModel
 from hud.errors import UsageError
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.gemini.codec import GeminiCodec
-from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.platform.gateway.chat_formats import Format
 from hud.platform.gateway.detokenizing import Vocabulary
 from hud.platform.gateway.local import LocalModel, prompts_of
 from hud.platform.training.supervised_rendering import render_conversation
 from hud.trace import Continuation, SamplingParams
+from hud_integrations.anthropic.codec import AnthropicCodec
+from hud_integrations.gemini.codec import GeminiCodec
+from hud_integrations.openai.codec import ResponsesCodec
 
 DIALECTS = {
     "chat": (ChatCodec(), prompt_bodies.chat_body),

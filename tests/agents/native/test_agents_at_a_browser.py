@@ -13,7 +13,8 @@ from tests.agents.rooms import agent_steps, played, tool_steps
 from tests.agents.servers import anthropic, gemini, openai_chat, openai_responses
 from tests.agents.servers.loopback import LoopbackProvider
 
-from hud.agents.agent_kinds import KINDS, agent_of, settings_of
+from hud.agents.agent_kinds import agent_of, settings_of
+from hud.agents.providers.agent_kind import agent_kinds
 from hud.environment import Environment
 
 pytestmark = [
@@ -114,7 +115,7 @@ CASES = [
 
 
 def test_no_kind_is_left_out():
-    assert {case.kind for case in CASES} == set(KINDS)
+    assert {case.kind for case in CASES} == set(agent_kinds())
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.kind for case in CASES])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
-from hud.agents.agent_kinds import KINDS, agent_of, settings_of
+from hud.agents.agent_kinds import agent_of, settings_of
+from hud.agents.providers.agent_kind import agent_kinds
 from hud.environment import Environment
 from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
@@ -57,7 +58,7 @@ def task():
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("kind", list(KINDS))
+@pytest.mark.parametrize("kind", list(agent_kinds()))
 async def test_a_task_with_a_tool(kind, stream, task, engine, url, monkeypatch, tmp_path):
     monkeypatch.setenv("HUD_HOME", str(tmp_path))
     monkeypatch.setenv("HUD_API_URL", url)

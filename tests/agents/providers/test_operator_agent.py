@@ -19,9 +19,9 @@ from tests.agents.servers.openai_responses import (
 from hud.agents import Agent, OpenAIAgent, OperatorAgent
 from hud.environment import Environment
 from hud.eval.rollouts import rollout
-from hud.inference.dialects.responses.computer import arguments_of
 from hud.trace import ImageContent, TextContent, ToolResult, ToolSpec
 from hud.trace.recording.recorder import NullRecorder
+from hud_integrations.openai.computer import arguments_of
 
 PICTURE = f"data:image/png;base64,{PNG}"
 STREAMED = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])

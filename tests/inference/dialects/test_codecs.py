@@ -8,13 +8,13 @@ import pytest
 from tests.agents.servers import anthropic, gemini, openai_chat
 
 from hud.errors import UsageError
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.events import reason_of, turns_of
-from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
 from hud.inference.dialects.server_sent_events import events_in
 from hud.trace import ToolSpec
+from hud_integrations.anthropic.codec import AnthropicCodec
+from hud_integrations.gemini.codec import GeminiCodec
 
 HELLO = [{"role": "user", "content": "hello"}]
 WIDE = ToolSpec(name="doors.open wide", description="Opens doors.")

@@ -6,14 +6,14 @@ import copy
 
 import pytest
 
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.events import turns_of
-from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.inference.retries import BrokenAnswer
 from hud.trace import ToolSpec
+from hud_integrations.anthropic.codec import AnthropicCodec
+from hud_integrations.gemini.codec import GeminiCodec
+from hud_integrations.openai.codec import ResponsesCodec
 
 CODECS = {
     "chat": ChatCodec(),

@@ -11,15 +11,15 @@ import pytest
 
 from hud.errors import ContextOverflow, InfrastructureFault
 from hud.inference import retries as asking
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.events import turns_of
-from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.responses.codec import ResponsesCodec
 from hud.inference.endpoints import Endpoint
 from hud.inference.retries import BrokenAnswer, Provider
 from hud.inference.served_model import ServedModel
 from hud.trace import SamplingParams, ToolSpec
+from hud_integrations.anthropic.codec import AnthropicCodec
+from hud_integrations.gemini.codec import GeminiCodec
+from hud_integrations.openai.codec import ResponsesCodec
 
 HELLO = [{"role": "user", "content": "hello"}]
 LOOK = ToolSpec(name="look", description="")

@@ -14,17 +14,17 @@ from tests.agents.servers.loopback import PNG
 from tests.agents.servers.openai_chat import OpenAIChat
 from tests.agents.servers.openai_responses import OpenAIResponses
 
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
 from hud.inference.dialects.chat_completions.answer import read_answer
 from hud.inference.dialects.chat_completions.conversation import documented_messages
 from hud.inference.dialects.chat_completions.stream import joined_answer
-from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.responses.conversation import input_items
 from hud.inference.dialects.server_sent_events import events_in
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.inference.tool_names import wire_names
 from hud.trace import ToolSpec
+from hud_integrations.anthropic.codec import AnthropicCodec
+from hud_integrations.gemini.codec import GeminiCodec
+from hud_integrations.openai.conversation import input_items
 
 
 def joined(body):

@@ -1,31 +1,28 @@
-"""Agents, which play runs. `create_agent(model)` returns one; `Agent` is their base class."""
+"""Agents, which play runs. `create_agent(model)` returns one; `Agent` is their base class.
+
+Agents that packages register by entry points of the group `hud.agents`, such as those of providers, have their names here.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import functools
+from typing import TYPE_CHECKING, Any
 
 from hud.agents.agent import Agent, RunView
 from hud.lazy import lazy
+from hud.plugs import load, plugs
 
 if TYPE_CHECKING:
     from hud.agents.catalogue import create_agent
     from hud.agents.human import HumanAgent
-    from hud.agents.providers.claude import ClaudeAgent
-    from hud.agents.providers.gemini import GeminiAgent, GeminiCUAAgent
     from hud.agents.providers.openai_chat import OpenAIChatAgent
-    from hud.agents.providers.openai_responses import OpenAIAgent, OperatorAgent
     from hud.agents.scripted import ScriptedAgent
     from hud.agents.tool_loop import ToolLoopAgent
 
 # Imported at first use: the HTTP library takes most of the import time.
 _HOMES = {
-    "ClaudeAgent": ".providers.claude",
-    "GeminiAgent": ".providers.gemini",
-    "GeminiCUAAgent": ".providers.gemini",
     "HumanAgent": ".human",
-    "OpenAIAgent": ".providers.openai_responses",
     "OpenAIChatAgent": ".providers.openai_chat",
-    "OperatorAgent": ".providers.openai_responses",
     "ScriptedAgent": ".scripted",
     "ToolLoopAgent": ".tool_loop",
     "create_agent": ".catalogue",
@@ -33,17 +30,19 @@ _HOMES = {
 
 __all__ = [
     "Agent",
-    "ClaudeAgent",
-    "GeminiAgent",
-    "GeminiCUAAgent",
     "HumanAgent",
-    "OpenAIAgent",
     "OpenAIChatAgent",
-    "OperatorAgent",
     "RunView",
     "ScriptedAgent",
     "ToolLoopAgent",
     "create_agent",
 ]
 
-__getattr__ = lazy(__name__, _HOMES)
+_own = lazy(__name__, _HOMES)
+_registered = functools.cache(functools.partial(plugs, "hud.agents"))
+
+
+def __getattr__(name: str) -> Any:
+    # Names of modules are looked up here, too, before they are imported.
+    point = _registered().get(name) if name[:1].isupper() and name not in _HOMES else None
+    return _own(name) if point is None else load(point, type)

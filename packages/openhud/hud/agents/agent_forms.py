@@ -4,8 +4,8 @@ an `Agent`, or its class               itself; a class is created with the setti
 a function of `(run)`                  plays the whole run, and returns the answer
 a function of `(messages, tools, trace)`  plays a turn, and returns text or tool calls
 SLUG                                   a model of this machine, of the platform that HUD_API_URL names, or of a provider
-claude, openai, operator, gemini, gemini_cua, openai_compatible
-                                       a provider's agent, with its own model or the setting `model`
+the name of a registered type (`hud.agents.agent_kinds`), such as claude or openai_compatible
+                                       its agent, with its own model or the setting `model`
 human, nothing                         a person at this terminal; an agent that does nothing
 path.py:name                           one of the first three, from a file; default name: `agent`
 """
@@ -110,11 +110,12 @@ def _policy_settings(name: str, config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _named(name: str, config: dict[str, Any]) -> Agent:
-    from hud.agents.agent_kinds import KINDS, agent_of, settings_of
+    from hud.agents.agent_kinds import agent_of, settings_of
+    from hud.agents.providers.agent_kind import agent_kinds
 
     if is_file(name):
         return _from_file(name, config)
-    if name in KINDS:
+    if name in agent_kinds():
         _check_server(name, config)
         return agent_of(name, settings_of(name, config, whose="--config"))
     if name == HUMAN:

@@ -1,80 +1,45 @@
-"""Agent types by their names in the catalogue and on the command line, and the type for a model.
-
-Agents are imported when one is created, since most processes use one type.
-"""
+"""Agent types by their names in the catalogue and on the command line, and the type for a model."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from hud import agents
+from hud.agents.providers.agent_kind import AgentKind, agent_kinds
 from hud.agents.tool_loop import ToolLoopAgent
-from hud.agents.types import (
-    AgentConfig,
-    ClaudeConfig,
-    GeminiConfig,
-    GeminiCUAConfig,
-    OpenAIChatConfig,
-    OpenAIConfig,
-    OperatorConfig,
-)
+from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import UsageError
 
 SERVED = "openai_compatible"
 """The type for any chat-completions server, also for local models."""
 
 
-@dataclass(frozen=True)
-class AgentKind:
-    """An agent type: its class in `hud.agents`, and its configuration class."""
-
-    name: str
-    agent: str
-    settings: type[AgentConfig]
-    models: str | None = None
-    """Pattern of the model names for this type."""
-    max_tokens: str = "max_output_tokens"
-    """The type's name of the setting `max_tokens`; a dot nests."""
-    temperature: str | None = "temperature"
-    """Its name of the setting `temperature`; None: it has none."""
-
-
-KINDS = {
-    kind.name: kind
-    for kind in (
-        AgentKind("claude", "ClaudeAgent", ClaudeConfig, r"claude-", "max_tokens", None),
-        AgentKind("operator", "OperatorAgent", OperatorConfig, r"computer-use-preview"),
-        AgentKind("openai", "OpenAIAgent", OpenAIConfig, r"gpt-[3-9]|chatgpt-|codex-|o[1-9](-|$)"),
-        AgentKind("gemini_cua", "GeminiCUAAgent", GeminiCUAConfig, r"gemini-.*computer-use"),
-        AgentKind("gemini", "GeminiAgent", GeminiConfig, r"gemini-"),
-        AgentKind(
-            SERVED,
-            "OpenAIChatAgent",
-            OpenAIChatConfig,
-            max_tokens="completion_kwargs.max_tokens",
-            temperature="completion_kwargs.temperature",
-        ),
-    )
-}
-"""Agent types, narrower patterns first."""
+SERVED_KIND = AgentKind(
+    SERVED,
+    "OpenAIChatAgent",
+    OpenAIChatConfig,
+    max_tokens="completion_kwargs.max_tokens",
+    temperature="completion_kwargs.temperature",
+)
 
 
 def kind_of_model(model: str) -> str | None:
     """Return the type for a provider's model by its name; None for an unknown name."""
-    for kind in KINDS.values():
-        if kind.models is not None and re.match(kind.models, model):
-            return kind.name
-    return None
+    lengths = {
+        kind.name: match.end()
+        for kind in agent_kinds().values()
+        if kind.models is not None and (match := re.match(kind.models, model))
+    }
+    return max(lengths, key=lambda name: lengths[name], default=None)
 
 
 def kind_of_settings(settings: object) -> str:
     """Return the type of a configuration."""
-    names = (kind.name for kind in KINDS.values() if type(settings) is kind.settings)
+    names = (kind.name for kind in agent_kinds().values() if type(settings) is kind.settings)
     return next(names, SERVED)
 
 
@@ -87,12 +52,12 @@ def settings_of(
     the message; `hidden` are settings to omit from it.
     """
     try:
-        return KINDS[kind].settings(**_with_own_names(KINDS[kind], values, whose))
+        return agent_kinds()[kind].settings(**_with_own_names(agent_kinds()[kind], values, whose))
     except ValidationError as error:
         problem = error.errors()[0]
     name = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        settable = ", ".join(sorted(KINDS[kind].settings.model_fields.keys() - hidden))
+        settable = ", ".join(sorted(agent_kinds()[kind].settings.model_fields.keys() - hidden))
         raise UsageError(f"{whose}: there is no setting {name!r}; the settings are {settable}.")
     raise UsageError(f"{whose}: {name}: {problem['msg']}.")
 
@@ -116,5 +81,5 @@ def _with_own_names(kind: AgentKind, values: Mapping[str, Any], whose: str) -> d
 
 def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> ToolLoopAgent:
     """Return an agent of a type; `fields` override the settings."""
-    made: ToolLoopAgent = getattr(agents, KINDS[kind].agent)(settings, **fields)
+    made: ToolLoopAgent = getattr(agents, agent_kinds()[kind].agent)(settings, **fields)
     return made

@@ -14,7 +14,8 @@ from typing import Any
 
 from hud import settings
 from hud.agents.agent import RunView
-from hud.agents.agent_kinds import KINDS, SERVED, agent_of, kind_of_model, settings_of
+from hud.agents.agent_kinds import SERVED, agent_of, kind_of_model, settings_of
+from hud.agents.providers.agent_kind import agent_kinds
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import NotFoundError, UsageError
@@ -102,8 +103,8 @@ class CatalogueAgent(ToolLoopAgent):
         """Return the agent of the catalogue's type, else of the type by the model's name."""
         by_name = kind_of_model(self.slug)
         registered = row.get("sdk_agent_type") if row is not None else by_name
-        narrower = {("openai", "operator"), ("gemini", "gemini_cua")}
-        kind = by_name if (registered, by_name) in narrower else registered
+        narrower = by_name is not None and agent_kinds()[by_name].narrows == registered
+        kind = by_name if narrower else registered
         fields: dict[str, Any] = {}
         if row is not None and row.get("kind") == "provider":
             # Registered under another name, which only the gateway resolves.
@@ -114,7 +115,7 @@ class CatalogueAgent(ToolLoopAgent):
             }
             if hud_settings.gateway_url is None:
                 kind = SERVED
-        if kind not in KINDS:
+        if kind not in agent_kinds():
             raise UsageError(
                 f"{self.slug!r} is played by {kind!r}, an agent that is not known here."
             )
@@ -150,7 +151,7 @@ def _meant(slug: str) -> str | None:
     """Return a script of this folder, or a kind of agent, whose name is nearly that of a missing model."""
     if Path(f"{slug}.py").is_file():
         return f"script {slug}.py"
-    near = get_close_matches(slug, KINDS, n=1, cutoff=0.7)
+    near = get_close_matches(slug, agent_kinds(), n=1, cutoff=0.7)
     return f"agent {near[0]!r}" if near else None
 
 

@@ -1,6 +1,6 @@
 """Configurations of agents, and their recorded steps.
 
-A configuration is flat and typed; an unknown key is an error.
+A configuration is flat and typed; an unknown key is an error. Those of agents that packages register have names here, too.
 """
 
 from __future__ import annotations
@@ -87,80 +87,12 @@ class ProviderConfig(AgentConfig):
     """Declarations of tools that the provider executes, such as a web search."""
 
 
-class ClaudeConfig(ProviderConfig):
-    """Settings of an agent over Anthropic's Messages API."""
-
-    model: str = Field(default="claude-sonnet-4-6", alias="checkpoint_name")
-    max_tokens: int = Field(default=16384, ge=1)
-    thinking: dict[str, Any] | None = None
-    """For example `{"type": "adaptive"}`, or `{"type": "enabled", "budget_tokens": 8000}` for older models."""
-    effort: Literal["low", "medium", "high", "xhigh", "max"] | None = None
-    citations_enabled: bool = False
-    """Send tool results as documents that Claude can cite."""
-    betas: list[str] = Field(default_factory=list)
-    """Values of the `anthropic-beta` header, in addition to those of the tools."""
-    tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
-
-
-class OpenAIConfig(ProviderConfig):
-    """Settings of an agent over OpenAI's Responses API; None: the provider's default."""
-
-    model: str = Field(default="gpt-5.6", alias="checkpoint_name")
-    max_output_tokens: int | None = Field(default=None, ge=16)
-    temperature: float | None = None
-    reasoning: dict[str, Any] | None = None
-    """For example `{"effort": "high", "summary": "auto"}`."""
-    tool_choice: str | dict[str, Any] | None = None
-    text: dict[str, Any] | None = None
-    truncation: Literal["auto", "disabled"] | None = None
-    parallel_tool_calls: bool | None = None
-    prompt_cache_key: str | None = None
-    safety_checks: Literal["acknowledge", "stop"] = "acknowledge"
-    """Treatment of a computer action that the provider wants a person to confirm: it is executed and noted in the trace,
-    or it ends the run. Environments are sandboxes without personal data, hence the default."""
-
-
-class OperatorConfig(OpenAIConfig):
-    """Settings of an agent that uses a computer over OpenAI's Responses API."""
-
-    max_steps: int = Field(default=50, ge=1)
-    tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
-
-
-class GeminiConfig(ProviderConfig):
-    """Settings of an agent over Gemini's generateContent."""
-
-    model: str = Field(default="gemini-3-pro-preview", alias="checkpoint_name")
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    max_output_tokens: int = Field(default=8192, ge=1)
-    thinking_level: Literal["minimal", "low", "medium", "high", "xhigh"] | None = None
-    include_thoughts: bool = True
-    """Record summaries of the model's thoughts."""
-    safety_checks: Literal["acknowledge", "stop"] = "acknowledge"
-    """As `OpenAIConfig.safety_checks`."""
-
-
-class GeminiCUAConfig(GeminiConfig):
-    """Settings of an agent with Gemini's native computer tool."""
-
-    model: str = Field(default="gemini-3.5-flash", alias="checkpoint_name")
-    max_steps: int = Field(default=50, ge=1)
-    tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
-
-
 __all__ = [
     "AgentConfig",
     "AgentStep",
     "Citation",
-    "ClaudeConfig",
-    "GeminiCUAConfig",
-    "GeminiConfig",
     "NativeTool",
     "OpenAIChatConfig",
-    "OpenAIConfig",
-    "OperatorConfig",
     "ProviderConfig",
     "Sample",
     "StopCondition",
@@ -168,3 +100,14 @@ __all__ = [
     "ToolStep",
     "Usage",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Return the configuration class of a registered agent type."""
+    if name.endswith("Config"):
+        from hud.agents.providers.agent_kind import agent_kinds  # Imports the types' packages.
+
+        for kind in agent_kinds().values():
+            if kind.settings.__name__ == name:
+                return kind.settings
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,8 @@ from typing import Any
 from hud import settings
 from hud.agents import Agent
 from hud.agents.agent_forms import HUMAN, NOTHING, as_agent, is_file
-from hud.agents.agent_kinds import KINDS, SERVED, kind_of_model
+from hud.agents.agent_kinds import SERVED, kind_of_model
+from hud.agents.providers.agent_kind import agent_kinds
 from hud.cli.command_line import pairs
 from hud.errors import UsageError
 from hud.inference.model_listing import only_model
@@ -45,7 +46,7 @@ def player(
     """Return the agent of the arguments; `oracle` creates that of the tasks, if they have one."""
     if agent is None and model is None:
         raise UsageError(
-            f"Which agent? Give a model's slug (hud models list), one of {', '.join(KINDS)} and {HUMAN}, "
+            f"Which agent? Give a model's slug (hud models list), one of {', '.join(agent_kinds())} and {HUMAN}, "
             "or path.py:agent for a script."
         )
     if model is not None and _is_address(model) and agent in (None, SERVED):
@@ -54,16 +55,16 @@ def player(
         return as_agent(oracle(), config)
     if agent is None or model is None:
         return as_agent(agent or model or "", config)
-    if agent not in KINDS and not is_file(agent):
+    if agent not in agent_kinds() and not is_file(agent):
         raise UsageError(
-            f"Two models are named, {agent!r} and {model!r}; --model goes with {', '.join(KINDS)} or a path.py:agent."
+            f"Two models are named, {agent!r} and {model!r}; --model goes with {', '.join(agent_kinds())} or a path.py:agent."
         )
     return as_agent(agent, {**config, "model": model})
 
 
 def is_paid(agent: str | None, model: str | None) -> bool:
     """Return True if a provider's model is probably used, which costs money."""
-    return agent in KINDS or kind_of_model(agent or model or "") is not None
+    return agent in agent_kinds() or kind_of_model(agent or model or "") is not None
 
 
 def is_scripted(agent: str | None) -> bool:

@@ -6,12 +6,12 @@ A package registers a `Dialect` by an entry point of the group `hud.dialects`. O
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from hud.inference.dialects.chat_completions.answer import token_counts
 from hud.inference.dialects.codec import ServerCodec, StreamingCodec
 from hud.inference.dialects.fields import Fields
 from hud.inference.endpoints import Home
@@ -21,8 +21,8 @@ from hud.trace import ChatMessage
 GROUP = "hud.dialects"
 
 Operation = Literal["turn", "count", "forward", "models", "model", "stored", "delete"]
-"""What a request is for: turns of a model, the number of a prompt's tokens, an endpoint that providers alone have, the list of
-models, one of them, a stored answer, or its deletion. The last three have the path parameters `model` and `id`."""
+"""Purpose of a request: turns of a model, the number of a prompt's tokens, an endpoint that providers alone have, the list of
+models, one of them (path parameter `model`), a stored answer, or its deletion (path parameter `id`)."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,8 @@ class NamedProvider:
         return self.home.key_variables[0]
 
 
-class Dialect(ABC):
-    """A dialect that the gateway serves. Attributes without a value are required."""
+class Dialect:
+    """A dialect that the gateway serves. Attributes without a value are required; the defaults are those of chat completions."""
 
     family: str
     """Name that dialects of the same providers share; a provider takes requests of its family unchanged."""
@@ -169,9 +169,9 @@ class Dialect(ABC):
 
     # Requests that are passed to a provider of the family.
 
-    @abstractmethod
     def token_counts(self, usage: dict[str, Any]) -> TokenCounts:
         """Return the counts in a provider's answer; the values are checked, any may be missing."""
+        return token_counts(usage)
 
     def stated_bounds(self, action: str, values: Mapping[str, Any]) -> StatedBounds:
         """Return the bounds that a request's fields state; their values are not checked yet."""

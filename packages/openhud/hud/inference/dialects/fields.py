@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -133,14 +132,3 @@ class Fields:
     def unsupported(self, what: str, ending: str = "is not supported here") -> UsageError:
         """Return the error for an object whose `type` is not read."""
         return UsageError(f"{self.place('type')}: {what} of type {self.get('type')!r} {ending}.")
-
-
-class CamelFields(Fields):
-    """A JSON object of Gemini's, whose fields may be in snake case, too: `topP` or `top_p`."""
-
-    def get(self, *names: str) -> Any:
-        return super().get(*(spelling for name in names for spelling in (name, _snake(name))))
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda capital: f"_{capital[0].lower()}", name)

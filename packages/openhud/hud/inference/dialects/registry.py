@@ -10,22 +10,46 @@ from hud.inference.dialects.chat_completions.dialect import CHAT
 from hud.inference.dialects.dialect import GROUP, Dialect, NamedProvider, ProviderDialect
 from hud.plugs import load, plugs
 
+_MODELS = ("/models/", "/v1/models/")
+"""Prefixes of methods of models."""
+
 
 @functools.cache
 def dialects() -> dict[str, Dialect]:
     """Return every dialect by its name.
 
-    Raises `UsageError` for one that cannot be imported, and for two of a family in which providers are called.
+    Raises `UsageError` for one that cannot be imported or lacks an attribute, for a route outside of its prefixes, and for two of
+    a family in which providers are called.
     """
-    loaded = {name: load(point, Dialect) for name, point in plugs(GROUP).items()}  # type: ignore[type-abstract]
+    loaded = {name: load(point, Dialect) for name, point in plugs(GROUP).items()}
     names: dict[str, str] = {}
     for name, dialect in loaded.items():
+        _check(name, dialect)
         if isinstance(dialect, ProviderDialect) and names.setdefault(dialect.family, name) != name:
             raise UsageError(
                 f"{GROUP} {names[dialect.family]!r} and {name!r} are both of the family {dialect.family!r}; providers of a "
                 "family are called in one dialect. Uninstall one of them."
             )
     return loaded
+
+
+def _check(name: str, dialect: Dialect) -> None:
+    """Raise `UsageError` for a dialect that lacks an attribute, or with a route that another one may have."""
+    needed = Dialect.__annotations__ | (
+        ProviderDialect.__annotations__ if isinstance(dialect, ProviderDialect) else {}
+    )
+    missing = [attribute for attribute in needed if not hasattr(dialect, attribute)]
+    if missing:
+        raise UsageError(
+            f"{GROUP} {name!r} has no attribute {missing[0]!r}; every dialect needs one."
+        )
+    for route in dialect.routes:
+        for path in route.paths:
+            if not path.startswith((*dialect.prefixes, *(_MODELS if dialect.methods else ()))):
+                raise UsageError(
+                    f"{GROUP} {name!r} has the route {path}, which is below none of its prefixes ({', '.join(dialect.prefixes)}); "
+                    "give every route of it a path below one."
+                )
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from hud.platform.routes import (
     traces,
     training,
 )
-from hud.platform.routes.gateway import gateway_router
+from hud.platform.routes.gateway import gateway_router, refuse_shared_paths
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
@@ -47,9 +47,14 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 
 def first_routers() -> tuple[APIRouter, ...]:
-    """Return the routers that are searched before those of other packages (`plugs`), whose clients may poll as well."""
+    """Return the routers that are searched before those of other packages (`plugs`), whose clients may poll as well.
+
+    Raises `UsageError` for a dialect with a path of the platform.
+    """
+    gateway = gateway_router()
+    refuse_shared_paths(gateway, (*ROUTERS, training.router, fleet.router))
     return (
         training.router,  # Before the gateway's: model names may contain slashes.
-        gateway_router(),  # Early: it is the hot path.
+        gateway,  # Early: it is the hot path.
         fleet.router,  # Early, too: workers ask all the time.
     )

@@ -10,14 +10,18 @@ They are plain ASGI: a provider's bytes are forwarded without the overhead of a 
 from __future__ import annotations
 
 import functools
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 from starlette.types import Receive, Scope, Send
 
+from hud.errors import UsageError
 from hud.inference.dialects.chat_completions.dialect import CHAT
-from hud.inference.dialects.dialect import Dialect, DialectRoute, RouteCall
+from hud.inference.dialects.dialect import GROUP, Dialect, DialectRoute, RouteCall
 from hud.inference.dialects.registry import dialects
 from hud.platform.gateway.exchange import Exchange
 from hud.platform.gateway.missing_endpoints import refuse_method
@@ -74,14 +78,34 @@ _MODELS = (
 
 @functools.cache
 def gateway_router() -> APIRouter:
-    """Return the routes of every registered dialect, and the lists of models."""
+    """Return the routes of every registered dialect, and the lists of models. Raises `UsageError` for two of one path."""
     router = APIRouter(tags=["inference"])
     for dialect in dialects().values():
         for route in dialect.routes:
             router.routes.extend(_gateway_routes(dialect, route))
     for route in _MODELS:
         router.routes.extend(_gateway_routes(CHAT, route))
+    refuse_shared_paths(router)
     return router
+
+
+def refuse_shared_paths(router: APIRouter, others: Iterable[APIRouter] = ()) -> None:
+    """Raise `UsageError` for a path that two dialects serve, or a dialect and one of the other routers."""
+    taken = {_place(route) for other in others for route in other.routes}
+    for route in router.routes:
+        if _place(route) in taken:
+            method, path = _place(route)
+            raise UsageError(
+                f"{method} {path} is served twice: by a dialect ({GROUP}), and by another one or the platform. Uninstall one of "
+                "the packages."
+            )
+        taken.add(_place(route))
+
+
+def _place(route: BaseRoute) -> tuple[str, str]:
+    """Return method and path of a route, without the names of its parameters."""
+    methods = ", ".join(sorted(getattr(route, "methods", None) or ()))
+    return methods, re.sub(r"\{[^}]*\}", "{}", str(getattr(route, "path", "")))
 
 
 def _gateway_routes(dialect: Dialect, route: DialectRoute) -> list[GatewayRoute]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hud.inference.dialects.chat_completions.answer import token_counts
 from hud.inference.dialects.chat_completions.codec import ChatCodec
 from hud.inference.dialects.chat_completions.completions import DEFAULT_TOKENS, CompletionsCodec
 from hud.inference.dialects.dialect import (
@@ -17,7 +16,6 @@ from hud.inference.dialects.dialect import (
     StatedBounds,
     counts_of,
 )
-from hud.inference.prices import TokenCounts
 
 FAMILY = "openai"
 LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
@@ -48,9 +46,6 @@ class ChatDialect(ProviderDialect):
     limits = LIMITS
     base_path = "/chat/completions"
 
-    def token_counts(self, usage: dict[str, Any]) -> TokenCounts:
-        return token_counts(usage)
-
 
 class CompletionsDialect(Dialect):
     """Completions: text is continued without a chat format."""
@@ -70,9 +65,6 @@ class CompletionsDialect(Dialect):
     sent_headers = SENT_HEADERS
     returned_headers = RETURNED_HEADERS
     limits = ("max_tokens", *LIMITS)
-
-    def token_counts(self, usage: dict[str, Any]) -> TokenCounts:
-        return token_counts(usage)
 
     def stated_bounds(self, action: str, values: Mapping[str, Any]) -> StatedBounds:
         bounds = super().stated_bounds(action, values)

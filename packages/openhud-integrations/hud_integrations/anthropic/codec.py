@@ -7,28 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud.errors import UsageError
-from hud.inference.dialects.anthropic.answer import (
-    PAUSED,
-    check_message,
-    read_turn,
-    write_error,
-    write_message,
-)
-from hud.inference.dialects.anthropic.conversation import (
-    container_of,
-    mark_cache,
-    read_conversation,
-    write_conversation,
-    write_system,
-)
-from hud.inference.dialects.anthropic.stream import MessageReader, MessageWriter, joined_message
-from hud.inference.dialects.anthropic.tools import (
-    binds_thinking,
-    declare,
-    read_choice,
-    read_tools,
-    write_choice,
-)
 from hud.inference.dialects.codec import StreamedRequest
 from hud.inference.dialects.conversation_parts import (
     effort_of_budget,
@@ -41,6 +19,28 @@ from hud.inference.dialects.events import Turn
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, OutputFormat
 from hud.trace import Completion, ReasoningEffort, SamplingParams
+from hud_integrations.anthropic.answer import (
+    PAUSED,
+    check_message,
+    read_turn,
+    write_error,
+    write_message,
+)
+from hud_integrations.anthropic.conversation import (
+    container_of,
+    mark_cache,
+    read_conversation,
+    write_conversation,
+    write_system,
+)
+from hud_integrations.anthropic.stream import MessageReader, MessageWriter, joined_message
+from hud_integrations.anthropic.tools import (
+    binds_thinking,
+    declare,
+    read_choice,
+    read_tools,
+    write_choice,
+)
 
 _UNSUPPORTED = ("mcp_servers", "container", "context_management")
 DEFAULT_TOKENS = 4096

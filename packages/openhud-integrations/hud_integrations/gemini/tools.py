@@ -10,17 +10,17 @@ from typing import Any
 from hud.errors import UsageError
 from hud.inference.dialects.conversation_parts import checked_choice, tool_spec
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.gemini.actions import (
+from hud.inference.dialects.request import GenerationRequest, ToolChoice
+from hud.inference.dialects.tool_calls import repeated_calls
+from hud.inference.tool_names import DeclaredTools
+from hud.trace import ToolCall, ToolSpec
+from hud_integrations.gemini.actions import (
     ACTIONS,
     EXCLUDED,
     LEGACY_BROWSER_ONLY,
     LEGACY_EXCLUDED,
     our_actions,
 )
-from hud.inference.dialects.request import GenerationRequest, ToolChoice
-from hud.inference.dialects.tool_calls import repeated_calls
-from hud.inference.tool_names import DeclaredTools
-from hud.trace import ToolCall, ToolSpec
 
 LONGEST_NAME = 64
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}

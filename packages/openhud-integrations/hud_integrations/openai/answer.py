@@ -7,13 +7,13 @@ from typing import Any
 from hud.inference.dialects.chat_completions.answer import write_logprobs
 from hud.inference.dialects.codec import SafetyPolicy
 from hud.inference.dialects.events import Finished, TokenInfo, Turn
-from hud.inference.dialects.responses.computer import actions_of
-from hud.inference.dialects.responses.conversation import DIALECT
-from hud.inference.dialects.responses.tools import Declared
 from hud.inference.dialects.tool_calls import are_whole, arguments_in, new_call_id
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, new_id, parsed_arguments
+from hud_integrations.openai.computer import actions_of
+from hud_integrations.openai.conversation import DIALECT
+from hud_integrations.openai.tools import Declared
 
 _KINDS = {"text": "output_text"}
 """Kinds of content of other servers, by the dialect's."""

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from hud import exact_json
-from hud.inference.dialects.anthropic.conversation import DIALECT, Block
-from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.codec import Refusal
 from hud.inference.dialects.events import Finished, Turn
 from hud.inference.dialects.tool_calls import (
@@ -22,6 +20,8 @@ from hud.inference.dialects.tool_calls import (
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, Usage, new_id
+from hud_integrations.anthropic.conversation import DIALECT, Block
+from hud_integrations.anthropic.tools import Declared
 
 PAUSED = "pause_turn"
 FINISH_REASONS = {

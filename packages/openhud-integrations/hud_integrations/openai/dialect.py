@@ -20,12 +20,12 @@ from hud.inference.dialects.dialect import (
     StatedBounds,
 )
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.responses.answer import token_counts
-from hud.inference.dialects.responses.codec import ResponsesCodec
-from hud.inference.dialects.responses.conversation import read_items
 from hud.inference.endpoints import Home
 from hud.inference.prices import TokenCounts
 from hud.trace import ChatMessage
+from hud_integrations.openai.answer import token_counts
+from hud_integrations.openai.codec import ResponsesCodec
+from hud_integrations.openai.conversation import read_items
 
 OPENAI = Home("OpenAI", "https://api.openai.com/v1", "OPENAI_BASE_URL", ("OPENAI_API_KEY",))
 COMPACT = "responses/compact"

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 from hud import exact_json
-from hud.inference.dialects.anthropic.tools import Declared
 from hud.inference.dialects.conversation_parts import (
     Answered,
     alternating_turns,
@@ -22,6 +21,7 @@ from hud.inference.dialects.conversation_parts import (
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.tool_calls import arguments_object, with_call_ids
 from hud.trace import ChatMessage, call_message
+from hud_integrations.anthropic.tools import Declared
 
 Block = dict[str, Any]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from hud.agents.providers.provider_agent import ProviderAgent
-from hud.agents.types import OpenAIConfig, OperatorConfig
-from hud.inference.dialects.responses.codec import ResponsesCodec
-from hud.inference.dialects.responses.computer import ComputerTool, known_tool, tool_for
-from hud.inference.dialects.responses.dialect import OPENAI
 from hud.trace import SamplingParams
+from hud_integrations.openai.agent_settings import OpenAIConfig, OperatorConfig
+from hud_integrations.openai.codec import ResponsesCodec
+from hud_integrations.openai.computer import ComputerTool, known_tool, tool_for
+from hud_integrations.openai.dialect import OPENAI
 
 _AS_GIVEN = (
     "reasoning",

@@ -19,9 +19,9 @@ from hud.inference.dialects.conversation_parts import (
     text_in,
 )
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.responses.computer import BLANK
 from hud.inference.dialects.tool_calls import with_call_ids
 from hud.trace import ChatMessage, call_message
+from hud_integrations.openai.computer import BLANK
 
 DIALECT = "responses"
 LONGEST_ID = 64

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from hud.agents.providers.provider_agent import ProviderAgent
-from hud.agents.types import GeminiConfig, GeminiCUAConfig
-from hud.inference.dialects.gemini.codec import GeminiCodec
-from hud.inference.dialects.gemini.dialect import GEMINI
-from hud.inference.dialects.gemini.tools import knows_computers
 from hud.trace import SamplingParams
+from hud_integrations.gemini.agent_settings import GeminiConfig, GeminiCUAConfig
+from hud_integrations.gemini.codec import GeminiCodec
+from hud_integrations.gemini.dialect import GEMINI
+from hud_integrations.gemini.tools import knows_computers
 
 
 class GeminiAgent(ProviderAgent[GeminiConfig]):

@@ -13,9 +13,9 @@ from typing import Any
 from hud.inference.dialects.chat_completions.tools import LONGEST_NAME
 from hud.inference.dialects.conversation_parts import tool_spec
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.responses.computer import ComputerTool, declaration
 from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolSpec
+from hud_integrations.openai.computer import ComputerTool, declaration
 
 
 @dataclass

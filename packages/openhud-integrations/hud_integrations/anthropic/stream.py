@@ -5,14 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from hud import exact_json
-from hud.inference.dialects.anthropic.answer import (
-    FINISH_REASONS,
-    message_head,
-    token_counts,
-    write_ending,
-    write_error,
-    write_usage,
-)
 from hud.inference.dialects.codec import EVENTS, Refusal
 from hud.inference.dialects.events import (
     Begun,
@@ -35,6 +27,14 @@ from hud.inference.dialects.tool_calls import (
 )
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Usage, parsed_arguments
+from hud_integrations.anthropic.answer import (
+    FINISH_REASONS,
+    message_head,
+    token_counts,
+    write_ending,
+    write_error,
+    write_usage,
+)
 
 BROKE_OFF = "broke its stream off before the message was complete"
 

@@ -16,10 +16,10 @@ from hud.inference.dialects.dialect import (
     counts_of,
 )
 from hud.inference.dialects.fields import Fields
-from hud.inference.dialects.gemini.answer import token_counts
-from hud.inference.dialects.gemini.codec import GeminiCodec
 from hud.inference.endpoints import Home
 from hud.inference.prices import TokenCounts
+from hud_integrations.gemini.answer import token_counts
+from hud_integrations.gemini.codec import GeminiCodec
 
 GEMINI = Home(
     "Gemini",

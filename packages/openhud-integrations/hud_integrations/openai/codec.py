@@ -16,22 +16,22 @@ from hud.inference.dialects.conversation_parts import read_effort
 from hud.inference.dialects.events import Turn
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest
-from hud.inference.dialects.responses.answer import (
+from hud.inference.endpoints import bearer, path_below
+from hud.trace import SamplingParams
+from hud_integrations.openai.answer import (
     end_response,
     item_id,
     read_response,
     write_output,
 )
-from hud.inference.dialects.responses.computer import ComputerTool
-from hud.inference.dialects.responses.conversation import (
+from hud_integrations.openai.computer import ComputerTool
+from hud_integrations.openai.conversation import (
     input_items,
     instructions_of,
     read_items,
 )
-from hud.inference.dialects.responses.stream import ResponseWriter, joined_response
-from hud.inference.dialects.responses.tools import declare, read_tools
-from hud.inference.endpoints import bearer, path_below
-from hud.trace import SamplingParams
+from hud_integrations.openai.stream import ResponseWriter, joined_response
+from hud_integrations.openai.tools import declare, read_tools
 
 _UNSUPPORTED = ("background", "conversation", "prompt", "max_tool_calls", "context_management")
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hud.inference.dialects.anthropic.answer import token_counts
-from hud.inference.dialects.anthropic.codec import DEFAULT_TOKENS, VERSION, AnthropicCodec
 from hud.inference.dialects.dialect import (
     DialectRoute,
     ListedModel,
@@ -16,6 +14,8 @@ from hud.inference.dialects.dialect import (
 )
 from hud.inference.endpoints import Home
 from hud.inference.prices import TokenCounts
+from hud_integrations.anthropic.answer import token_counts
+from hud_integrations.anthropic.codec import DEFAULT_TOKENS, VERSION, AnthropicCodec
 
 ANTHROPIC = Home(
     "Anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL", ("ANTHROPIC_API_KEY",)

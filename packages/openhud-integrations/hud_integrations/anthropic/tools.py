@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hud.inference.dialects.anthropic.actions import our_actions
-from hud.inference.dialects.anthropic.screenshots import Size, on_screen, seen_size
 from hud.inference.dialects.conversation_parts import checked_choice, tool_spec
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, ToolChoice
 from hud.inference.dialects.tool_calls import repeated_calls
 from hud.inference.tool_names import DeclaredTools
 from hud.trace import ToolCall, ToolSpec, parsed_arguments
+from hud_integrations.anthropic.actions import our_actions
+from hud_integrations.anthropic.screenshots import Size, on_screen, seen_size
 
 ComputerVersion = Literal["computer_toolset_20260801", "computer_20251124", "computer_20250124"]
 

@@ -20,20 +20,23 @@ from hud.inference.dialects.conversation_parts import (
     refuse_tokens,
 )
 from hud.inference.dialects.events import Turn, usage_of
-from hud.inference.dialects.fields import CamelFields, Fields
-from hud.inference.dialects.gemini.answer import (
+from hud.inference.dialects.fields import Fields
+from hud.inference.dialects.request import GenerationRequest, OutputFormat
+from hud.trace import SamplingParams, new_id
+from hud_integrations.gemini.answer import (
     read_answer,
     write_error,
     write_turn,
     write_usage,
 )
-from hud.inference.dialects.gemini.conversation import (
+from hud_integrations.gemini.conversation import (
     read_contents,
     write_contents,
     write_system,
 )
-from hud.inference.dialects.gemini.stream import ContentReader, ContentWriter, joined_content
-from hud.inference.dialects.gemini.tools import (
+from hud_integrations.gemini.fields import CamelFields
+from hud_integrations.gemini.stream import ContentReader, ContentWriter, joined_content
+from hud_integrations.gemini.tools import (
     declare,
     json_schema,
     read_choice,
@@ -41,8 +44,6 @@ from hud.inference.dialects.gemini.tools import (
     takes_images_inside,
     write_choice,
 )
-from hud.inference.dialects.request import GenerationRequest, OutputFormat
-from hud.trace import SamplingParams, new_id
 
 _UNSUPPORTED = ("cachedContent",)
 _UNSUPPORTED_CONFIG = (

@@ -9,13 +9,13 @@ from hud import exact_json
 from hud.inference.dialects.codec import Refusal, SafetyPolicy
 from hud.inference.dialects.conversation_parts import Part
 from hud.inference.dialects.events import Call, Finished, TokenInfo, Turn
-from hud.inference.dialects.gemini.conversation import DIALECT
-from hud.inference.dialects.gemini.spelling import camel_case
-from hud.inference.dialects.gemini.tools import Declared
 from hud.inference.dialects.tool_calls import arguments_in, distinct_ids, final_reason
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, Usage, parsed_arguments
+from hud_integrations.gemini.conversation import DIALECT
+from hud_integrations.gemini.spelling import camel_case
+from hud_integrations.gemini.tools import Declared
 
 FINISH_REASONS = {
     "STOP": "stop",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from hud.agents.providers.provider_agent import ProviderAgent
-from hud.agents.types import ClaudeConfig
-from hud.inference.dialects.anthropic.codec import AnthropicCodec
-from hud.inference.dialects.anthropic.dialect import ANTHROPIC
 from hud.trace import SamplingParams
+from hud_integrations.anthropic.agent_settings import ClaudeConfig
+from hud_integrations.anthropic.codec import AnthropicCodec
+from hud_integrations.anthropic.dialect import ANTHROPIC
 
 
 class ClaudeAgent(ProviderAgent[ClaudeConfig]):

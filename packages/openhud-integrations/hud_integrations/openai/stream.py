@@ -19,7 +19,9 @@ from hud.inference.dialects.events import (
     TokenInfo,
     TokensDrawn,
 )
-from hud.inference.dialects.responses.answer import (
+from hud.inference.retries import AnsweredError, BrokenAnswer
+from hud.trace import Usage
+from hud_integrations.openai.answer import (
     call_item,
     content_part,
     end_response,
@@ -27,8 +29,6 @@ from hud.inference.dialects.responses.answer import (
     message_item,
     reasoning_item,
 )
-from hud.inference.retries import AnsweredError, BrokenAnswer
-from hud.trace import Usage
 
 _OVER = ("response.completed", "response.incomplete", "response.failed")
 

@@ -22,10 +22,10 @@ from hud.inference.dialects.conversation_parts import (
     parts_of,
     split_opening,
 )
-from hud.inference.dialects.fields import CamelFields
-from hud.inference.dialects.gemini.tools import Declared
 from hud.inference.dialects.tool_calls import arguments_object, with_call_ids
 from hud.trace import ChatMessage, call_message
+from hud_integrations.gemini.fields import CamelFields
+from hud_integrations.gemini.tools import Declared
 
 DIALECT = "generate_content"
 _UNSIGNED = "skip_thought_signature_validator"

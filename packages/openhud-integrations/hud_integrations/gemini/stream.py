@@ -23,7 +23,11 @@ from hud.inference.dialects.events import (
     reason_of,
     usage_of,
 )
-from hud.inference.dialects.gemini.answer import (
+from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
+from hud.inference.dialects.tool_calls import MALFORMED, final_reason
+from hud.inference.retries import BrokenAnswer
+from hud.trace import Usage, new_id
+from hud_integrations.gemini.answer import (
     FINISH_REASONS,
     NO_END,
     call_part,
@@ -34,11 +38,7 @@ from hud.inference.dialects.gemini.answer import (
     write_logprobs,
     write_usage,
 )
-from hud.inference.dialects.gemini.spelling import camel_case
-from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
-from hud.inference.dialects.tool_calls import MALFORMED, final_reason
-from hud.inference.retries import BrokenAnswer
-from hud.trace import Usage, new_id
+from hud_integrations.gemini.spelling import camel_case
 
 
 def joined_content(chunks: list[dict[str, Any]]) -> dict[str, Any]:
