@@ -55,8 +55,10 @@ class StreamWriter(Protocol):
     """Writer of a response's events as a stream."""
 
     content_type: bytes
-    answer: dict[str, Any] | None
-    """The whole answer, after `end`; None: the dialect stores no answers."""
+
+    @property
+    def answer(self) -> dict[str, Any] | None:
+        """The whole answer, after `end`; None: the dialect stores no answers."""
 
     def write(self, event: Event) -> bytes:
         """Return the bytes of an event; they may be empty."""
