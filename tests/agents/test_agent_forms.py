@@ -139,6 +139,7 @@ async def test_every_form_plays_in_python(tasks, agent):
     assert (job.reward, job.errors) == (1.0, [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["one_call", "several_calls", "whole_run", "awaited_run", "Counting"]
 )
@@ -169,6 +170,7 @@ async def test_a_slug_is_a_model_of_the_catalogue(tasks, home):
     assert recorded.jobs == []
 
 
+@pytest.mark.slow
 async def test_names_of_the_command_are_names_in_python(tasks, home):
     job = await tasks.run("nothing", recorder=NullRecorder())
     assert (job.reward, job.errors) == (0.0, [])
@@ -249,6 +251,7 @@ async def test_an_open_job_gets_no_run_of_a_wrong_agent(tasks):
     assert (job.runs, recorded.runs) == ([], [])
 
 
+@pytest.mark.slow
 def test_a_misspelt_agent_is_suggested(home, capsys):
     assert hud_command(["eval", "env.py", "cluade"]) == 2
     assert "Did you mean the agent 'claude'?" in capsys.readouterr().err
@@ -271,6 +274,7 @@ def test_a_misspelt_file_is_suggested(home, capsys, arguments, sentence):
     assert sentence in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["no_arguments", "a_generator", "Plain", "Demanding", "WRONG"])
 def test_the_command_refuses_a_wrong_agent(home, capsys, name):
     (home / "mine.py").write_text("from tests.agents.test_agent_forms import *\n")

@@ -215,6 +215,7 @@ async def test_auto_respond_answers_questions(task):
     assert run.trace.content == "Shall I?"
 
 
+@pytest.mark.slow
 async def test_failures_of_the_model_are_told_apart(task):
     run = await play(task, Model(UsageError("The prompt is too long.")))
     assert (run.failure_kind, run.reward) == ("agent", 0.0)

@@ -98,6 +98,7 @@ def coin():
     return flip
 
 
+@pytest.mark.slow
 async def test_a_guess_is_worth_what_it_earns_on_all_tasks_and_a_task_may_declare_it(coin):
     tosses = [{"toss": number} for number in range(12)]
     report = await played(coin, tosses, solve_coin)
@@ -112,6 +113,7 @@ async def test_a_guess_is_worth_what_it_earns_on_all_tasks_and_a_task_may_declar
     assert "guess" not in few.tasks[0].rewards
 
 
+@pytest.mark.slow
 async def test_an_exploit_that_a_task_declares_to_be_none_is_reported_with_its_reason(coin):
     tosses = [{"toss": number} for number in range(12)]
     report = await played(coin, tosses, solve_coin, columns={"audit:guess": "coins are fair"})
@@ -140,6 +142,7 @@ async def test_an_audit_that_is_stopped_reports_what_is_known(coin):
     assert set(report.tasks[0].rewards) == {"nothing", "echo"}
 
 
+@pytest.mark.slow
 async def test_a_run_that_cannot_be_measured_is_named():
     from hud import Environment
 

@@ -70,6 +70,7 @@ def test_a_goal_is_drawn_from_its_seed_and_graded_on_the_state(name, kind):
     assert graded(before, expected, damaged, app.unjudged).reward == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WEB)
 async def test_pages_are_read_without_a_change(name):
     app = WEB[name]
@@ -276,6 +277,7 @@ TICKET = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 2, 3, 3000])
 def test_added_rows_that_refer_to_each_other_are_graded(number):
     """Duplicates of each other, or a chain without end, ended the grader, and the run had no reward."""
@@ -303,6 +305,7 @@ def test_rings_of_added_rows_are_told_apart_by_their_content():
     assert one == same != other
 
 
+@pytest.mark.slow
 @in_a_browser
 async def test_doing_nothing_scores_0():
     tasks = benchmark("autonomy-10").tasks().filter([f"tickets-triage-{SEED}"])
@@ -318,6 +321,7 @@ async def test_scripts_reach_the_goals_of_the_web_applications():
     assert await rewards(tasks, autonomy.oracle(), max_concurrent=2) == dict.fromkeys(slugs, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     shutil.which("chromium") is None, reason="needs Chromium (scripts/setup-worlds)"
 )

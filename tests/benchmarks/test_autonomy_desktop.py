@@ -94,6 +94,7 @@ def computed(book, values):
     return constant
 
 
+@pytest.mark.slow
 @with_a_converter
 @pytest.mark.parametrize("kind", WORKS)
 def test_a_work_is_drawn_from_its_seed_and_graded_by_its_values(kind, tmp_path):
@@ -108,6 +109,7 @@ def test_a_work_is_drawn_from_its_seed_and_graded_by_its_values(kind, tmp_path):
         assert grade_state(before, wanted, state_of(book, asked, tmp_path)).reward == reward
 
 
+@pytest.mark.slow
 @with_a_converter
 @pytest.mark.parametrize("kind", ["invoice", "grades"])
 def test_numbers_in_place_of_formulas_are_not_what_was_asked_for(kind, tmp_path):
@@ -117,6 +119,7 @@ def test_numbers_in_place_of_formulas_are_not_what_was_asked_for(kind, tmp_path)
     assert grade_state(before, wanted, state_of(constant, asked, tmp_path)).reward == 0.0
 
 
+@pytest.mark.slow
 @with_a_converter
 def test_a_part_of_a_work_earns_its_share_and_a_sheet_more_earns_nothing(tmp_path):
     asked = work("ledger", SEED)
@@ -181,6 +184,7 @@ def test_a_workbook_whose_entities_grow_is_none(encoding):
             with_inputs(file, {})
 
 
+@pytest.mark.slow
 def test_values_of_great_size_are_no_workbook():
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:

@@ -54,6 +54,7 @@ def test_a_script_does_its_chore(name, tmp_path):
     assert grade(chore, left) == grade(chore, Tree()) == 0.0
 
 
+@pytest.mark.slow
 @in_a_workspace
 async def test_scripts_do_a_task_through_the_shell():
     tasks = files("memos")
@@ -73,6 +74,7 @@ SPOILED = {
 }
 
 
+@pytest.mark.slow
 @in_a_workspace
 @pytest.mark.parametrize("mischief", SPOILED.values(), ids=SPOILED)
 async def test_what_cannot_be_packed_earns_nothing(mischief):

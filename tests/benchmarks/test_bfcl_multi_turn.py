@@ -37,6 +37,7 @@ async def call(run, name, **arguments):
     return await run.call_tool(ToolCall(id="1", name=name, arguments=arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["train", "held-out"])
 async def test_a_sample_of_solutions_scores_1_and_doing_nothing_0(bfcl, split):
     tasks = bfcl.tasks(split)
@@ -209,6 +210,7 @@ async def test_mathematics_without_end_is_refused(bfcl):
     assert (run.error, run.reward) == (None, 0.0)
 
 
+@pytest.mark.slow
 async def test_a_state_that_cannot_be_compared_is_a_wrong_one(bfcl):
     """Folders nested beyond what Python compares must not void the run that made them."""
 
@@ -221,6 +223,7 @@ async def test_a_state_that_cannot_be_compared_is_a_wrong_one(bfcl):
     assert (run.error, run.reward) == (None, 0.0)
 
 
+@pytest.mark.slow
 async def test_the_tools_have_schemas(bfcl):
     from hud_benchmarks.bfcl.dialogues import functions
 

@@ -64,6 +64,7 @@ def test_every_page_of_the_package_is_a_task_or_left_out_by_name(miniwob):
     assert {split: len(miniwob.tasks(split)) for split in miniwob.sizes} == miniwob.sizes
 
 
+@pytest.mark.slow
 async def test_a_page_is_done_with_mouse_and_keyboard(miniwob):
     text, button = [await center("enter-text", element) for element in ("#tt", "#subbtn")]
 
@@ -79,6 +80,7 @@ async def test_a_page_is_done_with_mouse_and_keyboard(miniwob):
     assert (run.error, run.reward) == (None, 1.0), "the reward stays where the page is left later"
 
 
+@pytest.mark.slow
 async def test_a_page_gives_one_reward(miniwob):
     """A wrong answer stays one, whatever is clicked afterwards."""
     text, button = [await center("enter-text", element) for element in ("#tt", "#subbtn")]
@@ -161,6 +163,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.slow
 async def test_an_agent_executes_no_javascript(miniwob):
     refused = []
 
@@ -205,6 +208,7 @@ async def test_text_that_a_page_takes_for_html_executes_nothing(miniwob, text, p
         assert (await run.grade("", None))["score"] == 0.0
 
 
+@pytest.mark.slow
 async def test_a_screenshot_beyond_a_message_s_limit_is_the_agent_s_failure(miniwob, monkeypatch):
     """Its run had no reward: an agent could leave a wrong answer ungraded."""
     monkeypatch.setattr(screen_sandbox, "_STREAM_BYTES", 1 << 17)  # A large picture takes long.
@@ -219,6 +223,7 @@ async def test_a_screenshot_beyond_a_message_s_limit_is_the_agent_s_failure(mini
     assert (run.failure_kind, run.reward) == ("agent", 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["reload", "address", "fragment and reload", "back"])
 async def test_another_copy_of_the_page_earns_nothing(miniwob, way):
     """Its first attempt failed; the page that is loaded again draws another problem, and starts at a click."""
@@ -266,6 +271,7 @@ async def test_the_policy_of_a_page_refuses_nothing_of_its_own(miniwob):
     assert [entry for entry in of_pages if "Security Policy" in str(entry)] == []
 
 
+@pytest.mark.slow
 async def test_doing_nothing_scores_0(miniwob):
     tasks = miniwob.tasks("train").filter(["click-test-3", "tic-tac-toe-0"])
     assert await rewards(tasks, NOTHING) == {"click-test-3": 0.0, "tic-tac-toe-0": 0.0}

@@ -13,6 +13,7 @@ PEOPLE = st.lists(REWARD, min_size=1, max_size=12)
 REFERENCES = st.lists(st.tuples(REWARD, st.sampled_from([0.0, 0.25, 0.5, 1.0])), max_size=4)
 
 
+@pytest.mark.slow
 @given(PEOPLE, REFERENCES)
 def test_a_failure_is_0_and_full_marks_are_1_whatever_people_did(people, references):
     for several in (people, people * 3):
@@ -20,6 +21,7 @@ def test_a_failure_is_0_and_full_marks_are_1_whatever_people_did(people, referen
         assert score(1.0, several, references) == 1.0
 
 
+@pytest.mark.slow
 @given(PEOPLE, st.floats(0.01, 0.99))
 def test_at_a_persons_reward_between_the_ends_the_rank_is_the_mid_rank(people, reward):
     people = [*people, reward]
@@ -33,6 +35,7 @@ def test_the_mean_rank_of_the_people_themselves_is_a_half_where_none_is_at_an_en
     assert sum(rank(one, people) for one in people) / len(people) == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 @given(PEOPLE, REWARD)
 def test_the_order_of_people_does_not_matter_and_each_twice_is_as_each_once(people, reward):
     once = rank(reward, people)
@@ -40,6 +43,7 @@ def test_the_order_of_people_does_not_matter_and_each_twice_is_as_each_once(peop
     assert rank(reward, people * 2) == pytest.approx(once)
 
 
+@pytest.mark.slow
 @given(PEOPLE, REFERENCES, REWARD, REWARD)
 def test_a_score_is_in_0_to_1_and_never_falls_with_the_reward(people, references, one, other):
     low, high = sorted((one, other))
@@ -50,6 +54,7 @@ def test_a_score_is_in_0_to_1_and_never_falls_with_the_reward(people, references
         assert after <= 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=12), REFERENCES, st.floats(0, 1))
 def test_a_little_more_reward_is_a_little_more_score(twentieths, references, reward):
     """Between rewards that are a twentieth apart or equal, ranks and anchors rise by at most 20 for each reward."""
@@ -67,6 +72,7 @@ def test_below_the_fewest_people_only_the_references_count(references, reward):
     assert score(reward, few, references) == anchor(reward, references)
 
 
+@pytest.mark.slow
 @given(PEOPLE, REFERENCES, REWARD)
 def test_the_more_people_the_less_the_references_weigh(people, references, reward):
     people = people * FEWEST_PEOPLE

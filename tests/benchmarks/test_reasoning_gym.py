@@ -41,6 +41,7 @@ async def scored(generator, answer):
     return job.runs[0].reward, job.runs[0].grade.content
 
 
+@pytest.mark.slow
 def test_every_generator_of_the_package_is_shipped_or_left_out_by_name():
     from reasoning_gym.factory import DATASETS
 
@@ -77,6 +78,7 @@ async def test_every_stored_answer_scores_1_and_no_answer_0(generator):
     _no_question_is_on_both_sides(generator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("generator", SAMPLE)
 def test_no_held_out_question_is_asked_in_training(generator):
     _no_question_is_on_both_sides(generator)
@@ -105,6 +107,7 @@ async def test_left_out_items_are_those_that_the_file_names(generator):
     } == found
 
 
+@pytest.mark.slow
 def test_a_task_is_the_same_in_every_process():
     from hud_benchmarks.reasoning_gym import items
 

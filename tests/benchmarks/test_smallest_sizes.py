@@ -73,6 +73,7 @@ def run(script: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 def test_a_quick_benchmark_runs(name):
     done = run(PERF / f"{name}.py")

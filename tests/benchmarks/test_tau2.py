@@ -37,6 +37,7 @@ async def call(run, name, **arguments):
     return await run.call_tool(ToolCall(id="1", name=name, arguments=arguments))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("domain", DOMAINS)
 async def test_a_sample_of_solutions_scores_1_and_doing_nothing_0(domain):
     benchmark = installed(f"tau2/{domain}")

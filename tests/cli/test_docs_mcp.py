@@ -24,6 +24,7 @@ def text(result):
     return "".join(block.text for block in result.content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_official_client_searches_and_reads(tmp_path, mode):
     program = StdioServerParameters(
@@ -111,6 +112,7 @@ def test_what_is_looked_for_is_found(library, query, page):
     assert library.search(query, 3)[0].page == page
 
 
+@pytest.mark.slow
 def test_every_section_is_found_by_its_own_heading_and_can_be_read(library):
     for page in library.pages.values():
         for section in page.sections:

@@ -70,6 +70,7 @@ def refused(capsys, *arguments):
     return capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_kind_of_agent_plays_with_its_own_model_and_the_cost_is_in_the_summary(
     world, capsys, monkeypatch
 ):
@@ -91,6 +92,7 @@ def test_a_kind_of_agent_plays_with_its_own_model_and_the_cost_is_in_the_summary
     assert sum((s.get("usage") or {}).get("cost_usd", 0) for s in steps) == pytest.approx(dollars)
 
 
+@pytest.mark.slow
 def test_a_model_is_played_by_the_agent_that_its_name_asks_for(world, capsys, monkeypatch):
     with beside(OpenAIResponses([say("door")], [say("door")])) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
@@ -99,6 +101,7 @@ def test_a_model_is_played_by_the_agent_that_its_name_asks_for(world, capsys, mo
     assert [body["model"] for body in server.requests] == ["gpt-5-mini", "gpt-4.1"]
 
 
+@pytest.mark.slow
 def test_settings_and_limits_reach_the_agent(world, capsys):
     turns = [[call("nap", "c1")], [say("Shall I go?")], [say("door")]]
     with beside(OpenAIResponses(*turns)) as server:
@@ -117,6 +120,7 @@ def test_settings_and_limits_reach_the_agent(world, capsys):
     assert "Decide by yourself" in server.requests[2]["input"][-1]["content"][0]["text"]
 
 
+@pytest.mark.slow
 def test_an_agent_whose_time_is_over_is_graded_by_what_it_has(world, capsys, monkeypatch):
     with beside(OpenAIResponses([say("door"), call("look", "c1")], Hang())) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
@@ -185,6 +189,7 @@ def test_every_kind_plays_with_its_providers_key_and_has_a_cost(world, capsys, m
     assert found["statistics"]["cost_usd"] > 0
 
 
+@pytest.mark.slow
 def test_any_server_of_chat_completions_plays(world, capsys):
     turns = openai_chat.call(("look", "c1", {})), openai_chat.say("door")
     with beside(openai_chat.OpenAIChat(*turns)) as server:
@@ -194,6 +199,7 @@ def test_any_server_of_chat_completions_plays(world, capsys):
     assert found["statistics"]["cost_usd"] is None
 
 
+@pytest.mark.slow
 def test_the_address_of_a_server_with_one_model_is_enough(world, capsys):
     turns = openai_chat.call(("look", "c1", {})), openai_chat.say("door"), openai_chat.say("door")
     with beside(openai_chat.OpenAIChat(*turns)) as server:
@@ -205,6 +211,7 @@ def test_the_address_of_a_server_with_one_model_is_enough(world, capsys):
     assert found["name"].endswith("mine")
 
 
+@pytest.mark.slow
 def test_of_several_models_of_a_server_one_is_named(world, capsys):
     with beside(openai_chat.OpenAIChat(openai_chat.say("door"), models=("a", "b"))) as server:
         place = (world, "--model", f"{server.url}/v1", "-c", f"api_key={openai_chat.KEY}")
@@ -213,6 +220,7 @@ def test_of_several_models_of_a_server_one_is_named(world, capsys):
     assert [body["model"] for body in server.requests] == ["b"]
 
 
+@pytest.mark.slow
 def test_an_address_without_models_is_told(world, capsys):
     with beside(openai_chat.OpenAIChat(models=())) as server:
         assert "answered 404 and no list of models" in refused(capsys, world, "--model", server.url)
@@ -223,6 +231,7 @@ def test_an_address_without_models_is_told(world, capsys):
     assert "cannot be reached" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_evaluation_whose_every_run_failed_by_its_script_exits_with_1(world, tmp_path, capsys):
     (tmp_path / "broken.py").write_text("async def agent(run):\n    raise KeyError('door')\n")
     summary = played(capsys, world, "broken.py:agent", "--all", code=1)

@@ -62,6 +62,7 @@ def test_the_list_as_json_has_an_entry_for_each(capsys):
     assert bfcl["tasks"] == {"train": 599, "held-out": 200}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("nothing", 0.0)])
 @pytest.mark.parametrize("name", ["bfcl-multi-turn", "reasoning-gym/chain_sum"])
 def test_a_benchmark_is_played_by_its_oracle_and_by_nothing(capsys, name, agent, reward):
@@ -70,6 +71,7 @@ def test_a_benchmark_is_played_by_its_oracle_and_by_nothing(capsys, name, agent,
     assert [one["reward"] for one in found["runs"]] == [reward] * 2
 
 
+@pytest.mark.slow
 def test_a_benchmark_is_played_whole_and_a_split_can_be_chosen(capsys):
     installed("reasoning-gym/coin_flip")
     found = played(capsys, "--benchmark", "reasoning-gym/coin_flip", "oracle")
@@ -82,6 +84,7 @@ def test_a_benchmark_is_played_whole_and_a_split_can_be_chosen(capsys):
     assert found["runs"][0]["slug"].startswith("coin_flip-train-")
 
 
+@pytest.mark.slow
 def test_doing_nothing_is_an_agent_for_any_tasks(capsys, tmp_path):
     path = tmp_path / "tasks.py"
     path.write_text(
@@ -161,6 +164,7 @@ def test_what_is_installed_is_not_installed_again(capsys):
     assert capsys.readouterr().out == "bfcl-eval 2026.3.23 is installed (Apache-2.0).\n"
 
 
+@pytest.mark.slow
 def test_a_score_is_printed_with_what_it_stands_on(capsys):
     installed("bfcl-multi-turn")
     arguments = ("--benchmark", "bfcl-multi-turn", "oracle", "--task-ids", "0,1")
@@ -180,6 +184,7 @@ def test_a_score_is_printed_with_what_it_stands_on(capsys):
     assert stands in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_a_baseline_is_measured_and_shown(capsys, home):
     installed("bfcl-multi-turn")
     chosen = ("bfcl-multi-turn", "--task-ids", "0,1")

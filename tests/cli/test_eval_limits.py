@@ -125,6 +125,7 @@ def interrupted(folder, line, shown, seconds):
     return "".join(lines), time.monotonic() - began
 
 
+@pytest.mark.slow
 def test_a_turn_of_a_local_policy_has_a_limit_and_cut_turns_are_counted(hud):
     create(hud, "--hidden 32 --layers 1 --vocab-size 300 --max-context 512")
     told = hud("eval env.py words --all --group 4 --max-tokens 2 --runtime local")
@@ -175,6 +176,7 @@ def test_a_setting_that_an_agent_has_not_is_refused(hud):
     assert "takes no max_tokens" in hud("eval env.py agents.py:napping --max-tokens 5", code=2)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_an_evaluation_of_a_real_model_within_a_step(folder, hud):
     create(hud, "--hidden 128 --layers 2 --vocab-size 300 --max-context 2048")
     line = "eval env.py words --all --group 2000 --max-tokens 2000 --runtime local"
@@ -185,6 +187,7 @@ def test_ctrl_c_ends_an_evaluation_of_a_real_model_within_a_step(folder, hud):
     assert seconds < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["napping", "ready"])
 def test_a_hanging_tool_is_named_and_ctrl_c_ends_it(folder, agent):
     told, seconds = interrupted(
@@ -198,12 +201,14 @@ def test_a_hanging_tool_is_named_and_ctrl_c_ends_it(folder, agent):
     assert seconds < 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["napping", "napping_policy", "ready"])
 def test_the_time_out_of_a_tool_holds_for_every_kind_of_agent(hud, agent):
     job = json.loads(hud(f"eval env.py agents.py:{agent} --tool-timeout 0.2 --json"))
     assert job["tool_calls"] == {"calls": 1, "failed": {"time-out": 1}}
 
 
+@pytest.mark.slow
 def test_the_summary_counts_failed_calls_by_kind(hud):
     told = hud("eval env.py agents.py:spelling --all --tool-timeout 0.2")
     assert "Tool calls failed: 4 of 4 (2 errors, 2 time-outs)." in told
@@ -212,6 +217,7 @@ def test_the_summary_counts_failed_calls_by_kind(hud):
     assert "2×  time-out: nap: no answer within 0.2 s." in told
 
 
+@pytest.mark.slow
 def test_recorded_runs_keep_the_counts_of_their_calls(hud):
     job = json.loads(hud("eval env.py agents.py:spelling --all --tool-timeout 0.2 --json"))
     again = hud(f"jobs {job['job_id'][:12]}")

@@ -41,6 +41,7 @@ def test_another_spelling_has_the_help_of_our_command(words):
     assert "Usage:" in told
 
 
+@pytest.mark.slow
 def test_a_rollout_is_cancelled_by_the_start_of_its_id(capsys):
     async def begin():
         await connect().post(f"/v2/trace/{'ab' * 16}/enter", {})

@@ -63,6 +63,7 @@ def test_jobs_are_listed(job, capsys):
     ]
 
 
+@pytest.mark.slow
 def test_a_job_in_progress_says_how_many_of_its_runs_are_over(job, capsys):
     shown = {}
 
@@ -201,6 +202,7 @@ def test_nothing_recorded_is_no_error(tmp_path, monkeypatch, capsys):
     hud.client.disconnect(tmp_path / "empty")
 
 
+@pytest.mark.slow
 def test_a_nested_trace_is_shown_where_it_was_called(tmp_path, monkeypatch, capsys):
     home = tmp_path / "home"
     monkeypatch.setenv("HUD_HOME", str(home))

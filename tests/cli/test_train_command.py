@@ -20,6 +20,7 @@ def test_every_setting_is_an_option():
     assert set(TrainConfig.model_fields) <= options
 
 
+@pytest.mark.slow
 def test_settings_come_from_toml_and_the_command_line_wins(hud, tmp_path):  # noqa: F811
     hud(CREATE)
     (tmp_path / "train.toml").write_text(
@@ -52,6 +53,7 @@ def test_a_configuration_that_cannot_be_used_is_one_sentence(hud, tmp_path, cont
     assert told in hud("train --config train.toml", 2)
 
 
+@pytest.mark.slow
 def test_arguments_that_make_no_sense_are_refused(hud):  # noqa: F811
     hud(CREATE)
     assert "There is no model 'tinny'" in hud(
@@ -64,6 +66,7 @@ def test_arguments_that_make_no_sense_are_refused(hud):  # noqa: F811
     assert "There are no tasks" in hud("train tiny", 2)
 
 
+@pytest.mark.slow
 def test_a_small_taskset_is_used_whole_and_that_is_said(hud):  # noqa: F811
     hud(CREATE)
     said = hud("train tiny tasks.py --steps 1 --group 2 --max-tokens 4 --tasks-per-step 9")
@@ -74,6 +77,7 @@ def test_a_small_taskset_is_used_whole_and_that_is_said(hud):  # noqa: F811
     assert report["finished"]
 
 
+@pytest.mark.slow
 def test_a_recorded_job_warms_a_model_up(hud, tmp_path):  # noqa: F811
     hud(CREATE)
     (tmp_path / "teacher.py").write_text("def agent(messages, tools, trace):\n    return 'aeiou'\n")
@@ -112,6 +116,7 @@ HOLD = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 def test_the_second_to_train_a_model_is_told_who_holds_it(hud):  # noqa: F811
     hud(CREATE)
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
@@ -129,6 +134,7 @@ def test_the_second_to_train_a_model_is_told_who_holds_it(hud):  # noqa: F811
     assert "Finished at step 2" in hud(TRAIN)
 
 
+@pytest.mark.slow
 def test_a_recipe_is_followed_stage_by_stage(hud, tmp_path):  # noqa: F811
     hud(CREATE)
     stage = '[[stages]]\nname = "{}"\nmodel = "tiny"\ntasks = "tasks.py"\nlr = {}\n'
@@ -148,6 +154,7 @@ def test_a_recipe_is_followed_stage_by_stage(hud, tmp_path):  # noqa: F811
     assert "--subagents takes NAME=MODEL" in hud("train tiny tasks.py --subagents ask", 2)
 
 
+@pytest.mark.slow
 def test_a_run_that_the_guard_paused_exits_with_1_and_an_override_finishes_it(hud, capsys):  # noqa: F811
     hud(CREATE)
     # Any entropy is outside this band from the tenth step on.

@@ -113,6 +113,7 @@ async def sat(platform, web, tmp_path):
     return upload(platform.store, "banana", "pear")
 
 
+@pytest.mark.slow
 async def test_a_person_takes_a_task_with_the_environments_tools_and_gets_a_score(
     web, platform, sat
 ):
@@ -131,6 +132,7 @@ async def test_a_person_takes_a_task_with_the_environments_tools_and_gets_a_scor
     assert "1.000" in (await web.get(place)).text
 
 
+@pytest.mark.slow
 async def test_the_score_is_kept_as_a_run_of_a_job_that_is_marked_as_the_human_baseline(
     web, platform, sat
 ):
@@ -200,6 +202,7 @@ async def test_what_could_not_be_written_is_written_by_the_next_flush(platform, 
     assert written[1] == written[0] != b""
 
 
+@pytest.mark.slow
 async def test_giving_up_is_graded_without_an_answer(web, sat):
     place = await begin(web, sat, "banana")
     await until(web, place, "playing")
@@ -207,6 +210,7 @@ async def test_giving_up_is_graded_without_an_answer(web, sat):
     assert (await until(web, place, "over"))["reward"] == 0.0
 
 
+@pytest.mark.slow
 async def test_leaving_measures_nothing_and_leaves_no_process(web, platform, sat, tmp_path):
     place = await begin(web, sat, "banana")
     await until(web, place, "playing")
@@ -219,6 +223,7 @@ async def test_leaving_measures_nothing_and_leaves_no_process(web, platform, sat
     assert platform.service("dashboard").baseline_sessions.of_team(LOCAL_TEAM) == []
 
 
+@pytest.mark.slow
 async def test_a_sitting_that_is_abandoned_ends_and_cleans_up(
     web, platform, sat, tmp_path, monkeypatch
 ):
@@ -234,6 +239,7 @@ async def test_a_sitting_that_is_abandoned_ends_and_cleans_up(
     assert reports.processes_of([str(tmp_path / "build")]) == []
 
 
+@pytest.mark.slow
 async def test_sittings_end_with_the_server(web, platform, sat, tmp_path):
     place = await begin(web, sat, "banana")
     await until(web, place, "playing")
@@ -244,6 +250,7 @@ async def test_sittings_end_with_the_server(web, platform, sat, tmp_path):
     assert reports.processes_of([str(tmp_path / "build")]) == []
 
 
+@pytest.mark.slow
 async def test_a_task_at_which_one_sits_already_goes_on(web, sat):
     place = await begin(web, sat, "banana")
     assert await begin(web, sat, "banana") == place
@@ -254,6 +261,7 @@ async def test_a_task_at_which_one_sits_already_goes_on(web, sat):
     await web.post(f"{place}/leave")
 
 
+@pytest.mark.slow
 async def test_each_persons_run_is_his_own(keyed, tmp_path):
     deploy(keyed.store, tmp_path / "build")
     taskset = upload(keyed.store, "banana")
@@ -277,6 +285,7 @@ async def test_each_persons_run_is_his_own(keyed, tmp_path):
         await other.post(f"{second}/leave")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "sentence"),
     [
@@ -296,6 +305,7 @@ async def test_what_cannot_be_called_is_a_sentence_and_no_move(web, sat, form, s
     await web.post(f"{place}/leave")
 
 
+@pytest.mark.slow
 async def test_an_environment_that_is_not_there_or_breaks_is_told(web, platform, tmp_path):
     taskset = upload(platform.store, "banana", env="nowhere")
     answer = await web.post(f"/baseline/{taskset}/begin", data={"slug": "banana"})
@@ -436,6 +446,7 @@ def test_clicks_beside_the_screen_are_refused(form):
         screen_arguments(COMPUTER, form)
 
 
+@pytest.mark.slow
 async def test_a_benchmark_is_offered_and_what_people_did_is_read_back(web, platform, tmp_path):
     benchmark = installed("bfcl-multi-turn")
     tasks = benchmark.tasks().filter(["multi_turn_base_3"])

@@ -51,6 +51,7 @@ def test_changed_cells_are_written_as_rectangles_and_others_are_not():
         edits(SHEET, {"number": "1", **form})
 
 
+@pytest.mark.slow
 @with_office
 async def test_a_person_does_a_task_of_sheetbench_in_the_grid(web, platform, tmp_path):
     from hud_benchmarks.sheetbench.kinds import exercise

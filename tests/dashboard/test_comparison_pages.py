@@ -21,6 +21,7 @@ def trained(platform):
     return model, first, head
 
 
+@pytest.mark.slow
 async def test_checkpoints_are_compared_from_the_base_to_the_head(trained, web):
     found = (await web.get(f"{COMPARE}.json")).json()
     assert (found["first"]["reference"], found["second"]["is_head"]) == ("base", True)
@@ -32,6 +33,7 @@ async def test_checkpoints_are_compared_from_the_base_to_the_head(trained, web):
     assert "Roll back" not in page
 
 
+@pytest.mark.slow
 async def test_a_head_that_is_worse_can_be_rolled_back_from_the_comparison(platform, web):
     model = make_model(platform)
     made(platform, model, 1)
@@ -45,6 +47,7 @@ async def test_a_head_that_is_worse_can_be_rolled_back_from_the_comparison(platf
     assert "data-confirm" not in page.split("Roll back to")[0].rpartition("<form")[2]
 
 
+@pytest.mark.slow
 async def test_the_parent_is_compared_where_the_base_was_not_measured(platform, web):
     model = make_model(platform)
     parent = made(platform, model, 1)
@@ -57,12 +60,14 @@ async def test_the_parent_is_compared_where_the_base_was_not_measured(platform, 
     assert found["comparison"]["difference"]["mean"] == pytest.approx(0.4)
 
 
+@pytest.mark.slow
 async def test_the_page_of_an_ancestor_compares_it_with_the_head_in_that_order(trained, web):
     _, first, head = trained
     page = (await web.get(f"/models/m?checkpoint={first}")).text
     assert f"compare?first={first}&amp;second={head}" in page
 
 
+@pytest.mark.slow
 async def test_a_checkpoint_is_not_compared_with_itself(trained, web):
     found = (await web.get(f"{COMPARE}.json?first=head&second=head")).json()
     assert found["comparison"] is None
@@ -72,6 +77,7 @@ async def test_a_checkpoint_is_not_compared_with_itself(trained, web):
     )
 
 
+@pytest.mark.slow
 async def test_one_shared_task_is_too_few_for_a_verdict_on_checkpoints(platform, web):
     model = make_model(platform)
     head = made(platform, model, 1)
@@ -81,6 +87,7 @@ async def test_one_shared_task_is_too_few_for_a_verdict_on_checkpoints(platform,
     assert "better" not in verdict
 
 
+@pytest.mark.slow
 async def test_each_task_of_two_checkpoints_links_to_its_two_transcripts(trained, web):
     found = (await web.get(f"{COMPARE}.json")).json()
     row = found["tasks"]["better"][0]
@@ -141,6 +148,7 @@ async def test_the_job_of_the_earlier_checkpoint_comes_first_whenever_it_was_pla
     assert [job["name"] for job in turned["jobs"]] == ["second", "base", "first"]
 
 
+@pytest.mark.slow
 async def test_each_task_of_two_jobs_links_to_its_two_transcripts(web, platform):
     before = record(platform, "before", {"a": [0.0, 0.5, 1.0], "b": [None]}, age=9)
     after = record(platform, "after", {"a": [0.25], "b": [1.0]})
@@ -163,6 +171,7 @@ async def test_tasks_that_changed_come_first_and_the_same_ones_last(web, platfor
     assert [task["slug"] for task in found["tasks"]] == ["down", "up", "same"]
 
 
+@pytest.mark.slow
 async def test_a_clear_verdict_is_the_only_one(web, platform):
     """Each task alone may be chance; with the verdict on all of them, that is said of none."""
     tasks = {f"t{n}": [0.0, 0.1] for n in range(12)}

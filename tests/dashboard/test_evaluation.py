@@ -14,6 +14,7 @@ from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace.trajectory_export import trajectory_line
 
 
+@pytest.mark.slow
 async def test_new_evaluation_leads_to_a_form_that_is_filled_in(platform, web):
     model = make_model(platform)
     checkpoint = made(platform, model, 1)
@@ -29,6 +30,7 @@ async def test_without_a_model_the_form_says_what_to_type(web):
     assert "hud eval TASKS" in (await web.get("/jobs/new")).text
 
 
+@pytest.mark.slow
 async def test_an_evaluation_is_played_in_a_job_of_its_own(platform, web, tmp_path):
     make_model(platform)
     (tmp_path / "tasks.py").write_text(TASKS.replace("WORDS", "['red', 'green']"))
@@ -46,6 +48,7 @@ async def test_an_evaluation_is_played_in_a_job_of_its_own(platform, web, tmp_pa
     assert (job["numbers"]["runs"], job["job"]["group_size"]) == (4, 2)
 
 
+@pytest.mark.slow
 async def test_who_played_is_linked_where_it_is_a_model_of_the_platform(platform, web):
     make_model(platform)
     for name, linked in (("m", True), ("agent", False)):
@@ -102,6 +105,7 @@ async def test_a_job_s_runs_are_exported_as_the_command_does(platform, web):
     assert f"{line}\n".encode() == trajectory_line(recorded["run"], recorded["trace"])
 
 
+@pytest.mark.slow
 async def test_an_export_has_every_run_of_a_large_job(platform, web):
     job = record(platform, "large", {f"t{n}": [0.0, 1.0] for n in range(120)})
     lines = (await web.get(f"/jobs/{job}/trajectories.jsonl")).text.splitlines()

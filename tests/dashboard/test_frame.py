@@ -61,6 +61,7 @@ async def test_what_is_wrong_is_a_page_for_people_and_json_for_programs(web):
     assert (await web.get("/jobs?offset=x")).status_code == 422
 
 
+@pytest.mark.slow
 async def test_a_browser_at_an_unknown_address_gets_a_page(web, keyed):
     for path in ("/job", "/login", "/nothing/here"):
         answer = await web.get(path)
@@ -85,6 +86,7 @@ async def test_another_site_gets_a_page_that_says_so(web):
     assert "hud view" not in answer.text
 
 
+@pytest.mark.slow
 async def test_the_paths_of_the_api_stay_its_own(web):
     assert (await web.get("/v2/jobs")).json()["items"] == []
     models = await web.get("/models", headers={"accept": "application/json"})

@@ -20,6 +20,7 @@ async def data(web, job, query=""):
     return answer.json()
 
 
+@pytest.mark.slow
 async def test_the_links_of_clients_lead_to_the_job(web, platform):
     job = record(platform, "triage", {"a": [1.0]})
     for name in (job, dashed(job), job[:10]):
@@ -67,6 +68,7 @@ async def test_a_job_of_a_benchmark_shows_its_percentile_and_what_that_stands_on
     assert "Percentile" not in (await web.get(f"/jobs/{other}")).text
 
 
+@pytest.mark.slow
 async def test_tasks_are_sorted_by_any_measure_and_chosen(web, platform):
     job = record(
         platform, "triage", {"b": [0.0, 0.0], "a": [0.0, 1.0], "c": [{**FAULT, "error": "x"}]}
@@ -164,6 +166,7 @@ async def test_a_job_that_the_platform_plays_is_cancelled_resumed_and_run_again(
     assert len(Rollouts(keyed.store).take("worker", 10)) == 6
 
 
+@pytest.mark.slow
 async def test_what_was_measured_is_not_played_again_by_resuming(keyed):
     team = Teams(keyed.store).default().id
     job, traces = submit(keyed, team)

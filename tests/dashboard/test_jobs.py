@@ -36,6 +36,7 @@ async def test_a_job_is_shown_with_its_numbers(web, platform):
         assert shown in page
 
 
+@pytest.mark.slow
 async def test_one_title_of_a_job_is_shown_wherever_it_is_named(web, platform):
     task = {"env": "tickets", "id": "route", "args": {}}
     kept = [record(platform, f"{name} training", {"a": [0.5]}, task=task) for name in "xy"]
@@ -79,6 +80,7 @@ async def test_pass_at_k_says_over_how_many_tasks(web, platform):
     assert "1 of 3 tasks" in page
 
 
+@pytest.mark.slow
 async def test_jobs_are_filtered_by_what_one_remembers_of_them(web, platform):
     at = new_id()
     first, second = new_id(), new_id()

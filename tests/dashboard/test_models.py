@@ -137,6 +137,7 @@ async def test_the_tree_is_drawn_newest_first_with_the_head_marked(platform, web
     assert "<path d=" in text
 
 
+@pytest.mark.slow
 async def test_a_long_tree_is_paged_to_its_beginning(platform, web):
     model = make_model(platform)
     nodes = [made(platform, model, 1)]
@@ -156,6 +157,7 @@ async def test_a_long_tree_is_paged_to_its_beginning(platform, web):
     assert f"{place}?checkpoint={nodes[0]}&amp;offset=100" in page
 
 
+@pytest.mark.slow
 async def test_a_page_of_a_long_tree_reads_its_own_checkpoints_and_shows_the_head_s_lineage(
     platform, web, monkeypatch
 ):
@@ -211,6 +213,7 @@ def test_a_stretch_of_pruned_checkpoints_is_one_row():
     assert [row.count for row in kept] == [1, 8, 1, 10, 1]
 
 
+@pytest.mark.slow
 async def test_the_gate_s_verdict_stands_beside_the_button(platform, web):
     model = make_model(platform)
     first = made(platform, model, 1)
@@ -226,6 +229,7 @@ async def test_the_gate_s_verdict_stands_beside_the_button(platform, web):
     assert "data-confirm" not in text.split("Promote to head")[0].rpartition("<form")[2]
 
 
+@pytest.mark.slow
 async def test_runs_on_trained_tasks_do_not_pass_the_gate_in_the_dashboard(platform, web):
     model = make_model(platform)
     first = made(platform, model, 1, head=False)
@@ -239,6 +243,7 @@ async def test_runs_on_trained_tasks_do_not_pass_the_gate_in_the_dashboard(platf
     assert not nodes[first]["promotion"]
 
 
+@pytest.mark.slow
 async def test_rolling_back_is_told_from_promoting(platform, web):
     model = make_model(platform)
     first = made(platform, model, 1)
@@ -251,6 +256,7 @@ async def test_rolling_back_is_told_from_promoting(platform, web):
     assert "Roll back to it" in (await web.get("/models/m?checkpoint=base")).text
 
 
+@pytest.mark.slow
 async def test_what_needs_deleted_files_is_disabled_and_refused_in_a_sentence(platform, web):
     model = make_model(platform)
     tree = platform.registry.of(model.team_id).tree
@@ -312,6 +318,7 @@ async def test_rollouts_of_training_and_of_subagents_enter_no_comparison(platfor
     assert rewards(None, {"t0"}) == [("t0", 0.1)]
 
 
+@pytest.mark.slow
 async def test_a_checkpoint_whose_failing_runs_have_no_reward_does_not_pass(platform, web):
     """The head earns 0 on every third task; there, runs of the checkpoint have no reward."""
     model = make_model(platform)
@@ -330,6 +337,7 @@ async def test_a_checkpoint_whose_failing_runs_have_no_reward_does_not_pass(plat
     assert compared["gate"] == "unclear"
 
 
+@pytest.mark.slow
 async def test_two_checkpoints_are_compared_task_by_task(platform, web):
     model = make_model(platform)
     first = made(platform, model, 1)
@@ -346,6 +354,7 @@ async def test_two_checkpoints_are_compared_task_by_task(platform, web):
     assert "Got better" in (await web.get(place.replace(".json", ""))).text
 
 
+@pytest.mark.slow
 async def test_what_a_taskset_lacks_is_told(platform, web):
     model = make_model(platform)
     first = made(platform, model, 1)
@@ -378,6 +387,7 @@ async def test_an_evaluation_is_launched_where_none_is_recorded(platform, web, t
     assert len({run[0] for run in ended_runs(platform.store, model.team_id, "m", None, None)}) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "sent", "sentence"),
     [
@@ -399,6 +409,7 @@ async def test_bad_input_is_one_sentence(platform, web, place, sent, sentence):
     assert "Traceback" not in answer.text
 
 
+@pytest.mark.slow
 async def test_a_fork_begins_at_the_head(platform, web):
     make_model(platform)
     answer = await web.post("/models/m/fork", data={"name": "mine"})
@@ -406,6 +417,7 @@ async def test_a_fork_begins_at_the_head(platform, web):
     assert 'href="/models/m"' in (await web.get("/models/mine")).text
 
 
+@pytest.mark.slow
 async def test_only_who_may_train_moves_heads_and_forks(keyed):
     make_model(keyed, team=Teams(keyed.store).default().id)
     async with sign_in(keyed, "read") as client:
@@ -416,6 +428,7 @@ async def test_only_who_may_train_moves_heads_and_forks(keyed):
             assert (await client.post(f"/models/m/{action}")).status_code == 403, action
 
 
+@pytest.mark.slow
 async def test_models_of_another_team_are_not_there(keyed):
     make_model(keyed, team=Teams(keyed.store).default().id)
     other = Teams(keyed.store).find_or_create("other").id

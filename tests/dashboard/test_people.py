@@ -47,6 +47,7 @@ async def test_a_key_is_made_shown_once_and_opens_what_its_scope_says(keyed):
         assert (await program.get("/v2/keys")).status_code == 403
 
 
+@pytest.mark.slow
 async def test_a_revoked_key_is_refused_at_once_and_is_hidden(keyed):
     async with sign_in(keyed) as client:
         secret = secret_in((await client.post("/people/keys", data=FORM)).text)
@@ -75,6 +76,7 @@ async def test_limits_and_lifetime_of_a_key_are_what_the_form_said(keyed):
     assert 6 <= left.days <= 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
@@ -96,6 +98,7 @@ async def test_what_is_wrong_with_a_new_key_is_one_sentence_and_the_form_stays(
     assert (await web.get("/people.json?state=all")).json()["items"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scope", ["read", "run", "train"])
 async def test_who_is_no_admin_sees_his_own_key_and_changes_nothing(keyed, scope):
     other, _ = keyed.keys.mint("somebody", LOCAL_TEAM)
@@ -110,6 +113,7 @@ async def test_who_is_no_admin_sees_his_own_key_and_changes_nothing(keyed, scope
     assert keyed.keys.by_id(other.id).valid
 
 
+@pytest.mark.slow
 async def test_other_teams_see_nothing_of_each_other(keyed):
     theirs = Teams(keyed.store).find_or_create("theirs").id
     foreign, _ = keyed.keys.mint("foreign", theirs)
@@ -138,6 +142,7 @@ async def test_a_key_for_a_new_team_makes_the_team(keyed):
     assert keyed.keys.find(secret).team_id == teams[1]["id"]
 
 
+@pytest.mark.slow
 async def test_what_keys_used_is_shown_beside_what_they_may(keyed):
     key, _ = keyed.keys.mint("worker", LOCAL_TEAM, tokens_per_minute=1000)
     row = {
@@ -163,6 +168,7 @@ async def test_what_keys_used_is_shown_beside_what_they_may(keyed):
     assert (team["tokens_day"], team["environments_most"]) == (700, 64)
 
 
+@pytest.mark.slow
 async def test_who_did_what_is_in_the_audit_log_whichever_way_it_was_done(keyed):
     _, secret = keyed.keys.mint("script", LOCAL_TEAM, scopes=("admin",))
     async with browse(keyed.app) as program, sign_in(keyed) as client:
@@ -186,6 +192,7 @@ async def test_who_did_what_is_in_the_audit_log_whichever_way_it_was_done(keyed)
         assert "hud_" not in page.replace("hud_session", "")
 
 
+@pytest.mark.slow
 async def test_a_name_of_a_key_cannot_hold_a_page_of_its_own(web):
     await web.post("/people/keys", data={**FORM, "name": "<script>alert(1)</script>"})
     for path in ("/people", "/people/audit"):
@@ -200,6 +207,7 @@ async def test_the_form_of_a_new_key_says_what_each_scope_may(web):
         assert f'value="{scope}"' in page
 
 
+@pytest.mark.slow
 async def test_heads_moved_and_models_forked_on_pages_are_in_the_audit_log(web, platform):
     model = make_model(platform)
     assert (await web.post("/models/m/fork", data={"name": "mine"})).status_code == 303

@@ -66,6 +66,7 @@ async def test_without_a_model_it_says_how_one_is_made(web):
     assert "hud models create" in (await web.get("/playground")).text
 
 
+@pytest.mark.slow
 async def test_a_turn_is_streamed_by_the_gateway(platform, web):
     make_model(platform)
     answer = await web.post("/playground/turn", json={**HELLO, "stream": True})
@@ -76,6 +77,7 @@ async def test_a_turn_is_streamed_by_the_gateway(platform, web):
     assert told[-1]["choices"][0]["finish_reason"] in ("stop", "length")
 
 
+@pytest.mark.slow
 async def test_a_checkpoint_can_be_pinned(platform, web):
     make_model(platform)
     good = await web.post("/playground/turn", json={**HELLO, "checkpoint": "base"})
@@ -91,6 +93,7 @@ async def test_an_unknown_model_is_one_sentence(web):
     assert "nobody" in answer.json()["error"]["message"]
 
 
+@pytest.mark.slow
 async def test_tools_of_an_environment_answer_and_keep_its_state(web, world, closing):
     opened = (await web.post("/playground/worlds", json={"path": world})).json()
     assert [tool["function"]["name"] for tool in opened["tools"]] == ["add", "flood"]
@@ -112,6 +115,7 @@ async def test_tools_of_an_environment_answer_and_keep_its_state(web, world, clo
     assert (await web.post(f"{place}/close")).json() == {"closed": False}
 
 
+@pytest.mark.slow
 async def test_an_environment_that_does_not_come_up_says_why(platform, web, tmp_path):
     (tmp_path / "env.py").write_text("raise RuntimeError('closed today')")
     answer = await web.post("/playground/worlds", json={"path": str(tmp_path / "env.py")})
@@ -122,6 +126,7 @@ async def test_an_environment_that_does_not_come_up_says_why(platform, web, tmp_
     assert unknown.status_code == 404
 
 
+@pytest.mark.slow
 async def test_a_person_has_few_environments_open_the_oldest_makes_room(
     platform, web, world, closing
 ):
@@ -167,6 +172,7 @@ async def test_another_site_cannot_have_a_browser_talk(platform, web):
 # -- tasks -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_task_of_a_taskset_is_loaded_and_its_answer_graded(
     platform, web, tmp_path, closing
 ):
@@ -201,6 +207,7 @@ async def test_a_task_of_a_taskset_is_loaded_and_its_answer_graded(
     assert (await web.get("/jobs.json")).json()["total"] == 0
 
 
+@pytest.mark.slow
 async def test_a_template_of_an_open_environment_is_started_in_place_of_another(
     web, world, closing
 ):
@@ -215,6 +222,7 @@ async def test_a_template_of_an_open_environment_is_started_in_place_of_another(
     assert "absent" in unknown.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sent", "sentence"),
     [
@@ -231,6 +239,7 @@ async def test_a_task_that_is_not_there_is_a_sentence(platform, web, sent, sente
     assert "Traceback" not in answer.text
 
 
+@pytest.mark.slow
 async def test_a_task_of_another_team_is_not_loaded(keyed, tmp_path):
     theirs = Teams(keyed.store).find_or_create("other").id
     deploy(keyed.store, tmp_path / "build", team=theirs)

@@ -70,6 +70,7 @@ async def listed(web, slug="m"):
     return {node["id"]: node for node in (await web.get(f"/v2/models/{slug}/checkpoints")).json()}
 
 
+@pytest.mark.slow
 async def test_the_gate_moves_the_head_on_evidence_and_records_it(web, scene):
     _, node, jobs = scene
     sent = {"checkpoint_id": node[:8], "jobs": [jobs["head"], jobs["same"]]}
@@ -137,6 +138,7 @@ async def judged(web, platform, node, slugs, word, **sides):
     return await web.post("/v2/models/m/promote", json={"checkpoint_id": node, "jobs": jobs})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "status"), [("red", 409), ("blue", 200)])
 async def test_trained_tasks_under_other_slugs_are_no_evidence(web, platform, scene, word, status):
     _, node, _ = scene
@@ -164,6 +166,7 @@ async def test_tasks_of_runs_that_a_training_client_learned_from_are_no_evidence
     assert (await judged(web, platform, node, slugs, "blue")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_tasks_of_a_candidate_that_was_promoted_stay_trained_on(web, platform, scene):
     """The head has its weights, so later candidates have learned them, too."""
     model, _, jobs = scene
@@ -235,6 +238,7 @@ async def test_of_two_candidates_judged_at_once_against_one_head_one_is_promoted
     assert [one["is_active"] for one in promoted] == [True]
 
 
+@pytest.mark.slow
 async def test_a_broken_critical_subset_is_held_and_force_is_recorded(web, platform, scene):
     model, node, jobs = scene
     broken = tasks(0.9) | {f"t{place}": 0.0 for place in range(6)}
@@ -261,6 +265,7 @@ async def test_a_broken_critical_subset_is_held_and_force_is_recorded(web, platf
     assert answer.json()["round_the_gate"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("earned", "action", "shown"),
     [

@@ -56,6 +56,7 @@ def ids(found):
     return [item["trace_id"] for item in found.items]
 
 
+@pytest.mark.slow
 async def test_runs_are_found_by_words_of_their_prompts_and_answers(web, platform):
     old = told(platform, "Which planet is the largest?", "I think of Jupiter.", age=5)
     new = told(platform, "Which planet is red?", "Mars it is.", final="Mars")
@@ -76,6 +77,7 @@ async def test_runs_are_found_by_words_of_their_prompts_and_answers(web, platfor
     assert f'href="/trace/{old}"' in page
 
 
+@pytest.mark.slow
 async def test_a_run_is_found_with_the_title_of_its_job(web, platform):
     told(platform, "Which planet?", task={"env": "planets", "id": "ask", "args": {}})
     (run,) = (await web.get("/search.json", params={"text": "planet"})).json()["items"]
@@ -120,6 +122,7 @@ async def test_a_run_that_is_recorded_anew_is_found_by_what_it_says_now(platform
     assert ids(search(platform.store, LOCAL_TEAM, "pears", 10, 0)) == [trace]
 
 
+@pytest.mark.slow
 async def test_another_team_s_runs_are_not_found(keyed):
     other = Teams(keyed.store).find_or_create("other").id
     told(keyed, "a secret prompt", "hidden", team=other)
@@ -135,6 +138,7 @@ async def test_another_team_s_runs_are_not_found(keyed):
         )
 
 
+@pytest.mark.slow
 async def test_hostile_text_is_shown_as_text(web, platform):
     told(platform, "find <script>alert(1)</script> \u202ereversed", "x" * 5000)
     page = (await web.get("/search", params={"text": "alert"})).text
@@ -149,6 +153,7 @@ async def test_hostile_text_is_shown_as_text(web, platform):
     assert (await web.get("/search", params={"text": '"><svg onload=alert(1)>'})).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("payload", [b"[1]", b'"text"', b"{", b"null", b"\xff"])
 async def test_a_step_that_is_none_keeps_no_search_from_working(web, platform, payload):
     trace = told(platform, "a sound prompt", "sound")
@@ -160,6 +165,7 @@ async def test_a_step_that_is_none_keeps_no_search_from_working(web, platform, p
     assert found["trace_id"] == trace
 
 
+@pytest.mark.slow
 async def test_pages_of_hits_and_what_is_left_to_index(web, platform):
     for number in range(30):
         told(platform, f"common {number}", age=number)
@@ -172,6 +178,7 @@ async def test_pages_of_hits_and_what_is_left_to_index(web, platform):
     }
 
 
+@pytest.mark.slow
 async def test_a_bounded_search_says_how_many_runs_it_did_not_see(platform):
     for number in range(130):
         told(platform, f"common {number}", age=number)
@@ -225,6 +232,7 @@ def test_terms_are_bounded():
     assert terms("   ") == []
 
 
+@pytest.mark.slow
 async def test_the_page_says_over_how_many_runs_it_looked(web, platform, monkeypatch):
     for number in range(130):
         told(platform, f"common {number}", age=number)

@@ -65,6 +65,7 @@ def form(name="one", **changed):
     return {"name": name, "env": "shop", "task": "buy", "args": '{"n": 1}', **changed}
 
 
+@pytest.mark.slow
 async def test_tasksets_are_listed_with_their_rows_and_found_by_name(web, platform):
     upload(platform.store, task("one"), task("two"))
     upload(platform.store, task("three"), name="letters")
@@ -136,6 +137,7 @@ async def test_what_runs_came_to_since_one_looked_is_seen_at_once(web, platform)
     assert await shown() == [("one", 0, None, []), ("two", 0, None, [])]
 
 
+@pytest.mark.slow
 async def test_runs_of_other_tasksets_and_teams_do_not_count(web, platform):
     taskset = upload(platform.store, task("one"))
     other = upload(platform.store, task("one"), name="other")
@@ -145,6 +147,7 @@ async def test_runs_of_other_tasksets_and_teams_do_not_count(web, platform):
     assert data["items"][0]["runs"] == 0
 
 
+@pytest.mark.slow
 async def test_a_row_shows_what_it_is_its_runs_and_what_it_was(web, platform):
     taskset = upload(platform.store, task("one", 1))
     upload(platform.store, task("one", 2))
@@ -164,6 +167,7 @@ async def test_a_row_shows_what_it_is_its_runs_and_what_it_was(web, platform):
 # -- editing -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_taskset_is_made_and_rows_are_added_changed_renamed_and_removed(web, platform):
     made = await web.post("/tasksets", data={"name": "fruit"})
     place = made.headers["location"]
@@ -190,6 +194,7 @@ async def test_a_taskset_is_made_and_rows_are_added_changed_renamed_and_removed(
     assert len(log) == 5
 
 
+@pytest.mark.slow
 async def test_a_removed_row_can_come_back(web, platform):
     taskset = upload(platform.store, task("one"), task("two"))
     await web.post(f"/tasksets/{taskset}/remove", data={"slug": "one"})
@@ -198,6 +203,7 @@ async def test_a_removed_row_can_come_back(web, platform):
     assert [item["name"] for item in items] == ["two", "one"]
 
 
+@pytest.mark.slow
 async def test_big_numbers_of_a_row_stay_what_they_are(web, platform):
     taskset = upload(platform.store, task("one", 2**80))
     edit = (await web.get(f"/tasksets/{taskset}/edit.json?slug=one")).json()["given"]
@@ -257,6 +263,7 @@ async def test_a_taskset_of_a_name_that_is_taken_is_refused_in_its_form(web, pla
 # -- imports -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -309,6 +316,7 @@ async def test_versions_say_what_they_changed_and_show_the_rows_of_their_time(we
 # -- who may what ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_who_may_only_read_changes_nothing_and_is_offered_nothing(keyed):
     taskset = upload(keyed.store, task("one"))
     place = f"/tasksets/{taskset}"
@@ -341,6 +349,7 @@ async def test_other_teams_find_nothing(keyed):
             assert answer.status_code == 404
 
 
+@pytest.mark.slow
 async def test_what_clients_wrote_is_shown_as_text(web, platform):
     name = '"><script>alert(1)</script>\u202e'
     taskset = upload(platform.store, task(name, more=name, validation=[name]), name=name)

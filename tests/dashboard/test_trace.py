@@ -39,6 +39,7 @@ def article(page, number):
 # -- what a run is shown as ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_run_is_a_conversation_with_every_call_its_arguments_result_and_duration(
     platform, web
 ):
@@ -105,18 +106,21 @@ async def test_the_attempts_at_a_run_of_the_fleet_are_shown_with_what_ended_them
     assert len(revisions) == 3  # An open page notices each.
 
 
+@pytest.mark.slow
 async def test_a_call_without_a_result_says_so_and_shows_its_arguments(platform, web):
     page = await seen(web, f"/trace/{put_run(platform.store, conversation()[:3])}")
     assert "no result is recorded" in article(page, 3)
     assert "ls -la\nwc -l notes.txt" in article(page, 3)
 
 
+@pytest.mark.slow
 async def test_failed_steps_are_marked_and_listed_for_the_keyboard(platform, web):
     trace = put_run(platform.store, conversation())
     assert "failed" in article(await seen(web, f"/trace/{trace}"), 5).split(">")[0]
     assert 'data-failed="5"' in await seen(web, f"/trace/{trace}/timeline")
 
 
+@pytest.mark.slow
 async def test_nested_runs_open_in_place_as_deep_as_they_go(platform, web):
     inner = {"trace_id": "d" * 32, "steps": [{"step_id": 1, "source": "agent", "content": "deep"}]}
     deep = {"step_id": 2, "source": "subagent", "subagent": inner, "extra": {"tool": "deeper"}}
@@ -138,6 +142,7 @@ async def test_nested_runs_open_in_place_as_deep_as_they_go(platform, web):
     assert (await web.get(f"/trace/{trace}/steps/1.9.json")).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
@@ -162,6 +167,7 @@ async def test_runs_without_steps_and_runs_that_go_on_say_so(platform, web):
     assert "data-events=" in waiting
 
 
+@pytest.mark.slow
 async def test_steps_of_other_clients_are_shown_as_far_as_they_are_understood(platform, web):
     steps = [
         {"source": "user", "messages": "only text"},
@@ -185,6 +191,7 @@ async def test_steps_of_other_clients_are_shown_as_far_as_they_are_understood(pl
     assert "times are not recorded" in await seen(web, f"/trace/{trace}/timeline")
 
 
+@pytest.mark.slow
 async def test_a_run_is_found_by_what_clients_print(platform, web):
     trace = put_run(platform.store, conversation())
     assert "count-straw" in await seen(web, f"/trace/{dashed(trace)}")
@@ -220,6 +227,7 @@ async def test_the_page_leads_to_the_runs_before_and_after_it_and_to_those_of_it
     assert f'data-key="]" href="/trace/{runs[2]}"' in page
 
 
+@pytest.mark.slow
 async def test_the_run_whose_reward_is_furthest_is_offered_to_be_looked_at_beside(platform, web):
     job = put_job(platform.store, new_id())
     one, _, worst = (
@@ -242,6 +250,7 @@ async def test_every_step_and_the_whole_run_are_there_as_json(platform, web):
 # -- long runs -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_long_run_comes_in_windows_that_together_hold_every_step_once(platform, web):
     trace = put_run(platform.store, long_trace(450, 10))
     page = await seen(web, f"/trace/{trace}")
@@ -254,6 +263,7 @@ async def test_a_long_run_comes_in_windows_that_together_hold_every_step_once(pl
     assert numbers == list(range(1, 451))
 
 
+@pytest.mark.slow
 async def test_a_step_far_down_is_opened_by_its_address(platform, web):
     trace = put_run(platform.store, long_trace(450, 10))
     page = await seen(web, f"/trace/{trace}?step=321")
@@ -272,6 +282,7 @@ async def test_windows_are_cut_by_size_too_so_that_no_page_is_huge(platform, web
 # -- runs that go on -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_run_that_goes_on_brings_its_new_steps_only(platform, web):
     trace = put_run(platform.store, conversation()[:3], over=False)
     revision = (await web.get(f"/trace/{trace}.json")).json()["revision"]
@@ -281,6 +292,7 @@ async def test_a_run_that_goes_on_brings_its_new_steps_only(platform, web):
     assert (await web.get(f"/trace/{trace}.json")).json()["revision"] != revision
 
 
+@pytest.mark.slow
 async def test_what_was_told_beside_the_steps_is_listed_with_the_files_that_changed(platform, web):
     trace = new_id()
     patch = {"path": "a.txt", "status": "added", "patch": "--- /dev/null\n+++ b/a.txt\n+hello\n"}

@@ -28,6 +28,7 @@ async def test_numbers_beyond_floats_are_no_scores(platform, web, number):
     await seen(web, f"/trace/{run}.json")
 
 
+@pytest.mark.slow
 async def test_nothing_that_anybody_wrote_becomes_markup(platform, web):
     call = {"id": EVIL, "name": EVIL, "arguments": {EVIL: EVIL}}
     part = {"name": EVIL, "value": "NaN", "weight": EVIL, "info": {"reason": EVIL}}
@@ -87,6 +88,7 @@ async def test_nothing_that_anybody_wrote_becomes_markup(platform, web):
         assert not re.search("[\u202a-\u202e\u2066-\u2069\x00\x1b]", page), address
 
 
+@pytest.mark.slow
 async def test_huge_strings_are_cut_with_a_way_to_the_whole(platform, web):
     steps = [{"source": "tool", "result": {"content": [text("A" * 3_000_000)]}}]
     trace = put_run(platform.store, steps)
@@ -110,6 +112,7 @@ def shown(page):
     return re.findall(r'<img src="([^"]+)"', page)
 
 
+@pytest.mark.slow
 async def test_images_are_served_by_their_content_and_kept(platform, web):
     small, large = png(), png(400, 300, 7) + bytes(40_000)
     steps = [
@@ -157,12 +160,14 @@ async def test_what_is_no_raster_image_or_declares_a_billion_pixels_is_never_ser
     assert answer.headers["content-type"] == "application/json"
 
 
+@pytest.mark.slow
 async def test_an_image_is_called_what_it_is_whatever_its_sender_called_it(platform, web):
     steps = [{"source": "tool", "result": {"content": [image(png(), "text/html")]}}]
     (address,) = shown(await seen(web, f"/trace/{put_run(platform.store, steps)}/steps"))
     assert (await web.get(address)).headers["content-type"] == "image/png"
 
 
+@pytest.mark.slow
 async def test_screenshots_are_listed_for_the_scrubber_in_the_order_of_the_steps(platform, web):
     trace = put_run(platform.store, long_trace(60, 6))
     found = (await web.get(f"/trace/{trace}/timeline.json")).json()["timeline"]["shots"]
@@ -175,6 +180,7 @@ async def test_screenshots_are_listed_for_the_scrubber_in_the_order_of_the_steps
 # -- who may look --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_other_teams_see_nothing_of_a_run_and_none_of_its_images(keyed):
     teams = Teams(keyed.store)
     mine, other = teams.default().id, teams.find_or_create("others").id

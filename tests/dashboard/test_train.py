@@ -85,6 +85,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 async def test_runs_are_listed_with_their_scores(platform, web):
     model = make_model(platform)
     scores = [score(0, 0.1), score(5, 0.4)]
@@ -102,6 +103,7 @@ async def test_no_run_yet_says_how_one_is_begun(web):
     assert "hud train MODEL TASKS" in (await web.get("/train")).text
 
 
+@pytest.mark.slow
 async def test_a_run_shows_its_curves(platform, web):
     model = make_model(platform)
     run = record_run(platform, model, scores=[score(0, 0.1), score(6, 0.4)])
@@ -145,6 +147,7 @@ async def test_every_held_out_set_has_a_curve_and_a_column(platform, web):
     assert "b50_score" in page
 
 
+@pytest.mark.slow
 async def test_a_paused_run_shows_why_and_is_overridden(platform, web):
     shown = {"trace_id": "a" * 32, "slug": "say-red", "reward": 1.0, "tokens": 9}
     paused = {
@@ -181,6 +184,7 @@ async def test_a_run_that_nobody_holds_is_interrupted(platform, web):
     assert (await web.get(f"/train/{run}.json")).json()["run"]["status"] == "interrupted"
 
 
+@pytest.mark.slow
 async def test_why_a_run_cannot_be_resumed_is_told(platform, web):
     run = record_run(platform, make_model(platform))
     assert "started by hud train" in (await web.get(f"/train/{run}")).text
@@ -206,6 +210,7 @@ async def test_what_is_wrong_stands_beside_its_field(platform, web, folder):
     assert 'value="fast"' in answer.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -260,6 +265,7 @@ async def test_the_form_leaves_the_learning_rate_to_the_rule_of_the_model(platfo
     assert launched_config(stated)["lr"] == 1e-4
 
 
+@pytest.mark.slow
 async def test_what_is_trained_on_cannot_be_held_out(platform, web, folder):
     make_model(platform)
     path = str(folder / "tasks.py")
@@ -278,6 +284,7 @@ async def test_a_taskset_whose_environment_is_not_here_cannot_be_chosen(platform
     assert "cannot be played" in answer.text
 
 
+@pytest.mark.slow
 async def test_a_server_reads_no_files_that_a_browser_names(keyed, folder):
     make_model(keyed, team=Teams(keyed.store).default().id)
     async with sign_in(keyed, "train") as client:
@@ -295,6 +302,7 @@ async def test_without_a_taskset_a_server_says_how_one_is_uploaded(keyed, place)
     assert "hud sync tasks NAME tasks.py" in page
 
 
+@pytest.mark.slow
 async def test_only_who_may_train_launches_stops_and_resumes(keyed):
     model = make_model(keyed, team=Teams(keyed.store).default().id)
     run = record_run(keyed, model)
@@ -306,6 +314,7 @@ async def test_only_who_may_train_launches_stops_and_resumes(keyed):
             assert (await client.post(place, data=LAUNCH)).status_code == 403, place
 
 
+@pytest.mark.slow
 async def test_runs_of_another_team_are_not_there(keyed):
     mine, other = Teams(keyed.store).default().id, Teams(keyed.store).find_or_create("other").id
     run = record_run(keyed, make_model(keyed, team=mine))
@@ -404,6 +413,7 @@ async def test_a_launched_run_trains_and_a_stopped_one_is_resumed(platform, web,
     assert all(group["prompt"].startswith("say ") for group in first["groups"])
 
 
+@pytest.mark.slow
 async def test_a_crash_shows_its_sentence(platform, web, folder):
     make_model(platform)
     (folder / "broken.py").write_text("raise RuntimeError('no world today')")

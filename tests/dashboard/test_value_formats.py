@@ -68,6 +68,7 @@ def test_settings_of_a_training_run_read_as_they_are_given():
     assert shown["system_prompt"] == "–"
 
 
+@pytest.mark.slow
 async def test_a_training_run_s_page_shows_no_python_literal(platform, web):
     model = make_model(platform)
     config = TrainConfig(model="m", loss_config={"token_mean": 1.0}, divide_by_std=True)

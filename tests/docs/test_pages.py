@@ -18,6 +18,7 @@ def test_a_written_page_has_at_most_2500_words(page):
         assert len(page.read_text(encoding="utf-8").split()) <= MOST_WORDS, "Split it by section."
 
 
+@pytest.mark.slow
 def test_long_sentences_and_long_cells_become_fewer():
     written = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
     passages = [

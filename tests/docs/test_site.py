@@ -67,6 +67,7 @@ def evaluated(module, expression):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_page_of_the_loop_is_that_of_its_files():
     page, stages = evaluated("loop", "[loop.page(), loop.STAGES]")
     assert (ROOT / "docs" / "loop.md").read_text() == page, "python scripts/site/loop.py"
@@ -74,6 +75,7 @@ def test_the_page_of_the_loop_is_that_of_its_files():
     assert len(files) == len(set(files))
 
 
+@pytest.mark.slow
 def test_the_pages_of_commands_are_those_of_the_commands():
     docs = ROOT / "docs"
     written = {
@@ -106,6 +108,7 @@ def test_each_name_of_the_reference_has_an_example(page):
     assert [entry.split()[0] for entry in entries if "```python" not in entry] == []
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_every_page(installed):
     pages = read_pages(installed / "hud_dashboard")
     here = read_pages()
@@ -138,6 +141,7 @@ class Links(html.parser.HTMLParser):
             self.blocked.append((tag, attrs))
 
 
+@pytest.mark.slow
 def test_no_page_loads_from_elsewhere_or_holds_what_the_policy_blocks(installed):
     seen = 0
     for path in (installed / "hud_dashboard" / "docs_site").rglob("*.html"):

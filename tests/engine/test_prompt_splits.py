@@ -33,6 +33,7 @@ def test_a_run_of_tool_turns_is_one_sample_under_every_template(name, kind):
     assert len(samples(name, kind)) == 1
 
 
+@pytest.mark.slow
 def test_the_documentations_table_is_what_the_templates_do():
     docs = Path(__file__).parents[2] / "docs" / "chat-formats.md"
     assert table() in docs.read_text(encoding="utf-8")

@@ -36,6 +36,7 @@ def marked(text):
     return flags
 
 
+@pytest.mark.slow
 @given(PIECES)
 def test_a_sum_knows_whose_each_character_is(pieces):
     whole = joined(pieces)
@@ -69,6 +70,7 @@ def test_slices_and_strips_keep_whose_each_character_is(pieces, start, end, char
         assert kept == marked(whole)[left : left + len(stripped)]
 
 
+@pytest.mark.slow
 @given(PIECES)
 def test_what_templates_seldom_do_loses_the_mark_and_never_makes_one(pieces):
     whole = joined(pieces)

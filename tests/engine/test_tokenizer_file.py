@@ -94,6 +94,7 @@ def split_by(pattern):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     "changes",
@@ -120,6 +121,7 @@ def usual(folder):
     return load_tokenizer(folder).text is None
 
 
+@pytest.mark.slow
 def test_patterns_of_published_tokenizers_match_in_this_process_in_linear_time(tmp_path):
     assert usual(tiny_folder())
     for place, pattern in enumerate(sorted(PUBLISHED_PATTERNS)):
@@ -157,6 +159,7 @@ def test_files_without_a_known_bound_encode_in_a_process_with_limits(tmp_path, c
     assert prompt.count(own.token_to_id("<|end|>")) == 1
 
 
+@pytest.mark.slow
 def test_a_text_beyond_the_limits_is_refused_and_so_is_the_tokenizer_then(tmp_path, monkeypatch):
     monkeypatch.setattr(prompt_process, "WALL_FACTOR", 0.3)
     # Passes the trial: only before its word each position costs millions of steps.
@@ -169,6 +172,7 @@ def test_a_text_beyond_the_limits_is_refused_and_so_is_the_tokenizer_then(tmp_pa
             chat.encode(text)
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_is_started_again(tmp_path):
     folder = folder_with(tmp_path / "model", **split_by("b+|[^b]+"))
     chat = ChatFormat(folder, DecoderConfig.from_folder(folder))
@@ -224,6 +228,7 @@ def test_a_prompt_is_as_long_as_the_growth_of_its_tokenizer_allows(tmp_path, mon
         chat.encode("a" * 101)
 
 
+@pytest.mark.slow
 def test_folders_of_earlier_tiny_models_are_split_as_before_in_linear_time(tmp_path):
     tokenizer = json.loads((tiny_folder() / "tokenizer.json").read_text())
     earlier = tokenizer["pre_tokenizer"]

@@ -65,6 +65,7 @@ ARGUMENTS = st.fixed_dictionaries(
 CALLS = st.lists(st.tuples(st.sampled_from(["ask"]), ARGUMENTS), min_size=1, max_size=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS, ids=NAMES)
 @settings(max_examples=60)
 @given(calls=CALLS)

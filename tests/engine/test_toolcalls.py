@@ -437,6 +437,7 @@ ARGUMENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WITH_CALLS)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
@@ -478,6 +479,7 @@ TURNS = st.lists(PIECES, max_size=9).map("".join)
 EACH = pytest.mark.parametrize("format", FORMATS, ids=lambda format: format.names[0])
 
 
+@pytest.mark.slow
 @EACH
 @settings(max_examples=150, deadline=None)
 @given(text=st.one_of(TURNS, st.text()), places=st.lists(st.integers(min_value=0), max_size=12))

@@ -121,6 +121,7 @@ async def listening():
     await server.sessions.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["local", "tcp"])
 async def test_an_answer_that_cannot_be_carried_is_the_agents_failure(where):
     async with listening() as remote:

@@ -123,6 +123,7 @@ summaries = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(summaries, max_size=8), st.integers(1, 4))
 def test_the_plan_fills_every_group_exactly(finished, group):
     planned = plan_missing(taskset(2), group, finished)

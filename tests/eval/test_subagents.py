@@ -382,11 +382,13 @@ def test_a_subagent_is_declared_with_what_can_work():
     assert sorted(fixed.spec.parameters["properties"]) == ["depth", "subject"]
 
 
+@pytest.mark.slow
 def test_the_environment_of_a_file_is_the_one_whose_subagents_the_others_are():
     assert load_environment(SOURCE).name == "library"
     assert load_environment(SOURCE, name="reader").name == "reader"
 
 
+@pytest.mark.slow
 async def test_an_environment_is_forked_from_its_file_whichever_of_several_it_is():
     reader = world.tools["ask_reader"].template.environment
     forking = ForkRuntime(reader)

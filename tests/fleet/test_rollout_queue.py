@@ -339,6 +339,7 @@ def test_rollouts_without_a_job_are_taken_in_order(rollouts):
     assert [one.trace_id for one in rollouts.take("one", 3)] == traces[3:]
 
 
+@pytest.mark.slow
 def test_workers_that_ask_at_once_never_get_the_same(rollouts):
     job = new_id()
     traces = {submit(rollouts, job) for _ in range(60)}

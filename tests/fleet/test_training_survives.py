@@ -63,6 +63,7 @@ async def test_engines_that_are_killed_cost_no_step_and_repeat_none(tmp_path, mo
     assert steps == list(range(6))
 
 
+@pytest.mark.slow
 async def test_a_step_whose_engine_is_lost_is_played_again_to_the_same_weights(
     tmp_path, monkeypatch
 ):

@@ -175,6 +175,7 @@ async def test_a_part_that_raises_ends_the_others(tmp_path):
     assert not marker.exists()
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 10)), min_size=1, max_size=6),
     st.lists(st.tuples(st.floats(0, 1), st.floats(-10, -0.01)), max_size=4),

@@ -74,6 +74,7 @@ async def test_cancelling_kills_the_group_too(tmp_path):
     assert not marker.exists()
 
 
+@pytest.mark.slow
 async def test_endless_output_fills_no_memory_and_its_end_is_kept():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     score = await BashGrader.grade(command="yes | head -c 300000000; echo end")
@@ -221,6 +222,7 @@ async def test_without_an_endpoint_a_judge_says_what_to_set(monkeypatch, tmp_pat
         await LLMJudgeGrader.grade(answer="Paris", criteria="is right")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "said",
     [

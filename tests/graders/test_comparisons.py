@@ -44,6 +44,7 @@ def test_normalize(text, normal):
     assert normalize(text) == normal
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60))
 def test_normalizing_twice_changes_nothing(text):
     assert normalize(normalize(text)) == normalize(text)

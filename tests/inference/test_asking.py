@@ -180,6 +180,7 @@ def test_servers_say_when_to_come_back_in_several_ways():
     assert retry_after({}) is None
 
 
+@pytest.mark.slow
 @given(
     st.integers(400, 599),
     st.recursive(

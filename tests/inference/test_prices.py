@@ -82,6 +82,7 @@ TOKENS = st.integers(0, 10**7)
 MODELS = st.sampled_from(sorted(prices._read(prices._TABLE, 0)))
 
 
+@pytest.mark.slow
 @given(MODELS, TOKENS, TOKENS, TOKENS, TOKENS)
 def test_more_tokens_never_cost_less_and_the_cache_never_costs_more_than_fresh_writes(
     model, prompt, completion, cached, more

@@ -28,6 +28,7 @@ def test_without_ids_the_batch_is_one_group():
     assert found.group_idx == [None] * 4
 
 
+@pytest.mark.slow
 @given(st.lists(reward, min_size=2, max_size=6), st.booleans())
 def test_advantages_equal_the_definition(rewards, divide):
     found = compute_advantages(
@@ -41,6 +42,7 @@ def test_advantages_equal_the_definition(rewards, divide):
     assert found.values == pytest.approx([2 * (r - mean) / size for r in rewards], abs=1e-9)
 
 
+@pytest.mark.slow
 @given(st.lists(reward, min_size=2, max_size=6))
 def test_leave_one_out_is_the_mean_of_the_others(rewards):
     found = compute_advantages(rewards, options=AdvantageOptions(baseline="leave_one_out"))

@@ -42,6 +42,7 @@ def conversations(draw):
     return turns
 
 
+@pytest.mark.slow
 @given(conversations())
 def test_trained_ids_are_sampled_ids(turns):
     number = iter(range(1000))
@@ -72,6 +73,7 @@ def test_a_prompt_that_does_not_extend_begins_a_new_datum():
     assert (counts.splits, counts.samples, counts.datums) == (1, 4, 2)
 
 
+@pytest.mark.slow
 @given(conversations())
 def test_a_datum_says_where_the_output_of_each_of_its_turns_lies(turns):
     samples = [sample(prompt, output) for prompt, output in turns]
@@ -222,6 +224,7 @@ costs = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(costs, max_size=30), st.integers(1, 150), st.integers(1, 6))
 def test_packs_hold_every_sequence_once_within_the_budget(costs, budget, at_least):
     packs = pack(costs, budget, at_least=at_least)
@@ -235,6 +238,7 @@ def test_packs_hold_every_sequence_once_within_the_budget(costs, budget, at_leas
     assert len(packs) >= min(at_least, len(costs))
 
 
+@pytest.mark.slow
 @given(st.lists(costs, max_size=30), st.integers(1, 150), st.integers(1, 4))
 def test_no_pack_is_computed_alone_while_there_are_sequences_for_another(costs, budget, at_once):
     packs = deal(lambda count: pack(costs, budget, at_least=count), 0, 1, at_once=at_once)
@@ -302,6 +306,7 @@ def test_schedules():
     assert rates("cosine", warmup=2) == pytest.approx([1 / 3, 2 / 3, 1, 0.5, 0, 0])
 
 
+@pytest.mark.slow
 @given(
     families=st.lists(
         st.tuples(st.integers(1, 60), st.lists(st.integers(1, 90), min_size=1, max_size=8)),

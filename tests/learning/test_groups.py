@@ -10,6 +10,7 @@ from hud.learning.groups import group_labels
 names = st.lists(st.sampled_from("abc"), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @given(names)
 def test_runs_bring_their_groups(own):
     assert group_labels(own) == own
@@ -27,6 +28,7 @@ def test_a_size_slices_payloads_of_no_group(size, groups):
     assert group_labels([None] * (size * groups)) is None
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5), st.lists(st.sampled_from("abc"), min_size=1, unique=True), st.randoms())
 def test_a_size_that_agrees_with_the_runs_changes_nothing(size, groups, random):
     own = [group for group in groups for _ in range(size)]

@@ -181,6 +181,7 @@ async def test_half_a_surrogate_pair_is_refused_by_every_route(api, body):
                 assert "JSON" in answer.text or "surrogate" in answer.text, (method, path)
 
 
+@pytest.mark.slow
 async def test_forms_and_addresses_of_odd_characters_break_nothing(api):
     odd = "%ED%A0%80%FF%00"
     for method, path in PATHS:

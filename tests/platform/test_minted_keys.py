@@ -131,6 +131,7 @@ async def test_a_credential_of_odd_characters_is_refused(api, text, place):
     assert answer.status_code == 401
 
 
+@pytest.mark.slow
 async def test_strangers_begin_few_logins(api):
     statuses = [(await api.post("/auth/device/code", json={})).status_code for _ in range(60)]
     assert 1 <= statuses.count(200) <= 13
@@ -139,6 +140,7 @@ async def test_strangers_begin_few_logins(api):
     assert int(answer.headers["retry-after"]) >= 1
 
 
+@pytest.mark.slow
 async def test_polls_and_confirmations_without_a_key_are_limited(api):
     wrong = {"device_code": "x"}
     statuses = [(await api.post("/auth/device/token", json=wrong)).status_code for _ in range(300)]

@@ -199,6 +199,7 @@ def start_again(home):
     asyncio.run(follow(make_recipe(RECIPE)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_home_with_a_torn_file_starts_or_names_the_file(home, seed):
     chance = random.Random(seed)

@@ -106,6 +106,7 @@ def drops(chat, messages, tools):
     return bool(tools and not chat.shows_tools) or (calls and not chat.shows_calls)
 
 
+@pytest.mark.slow
 @hypothesis(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32))
 def test_one_conversation_is_one_prompt_in_every_path(name, theirs, seed):

@@ -56,6 +56,7 @@ def ask(connection):
     return received(connection, b'"ok"}')
 
 
+@pytest.mark.slow
 def test_a_connection_is_reused_after_the_idle_time_of_common_clients(idle):
     used, since = idle
     time.sleep(
@@ -64,6 +65,7 @@ def test_a_connection_is_reused_after_the_idle_time_of_common_clients(idle):
     assert ask(used).startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.slow
 def test_hundreds_of_half_open_requests_leave_the_server_reachable(server):
     with contextlib.ExitStack() as stack:
         for _ in range(5 * MOST):
@@ -183,6 +185,7 @@ def test_a_request_that_drips_is_given_up(hasty):
             time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_nothing_of_its_answer_is_left(hasty):
     with connect(hasty) as attacker:
         attacker.sendall(POST % (b"/large", 1) + b"x")

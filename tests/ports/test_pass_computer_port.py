@@ -66,6 +66,7 @@ def expected(decoder):
     return torch.cat(parts)
 
 
+@pytest.mark.slow
 def test_logprobs_are_those_of_each_sequence_by_itself(implementation):
     decoder, computer = implementation
     result = computer.logprobs(layout(decoder))
@@ -74,6 +75,7 @@ def test_logprobs_are_those_of_each_sequence_by_itself(implementation):
     assert not result.logprobs.requires_grad
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["cross_entropy", "importance_sampling", "ppo"])
 def test_gradients_are_the_derivatives_of_the_loss(implementation, loss):
     """Compared with autograd's through the plain pass in fp64, without shared prefixes."""
@@ -105,6 +107,7 @@ def test_returned_gradients_are_those_that_are_accumulated(implementation):
         torch.testing.assert_close(parameter.grad, gradient, **CLOSE)
 
 
+@pytest.mark.slow
 def test_gradients_of_several_passes_are_summed(implementation):
     decoder, computer = implementation
     loss = parse_loss("cross_entropy", None)

@@ -81,6 +81,7 @@ def expected_logprobs(decoder, prompt, drawn, temperature=1.0):
     return rows.log_softmax(-1).gather(-1, torch.tensor(drawn, device=rows.device)[:, None])[:, 0]
 
 
+@pytest.mark.slow
 async def test_greedy_tokens_are_the_likeliest_of_the_packed_pass(sampler):
     for prompt in PROMPTS:
         drawn = (await turn(sampler, prompt, max_tokens=12, temperature=0)).token_ids

@@ -133,18 +133,21 @@ async def counted(run):
     return total
 
 
+@pytest.mark.slow
 async def test_each_run_has_an_environment_of_its_own(runtime, source):
     assert isinstance(runtime, RolloutRuntime)
     job: Job = await tasks(source).run(ScriptedAgent(counted), runtime=runtime, group=2)
     assert [run.reward for run in job.runs] == [1.0] * 4, [run.trace.error for run in job.runs]
 
 
+@pytest.mark.slow
 async def test_what_a_run_opened_is_closed_with_it(runtime, source):
     await tasks(source).run(ScriptedAgent(counted), runtime=runtime)
     marks = source.with_name("open").read_text()
     assert marks.count("+") == marks.count("-") == 2
 
 
+@pytest.mark.slow
 async def test_a_broken_environment_fails_its_run_alone(runtime, source):
     job = await Taskset.from_file(str(source)).run(ScriptedAgent(counted), runtime=runtime)
     assert [run.failure_kind for run in job.runs] == [None, None, "environment"]
@@ -152,6 +155,7 @@ async def test_a_broken_environment_fails_its_run_alone(runtime, source):
     assert job.reward == 1.0
 
 
+@pytest.mark.slow
 async def test_a_closed_runtime_opens_again(runtime, source):
     for _ in range(2):
         job = await tasks(source).run(ScriptedAgent(counted), runtime=runtime)

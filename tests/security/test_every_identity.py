@@ -85,6 +85,7 @@ async def attack(server, caller, route, rule):
     return None
 
 
+@pytest.mark.slow
 def test_every_route_has_a_rule(server):
     found = api_routes(server.app)
     assert {route.name for route in found} == set(rules.API)

@@ -41,6 +41,7 @@ ELSEWHERE = {
 """Files of the platform that connect without the guarded client, and where to."""
 
 
+@pytest.mark.slow
 def test_the_platform_connects_through_one_client():
     found = set()
     for path in (*PLATFORM.rglob("*.py"), *DASHBOARD.rglob("*.py")):
@@ -183,6 +184,7 @@ async def test_a_proxy_of_the_server_s_environment_is_not_used(talk, monkeypatch
     assert (proxy.asked, inside.asked) == (0, 1)
 
 
+@pytest.mark.slow
 async def test_a_packed_answer_is_bounded_by_what_it_becomes(talk):
     bomb = gzip.compress(bytes(64 << 20))
     packed = talk(response(bomb, b"application/json", b"content-encoding: gzip"))

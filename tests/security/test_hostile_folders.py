@@ -82,6 +82,7 @@ async def test_odd_values(server, folder, name, key, value):
     await statuses(server, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 async def test_odd_contents(server, tmp_path, name):
     for place, content in enumerate(CONTENTS):

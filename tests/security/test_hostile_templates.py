@@ -82,6 +82,7 @@ OUT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", FOR_EVER)
 def test_a_template_that_never_ends_is_given_up(text, monkeypatch):
@@ -90,6 +91,7 @@ def test_a_template_that_never_ends_is_given_up(text, monkeypatch):
         ChatTemplate(text, Path("model")).render(messages=MESSAGES)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("text", [*LARGE, *LONG])
 def test_a_value_that_is_too_large_is_refused_before_it_is_made(text):

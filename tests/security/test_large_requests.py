@@ -41,6 +41,7 @@ async def test_sizes_that_would_end_the_server_are_refused(server, changes):
     assert answer.status in (400, 422), answer.text
 
 
+@pytest.mark.slow
 async def test_texts_that_would_end_the_server_are_refused(server):
     body = {"name": "large", "texts": ["a " * 10_000_000], "sizes": SIZES}
     answer = await server.ask("POST", "/v2/models/create", bearer(server.key(scope="train")), body)
@@ -62,6 +63,7 @@ def deep(levels):
     return schema
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -109,6 +111,7 @@ async def test_turns_of_too_many_or_too_deep_values_are_refused(server, path, bo
     assert "The request body" in answer.text
 
 
+@pytest.mark.slow
 async def test_an_upload_names_its_first_problems_alone(server):
     headers = bearer(server.key())
     await make(server, headers)

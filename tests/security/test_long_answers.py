@@ -27,6 +27,7 @@ print([exact_match(answer, "x"), contains(answer, "x1"), f1_score(answer, "x"), 
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ANSWERS)
 def test_a_comparison_ends(kind):
     command = [sys.executable, "-c", PROGRAM, str(LENGTH), ANSWERS[kind]]
@@ -43,6 +44,7 @@ def test_what_is_not_made_to_take_long_is_compared_as_before():
     assert numeric_match("0." + "3" * 9000, 1 / 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["«" * 900 + "A b" + "»" * 900, "The " * 900 + "end"])
 def test_a_text_that_is_too_nested_is_compared_as_it_is(text):
     assert normalize(normalize(text)) == normalize(text)

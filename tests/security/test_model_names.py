@@ -54,6 +54,7 @@ def asked(url, name):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
 def test_a_name_that_is_none_is_sent_nowhere(url, provider, name):
     assert asked(url, name) == [404, 404]

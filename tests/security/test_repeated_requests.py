@@ -80,6 +80,7 @@ async def test_an_idempotency_key_with_another_body_is_refused(server):
     assert (await server.result(key, first.json()["request_id"])).status_code == 200
 
 
+@pytest.mark.slow
 async def test_another_key_s_holder_gets_an_answer_of_its_own(server):
     one, two = server.key("one"), server.key("two")
     header = {"x-idempotency-key": "k"}
@@ -92,6 +93,7 @@ async def test_another_key_s_holder_gets_an_answer_of_its_own(server):
     assert (await server.result(two, second.json()["request_id"])).status_code == 200
 
 
+@pytest.mark.slow
 async def test_a_training_client_is_driven_by_the_key_that_made_it(server):
     one, two = server.key("one"), server.key("two")
     session = (await server.post(one, "create_session", {})).json()["session_id"]
@@ -108,6 +110,7 @@ async def test_a_training_client_is_driven_by_the_key_that_made_it(server):
     assert (renamed.status_code, "another body" in renamed.json()["detail"]) == (400, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [None, 3600.0])
 async def test_a_url_of_weights_ends_with_the_key_that_asked_for_it(server, seconds):
     key = server.key("one", expires_in=seconds)

@@ -64,6 +64,7 @@ async def played(group=3):
     return (await tasks.run(agent(), group=group)).runs
 
 
+@pytest.mark.slow
 async def test_runs_train_and_trace_ids_mean_the_same(home):
     runs = await played()
     trainer = TrainingClient("m")
@@ -258,6 +259,7 @@ async def test_the_documented_loss_runs_as_printed(home):
     assert names["result"].step == 1
 
 
+@pytest.mark.slow
 def test_the_client_needs_no_torch():
     code = "from hud.train.client import TrainingClient; import sys; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -49,6 +49,7 @@ def playing(progress):
     return agent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("progress", "share", "reward"),
     [(0.0, 0.5, 0.625), (0.25, 0.25, 0.4375), (0.75, 0.0, 0.25), (None, 0.0, 0.25)],
@@ -76,6 +77,7 @@ def test_progress_goes_with_a_rollout_that_the_platform_plays():
     assert _run_of(given, None).training_progress == 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lag", [0, 1])
 async def test_a_training_run_fades_and_its_held_out_runs_do_not(tmp_path, monkeypatch, lag):
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))

@@ -116,6 +116,7 @@ def test_seeds_differ_by_every_part_of_their_place():
     assert len({seed_of(*place) for place in places}) == len(places)
 
 
+@pytest.mark.slow
 async def test_a_step_learns_and_tells_what_it_measured(home):
     report = await train(TrainConfig(model="m", **SMALL), tasks=tasks_of(say))
     assert report.finished
@@ -133,6 +134,7 @@ async def test_a_step_learns_and_tells_what_it_measured(home):
     assert report.plot.exists()
 
 
+@pytest.mark.slow
 async def test_a_step_has_one_reward_and_says_what_it_learned_from(home):
     # Three of four tasks always fail: they are measured, and nothing is learned from them.
     mixed = Taskset("mixed", [hopeless(word=w) for w in WORDS[:3]] + [say(word=WORDS[3])])
@@ -184,6 +186,7 @@ async def test_shuffled_advantages_move_weights_and_exclude_zero_ones(home):
         TrainConfig(model="m", shuffle_advantages=True, zero_advantages=True)
 
 
+@pytest.mark.slow
 async def test_groups_without_spread_are_replaced_a_bounded_number_of_times(home):
     mixed = Taskset("mixed", [hopeless(word=w) for w in WORDS] + [say(word=w) for w in WORDS])
     config = TrainConfig(model="m", **{**SMALL, "steps": 3, "dynamic_sampling": 2})
@@ -194,6 +197,7 @@ async def test_groups_without_spread_are_replaced_a_bounded_number_of_times(home
     assert all(row["metrics"]["groups_drawn:sum"] <= 6 for row in report.history)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "advice"),
     [(hopeless, "had only runs with reward 0. m has random"), (same, "had no group with signal")],
@@ -212,6 +216,7 @@ class Listener(Reporter):
         self.notes.append(text)
 
 
+@pytest.mark.slow
 async def test_curves_that_cannot_be_written_are_noted_and_fail_no_finished_run(home):
     """Else the command is repeated, and trains once more."""
     heard, place = Listener(), home / "curves.png"
@@ -234,6 +239,7 @@ RATES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trained", RATES)
 async def test_the_default_rate_depends_on_what_is_trained(home, tmp_path, trained):
     """A rate that teaches a tiny model ruins a pretrained one."""
@@ -276,6 +282,7 @@ async def test_a_converged_policy_finishes_and_keeps_its_head(home):
     assert (again.resumed, again.finished) == (True, True)
 
 
+@pytest.mark.slow
 async def test_a_run_that_had_signal_finishes_where_none_is_left(home, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "played", itertools.count())
     heard = Listener()
@@ -293,6 +300,7 @@ async def test_a_run_of_which_nothing_is_measured_ends_with_an_error(home):
         await train(config, tasks=tasks_of(broken))
 
 
+@pytest.mark.slow
 async def test_failures_that_are_not_the_agents_are_never_trained_on(home):
     half = Taskset("half", [broken(word=w) for w in WORDS[:2]] + [say(word=w) for w in WORDS[2:4]])
     config = TrainConfig(model="m", **{**SMALL, "tasks_per_step": 4, "steps": 1})
@@ -302,6 +310,7 @@ async def test_failures_that_are_not_the_agents_are_never_trained_on(home):
     assert metrics["runs:sum"] == 8
 
 
+@pytest.mark.slow
 async def test_the_same_configuration_goes_on_and_a_finished_run_is_not_repeated(home):
     stop = StopSignal()
 
@@ -360,6 +369,7 @@ async def test_a_head_that_was_moved_away_begins_a_new_run(home):
     assert "head has been moved" in watch.notes[-1]
 
 
+@pytest.mark.slow
 async def test_pruning_keeps_the_newest_and_the_best(home):
     config = TrainConfig(model="m", **{**SMALL, "steps": 5, "keep": 2, "eval_every": 2})
     report = await train(config, tasks=tasks_of(say), held_out=tasks_of(say))
@@ -370,6 +380,7 @@ async def test_pruning_keeps_the_newest_and_the_best(home):
     assert [score.step for score in report.scores] == [0, 2, 4, 5]
 
 
+@pytest.mark.slow
 async def test_warm_up_teaches_what_a_script_said_and_keeps_one_checkpoint(home):
     report = await warm_up("m", await _recorded(), epochs=15, batch=6, lr=1e-2)
     assert report.last_loss < 0.3 * report.first_loss
@@ -377,6 +388,7 @@ async def test_warm_up_teaches_what_a_script_said_and_keeps_one_checkpoint(home)
     assert [node["pruned"] for node in nodes] == [True] * (len(nodes) - 1) + [False]
 
 
+@pytest.mark.slow
 async def test_two_trainings_of_one_model_at_once_do_not_mix(home):
     config = TrainConfig(model="m", **SMALL)
     first, second = await asyncio.gather(
@@ -402,6 +414,7 @@ def _stopped_at_once():
     return stop
 
 
+@pytest.mark.slow
 async def test_a_run_is_simulated_from_what_it_recorded_with_groups_that_are_drawn_again(home):
     mixed = Taskset(
         "words", [(say if row % 2 else hopeless)(word=word) for row, word in enumerate(WORDS)]
@@ -419,6 +432,7 @@ async def test_a_run_is_simulated_from_what_it_recorded_with_groups_that_are_dra
     assert 0 < predicted.seconds < 10 * seconds
 
 
+@pytest.mark.slow
 async def test_without_a_baseline_a_group_of_zeros_has_no_signal(home):
     """No advantage is above 0, so nothing is accumulated: a step of it is counted, and the run goes on."""
     config = TrainConfig(model="m", **{**SMALL, "steps": 1, "baseline": "none"})
@@ -439,6 +453,7 @@ async def slow_once(word: str):
     yield min(1.0, len(answer) / 30)
 
 
+@pytest.mark.slow
 async def test_a_step_with_spare_groups_learns_from_the_first_whole_ones(home):
     slow_words.clear()
     config = TrainConfig(model="m", **{**SMALL, "steps": 1, "dynamic_sampling": 0}, spare_groups=2)

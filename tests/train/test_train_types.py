@@ -103,6 +103,7 @@ def test_every_exported_name_is_there(name):
     assert getattr(hud.train, name) is not None
 
 
+@pytest.mark.slow
 def test_batches_are_made_without_torch():
     code = "import hud.train as t, sys; t.make_batch; t.available_losses(); print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -77,6 +77,7 @@ def policy():
     return platform().policies.serving(platform().registry.model("m")).policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", ["full", "lora"])
 async def test_every_step_samples_with_the_checkpoint_of_the_one_before(home, training):
     await make(training=training, lora_rank=4)
@@ -98,6 +99,7 @@ async def test_every_step_samples_with_the_checkpoint_of_the_one_before(home, tr
             assert all("pause" not in server.calls for server in servers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", ["full", "lora"])
 async def test_sampling_ahead_swaps_in_flight(home, training):
     await make(training=training, lora_rank=4)
@@ -113,6 +115,7 @@ async def test_sampling_ahead_swaps_in_flight(home, training):
         assert (await policy().sample(PROMPT, FEW)).version == report.head
 
 
+@pytest.mark.slow
 async def test_a_run_survives_the_death_of_a_server_between_its_steps(home):
     await make()
     with two_servers() as servers:
@@ -125,6 +128,7 @@ async def test_a_run_survives_the_death_of_a_server_between_its_steps(home):
         assert all(entry["metrics"]["sampler_gap:max"] < 1e-4 for entry in report.history)
 
 
+@pytest.mark.slow
 async def test_moving_the_head_moves_the_servers(home):
     await make()
     with two_servers() as servers:
@@ -153,6 +157,7 @@ async def test_weights_of_a_run_before_are_on_servers_that_were_started_again(ho
         assert report.history[-1]["metrics"]["sampler_gap:max"] < 1e-4
 
 
+@pytest.mark.slow
 async def test_a_model_without_its_servers_says_which_do_not_answer(home):
     await make()
     with two_servers() as servers:
@@ -164,6 +169,7 @@ async def test_a_model_without_its_servers_says_which_do_not_answer(home):
     assert report.finished
 
 
+@pytest.mark.slow
 async def test_servers_change_while_the_model_is_trained(home):
     """A node of samplers that is lost, and another in its place: the run goes on, and its policy stays loaded."""
     await make()
@@ -241,6 +247,7 @@ async def test_the_gateway_streams_what_servers_draw(tmp_path, kind):
             await platform.engine.call(model, ForgetModel())
 
 
+@pytest.mark.slow
 def test_the_command_line_gives_and_takes_servers(home, capsys):
     import asyncio
 

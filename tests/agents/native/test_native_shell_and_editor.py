@@ -86,6 +86,7 @@ async def test_status_errors_and_silence_are_told(bash):
     assert (await bash(command="echo fine"))[0] == "fine"
 
 
+@pytest.mark.slow
 async def test_a_command_that_takes_too_long_takes_the_shell_with_it(bash):
     await bash(command="cd /tmp")
     text, failed = await bash(command="echo begun; sleep 60", timeout=2)
@@ -126,6 +127,7 @@ async def test_wrong_arguments_are_errors_for_the_model(bash, edit):
         assert (await edit(arguments))[1]
 
 
+@pytest.mark.slow
 async def test_files_are_created_viewed_and_edited(edit, client):
     assert await edit(command="create", path="a/b.txt", file_text="one\ntwo\nthree\n") == (
         "a/b.txt was created.",

@@ -60,6 +60,7 @@ async def test_signatures_go_back_as_they_came_and_parallel_calls_are_all_answer
     assert steps[0].model == "gemini-loopback-001"
 
 
+@pytest.mark.slow
 @STREAMED
 async def test_calls_without_ids_are_answered_in_their_order(task, stream):
     server = GeminiContent([call("look", where="a"), call("look", where="b")], [say("door")])

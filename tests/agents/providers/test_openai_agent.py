@@ -312,6 +312,7 @@ class Everybody(OpenAIResponses):
         return await super().answer(request, body, said)
 
 
+@pytest.mark.slow
 @STREAMED
 async def test_one_agent_plays_many_runs_at_once(task, stream):
     server = Everybody(*range(100))

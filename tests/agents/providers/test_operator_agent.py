@@ -270,6 +270,7 @@ _ACTIONS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(_ACTIONS)
 def test_every_action_keeps_its_places_texts_and_number_of_keys(action):
     found = arguments_of(action)

@@ -71,6 +71,7 @@ async def test_who_never_stops_is_stopped_after_15_steps(flat):
     assert run.reward == 0.0
 
 
+@pytest.mark.slow
 async def test_the_oracle_finds_every_fault_alone(flat):
     job = await play(flat, players.oracle)
     assert {run.slug: run.reward for run in job.runs} == {one.name: 1.0 for one in ALL}
@@ -78,6 +79,7 @@ async def test_the_oracle_finds_every_fault_alone(flat):
     assert max(turns) <= 15
 
 
+@pytest.mark.slow
 async def test_the_oracle_finds_every_fault_with_a_team_whose_reports_are_true(hierarchical):
     job = await play(hierarchical, players.team)
     assert {run.slug: run.reward for run in job.runs} == {one.name: 1.0 for one in ALL}
@@ -86,6 +88,7 @@ async def test_the_oracle_finds_every_fault_with_a_team_whose_reports_are_true(h
     assert {report.task.env for report in reports} == {f"incident-{area}" for area in players.LOOKS}
 
 
+@pytest.mark.slow
 async def test_novices_find_little(flat, hierarchical):
     assert (await play(flat, players.novice)).reward <= 0.3
     assert (await play(hierarchical, players.novice_team)).reward <= 0.3
@@ -140,6 +143,7 @@ def test_an_answer_beside_the_truth_is_worth_nothing(incident):
     )
 
 
+@pytest.mark.slow
 def test_no_constant_answer_pays():
     culprits = {one.finding for one in ALL}
     constants = [
@@ -175,6 +179,7 @@ def test_where_the_culprit_shows_the_facts_say_so(incident):
     assert incident.facts[AREAS[finding.cause]][finding.service].detail == finding.culprit
 
 
+@pytest.mark.slow
 def test_about_100_tools_answer_from_every_recording():
     count = 0
     for name in desk_servers.TOOLS:
@@ -250,6 +255,7 @@ async def test_agents_see_neither_the_incident_nor_the_way_to_open_another(flat,
         assert set(spec.parameters["properties"]) == {"service"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("area", "found"), [(None, {"cluster_get_pods"}), ("containers", {"cluster_get_pods"})]
 )
@@ -303,6 +309,7 @@ async def test_a_recording_that_cannot_be_read_is_the_environments_fault(damage,
     assert "is no recording" in run.error
 
 
+@pytest.mark.slow
 async def test_a_pair_of_jobs_gives_a_difference_with_its_interval(flat, hierarchical):
     from hud_benchmarks.incident_lab.compare import paired, report
 
@@ -320,6 +327,7 @@ async def test_a_pair_of_jobs_gives_a_difference_with_its_interval(flat, hierarc
     assert "hierarchical minus flat" in report(pairs)
 
 
+@pytest.mark.slow
 async def test_the_servers_speak_to_other_clients_too():
     from mcp import ClientSession, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -333,6 +341,7 @@ async def test_the_servers_speak_to_other_clients_too():
         assert "storefront-" in answer.content[0].text
 
 
+@pytest.mark.slow
 def test_the_ingestion_endpoint_takes_what_the_official_sdk_sends():
     from hud_benchmarks.incident_lab.lab.ingest import Ingest
 
@@ -383,6 +392,7 @@ async def test_the_cluster_restarts_what_ends_and_kills_what_grows(tmp_path):
     assert {"OOMKilling", "BackOff"} <= {row["reason"] for row in recording.rows["k8s_events"]}
 
 
+@pytest.mark.slow
 def test_containers_do_not_outlive_a_killed_lab(tmp_path):
     import psutil
 

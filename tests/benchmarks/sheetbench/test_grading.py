@@ -40,6 +40,7 @@ def constant(wanted):
     return (f'="{value}"' if text else f"={value!r}") if wanted.formula else wanted.value
 
 
+@pytest.mark.slow
 @with_office
 def test_a_workbook_as_asked_for_earns_all_and_an_untouched_one_nothing():
     asked, left = solved("codes")
@@ -49,6 +50,7 @@ def test_a_workbook_as_asked_for_earns_all_and_an_untouched_one_nothing():
     assert {part.value for part in untouched.subscores} == {0.0}
 
 
+@pytest.mark.slow
 @with_office
 def test_values_earn_nothing_where_formulas_were_asked_for():
     asked, left = solved("codes", lambda wanted: wanted.value)
@@ -239,6 +241,7 @@ def test_formulas_that_do_not_follow_one_of_their_inputs_earn_no_part(kind, shee
     assert [name for name in reading if parts[name]] == []
 
 
+@pytest.mark.slow
 @with_office
 def test_a_pivot_without_its_year_earns_no_region():
     asked, left = solved("pivot")

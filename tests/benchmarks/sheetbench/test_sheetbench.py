@@ -45,6 +45,7 @@ def test_a_workbook_is_drawn_from_its_seed(kind):
     assert 2 <= len(one.names()) <= 14
 
 
+@pytest.mark.slow
 @with_office
 async def test_the_solver_does_a_sample_and_doing_nothing_scores_0():
     tasks = fifty().tasks().filter(SAMPLE)
@@ -78,6 +79,7 @@ async def exploited(tasks, exploits=EXPLOITS):
     return [task.highest for task in report.tasks]
 
 
+@pytest.mark.slow
 @with_office
 async def test_exploits_earn_next_to_nothing_on_a_sample():
     some = [one for one in EXPLOITS if one.name in ("calls", "values")]

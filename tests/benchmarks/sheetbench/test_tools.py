@@ -56,6 +56,7 @@ def test_cells_are_read_as_they_are_written(run):
     assert not any(place[:2] == ("Data", "A5") and len(place) == 2 for place in state(run.book.workbook))  # fmt: skip
 
 
+@pytest.mark.slow
 @with_office
 def test_formulas_are_calculated_when_they_are_written(run):
     told = run.write_cells(sheet="Data", start="D2", rows=[["=C2*2", "=1/0", "=B2+1"]])
@@ -127,6 +128,7 @@ def test_locked_cells_of_a_protected_sheet_are_not_written(run):
     assert run.rows(cells="A2:C2") == [["z", "2024-03-05", 5]]
 
 
+@pytest.mark.slow
 def test_calls_that_are_made_at_once_act_one_after_the_other(run):
     def act(number):
         run.write_cells(sheet="Data", start=f"A{10 + number}", rows=[[number, "x"]])
@@ -218,6 +220,7 @@ def test_a_number_that_no_spreadsheet_holds_is_refused(run, number):
     run.write_cells(sheet="Data", start="A9", rows=[[9.9e307]])
 
 
+@pytest.mark.slow
 @with_office
 def test_values_without_end_are_an_error_of_the_workbook(run):
     sheet, small = run.book.workbook["Data"], Office(answer_bytes=1 << 20)

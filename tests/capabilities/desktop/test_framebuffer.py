@@ -166,6 +166,7 @@ async def test_what_no_desktop_says_is_told(said, reason):
     assert str(fault).count("secret") == 0
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(st.integers(0, len(greeting() + WHOLE)))
 @example(0)
@@ -180,6 +181,7 @@ def test_one_that_hangs_up_in_mid_sentence_is_told(length):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     st.integers(0, len(greeting() + WHOLE)),
@@ -199,6 +201,7 @@ def test_garbage_after_any_beginning_ends_in_a_fault(length, garbage):
     asyncio.run(scenario())
 
 
+@pytest.mark.slow
 @EXAMPLES
 @given(
     st.lists(

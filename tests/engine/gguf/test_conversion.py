@@ -112,6 +112,7 @@ def tokenizers(request, tmp_path_factory):
     return written_files.tokenizer(request.param), place
 
 
+@pytest.mark.slow
 @given(
     st.text(max_size=60) | st.sampled_from(["it's 1234  5", " \n\n 7", "e\u0301t\u00e9", "A1b22"])
 )
@@ -265,6 +266,7 @@ def test_an_architecture_outside_of_the_families_is_refused_by_name(tmp_path, fo
         convert(path, folder, None)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_damaged_bytes_are_refused_in_one_sentence(tmp_path_factory, data):
     place = tmp_path_factory.getbasetemp() / "whole.gguf"
@@ -291,6 +293,7 @@ def test_a_quantization_that_nobody_knows_is_named(tmp_path, folder):
         convert(path, folder, None)
 
 
+@pytest.mark.slow
 def test_the_process_with_limits_converts_and_hands_back_its_sentence(tmp_path, folder):
     path = write(tmp_path / "m.gguf", decoder(), "Q8_0")
     convert_gguf(path, folder, dtype="float32")
@@ -300,6 +303,7 @@ def test_the_process_with_limits_converts_and_hands_back_its_sentence(tmp_path, 
         convert_gguf(path, folder)
 
 
+@pytest.mark.slow
 def test_a_list_that_claims_any_length_is_refused_at_the_end_of_the_file(tmp_path, folder):
     key = b"general.architecture"
     header = struct.pack("<IIQQ", 0x46554747, 3, 0, 1)

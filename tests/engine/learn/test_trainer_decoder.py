@@ -126,6 +126,7 @@ def test_recomputing_layers_gives_the_same_gradient():
     assert all(torch.equal(tensor, expected[name]) for name, tensor in frugal.gradients().items())
 
 
+@pytest.mark.slow
 def test_an_adapter_trains_and_comes_back_from_its_files(tmp_path):
     config = LoraConfig(rank=4)
     it = LocalTrainer(decoder(), lora=config)
@@ -143,6 +144,7 @@ def test_an_adapter_trains_and_comes_back_from_its_files(tmp_path):
         assert np.array_equal(mine, theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=4)])
 def test_bf16_weights_train(lora):
     it = LocalTrainer(decoder(dtype=torch.bfloat16), lora=lora)
@@ -290,6 +292,7 @@ def test_losses_with_a_gradient_of_every_token_compute_it():
         assert torch.allclose(gradient, gradients(chunked)[name], rtol=1e-4, atol=1e-5), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recomputed", [False, True])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_rows_alone_are_those_of_all(monkeypatch, recomputed, compiled):

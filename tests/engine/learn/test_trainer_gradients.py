@@ -47,6 +47,7 @@ def assert_same(left, right, tolerance=1e-6):
         assert torch.allclose(left[name], right[name], rtol=tolerance, atol=tolerance), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", LOSSES)
 @given(data=st.data())
 @settings(max_examples=8, deadline=None)

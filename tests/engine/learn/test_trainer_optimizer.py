@@ -58,6 +58,7 @@ def drawn(seed, count, magnitude):
     return torch.tensor(rng.choice([-1, 1], count) * spread, dtype=torch.float32)
 
 
+@pytest.mark.slow
 @given(numbers)
 @settings(max_examples=60, deadline=None)
 def test_eight_bits_are_off_by_at_most_a_hundredth_of_their_blocks_largest(given):
@@ -72,6 +73,7 @@ def test_eight_bits_are_off_by_at_most_a_hundredth_of_their_blocks_largest(given
         assert bool(((found - wanted).abs() <= bound).all())
 
 
+@pytest.mark.slow
 @given(numbers)
 @settings(max_examples=60, deadline=None)
 def test_what_was_read_keeps_its_codes(given):
@@ -122,6 +124,7 @@ def test_a_checkpoint_goes_on_however_states_are_kept():
     assert_equal(eight.state_dict(), state)
 
 
+@pytest.mark.slow
 def test_eight_bits_learn_as_well_as_thirty_two():
     losses = {}
     for options in (OptimizerOptions(), EIGHT):

@@ -46,6 +46,7 @@ def test_a_step_is_torchs_adamw():
         assert torch.allclose(mine, theirs, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lora", [None, LoraConfig(rank=2, alpha=4, targets=TARGETS)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, lora, dtype):
@@ -68,6 +69,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path, lora, d
         assert torch.equal(tensor, weights(again.decoder)[name]), name
 
 
+@pytest.mark.slow
 def test_low_precision_weights_move_by_fp32_masters():
     it = LocalTrainer(SmallDecoder(dtype=torch.bfloat16))
     before = weights(it.decoder)
@@ -195,6 +197,7 @@ def test_a_state_of_another_model_is_refused_whole():
     assert other.step == 0
 
 
+@pytest.mark.slow
 def test_metrics_carry_their_reduction_and_learning_works():
     it = LocalTrainer(SmallDecoder())
     datums = batch(0)

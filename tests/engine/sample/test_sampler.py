@@ -56,6 +56,7 @@ def forward_logprobs(policy, ids, temperature=1.0):
         return torch.log_softmax(policy.decoder.logits(hidden) / temperature, dim=-1)
 
 
+@pytest.mark.slow
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -102,6 +103,7 @@ def test_trained_ids_are_sampled_ids_and_a_forward_pass_gives_their_logprobs(
                 assert abs(logprobs[start + offset - 1, token].item() - logprob) < 1e-4
 
 
+@pytest.mark.slow
 async def test_what_a_seeded_request_draws_does_not_depend_on_its_company(policy):
     model = policy.chat_model("tiny")
     alone = await converse(model, ["look at item 3"], seed=5, turns=2)
@@ -113,6 +115,7 @@ async def test_what_a_seeded_request_draws_does_not_depend_on_its_company(policy
     ]
 
 
+@pytest.mark.slow
 async def test_a_later_turn_computes_only_its_new_tokens():
     policy = tiny_policy(slots=4)
     completions = await converse(policy.chat_model("tiny"), ["look at item 3"], seed=3, turns=6)
@@ -135,6 +138,7 @@ async def test_a_group_computes_its_prompt_once():
     policy.close()
 
 
+@pytest.mark.slow
 async def test_more_requests_than_slots_all_end():
     policy = tiny_policy(slots=2)
     model = policy.chat_model("tiny")
@@ -145,6 +149,7 @@ async def test_more_requests_than_slots_all_end():
     policy.close()
 
 
+@pytest.mark.slow
 async def test_new_weights_see_no_old_keys():
     policy = tiny_policy(slots=2)
     model = policy.chat_model("tiny")
@@ -169,6 +174,7 @@ async def test_new_weights_see_no_old_keys():
     policy.close()
 
 
+@pytest.mark.slow
 async def test_a_cancelled_request_frees_its_slot():
     policy = tiny_policy(slots=1)
     model = policy.chat_model("tiny")
@@ -196,6 +202,7 @@ async def test_greedy_is_greedy_and_truncation_gives_nothing_to_train_on(policy)
     assert one.content == greedy.content
 
 
+@pytest.mark.slow
 async def test_a_prompt_that_fills_the_context_is_refused_and_one_near_its_end_is_cut(policy):
     model = policy.chat_model("tiny")
     with pytest.raises(ContextOverflow, match="context holds 512"):
@@ -219,6 +226,7 @@ async def test_a_closed_sampler_tells_who_waits():
     assert any(isinstance(outcome, InfrastructureFault) for outcome in await waiting)
 
 
+@pytest.mark.slow
 async def test_tokens_drawn_some_at_once_are_those_that_are_drawn_one_by_one(tmp_path, monkeypatch):
     create_tiny(tmp_path, TEXTS, vocab_size=400, hidden=32, layers=2, heads=2, max_context=512)
     monkeypatch.setattr(runner, "AT_ONCE_SECONDS", 1000.0)

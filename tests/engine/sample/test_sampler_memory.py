@@ -88,6 +88,7 @@ async def test_logprobs_over_pages_are_those_of_a_forward_pass(head_dim, opened)
         assert drawn.logprobs == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.slow
 async def test_preempted_sequences_draw_what_they_would_have_drawn(decoder, opened):
     roomy, tight = Sampler(decoder, slots=12), small(decoder, 14, slots=12)
     opened(roomy), opened(tight)
@@ -99,6 +100,7 @@ async def test_preempted_sequences_draw_what_they_would_have_drawn(decoder, open
     assert roomy.scheduler.preemptions == 0
 
 
+@pytest.mark.slow
 async def test_many_long_sequences_never_take_more_than_the_budget(decoder, opened):
     sampler = small(decoder, 24, slots=16)
     opened(sampler)
@@ -193,6 +195,7 @@ async def test_twenty_turns_compute_only_what_is_new(decoder, opened):
         assert sampler.scheduler.prefilled / new <= 1.05
 
 
+@pytest.mark.slow
 async def test_a_group_computes_its_long_prompt_once(decoder, opened):
     prompt = prompts(1, 2000)[0]
     for sampler in (small(decoder, 70, slots=16), Sampler(decoder, slots=16)):
@@ -294,6 +297,7 @@ async def test_weights_that_change_in_flight_compute_preempted_sequences_anew(op
     assert all(len(turn.token_ids) == 150 for turn in drawn)
 
 
+@pytest.mark.slow
 async def test_preempted_sequences_keep_their_weights_when_others_take_over(opened):
     decoder, old = random_decoder(), random_decoder()
     expected = Sampler(old, slots=12)
@@ -322,6 +326,7 @@ async def test_preempted_sequences_keep_their_weights_when_others_take_over(open
     assert len(kept) < len(drawn)
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     pages=st.integers(8, 30),

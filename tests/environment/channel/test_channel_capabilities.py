@@ -332,6 +332,7 @@ async def test_a_run_that_comes_up_when_its_client_hangs_up_is_brought_down():
             await ended.wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [False, True])
 async def test_a_server_that_is_told_to_end_brings_its_runs_down(tmp_path, left):
     (tmp_path / "env.py").write_text("""
@@ -383,6 +384,7 @@ async def mcp_session(binding):
         yield session
 
 
+@pytest.mark.slow
 async def test_the_environment_s_tools_are_an_mcp_server_for_clients_that_know_no_tools_call():
     async with served(environment()) as port, Foreign(port) as one, Foreign(port) as two:
         (binding,) = one.said["bindings"]

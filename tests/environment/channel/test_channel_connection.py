@@ -318,6 +318,7 @@ async def test_a_port_that_is_taken_is_told():
     taken.close()
 
 
+@pytest.mark.slow
 def test_the_module_announces_its_port_and_ends_with_its_input(tmp_path):
     source = tmp_path / "env.py"
     source.write_text("from hud.environment import Environment\nenv = Environment('x')\n")

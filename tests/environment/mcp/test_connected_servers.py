@@ -46,6 +46,7 @@ def call(name, **arguments):
     return ToolCall(id=name, name=name, arguments=arguments)
 
 
+@pytest.mark.slow
 async def test_a_programs_tools_are_the_runs_tools_and_each_run_has_a_program_of_its_own():
     _, shopping = world(SHOP, name="shop", include=["add", "pid"])
     seen = []
@@ -140,6 +141,7 @@ async def test_a_server_killed_in_mid_run_fails_that_run_alone_and_the_next_gets
     assert [run.reward for run in again.runs] == [1.0]
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_between_two_calls_is_noticed_before_the_grade():
     _, shopping = world(SHOP, name="shop")
 
@@ -175,6 +177,7 @@ async def test_nothing_that_a_server_started_outlives_the_run():
     assert not left()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("server", "options", "problem"),
     [
@@ -203,6 +206,7 @@ async def test_a_server_that_cannot_be_used_fails_the_run_with_the_reason(server
     await run.close()
 
 
+@pytest.mark.slow
 async def test_what_a_tool_refuses_and_what_takes_too_long_are_error_results():
     env, _ = world(SHOP, name="shop", timeout=2.0)
     async with env.run() as run:
@@ -222,6 +226,7 @@ async def test_what_a_tool_refuses_and_what_takes_too_long_are_error_results():
         assert (await say(run, "add", item="tea")).text == "tea"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server", [SHOP, build], ids=["program", "object"])
 async def test_a_list_of_tools_that_changes_is_followed_and_told_in_the_trace(server):
     _, shopping = world(server, name="shop")
@@ -285,6 +290,7 @@ async def test_hooks_and_templates_use_the_server_too():
             await run.parts.of(shop).read("shop://none")
 
 
+@pytest.mark.slow
 async def test_a_server_at_an_address_has_a_session_for_each_run_and_gets_its_headers(monkeypatch):
     monkeypatch.setenv("SHOP_KEY", "open-sesame")
     async with listening(key="open-sesame") as shop:
@@ -303,6 +309,7 @@ async def test_a_server_at_an_address_has_a_session_for_each_run_and_gets_its_he
             await env.run().open()
 
 
+@pytest.mark.slow
 async def test_a_server_at_an_address_that_comes_back_is_connected_again():
     async with listening() as shop:
         env, _ = world(shop.url)
@@ -313,6 +320,7 @@ async def test_a_server_at_an_address_that_comes_back_is_connected_again():
             assert (await say(run, "add", item="salt")).text == "salt"
 
 
+@pytest.mark.slow
 async def test_a_call_that_may_have_been_carried_out_is_not_sent_twice():
     async with listening() as shop:
         env, _ = world(shop.url)
@@ -327,6 +335,7 @@ async def test_a_call_that_may_have_been_carried_out_is_not_sent_twice():
             assert (await say(run, "add", item="tea")).text == "tea"
 
 
+@pytest.mark.slow
 async def test_a_server_at_an_address_that_stays_away_fails_the_run():
     async with listening() as shop:
         env, _ = world(shop.url, reconnects=1)
@@ -400,6 +409,7 @@ def test_what_cannot_be_connected_is_refused_at_the_declaration(tmp_path):
         env.connect_mcp({"mcpServers": {"a": {"command": "x"}, "b": {"command": "y"}}})
 
 
+@pytest.mark.slow
 async def test_variables_are_filled_in_when_a_run_needs_them(monkeypatch):
     monkeypatch.delenv("SHOP_TOKEN", raising=False)
     env, _ = world(SHOP, name="shop", env={"KEY": "${SHOP_TOKEN}", "MODE": "${MODE:-test}"})

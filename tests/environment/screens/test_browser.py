@@ -189,6 +189,7 @@ async def until(condition):
             await asyncio.sleep(0.02)
 
 
+@pytest.mark.slow
 async def test_a_profile_is_its_runs_alone_before_after_and_beside_it(shop, folder):
     env, browser, _ = world(shop)
     async with env.run() as one:
@@ -210,6 +211,7 @@ async def test_a_profile_is_its_runs_alone_before_after_and_beside_it(shop, fold
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_eight_rollouts_four_at_once_are_graded_each_by_its_own(shop, folder):
     _, _, want = world(shop)
     words = ["lamp", "tea", "soap", "bread"] * 2
@@ -237,6 +239,7 @@ async def test_eight_rollouts_four_at_once_are_graded_each_by_its_own(shop, fold
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_a_field_that_is_written_in_looks_the_same_whenever_one_looks(shop):
     env, browser, _ = world(shop)
     async with env.run() as run:
@@ -252,6 +255,7 @@ async def test_a_field_that_is_written_in_looks_the_same_whenever_one_looks(shop
             assert len(seen) == 1
 
 
+@pytest.mark.slow
 async def test_only_the_hosts_that_were_named_are_reached(shop):
     env, browser, _ = world(hosts=["127.0.0.1"])
     elsewhere = shop.replace("127.0.0.1", "localhost")
@@ -272,6 +276,7 @@ async def ending(run, kind):
     return (await run.call_tool(call)).text
 
 
+@pytest.mark.slow
 async def test_a_browser_that_is_killed_fails_its_run_alone_and_the_next_has_a_fresh_one(
     shop, folder
 ):
@@ -300,6 +305,7 @@ async def loaded(client):
     return False
 
 
+@pytest.mark.slow
 async def test_a_page_that_crashes_is_loaded_again(shop):
     _, _, want = world(shop)
 
@@ -315,6 +321,7 @@ async def test_a_page_that_crashes_is_loaded_again(shop):
     assert (run.reward, run.error) == (1.0, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["cancelled", "raised"])
 async def test_nothing_is_left_of_a_run_that_ends_badly(end, shop, folder):
     _, _, want = world(shop)
@@ -354,6 +361,7 @@ async def test_one_that_is_cancelled_while_it_comes_up_leaves_nothing(folder):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_what_is_seen_is_recorded_with_each_step_and_kept_once(tmp_path):
     # Noise, for a picture that is large enough to be kept beside its step.
     noise = """<canvas width=400 height=300></canvas><script>

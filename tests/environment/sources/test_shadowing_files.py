@@ -8,6 +8,7 @@ from hud.errors import UsageError
 CODE = 'from hud import Environment\nenv = Environment("depot")\n'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["calendar", "json", "hud", "pydantic", "orjson", "anyio", "mcp"])
 def test_a_file_with_the_name_of_an_imported_module_is_refused(tmp_path, name):
     (tmp_path / f"{name}.py").write_text(CODE)
@@ -23,6 +24,7 @@ def test_a_neighbour_with_the_name_of_a_library_is_refused(tmp_path, name):
         load_environment(tmp_path / "env.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["test", "tests", "tasks", "agents", "my env", "docs", "depot"])
 def test_other_names_are_loaded(tmp_path, name):
     (tmp_path / f"{name}.py").write_text(CODE)

@@ -285,6 +285,7 @@ async def test_a_tool_may_say_itself_that_it_failed():
     assert result.text == "no such row"
 
 
+@pytest.mark.slow
 async def test_fifty_megabytes_are_cut_and_said_to_be():
     result = await called(lambda: "ä" * 25_000_000, name="dump")
     size = len(result.text.encode())
@@ -295,6 +296,7 @@ async def test_fifty_megabytes_are_cut_and_said_to_be():
     assert rows.structured_content is None
 
 
+@pytest.mark.slow
 async def test_an_image_of_fifty_megabytes_is_left_out():
     result = await called(lambda: [Image(b"x" * 50_000_000)], name="look")
     assert "left out" in result.text
@@ -467,6 +469,7 @@ async def test_a_sync_function_that_gives_a_coroutine_is_awaited():
     assert (await called(lambda: inner(), name="outer")).text == "inner"
 
 
+@pytest.mark.slow
 async def test_a_hung_sync_tool_does_not_keep_the_process_alive(tmp_path):
     script = tmp_path / "hang.py"
     script.write_text(

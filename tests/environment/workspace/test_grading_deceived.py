@@ -46,6 +46,7 @@ async def graded(template_of, mischief, **options):
     return await rollout(task(), agent, runtime=LocalRuntime(env), recorder=NullRecorder())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command", ["discover tests", "tests/test_calc.py", "discover -s tests -t ."]
 )
@@ -116,6 +117,7 @@ async def test_what_is_written_goes_where_it_is_said_to_and_nowhere_else(link, t
         assert (await shell.read("mine"), await shell.read("check.py")) == (b"own\n", b"hidden\n")
 
 
+@pytest.mark.slow
 async def test_folders_on_the_way_are_folders_not_links(tmp_path):
     (tmp_path / "check.py").write_text("hidden\n")
     async with Opened() as (shell, client):
@@ -133,6 +135,7 @@ async def test_folders_on_the_way_are_folders_not_links(tmp_path):
         assert b"system" in await shell.read("/tmp/check.py")
 
 
+@pytest.mark.slow
 async def test_an_answer_that_links_to_what_comes_in_later_is_no_answer(tmp_path):
     (tmp_path / "expected").write_text("42\n")
 
@@ -177,6 +180,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 async def test_what_runs_beside_a_grader_does_not_write_its_memory():
     def template_of(shell):
         async def task():

@@ -59,6 +59,7 @@ def root(tmp_path):
     return root
 
 
+@pytest.mark.slow
 async def test_each_run_begins_with_its_own_copy_of_the_root(root):
     async with workspace(root) as (_, one), workspace(root) as (_, other):
         assert (await one.run("./run.sh; ls; cat link | head -1")).stdout.split() == [
@@ -94,6 +95,7 @@ async def test_a_missing_root_breaks_the_run(tmp_path):
         await env.run().open()
 
 
+@pytest.mark.slow
 async def test_files_are_read_and_written_from_both_sides(tmp_path):
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "test_it.py").write_text("assert True\n")
@@ -120,6 +122,7 @@ async def test_commands_of_the_environment_end_at_their_limit_and_tell_how_they_
         assert "654.3" not in (await shell.bash("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")).stdout
 
 
+@pytest.mark.slow
 async def test_clients_get_statuses_input_and_long_output():
     async with workspace() as (_, client):
         done = await client.run("cat; echo problem >&2; exit 9", input="given")
@@ -131,6 +134,7 @@ async def test_clients_get_statuses_input_and_long_output():
         assert len(long.stdout) <= 1 << 20
 
 
+@pytest.mark.slow
 async def test_a_client_that_was_cut_off_connects_again():
     async with workspace() as (shell, client):
         await client.run("echo kept > file")
@@ -262,6 +266,7 @@ async def test_files_move_and_are_linked_from_folder_to_folder():
         assert (done.stdout, done.stderr) == ("out\n", "err\n")
 
 
+@pytest.mark.slow
 async def test_graders_run_alone_or_among_what_was_left_running():
     async with workspace() as (shell, client):
         await client.run(
@@ -344,6 +349,7 @@ async def test_an_agent_that_uses_up_the_memory_breaks_nothing_of_ours():
         assert shell.opened.fault() is None
 
 
+@pytest.mark.slow
 async def test_peers_are_reached_by_name_and_nothing_else():
     class Hello(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -539,6 +545,7 @@ async def test_it_works_without_control_groups(monkeypatch, tmp_path):
         assert (await client.run("echo fine")).stdout == "fine\n"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_it_works_for_an_ordinary_user(tmp_path):
     async def use():

@@ -157,6 +157,7 @@ async def test_signals_end_nothing_of_the_host(inside):
         assert (await inside.run("echo alive")).stdout == "alive\n"
 
 
+@pytest.mark.slow
 async def test_a_fork_bomb_stays_small_and_ends(inside):
     bomb = "bomb() { bomb | bomb & }; bomb; sleep 1; echo over"
     await inside.run(bomb, timeout=5)
@@ -177,6 +178,7 @@ async def test_files_fill_the_share_and_no_disk(inside):
     assert (await inside.run("rm /workspace/full; echo ok > file; cat file")).stdout == "ok\n"
 
 
+@pytest.mark.slow
 async def test_a_sea_of_tiny_files_is_bounded_by_the_memory():
     sea = "import os\nfor n in range(10**7):\n    os.close(os.open(f'f{n}', os.O_CREAT))\n"
     async with workspace(limits=WorkspaceLimits(memory_mb=64)) as client:
@@ -187,6 +189,7 @@ async def test_a_sea_of_tiny_files_is_bounded_by_the_memory():
         assert client.opened.fault() is None
 
 
+@pytest.mark.slow
 async def test_memory_is_taken_from_who_took_it(inside):
     hog = await inside.run("python3 -c 'x = bytearray(1 << 30)'")
     assert hog.exit_status != 0
@@ -307,6 +310,7 @@ async def test_other_families_of_sockets_are_refused(inside):
     assert await python(inside, code) == [*["EAFNOSUPPORT"] * 3, "open", "EPERM"]
 
 
+@pytest.mark.slow
 async def test_another_runs_files_and_processes_are_not_seen():
     async with workspace() as one, workspace() as other:
         await one.run(
@@ -385,6 +389,7 @@ async def test_only_the_runs_key_opens(inside):
             await SSHClient.connect(type(own)(own.name, own.protocol, own.url, wrong_host))
 
 
+@pytest.mark.slow
 async def test_files_made_to_trap_who_looks_at_them_do_not(inside):
     await inside.run(
         "mkfifo pipe; truncate -s 20M large; echo x > closed; chmod 0 closed; touch $'odd\\xff\\nname'; "
@@ -400,6 +405,7 @@ async def test_files_made_to_trap_who_looks_at_them_do_not(inside):
     assert [patch["path"] for patch in seen["files"]["patches"]] == ["long"]
 
 
+@pytest.mark.slow
 async def test_when_its_time_is_up_everything_ends_and_nothing_starts():
     async with workspace(limits=WorkspaceLimits(seconds=1.5)) as client:
         slept = await client.run("sleep 30", timeout=10)

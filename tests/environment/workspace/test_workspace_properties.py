@@ -44,6 +44,7 @@ def applied(before, diff):
     return made + before[at:]
 
 
+@pytest.mark.slow
 @given(LINES, LINES, st.booleans(), st.booleans(), st.booleans())
 def test_patches_can_be_applied(before, after, old_ends, new_ends, in_one_piece):
     before, after = text(before, old_ends), text(after, new_ends)
@@ -66,6 +67,7 @@ def test_the_program_patch_takes_them_too(tmp_path):
 HOSTS = st.from_regex(r"[a-z0-9.\-@:/\[\]%?#\\]{0,30}", fullmatch=True)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["CONNECT ", "GET http://", "POST HTTP://", "GET ftp://"]), HOSTS, st.binary()
 )
@@ -83,6 +85,7 @@ def test_what_the_proxy_sends_on_names_the_host_that_was_judged(method, target, 
         assert named[0].decode("latin-1").lower().startswith(f"host: {request.host}"), named
 
 
+@pytest.mark.slow
 @given(st.ip_addresses())
 def test_only_global_addresses_are_public(address):
     if _is_public(str(address)):

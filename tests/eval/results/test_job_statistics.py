@@ -70,6 +70,7 @@ def test_the_interval_covers_the_true_mean_about_as_often_as_it_says():
     assert 0.88 <= covered / 200 <= 0.995
 
 
+@pytest.mark.slow
 @given(clusters, st.randoms())
 @settings(max_examples=30, deadline=None)
 def test_the_order_of_tasks_and_of_their_runs_does_not_move_the_interval(groups, random):
@@ -151,6 +152,7 @@ def test_no_interval_from_a_single_task():
     assert clustered_interval([]) is None
 
 
+@pytest.mark.slow
 @given(st.lists(st.booleans(), min_size=1, max_size=8), st.data())
 @settings(max_examples=60, deadline=None)
 def test_pass_at_k_and_pass_hat_k_are_the_averages_over_all_choices_of_k_runs(passes, data):

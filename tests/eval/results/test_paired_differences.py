@@ -109,6 +109,7 @@ def test_fewer_than_six_tasks_are_judged_by_their_runs_and_five_units_by_nothing
     assert (found.low, found.p_value, found.verdict) == (None, 1.0, "noise")
 
 
+@pytest.mark.slow
 @given(GROUPS)
 def test_swapping_the_sides_mirrors_the_comparison(groups):
     first, second = sides(groups)
@@ -119,6 +120,7 @@ def test_swapping_the_sides_mirrors_the_comparison(groups):
         assert (mirrored.low, mirrored.high) == pytest.approx((-found.high, -found.low))
 
 
+@pytest.mark.slow
 @given(GROUPS, st.randoms())
 def test_the_order_of_tasks_changes_nothing(groups, random):
     first, second = sides(groups)
@@ -129,6 +131,7 @@ def test_the_order_of_tasks_changes_nothing(groups, random):
     )
 
 
+@pytest.mark.slow
 @given(GROUPS)
 def test_interval_verdict_and_p_value_say_one_thing(groups):
     found = pair(*sides(groups)).overall

@@ -148,6 +148,7 @@ def test_columns_with_few_values_make_subsets_and_lists_put_a_task_in_several():
     assert subsets_of({"bare": None}) == {}
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12),
     st.floats(0, 0.5),
@@ -161,6 +162,7 @@ def test_a_stricter_gate_promotes_nothing_that_a_looser_one_holds(pairs, least):
     assert all(reason.endswith((".", "least")) for reason in strict.reasons)
 
 
+@pytest.mark.slow
 def test_a_candidate_whose_failing_runs_have_no_reward_is_held_and_they_are_counted():
     rng = np.random.default_rng(33)
     promoted, alone = promoted_with_missing(rng, 40, 1.0, gain=0.0, failing=True)
@@ -182,6 +184,7 @@ def test_runs_missing_alike_on_both_sides_are_noted_and_hold_nothing():
     assert any("12 of 48 runs of the candidate" in note for note in decision.notes)
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30),
     st.integers(2, 200),

@@ -117,6 +117,7 @@ async def play(runtime, agent, task=TASK, **options):
 RUNTIMES = {"fork": ForkRuntime, "subprocess": SubprocessRuntime}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_a_call_that_ends_the_environment_is_reward_0_once(source, runtime, how):
@@ -131,6 +132,7 @@ async def test_a_call_that_ends_the_environment_is_reward_0_once(source, runtime
     assert len(attempts) == 1, "it is not repeated"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", ["KILL", "STOP"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_what_a_call_left_running_counts_as_the_call(source, runtime, sent):
@@ -157,6 +159,7 @@ async def test_a_copy_of_the_environment_takes_no_message_of_the_run(source, run
     assert (run.failure_kind, run.reward) == (None, 0.0), run.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", ["cpu_seconds", "wall_seconds"])
 async def test_a_call_that_passes_a_limit_of_the_runtime_is_reward_0(source, limit):
     async def agent(run):
@@ -178,6 +181,7 @@ async def test_an_end_by_the_environments_own_code_has_no_reward(source, runtime
     assert (run.failure_kind, run.reward) == ("environment", None), run.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_an_end_without_any_call_has_no_reward(source, runtime):
     async def agent(run):

@@ -190,6 +190,7 @@ async def play(runtime, name: str, *calls) -> tuple[list[str], dict]:
         return said, await connection.grade("", None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "args", "said"),
     [
@@ -209,12 +210,14 @@ async def test_a_tool_may_wait_for_anything(runtime, tool, args, said):
     assert grade["score"] == 1.0
 
 
+@pytest.mark.slow
 async def test_a_sync_tool_runs_in_a_thread(runtime):
     (name, again), grade = await play(runtime, "plain", ("threaded", {}), ("threaded", {}))
     assert "MainThread" not in (name, again)
     assert grade["score"] == 1.0
 
 
+@pytest.mark.slow
 async def test_a_task_of_the_template_goes_on_between_two_requests(runtime):
     async with runtime(task("background")) as connection:
         await connection.start("background", {})
@@ -246,6 +249,7 @@ async def test_a_call_can_be_cancelled_while_it_waits(runtime):
             await waiting
 
 
+@pytest.mark.slow
 async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path):
     # A process of that size takes long to exit.
     (tmp_path / "env.py").write_text(f"{SOURCE}\nballast = b'x' * (512 << 20)\n")
@@ -265,6 +269,7 @@ async def test_what_a_run_held_open_is_free_for_the_next_one(tmp_path):
             await stack.aclose()
 
 
+@pytest.mark.slow
 async def test_a_process_that_does_not_exit_after_its_run_is_killed(runtime):
     (pid,), grade = await play(runtime, "plain", ("stay", {}))
     assert grade["score"] == 1.0
@@ -284,6 +289,7 @@ async def test_a_second_task_may_follow_on_the_same_connection(runtime):
         assert (await connection.call_tool("closings", {})).result.text == "closed"
 
 
+@pytest.mark.slow
 async def test_a_peer_that_leaves_in_the_middle_ends_the_process(runtime):
     async with runtime(task("cleans")) as connection:
         await connection.start("cleans", {})
@@ -294,6 +300,7 @@ async def test_a_peer_that_leaves_in_the_middle_ends_the_process(runtime):
         assert end["status"] == 0
 
 
+@pytest.mark.slow
 async def test_rollouts_that_begin_together_share_nothing(runtime):
     number = 24
 
@@ -311,6 +318,7 @@ async def test_rollouts_that_begin_together_share_nothing(runtime):
         assert {len(files["files"]) for _, files in found} == {len(found[0][1]["files"])}
 
 
+@pytest.mark.slow
 async def test_a_server_without_descriptors_refuses_what_it_cannot_fork(runtime):
     async with runtime(task("plain")) as connection:
         await connection.start("plain", {})

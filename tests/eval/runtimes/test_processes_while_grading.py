@@ -218,6 +218,7 @@ async def test_what_tools_left_running_is_gone_before_the_grade(source, attack):
         assert grade["info"]["ended_before_grading"]
 
 
+@pytest.mark.slow
 async def test_a_call_that_nothing_can_end_starts_nothing_more(source):
     async with started(ForkRuntime, source(), "graded", {"wait": 0.5}) as connection:
         insisting = asyncio.create_task(connection.call_tool("insist", {}))
@@ -226,6 +227,7 @@ async def test_a_call_that_nothing_can_end_starts_nothing_more(source):
         insisting.cancel()
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_ended_is_the_agents_failure(source):
     async with started(ForkRuntime, source(), "graded", {"wait": 0.0}) as connection:
         await left(connection, "leave_what_cannot_be_ended")
@@ -233,12 +235,14 @@ async def test_what_cannot_be_ended_is_the_agents_failure(source):
             await connection.grade("done", None)
 
 
+@pytest.mark.slow
 async def test_so_it_is_in_an_interpreter_of_its_own(source):
     async with started(SubprocessRuntime, source(), "graded", {"wait": 0.2}) as connection:
         await left(connection, "leave", kind="DAEMON")
         assert (await connection.grade("done", None))["score"] == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_where_the_environment_keeps_it_running_it_forges_the_grade(source, attack):
     kept = source(keeps_running=True)
@@ -264,6 +268,7 @@ async def test_what_the_environment_started_before_its_prompt_goes_on(source, tm
         assert len(grade["info"]["ended_before_grading"]) == 1
 
 
+@pytest.mark.slow
 async def test_parts_that_open_after_the_prompt_go_on(source):
     async with started(ForkRuntime, source(), "talked") as connection:
         await left(connection, "open_part")
@@ -273,6 +278,7 @@ async def test_parts_that_open_after_the_prompt_go_on(source):
         assert len(grade["info"]["ended_before_grading"]) == 1
 
 
+@pytest.mark.slow
 async def test_a_grader_that_needs_a_process_of_a_tool_s_says_how_to_keep_it(source):
     async with started(ForkRuntime, source(), "application") as connection:
         await left(connection, "start_application")

@@ -148,6 +148,7 @@ async def gone(*pids: int, within: float = 3.0) -> bool:
     return True
 
 
+@pytest.mark.slow
 async def test_a_rollout_in_a_process_of_its_own(forks):
     async with forks()(TASK) as connection:
         assert (connection.name, connection.version) == ("rough", "2.0")
@@ -162,6 +163,7 @@ async def test_a_rollout_in_a_process_of_its_own(forks):
     assert await gone(who["pid"])
 
 
+@pytest.mark.slow
 async def test_two_runs_share_neither_globals_nor_randomness(forks):
     runtime = forks()
     async with runtime(TASK) as first, runtime(TASK) as second:
@@ -173,6 +175,7 @@ async def test_two_runs_share_neither_globals_nor_randomness(forks):
         assert (await third.call_tool("note", {"word": "c"})).result.text == "c"
 
 
+@pytest.mark.slow
 async def test_a_child_holds_no_descriptor_of_the_others(forks):
     runtime = forks()
     async with runtime(TASK) as first, runtime(TASK) as second:
@@ -184,6 +187,7 @@ async def test_a_child_holds_no_descriptor_of_the_others(forks):
         assert files[0].count("pipe:") == files[1].count("pipe:")
 
 
+@pytest.mark.slow
 async def test_a_tool_that_never_returns_ends_with_its_own_run(forks):
     runtime = forks(wall_seconds=0.5)
     async with runtime(TASK) as other:
@@ -197,6 +201,7 @@ async def test_a_tool_that_never_returns_ends_with_its_own_run(forks):
         assert (await connection.call_tool("note", {"word": "a"})).result.text == "a"
 
 
+@pytest.mark.slow
 async def test_a_hung_child_without_limits_is_killed_when_the_rollout_is_over(forks):
     runtime = forks()
     started = time.monotonic()
@@ -209,6 +214,7 @@ async def test_a_hung_child_without_limits_is_killed_when_the_rollout_is_over(fo
     assert time.monotonic() - started < 6.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
@@ -241,6 +247,7 @@ async def test_a_child_that_is_killed_is_told_as_such(forks):
             await connection.start("one", {})
 
 
+@pytest.mark.slow
 async def test_a_memory_bomb_meets_its_limit_and_modest_use_does_not(forks):
     async with forks(memory_mb=200)(TASK) as connection:
         assert (await connection.call_tool("eat", {"megabytes": 50})).result.text == str(50 << 20)
@@ -250,6 +257,7 @@ async def test_a_memory_bomb_meets_its_limit_and_modest_use_does_not(forks):
         assert (await connection.call_tool("note", {"word": "a"})).result.text == "a"
 
 
+@pytest.mark.slow
 async def test_spinning_meets_the_processor_limit(forks):
     with pytest.raises(AgentFault, match="passed its limit cpu_seconds=1"):
         async with forks(cpu_seconds=1)(TASK) as connection:
@@ -293,6 +301,7 @@ async def test_shutdown_hooks_get_their_time_and_are_heard(forks):
             await connection.call_tool("note", {"word": "bad goodbye"})
 
 
+@pytest.mark.slow
 async def test_runs_are_recorded_with_the_kind_of_their_failure(forks, monkeypatch):
     monkeypatch.setattr(rollouts, "RETRY_PAUSES", Backoff(0.001))
     runtime = forks(wall_seconds=1.0)
@@ -317,6 +326,7 @@ async def test_runs_are_recorded_with_the_kind_of_their_failure(forks, monkeypat
     assert "wall_seconds=1" in hung.error
 
 
+@pytest.mark.slow
 async def test_a_killed_warm_server_takes_its_runs_and_is_replaced(forks):
     runtime = forks()
     async with runtime(TASK) as connection, runtime(TASK) as other:
@@ -387,6 +397,7 @@ KILLERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tool", KILLERS)
 async def test_an_agent_that_kills_the_warm_server_or_its_own_process_has_failed(
     forks, tmp_path, monkeypatch, tool
@@ -430,6 +441,7 @@ async def test_a_warm_server_that_a_tool_stopped_goes_on(forks, tmp_path):
         await runtime.aclose()
 
 
+@pytest.mark.slow
 async def test_of_several_runs_at_work_those_that_kill_again_have_failed(
     forks, tmp_path, monkeypatch
 ):
@@ -451,6 +463,7 @@ async def test_of_several_runs_at_work_those_that_kill_again_have_failed(
     assert [(run.reward, run.failure_kind) for run in runs] == [(0.0, "agent")] * 4
 
 
+@pytest.mark.slow
 async def test_ends_while_other_children_still_begin_leave_the_warm_server_alive(forks, tmp_path):
     """A child that has not closed the descriptors of others yet holds the outputs of those that end meanwhile."""
     path = tmp_path / "slow_to_begin.py"
@@ -486,6 +499,7 @@ async def test_closing_with_rollouts_in_flight_leaves_no_process(forks):
     await world.__aexit__(None, None, None)
 
 
+@pytest.mark.slow
 async def test_a_cancelled_rollout_leaves_no_process(forks):
     runtime = forks()
     pids = []
@@ -505,6 +519,7 @@ async def test_a_cancelled_rollout_leaves_no_process(forks):
     assert await gone(*pids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["SIGKILL", "exit"])
 def test_the_end_of_the_process_that_plays_is_the_end_of_everything(source, how):
     script = textwrap.dedent(f"""
@@ -528,6 +543,7 @@ def test_the_end_of_the_process_that_plays_is_the_end_of_everything(source, how)
     assert asyncio.run(gone(*pids))
 
 
+@pytest.mark.slow
 def test_a_runtime_may_be_used_by_one_event_loop_after_another(source):
     runtime = ForkRuntime(source)
 
@@ -539,6 +555,7 @@ def test_a_runtime_may_be_used_by_one_event_loop_after_another(source):
     asyncio.run(runtime.aclose())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
@@ -565,6 +582,7 @@ async def test_a_source_that_cannot_be_loaded_is_told_once(forks, tmp_path, text
             pass
 
 
+@pytest.mark.slow
 async def test_a_live_environment_is_found_by_its_file(forks, source):
     async with forks(at=load_environment(source))(TASK) as connection:
         assert connection.name == "rough"
@@ -584,6 +602,7 @@ def test_limits_that_make_no_sense_are_refused(limits):
         ForkRuntime("env.py", **limits)
 
 
+@pytest.mark.slow
 def test_the_warm_server_imports_nothing_heavy(source):
     script = (
         "import sys; from hud.eval.runtimes import zygote; from hud.environment import load_environment;"

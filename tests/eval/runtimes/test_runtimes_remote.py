@@ -72,6 +72,7 @@ async def play(run):
     run.trace.content = "3"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["local", "path", "function", "fork", "subprocess", "tcp"])
 async def test_the_same_rollout_everywhere(source, kind):
     before = set(psutil.Process().children(recursive=True))
@@ -94,6 +95,7 @@ async def test_the_same_rollout_everywhere(source, kind):
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
+@pytest.mark.slow
 async def test_a_path_is_loaded_once_in_process(source):
     source.write_text(SOURCE + "\nopen(__file__ + '.loads', 'a').write('x')\n")
     runtime = LocalRuntime(source)
@@ -121,11 +123,13 @@ async def test_a_subprocess_that_is_killed_is_told_as_such(source):
             await connection.start("count", {})
 
 
+@pytest.mark.slow
 async def test_a_subprocess_has_an_input_of_its_own(source):
     async with SubprocessRuntime(source)(TASK) as connection:
         assert (await connection.call_tool("read", {}, timeout=5)).result.text == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [
@@ -144,6 +148,7 @@ async def test_a_subprocess_that_cannot_load_its_source(source, text, error, wor
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
+@pytest.mark.slow
 async def test_a_missing_file_is_a_usage_error(tmp_path):
     with pytest.raises(NotFoundError):
         LocalRuntime(tmp_path / "nothing.py")(TASK)
@@ -167,6 +172,7 @@ def test_an_address_is_tcp_host_and_port(url):
         Runtime(url)
 
 
+@pytest.mark.slow
 async def test_connections_to_one_server_have_states_of_their_own(source):
     async with (
         listening(source) as address,

@@ -59,6 +59,7 @@ def source(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ForkRuntime, SubprocessRuntime])
 async def test_a_tools_shell_inherits_no_secret(source, kind):
     heard = {}
@@ -131,6 +132,7 @@ def test_shells_outside_a_workspace_are_named():
     assert shells_outside(tasks) == {"outside": ["bash", "run_command", "python"]}
 
 
+@pytest.mark.slow
 def test_hud_eval_says_so(source, tmp_path):
     agent = tmp_path / "agent.py"
     agent.write_text("def play(run):\n    return 'done'\n")

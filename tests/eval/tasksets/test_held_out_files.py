@@ -55,6 +55,7 @@ def folder(tmp_path, monkeypatch):
     hud.client.disconnect(home)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["local", "fork", "subprocess"])
 @pytest.mark.parametrize("form", list(FORMS))
 def test_the_environment_of_a_file_is_found_by_its_tasks(folder, capsys, runtime, form):
@@ -67,6 +68,7 @@ def test_the_environment_of_a_file_is_found_by_its_tasks(folder, capsys, runtime
     assert (found["reward"], len(found["runs"])) == (1.0, 1)
 
 
+@pytest.mark.slow
 def test_a_file_with_a_list_named_tasks_has_no_others(folder, capsys):
     """`held` beside `tasks` is for a held-out file; it was played, and trained on, with the rest."""
     (folder / "letters_both.py").write_text(ENVIRONMENT)
@@ -78,6 +80,7 @@ def test_a_file_with_a_list_named_tasks_has_no_others(folder, capsys):
     assert len(json.loads(capsys.readouterr().out)["runs"]) == 2
 
 
+@pytest.mark.slow
 def test_without_such_a_list_all_tasks_of_a_file_count(folder):
     text = ENVIRONMENT.replace("tasks = [", "train = [").replace("held = [", "more = [")
     (folder / "letters_more.py").write_text(text + "\n\ndef tasks():\n    return train\n")

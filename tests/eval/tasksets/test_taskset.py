@@ -45,6 +45,7 @@ async def right(run):
     run.trace.content = "2"
 
 
+@pytest.mark.slow
 def test_python_files_give_the_tasks_at_their_top_level_in_order(folder):
     path = write(
         folder,
@@ -60,11 +61,13 @@ def test_python_files_give_the_tasks_at_their_top_level_in_order(folder):
     assert all(task.environment.name == "letters" for task in taskset)
 
 
+@pytest.mark.slow
 def test_a_file_without_tasks_gives_one_of_each_template_that_needs_nothing(folder):
     assert [task.slug for task in Taskset.from_file(folder / "env.py")] == ["count"]
     assert [task.slug for task in Taskset.from_file(folder)] == ["count"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".json", ".jsonl"])
 def test_rows_round_trip_and_are_bound_to_the_environment_beside_them(folder, ending):
     rows = Taskset.from_file(
@@ -159,6 +162,7 @@ async def test_a_task_and_a_taskset_run_to_a_job():
     assert (len(job.runs), job.reward) == (1, 0.0)
 
 
+@pytest.mark.slow
 def test_a_slice_or_a_list_of_positions_and_slugs_is_a_taskset(folder):
     path = write(
         folder, "tasks.py", ENVIRONMENT + "tasks = {one: count(word=one) for one in 'abcdef'}\n"
@@ -178,6 +182,7 @@ def test_a_slice_or_a_list_of_positions_and_slugs_is_a_taskset(folder):
         taskset[[9]]
 
 
+@pytest.mark.slow
 def test_a_taskset_contains_its_tasks_and_their_slugs(folder):
     taskset = Taskset.from_file(write(folder, "tasks.jsonl", ROW))
     task = taskset[0]
@@ -188,6 +193,7 @@ def test_a_taskset_contains_its_tasks_and_their_slugs(folder):
     assert 0 not in taskset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tasks.jsonl", "tasks.json"])
 def test_a_byte_order_mark_is_no_part_of_a_file(folder, name):
     (folder / name).write_bytes(

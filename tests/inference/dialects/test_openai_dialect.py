@@ -110,6 +110,7 @@ async def test_what_was_set_is_sent_and_nothing_else(given):
     assert sent == {**given, **({"stop": ["x"]} if "stop" in given else {})}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "said", "recorded"),
     [(0.3, None, 0.3), (None, 0.6, 0.6), (0.3, 0.25, 0.25), (0.0, None, 0.0), (None, None, 1.0)],

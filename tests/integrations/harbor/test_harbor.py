@@ -79,6 +79,7 @@ async def played(task, player):
     return (await task.run(player)).runs[0]
 
 
+@pytest.mark.slow
 async def test_tasks_are_played_in_a_workspace_and_graded_by_their_own_tests(tmp_path):
     write_task(tmp_path / "in", "greet")
     write_task(tmp_path / "in", "part", wanted="bye")
@@ -102,6 +103,7 @@ async def test_tasks_are_played_in_a_workspace_and_graded_by_their_own_tests(tmp
     )
 
 
+@pytest.mark.slow
 async def test_named_rewards_and_missing_ones(tmp_path):
     json_test = 'echo \'{"speed": 0.5, "style": 1}\' > /logs/verifier/reward.json\n'
     write_task(tmp_path, "named", test=json_test)
@@ -238,6 +240,7 @@ tasks = [say(word="a"), see()]
 '''
 
 
+@pytest.mark.slow
 def test_tasks_of_ours_become_folders_whose_test_is_our_grader(tmp_path):
     source = tmp_path / "source"
     source.mkdir()
@@ -258,6 +261,7 @@ def test_tasks_of_ours_become_folders_whose_test_is_our_grader(tmp_path):
         assert reward_in_container(folder, tmp_path / "container", answer) == reward
 
 
+@pytest.mark.slow
 def test_the_image_installs_the_package_that_wrote_it(tmp_path):
     """No index has a release: the build context holds what the Dockerfile installs."""
     (tmp_path / "env.py").write_text(ENV.replace("tasks = [", 'tasks = [say(word="c"), '))
@@ -326,6 +330,7 @@ def reward_in_container(folder, container, answer):
     return float((container / "logs" / "verifier" / "reward.txt").read_text())
 
 
+@pytest.mark.slow
 def test_imported_tasks_are_exported_as_they_were(tmp_path):
     write_task(tmp_path / "in", "greet")
     import_folder(tmp_path / "in", tmp_path / "hud")
@@ -348,6 +353,7 @@ TRAJECTORY = {
 }
 
 
+@pytest.mark.slow
 def test_runs_become_trajectories_of_atif(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "letters.py").write_text((SOURCE / "tests/integrations/letters.py").read_text())

@@ -90,6 +90,7 @@ LINKS_TO_THE_ANSWER = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mischief", LINKS_TO_THE_ANSWER.values(), ids=LINKS_TO_THE_ANSWER)
 async def test_no_link_shows_the_tests_their_own_answer(tmp_path, mischief):
     write_task(tmp_path, "greet", test=THROUGH_A_FOLDER)
@@ -127,6 +128,7 @@ async def test_a_program_of_the_agents_that_the_tests_execute_gains_nothing(tmp_
     assert run.failure_kind in (None, "agent"), "losing runs are not voided"
 
 
+@pytest.mark.slow
 async def test_tests_that_do_not_end_are_named_and_no_fault_of_the_agents(tmp_path):
     write_task(tmp_path, "greet", test="sleep 30\n")
     toml = tmp_path / "greet" / "task.toml"
@@ -136,6 +138,7 @@ async def test_tests_that_do_not_end_are_named_and_no_fault_of_the_agents(tmp_pa
     assert "'greet' did not end within 1 s, nor without the agent's work" in run.error
 
 
+@pytest.mark.slow
 async def test_a_program_of_the_agents_that_holds_up_the_tests_is_its_failure(tmp_path):
     write_task(tmp_path, "greet", test="bash ./greet.sh; echo 0 > /logs/verifier/reward.txt\n")
     toml = tmp_path / "greet" / "task.toml"

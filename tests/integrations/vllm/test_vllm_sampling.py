@@ -61,6 +61,7 @@ def trained_logprobs(policy, prompt, drawn, temperature=1.0):
     return LocalTrainer(policy.decoder).forward([datum])[0][mask > 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 async def test_logprobs_are_those_of_the_trainer(policy, temperature):
     params = SamplingParams(max_tokens=40, temperature=temperature)
@@ -105,6 +106,7 @@ async def test_a_token_beyond_the_vocabulary_is_the_servers_failure(policy, monk
     assert drawn.token_ids[0] < size
 
 
+@pytest.mark.slow
 async def test_a_seed_draws_the_same_again(alone):
     first, second = [await alone.sample(PROMPT, LONG) for _ in range(2)]
     assert first.token_ids == second.token_ids
@@ -187,6 +189,7 @@ async def test_a_group_is_played_where_its_long_prompt_is_known(policy, servers,
     assert sorted(len(server.requests) for server in servers) == [0, 8]
 
 
+@pytest.mark.slow
 async def test_a_conversation_stays_with_its_server_and_others_go_elsewhere(policy, servers):
     conversations = [[number + 5] * 40 for number in range(4)]
     for _ in range(3):
@@ -262,6 +265,7 @@ async def test_a_server_that_falls_silent_is_given_up(policy, servers):
     stuck.silent = False
 
 
+@pytest.mark.slow
 async def test_a_turn_that_waits_for_its_first_answer_goes_on_where_the_servers_change(
     alone, servers
 ):
@@ -275,6 +279,7 @@ async def test_a_turn_that_waits_for_its_first_answer_goes_on_where_the_servers_
     assert other.requests
 
 
+@pytest.mark.slow
 async def test_a_server_that_lives_but_draws_nothing_is_given_up(servers, tmp_path):
     policy = vllm_policy(servers, tmp_path, silence=0.5)
     for server in servers:
@@ -286,6 +291,7 @@ async def test_a_server_that_lives_but_draws_nothing_is_given_up(servers, tmp_pa
     policy.close()
 
 
+@pytest.mark.slow
 async def test_a_server_on_its_way_out_finishes_what_it_has_and_is_given_nothing_more(
     policy, servers
 ):
@@ -302,6 +308,7 @@ async def test_a_server_on_its_way_out_finishes_what_it_has_and_is_given_nothing
     assert [len(server.requests) for server in servers if server is leaving] == [1]
 
 
+@pytest.mark.slow
 async def test_a_server_that_comes_back_draws_again(policy, servers):
     servers[0].kill()
     servers[1].kill()
@@ -324,6 +331,7 @@ async def test_with_all_of_them_down_a_turn_fails_and_says_which(servers, tmp_pa
     policy.close()
 
 
+@pytest.mark.slow
 async def test_closing_tells_who_waits(policy, servers):
     for server in servers:
         server.hold_at(2)
@@ -343,6 +351,7 @@ def seen(policy):
     return [request.token_ids for request in policy._samplers._requests]
 
 
+@pytest.mark.slow
 async def test_a_shared_system_prompt_leaves_the_turns_on_all_servers(tmp_path):
     system = [place % 90 + 20 for place in range(300)]
     with StandIn(tiny_folder()) as one, StandIn(tiny_folder()) as other:

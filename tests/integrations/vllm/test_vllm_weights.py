@@ -53,6 +53,7 @@ def check(policy, drawn):
 # -- all weights ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_after_a_step_every_server_draws_with_the_new_weights(policy, servers):
     for step in ("one", "two"):
         await asyncio.to_thread(change, policy, step)
@@ -70,6 +71,7 @@ async def test_weights_are_loaded_while_the_server_is_paused(policy, servers):
         assert server.calls == RELOADED * 2  # Once at the beginning: what it had is not known.
 
 
+@pytest.mark.slow
 async def test_turns_are_finished_with_the_old_weights_and_new_ones_wait(policy, servers):
     held(servers, 10)
     old = asyncio.create_task(policy.sample(PROMPT, LONG))
@@ -105,6 +107,7 @@ async def test_in_flight_a_turn_is_continued_by_the_new_weights_and_says_from_wh
     assert not np.allclose(drawn.logprobs[:15], expected[:15], atol=1e-2)
 
 
+@pytest.mark.slow
 async def test_keys_and_values_of_old_weights_are_found_by_nobody(policy, servers):
     first = await policy.sample(PROMPT, LONG)
     again = await policy.sample(PROMPT, LONG)
@@ -116,6 +119,7 @@ async def test_keys_and_values_of_old_weights_are_found_by_nobody(policy, server
     assert salts == {"base", "one"}
 
 
+@pytest.mark.slow
 async def test_a_server_that_cannot_load_draws_no_more_until_it_can(policy, servers):
     broken, sound = servers
     broken.failing_reload = True
@@ -187,6 +191,7 @@ async def test_every_checkpoints_adapter_has_a_name_of_its_own(adapted, servers)
         await until(lambda server=server: list(server.adapters) == ["hud-test-one"])
 
 
+@pytest.mark.slow
 async def test_turns_are_finished_with_their_adapter_while_others_begin_with_the_next(
     adapted, servers
 ):
@@ -218,6 +223,7 @@ async def test_in_flight_a_turn_goes_on_with_the_next_adapter(adapted, servers):
     np.testing.assert_allclose(drawn.logprobs[15:], expected[15:], atol=1e-4)
 
 
+@pytest.mark.slow
 async def test_a_server_that_forgot_the_adapter_is_given_it_again(adapted, servers):
     await adapted.sample(PROMPT, LONG)
     for server in servers:
@@ -227,6 +233,7 @@ async def test_a_server_that_forgot_the_adapter_is_given_it_again(adapted, serve
     check(adapted, drawn)
 
 
+@pytest.mark.slow
 async def test_an_adapter_that_another_process_loaded_is_loaded_from_the_folder_of_this_one(
     servers, tmp_path
 ):

@@ -71,6 +71,7 @@ def test_many_new_tokens_attend_by_matrix_instructions_where_there_are_some(conf
     torch.testing.assert_close(attended, wanted, atol=2e-2, rtol=2e-2)
 
 
+@pytest.mark.slow
 @given(keys=st.lists(st.integers(1, 9000), min_size=1, max_size=40), threads=st.integers(1, 9))
 @settings(max_examples=200)
 def test_threads_share_all_rows_once(keys, threads):

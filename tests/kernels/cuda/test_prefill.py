@@ -81,6 +81,7 @@ async def beside_decoding(sampler, prompts, params):
     return turns
 
 
+@pytest.mark.slow
 def test_a_long_prompt_holds_decoding_up_for_the_budget_at_most(sampler_of, monkeypatch):
     monkeypatch.setenv("HUD_PREFILL_MS", "20")
     passes = Passes(monkeypatch, fixed=0.004, each=20e-6)
@@ -96,6 +97,7 @@ def test_a_long_prompt_holds_decoding_up_for_the_budget_at_most(sampler_of, monk
     assert max(seconds for _, seconds in held_up) > 0.015
 
 
+@pytest.mark.slow
 def test_nothing_binds_while_no_sequence_decodes(sampler_of, monkeypatch):
     monkeypatch.setenv("HUD_PREFILL_MS", "1")
     passes = Passes(monkeypatch, fixed=0.004, each=20e-6)
@@ -106,6 +108,7 @@ def test_nothing_binds_while_no_sequence_decodes(sampler_of, monkeypatch):
     assert [counts for counts, *_ in passes.found] == [[4000]]
 
 
+@pytest.mark.slow
 def test_chunks_of_any_lengths_are_one_pass_with_the_tokens_of_the_reference(
     sampler_of, monkeypatch
 ):
@@ -144,6 +147,7 @@ def paused(sampler):
 KINDS_OF_TURNS = [{}, {"top_p": 0.8}, {"top_k": 3}, {"temperature": 0.0}]
 
 
+@pytest.mark.slow
 def test_no_step_is_recorded_while_serving(sampler_of):
     decoder = random_decoder()
     sampler = sampler_of(CudaRunner, decoder, slots=MOST, max_context=512)

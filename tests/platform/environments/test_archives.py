@@ -125,6 +125,7 @@ def test_bytes_that_are_no_archive_are_refused(tmp_path_factory, data):
 names = st.text(st.sampled_from("ab/.\\é"), min_size=1, max_size=12)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     members=st.lists(

@@ -94,6 +94,7 @@ async def deploy(api, folder, **options):
     return await finish(api, made["id"])
 
 
+@pytest.mark.slow
 async def test_an_archive_cannot_be_changed_once_its_build_was_triggered(server, tmp_path):
     api, platform = server
     begun = await upload(api, packed(source(tmp_path, env_py=ENV)))
@@ -147,6 +148,7 @@ async def test_archives_have_a_largest_size(tmp_path):
         assert "more than 2 files" in state["error_message"]
 
 
+@pytest.mark.slow
 async def test_a_build_that_takes_too_long_ends_with_its_processes(tmp_path):
     platform, api = await serve(tmp_path / "home", builds=BuildLimits(seconds=4.0))
     mark = tmp_path / "pid"
@@ -179,6 +181,7 @@ def test_a_build_is_triggered_once(tmp_path):
     app.state.parts.close()
 
 
+@pytest.mark.slow
 async def test_a_source_that_talks_without_end_fills_nothing(server, tmp_path, monkeypatch):
     api, _ = server
     monkeypatch.setattr(build_log, "MOST_LINES", 30)
@@ -189,6 +192,7 @@ async def test_a_source_that_talks_without_end_fills_nothing(server, tmp_path, m
     assert "at last" in lines[-1]
 
 
+@pytest.mark.slow
 async def test_what_an_environment_does_at_its_end_and_in_threads_is_nobody_s_concern(
     server, tmp_path
 ):
@@ -203,6 +207,7 @@ async def test_what_an_environment_does_at_its_end_and_in_threads_is_nobody_s_co
     assert lines[-1] == "It has 1 template."
 
 
+@pytest.mark.slow
 async def test_any_file_may_make_the_environment(server, tmp_path):
     api, platform = server
     folder = source(tmp_path, shop_py=ENV, tool_py="x = 1")
@@ -216,6 +221,7 @@ async def test_any_file_may_make_the_environment(server, tmp_path):
     assert "no file '../../../etc/passwd'" in state["error_message"]
 
 
+@pytest.mark.slow
 async def test_the_registry_s_spelling_of_a_name_finds_the_environment(server, tmp_path):
     api, _ = server
     two = ENV.replace("shop", "My Shop") + "\nother = Environment('bank')\n"
@@ -224,6 +230,7 @@ async def test_the_registry_s_spelling_of_a_name_finds_the_environment(server, t
     assert state["manifest"]["tasks"][0]["id"] == "buy"
 
 
+@pytest.mark.slow
 async def test_variables_stay_until_they_are_given_anew(server, tmp_path):
     api, platform = server
     folder = source(tmp_path, env_py=ENV)
@@ -438,6 +445,7 @@ def frames(client, build_id, key):
         return found
 
 
+@pytest.mark.slow
 def test_a_log_is_told_from_its_beginning_to_whoever_may_hear_it(tmp_path):
     app = create_app(PlatformConfig(tmp_path / "home", keys=True))
     keys = app.state.parts.keys

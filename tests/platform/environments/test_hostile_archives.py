@@ -122,6 +122,7 @@ def test_links_inside_stay_and_links_to_nothing_go(archive):
     assert sorted(entry.name for entry in out.iterdir()) == ["link", "pkg"]
 
 
+@pytest.mark.slow
 def test_a_header_made_up_to_fill_memory_is_refused_unread(tmp_path):
     path = tmp_path / "a.tar.gz"
     with gzip.open(path, "wb", 1) as file:
@@ -225,6 +226,7 @@ def test_times_and_modes_of_the_archive_are_not_the_server_s(archive):
     assert file.read_bytes() == b"x"
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 1 << 20), noise=st.binary(min_size=1, max_size=64))
 def test_damage_ends_in_a_refusal_or_in_a_folder_and_nothing_else(tmp_path_factory, place, noise):

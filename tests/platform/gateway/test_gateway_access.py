@@ -78,16 +78,19 @@ def requests(url, key):
     ]
 
 
+@pytest.mark.slow
 def test_every_dialect_takes_the_key_where_its_client_puts_it(url, ours):
     assert [answer.status_code for answer in requests(url, ours)] == [200] * 9
 
 
+@pytest.mark.slow
 def test_another_teams_model_is_not_there(url, ours, theirs):
     assert [answer.status_code for answer in requests(url, theirs)] == [404] * 9
     assert httpx.get(url + "/models", headers=bearer(theirs)).json()["data"] == []
     assert len(httpx.get(url + "/models", headers=bearer(ours)).json()["data"]) == 1
 
 
+@pytest.mark.slow
 def test_another_teams_response_is_not_there(url, ours, theirs):
     body = {"model": "tiny", "input": "hello"}
     made = httpx.post(url + "/responses", json=body, headers=bearer(ours)).json()["id"]
@@ -97,6 +100,7 @@ def test_another_teams_response_is_not_there(url, ours, theirs):
     assert httpx.get(place, headers=bearer(ours)).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_key_that_may_only_read_asks_no_model(app, url, ours):
     reader = mint(app, Teams(app.state.parts.store).default().id, scopes=("read",))
     answers = requests(url, reader)
@@ -107,6 +111,7 @@ def test_a_key_that_may_only_read_asks_no_model(app, url, ours):
         )
 
 
+@pytest.mark.slow
 def test_only_an_admin_registers_a_provider(app, url, ours):
     team = Teams(app.state.parts.store).default().id
     body = {"name": "p", "provider": {"url": "http://127.0.0.1:9/v1"}}
@@ -125,6 +130,7 @@ def test_only_an_admin_registers_a_provider(app, url, ours):
     assert httpx.post(url + "/v2/models/create", json=smuggled, headers=headers).status_code == 400
 
 
+@pytest.mark.slow
 def test_a_wrong_key_is_refused_in_the_clients_dialect(url, ours):
     def refused(path, headers):
         answer = httpx.post(url + path, json={"model": "tiny"}, headers=headers)
@@ -148,6 +154,7 @@ def test_a_wrong_key_is_refused_in_the_clients_dialect(url, ours):
     assert error == {"code": 401, "status": "UNAUTHENTICATED"}
 
 
+@pytest.mark.slow
 def test_official_clients_are_told_of_a_wrong_key(url, ours):
     with pytest.raises(openai.AuthenticationError):
         openai.OpenAI(base_url=url, api_key="hud_no").chat.completions.create(
@@ -206,6 +213,7 @@ def test_an_answer_without_max_tokens_stays_within_the_limit(app, url, ours):
     assert free.params.max_tokens is None
 
 
+@pytest.mark.slow
 def test_inference_is_described_with_the_rest_of_the_platform(url):
     described = httpx.get(url + "/openapi.json").json()["paths"]
     for path in ("/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1beta/models/{call}"):

@@ -153,6 +153,7 @@ def response_whole(client, **request):
     return client.responses.create(**request)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", [response_whole, response_stream])
 def test_openai_responses_go_on_from_one_another(url, engine, ask):
     client = openai.OpenAI(base_url=url, api_key="k", max_retries=0)
@@ -223,6 +224,7 @@ def beta_stream(client, **request):
         return stream.get_final_message()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", [message_whole, message_stream, beta_stream])
 def test_anthropic_messages(url, engine, ask):
     client = anthropic.Anthropic(base_url=url, api_key="k", max_retries=0)
@@ -333,6 +335,7 @@ def test_gemini_shows_thoughts_only_where_they_are_wanted(url, engine):
 # -- lists ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_client_lists_the_models(url, engine, monkeypatch):
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.delenv(name, raising=False)

@@ -59,6 +59,7 @@ def test_a_required_call_is_made(chat, seed, stream):
     jsonschema.validate(json.loads(call.function.arguments), SCHEMAS[call.function.name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_named_tool_is_the_one_that_is_called(chat, name):
     for seed in range(3):
@@ -80,6 +81,7 @@ def test_an_answer_keeps_a_schema(chat, seed):
     jsonschema.validate(json.loads(answer.choices[0].message.content), LOOK)
 
 
+@pytest.mark.slow
 def test_json_is_an_object_as_far_as_it_goes(chat):
     for seed in range(5):
         asked = {"response_format": {"type": "json_object"}, "seed": seed, "max_tokens": 300}
@@ -89,6 +91,7 @@ def test_json_is_an_object_as_far_as_it_goes(chat):
             assert isinstance(json.loads(choice.message.content), dict)
 
 
+@pytest.mark.slow
 def test_other_dialects_ask_for_forms_too(url):
     client = anthropic.Anthropic(base_url=url, api_key="k", max_retries=0)
     tools = [{"name": name, "input_schema": schema} for name, schema in SCHEMAS.items()]
@@ -111,6 +114,7 @@ def test_other_dialects_ask_for_forms_too(url):
     assert isinstance(parsed.output_parsed, Say)
 
 
+@pytest.mark.slow
 def test_what_is_bound_gives_no_ids_to_train_on_and_others_stay_free(url):
     body = {"model": "tiny", "messages": HELLO, "return_token_ids": True, "max_tokens": 50, "n": 3}
     free = httpx.post(url + "/chat/completions", json={**body, "seed": 1}).json()["choices"]

@@ -107,6 +107,7 @@ def written(app, count=1):
 # -- passing through --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_request_goes_through_as_it_is_and_so_does_the_answer(app, url, provider, register):
     register(price_in=2.0, price_out=10.0)
     provider.headers = {"x-request-id": "r1", "set-cookie": "a=b", "openai-organization": "us"}
@@ -134,6 +135,7 @@ def test_a_request_goes_through_as_it_is_and_so_does_the_answer(app, url, provid
     assert row.cost_usd == pytest.approx(1000 * 2e-6 + 200 * 10e-6)
 
 
+@pytest.mark.slow
 def test_only_the_name_of_the_model_is_exchanged(url, provider, register):
     register(upstream_model="org/Model-9")
     httpx.post(url + "/chat/completions", json={"model": "model", "messages": HELLO, "x": [1]})
@@ -144,6 +146,7 @@ def test_only_the_name_of_the_model_is_exchanged(url, provider, register):
     }
 
 
+@pytest.mark.slow
 def test_the_bytes_of_a_stream_are_untouched(app, url, provider, register):
     register()
     provider.headers, provider.pieces = {"content-type": "text/event-stream"}, STREAM
@@ -155,6 +158,7 @@ def test_the_bytes_of_a_stream_are_untouched(app, url, provider, register):
     assert (row.prompt_tokens, row.completion_tokens) == (7, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("status", [400, 404, 409, 422, 429, 500, 503, 529])
 def test_errors_come_back_as_they_are(url, provider, register, status):
     register()
@@ -165,6 +169,7 @@ def test_errors_come_back_as_they_are(url, provider, register, status):
     assert answer.headers["retry-after"] == "7"
 
 
+@pytest.mark.slow
 def test_a_key_that_is_repeated_in_an_error_or_an_answer_stays_here(
     app, url, provider, register, caplog
 ):
@@ -198,6 +203,7 @@ def test_a_redirection_is_not_followed(url, provider, register):
     assert [scope["path"] for scope, _, _ in provider.requests] == ["/v1/chat/completions"] * 2
 
 
+@pytest.mark.slow
 def test_a_provider_that_cannot_be_reached_is_said_to_be_so(url, register):
     register("gone", url="http://127.0.0.1:9/v1")
     client = openai.OpenAI(base_url=url, api_key="k", max_retries=0)
@@ -205,6 +211,7 @@ def test_a_provider_that_cannot_be_reached_is_said_to_be_so(url, register):
         client.chat.completions.create(model="gone", messages=HELLO)
 
 
+@pytest.mark.slow
 def test_a_stream_that_breaks_breaks_for_its_reader(url, provider, register):
     register()
 
@@ -253,6 +260,7 @@ def test_registered_models_are_listed_with_the_agent_that_plays_them(url, regist
     assert (listed["provider"]["name"], listed["is_trainable"]) == (dialect, False)
 
 
+@pytest.mark.slow
 def test_known_providers_models_are_listed_where_the_server_has_their_key(url, monkeypatch):
     assert httpx.get(url + "/v2/models").json()["items"] == []
     for name in ("OPENAI", "ANTHROPIC", "GEMINI"):
@@ -294,6 +302,7 @@ def test_what_may_not_be_registered(register, fields):
     register(status=422, **fields)
 
 
+@pytest.mark.slow
 def test_a_providers_model_is_neither_trained_nor_pinned(url, register):
     made = register()
     train = f"{url}/v1/models/{made['id']}/train/optim-step"
@@ -433,6 +442,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("dialect", ["openai", "anthropic", "gemini"])
 @pytest.mark.parametrize("client", CLIENTS)
@@ -465,6 +475,7 @@ def test_a_providers_error_is_told_in_the_clients_dialect(url, provider, registe
     assert caught.value.response.headers["retry-after"] == "9"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["anthropic", "gemini"])
 def test_what_a_provider_has_no_words_for_is_refused(url, provider, register, dialect):
     register(dialect=dialect)

@@ -234,6 +234,7 @@ def test_a_call_that_cannot_be_read_is_told_as_such(ask, say, url):
     assert asyncio.run(complete()).finish_reason == "malformed_tool_call"
 
 
+@pytest.mark.slow
 def test_a_turn_is_cut_at_its_length(ask, say):
     say("one two three four five six")
     choice = ask(max_tokens=2).json()["choices"][0]
@@ -252,6 +253,7 @@ def test_a_turn_is_cut_at_its_length(ask, say):
 # -- with the model itself ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_several_choices_are_drawn_apart_and_told_apart(ask, real):
     asked = {"n": 4, "max_tokens": 12, "seed": 3, "return_token_ids": True}
     whole = ask(**asked).json()["choices"]
@@ -266,6 +268,7 @@ def test_several_choices_are_drawn_apart_and_told_apart(ask, real):
             assert (text or None) == choice["message"]["content"]
 
 
+@pytest.mark.slow
 def test_streamed_and_whole_answers_of_a_model_are_the_same(ask, real, app):
     chat = format_of(app.state.parts.registry.model("tiny").folder).chat
     for seed in range(8):
@@ -280,6 +283,7 @@ def test_streamed_and_whole_answers_of_a_model_are_the_same(ask, real, app):
             assert (text or None) == parsed.content
 
 
+@pytest.mark.slow
 def test_completions_go_on_from_text_or_ids(ask, real):
     answer = ask("/completions", prompt=["look at", [5, 6, 7]], max_tokens=3, n=2, logprobs=1)
     choices = answer.json()["choices"]
@@ -292,6 +296,7 @@ def test_completions_go_on_from_text_or_ids(ask, real):
     assert ask("/completions", prompt=[[10**7]]).status_code == 400
 
 
+@pytest.mark.slow
 def test_a_model_is_found_by_slug_id_and_name_and_pinned_to_a_checkpoint(ask, app, real):
     record = app.state.parts.registry.model("tiny")
     for name in ("tiny", record.id, record.name, "tiny@head", "tiny@base"):
@@ -348,6 +353,7 @@ def test_what_cannot_be_honoured_is_refused_with_a_sentence(ask, say, fields):
     assert len(error["detail"]) > 20
 
 
+@pytest.mark.slow
 def test_images_are_refused_where_the_model_sees_none(ask, say):
     say("x")
     image = {"type": "image_url", "image_url": {"url": RED}}
@@ -370,6 +376,7 @@ def test_images_are_refused_where_the_model_sees_none(ask, say):
         assert "image" in answer.json()["detail"]
 
 
+@pytest.mark.slow
 def test_official_clients_raise_their_own_errors(url, say):
     say("x")
     chat = openai.OpenAI(base_url=url, api_key="k", max_retries=0)
@@ -388,6 +395,7 @@ def test_official_clients_raise_their_own_errors(url, say):
     assert (caught.value.code, caught.value.status) == (404, "NOT_FOUND")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "status"),
     [(OverloadedError("Full.", retry_after=3.2), 429), (EngineDownError("Down."), 503)],
@@ -410,6 +418,7 @@ def test_a_busy_or_broken_engine_says_when_to_come_back(ask, url, app, say, erro
         chat.chat.completions.create(model="tiny", messages=HELLO)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "sign"),
     [
@@ -486,6 +495,7 @@ def test_no_body_brings_the_gateway_down(url, say, path, body):
     assert isinstance(answer.json(), dict)
 
 
+@pytest.mark.slow
 def test_bodies_that_are_no_json_objects_are_refused(url):
     for content in (b"", b"{", b"[]", b'"x"', b"\xff"):
         answer = httpx.post(url + "/chat/completions", content=content)
@@ -518,6 +528,7 @@ def test_a_client_that_goes_away_frees_its_sequence(app, url, say):
         until(lambda engine=engine: engine.closed == 1)
 
 
+@pytest.mark.slow
 def test_requests_are_written_down_with_their_traces(app, url, say):
     say("three words here")
     trace = "ab" * 16

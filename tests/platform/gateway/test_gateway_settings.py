@@ -83,6 +83,7 @@ BODIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", IGNORED)
 def test_settings_that_would_be_ignored_are_refused_by_their_name(url, engine, path):
     for fields in IGNORED[path]:
@@ -96,6 +97,7 @@ def test_settings_that_would_be_ignored_are_refused_by_their_name(url, engine, p
     assert engine.asked == []
 
 
+@pytest.mark.slow
 def test_their_defaults_are_taken(url, engine):
     defaults = {
         "/v1/chat/completions": {
@@ -122,6 +124,7 @@ def test_their_defaults_are_taken(url, engine):
 BEGUN = [*HELLO, {"role": "assistant", "content": "There are seven"}]
 
 
+@pytest.mark.slow
 def test_a_given_beginning_is_continued_in_every_dialect(url, engine):
     turns = [{"role": "user", "parts": [{"text": "hello"}]}]
     turns.append({"role": "model", "parts": [{"text": "There are seven"}]})
@@ -230,6 +233,7 @@ def test_compaction_is_refused_with_a_sentence(url):
         client.responses.compact(model="tiny", input="hello")
 
 
+@pytest.mark.slow
 def test_every_listing_has_the_context_length(app, url):
     context = format_of(app.state.parts.registry.model("tiny").folder).context
     listed = {row["id"]: row for row in httpx.get(url + "/v1/models").json()["data"]}

@@ -156,6 +156,7 @@ def test_a_form_is_kept_behind_the_header_that_harmony_puts_before_answers():
     assert follow("gpt-oss", grammar, think + final) == follow("gpt-oss", grammar, final) == "all"
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.text(alphabet="abc", max_size=30),
@@ -206,6 +207,7 @@ def metaspace():
 TOKENIZERS = {"byte level": Vocabulary(byte_level()), "metaspace": Vocabulary(metaspace())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOKENIZERS)
 @settings(max_examples=200, deadline=None)
 @given(text=st.text(max_size=20), places=st.lists(st.integers(min_value=0), max_size=6))
@@ -220,6 +222,7 @@ def test_pieces_of_text_join_to_the_whole_and_split_no_character(name, text, pla
         assert not any("\ufffd" in piece for piece in pieces)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(min_value=0, max_value=299), max_size=24))
 def test_tokens_drawn_at_random_read_as_the_tokenizer_reads_them(ids):

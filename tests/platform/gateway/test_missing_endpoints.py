@@ -81,6 +81,7 @@ def gemini(url, version):
     return genai.Client(api_key="k", http_options={"base_url": url, "api_version": version})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_googles_client_reads_what_is_absent(url, version):
     client = gemini(url, version)
@@ -97,6 +98,7 @@ def test_googles_client_reads_what_is_absent(url, version):
         assert told in refused.value.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_googles_client_works_with_every_version_and_with_none(url, version):
     client = gemini(url, version)
@@ -108,6 +110,7 @@ def test_googles_client_works_with_every_version_and_with_none(url, version):
     assert client.models.get(model="tiny").name == "models/tiny"
 
 
+@pytest.mark.slow
 def test_a_model_is_found_by_every_name_under_which_it_answers(app, url, openai_client):
     registry = app.state.parts.registry
     record = registry.model("tiny")

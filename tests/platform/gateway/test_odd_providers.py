@@ -168,6 +168,7 @@ FAILURES = {
 ENDS = ("end_turn", '"finish_reason":"stop"', '"finishReason":"STOP"', "response.completed")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("server", "client"), PAIRS)
 def test_a_providers_failure_is_no_end_of_a_turn(url, provider, server, client, stream):

@@ -49,6 +49,7 @@ async def active(engine):
     return sum(one["active"] + one["waiting"] for one in (await engine.status())["models"])
 
 
+@pytest.mark.slow
 async def test_a_seed_draws_the_same_tokens_in_both_processes(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         asked = request(40, seed=7, top_logprobs=3)
@@ -204,6 +205,7 @@ async def test_a_sampler_that_failed_is_replaced(tmp_path, monkeypatch, checkpoi
         assert (await drawn(engine, model, request(seed=1), checkpoint))[0] == before[0]
 
 
+@pytest.mark.slow
 async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine

@@ -111,6 +111,7 @@ def test_an_option_that_nobody_knows_is_refused(tmp_path):
         Blobs(f"{tmp_path}?colour=red")
 
 
+@pytest.mark.slow
 def test_the_endpoint_may_stand_in_the_environment(bucket, monkeypatch):
     place, _, endpoint = bucket.partition("?endpoint_url=")
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)

@@ -83,6 +83,7 @@ def store_of(version, folder, monkeypatch):
         return Store.open(folder)
 
 
+@pytest.mark.slow
 def test_attempts_of_builds_survive_the_migration_to_their_column(tmp_path, monkeypatch):
     store = store_of("0003", tmp_path, monkeypatch)
     options = {"name": "shop", "attempt": 2}

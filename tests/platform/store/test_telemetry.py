@@ -166,6 +166,7 @@ async def test_a_second_step_of_a_number_is_kept_beside_the_first(api):
     assert [one["attributes"]["hud.payload"]["content"] for one in kept] == ["two", "three"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strange",
     [

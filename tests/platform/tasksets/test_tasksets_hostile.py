@@ -133,6 +133,7 @@ async def test_a_search_for_what_no_name_can_hold_finds_nothing(api):
     assert (await api.get("/v2/registry/É")).status_code == 404
 
 
+@pytest.mark.slow
 def test_uploads_at_once_lose_nothing(tmp_path):
     store = Store.open(tmp_path)
     sets = Tasksets(store, LOCAL_TEAM)

@@ -166,6 +166,7 @@ async def test_splitting_a_batch_changes_nothing(home, platform):
         np.testing.assert_allclose(parts[name], gradient, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 async def test_moving_the_head_back_restores_weights_and_makes_a_branch(home, platform):
     await make()
     trainer = TrainingClient("m")
@@ -184,6 +185,7 @@ async def test_moving_the_head_back_restores_weights_and_makes_a_branch(home, pl
     assert same(base, weights_of(platform))
 
 
+@pytest.mark.slow
 async def test_going_back_and_on_is_the_same_as_going_on(home, platform):
     await make()
     trainer = TrainingClient("m")
@@ -246,6 +248,7 @@ async def test_a_full_disk_keeps_the_old_head_and_its_weights(home, platform, mo
     assert len(await trainer.checkpoints()) == 2
 
 
+@pytest.mark.slow
 async def test_a_damaged_head_is_refused_with_the_cure(home, platform):
     await make()
     trainer = TrainingClient("m")
@@ -273,6 +276,7 @@ def two_payloads():
     return [TrajectoryPayload(samples=[sample], reward=reward) for reward in (0.0, 1.0)]
 
 
+@pytest.mark.slow
 async def test_lora_trains_and_saves_only_the_adapter(home, platform):
     await make("m", training="lora", lora_rank=2)
     trainer = TrainingClient("m")
@@ -294,6 +298,7 @@ async def test_lora_trains_and_saves_only_the_adapter(home, platform):
     assert same(base, weights_of(reopened))
 
 
+@pytest.mark.slow
 async def test_an_exported_adapter_is_merged(home, platform, tmp_path):
     from hud.engine.pretrained import load_decoder
 
@@ -320,6 +325,7 @@ async def test_a_forward_context_is_used_once(home):
         await trainer.backward("no such", weights)
 
 
+@pytest.mark.slow
 async def test_kl_to_the_weights_it_began_with_is_in_the_loss(home):
     await make()
     trainer = TrainingClient("m")
@@ -365,6 +371,7 @@ async def test_an_unknown_loss_or_key_is_refused_by_name(home):
         )
 
 
+@pytest.mark.slow
 async def test_a_pinned_checkpoint_does_not_follow_the_head(home, platform):
     await make()
     trainer = TrainingClient("m")

@@ -27,6 +27,7 @@ def test_quantiles_are_those_of_the_tables(level, freedom, exact):
     assert student(level, freedom) == pytest.approx(exact, rel=1e-4)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_change_in_19_of_20_cases():
     rng = np.random.default_rng(3)
     spans = [between(rng.normal(0, 1, 5), rng.normal(0.5, 2, 8)) for _ in range(2000)]
@@ -56,6 +57,7 @@ Evaluations = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(Evaluations)
 def test_a_change_lies_in_its_interval_and_names_an_earlier_evaluation(rewards):
     found = change_of(dict(enumerate(rewards)))
@@ -68,12 +70,14 @@ def test_a_change_lies_in_its_interval_and_names_an_earlier_evaluation(rewards):
             assert found.low <= found.mean <= found.high
 
 
+@pytest.mark.slow
 @given(Evaluations)
 def test_what_does_not_change_never_falls(rewards):
     found = change_of(dict.fromkeys(range(4), rewards[0]))
     assert found is None or (found.mean == pytest.approx(0, abs=1e-12) and found.below == 0)
 
 
+@pytest.mark.slow
 def test_a_fall_is_found_within_two_evaluations_and_noise_hardly_ever():
     rng = np.random.default_rng(5)
     honest = [alarmed(changes(rng, 24, rise=0.02)) for _ in range(40)]

@@ -113,6 +113,7 @@ def test_sampling_ahead_draws_others_beside_those_that_still_play():
         assert 1.5 * 30 * 4 < found.rollouts < 2.5 * 30 * 4
 
 
+@pytest.mark.slow
 @given(
     left_out=st.sampled_from([0.0, 0.3, 1.0]),
     again=st.integers(0, 2),

@@ -109,6 +109,7 @@ def test_without_preemption_nodes_change_nothing():
     assert found[0] == found[1] == found[2]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 20), st.integers(1, 3), st.floats(0, 3), st.integers(1, 8))
 def test_every_rollout_ends_once_however_often_machines_are_lost(seed, nodes, lag, environments):
     nodes = min(nodes, environments)

@@ -236,6 +236,7 @@ def test_a_higher_rate_loses_no_less_and_shares_are_shares(one, other, away, sec
     assert work_repeated(low, seconds) <= work_repeated(low, seconds + 1) + 1e-9
 
 
+@pytest.mark.slow
 @given(shapes, trainings, st.integers(1, 4096), st.floats(0, 60), rates)
 def test_everything_fits_and_samplers_are_never_alone(shape, training, rollouts, seconds, rate):
     work = Work(rollouts=rollouts, environment_seconds_per_turn=seconds)

@@ -345,6 +345,7 @@ async def test_training_ahead_takes_every_step_on_tokens_no_older_than_it_may(ho
     assert lags[1] > 0  # Begun with the weights before the first step.
 
 
+@pytest.mark.slow
 async def test_the_tokens_of_a_second_are_of_a_whole_step_however_little_it_waits_for_them(home):
     class Metrics(Reporter):
         def stepped(self, step, metrics):
@@ -357,6 +358,7 @@ async def test_the_tokens_of_a_second_are_of_a_whole_step_however_little_it_wait
     assert all(0 < tokens <= most for tokens in drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swap", ["in_flight", "finish"])
 async def test_every_step_is_saved_whichever_weights_finish_a_turn(home, swap):
     config = TrainConfig(**SMALL, max_lag=1, swap=swap, max_concurrent=8)
@@ -367,6 +369,7 @@ async def test_every_step_is_saved_whichever_weights_finish_a_turn(home, swap):
     assert [node["step"] for node in nodes] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 async def test_a_run_ahead_that_was_stopped_goes_on_where_it_was(home):
     stop = StopSignal()
 
@@ -394,6 +397,7 @@ def test_twice_as_many_rollouts_run_at_a_time_where_nothing_else_is_said_and_sam
     assert [config.max_concurrent for config in configs] == [64, 64, 128, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "said"), [("importance_sampling", 1), ("cispo", 0)])
 async def test_a_loss_that_bounds_no_weights_is_remarked_on_where_tokens_are_old(home, loss, said):
     class Listening(Reporter):

@@ -207,6 +207,7 @@ async def test_a_forward_pass_that_cannot_be_read_keeps_the_gradient(api):
     assert (await api.result(await api.step(model, 3)))["metrics"]["step:max"] == 1.0
 
 
+@pytest.mark.slow
 async def test_requests_do_not_wait_for_ever_for_one_that_was_not_received(api, monkeypatch):
     monkeypatch.setattr(futures, "MISSING_SECONDS", 0.05)
     _, model = await api.model()
@@ -216,6 +217,7 @@ async def test_requests_do_not_wait_for_ever_for_one_that_was_not_received(api, 
     assert (await api.result(await api.step(model, 4)))["metrics"]["step:max"] == 1.0
 
 
+@pytest.mark.slow
 async def test_a_request_that_later_ones_did_not_wait_for_is_refused(api, monkeypatch):
     monkeypatch.setattr(futures, "MISSING_SECONDS", 0.2)
     _, model = await api.model()
@@ -260,6 +262,7 @@ async def test_a_finished_session_takes_no_more_requests(api):
     assert api.parts.registry.leases.holder(api.parts.registry.model(model).id) is None
 
 
+@pytest.mark.slow
 async def test_unnamed_saves_keep_the_files_of_the_newest(api, monkeypatch):
     monkeypatch.setattr("hud_integrations.tinker.service.training_clients.SNAPSHOTS", 2)
     _, model = await api.model()
@@ -275,6 +278,7 @@ async def test_unnamed_saves_keep_the_files_of_the_newest(api, monkeypatch):
     assert [node.folder is not None for node in nodes] == [False, False, True, True]
 
 
+@pytest.mark.slow
 async def test_sampling_waits_where_the_engine_is_full_and_counts_as_usage(api, monkeypatch):
     session, _ = await api.model()
     body = {"session_id": session, "sampling_session_seq_id": 0, "base_model": "m"}
@@ -374,6 +378,7 @@ async def test_another_team_sees_no_session_and_takes_no_turn(tmp_path):
     await asyncio.to_thread(parts.close)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(-(2**63), 2**63 - 1) | st.binary())))
 def test_fields_are_read_as_they_were_written(values):
     written = b"".join(
