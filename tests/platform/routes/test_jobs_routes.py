@@ -148,6 +148,9 @@ async def test_an_event_that_fits_no_table_is_counted_out(client):
         {"reward": 1e300},
         {"reward": float("inf")},
         {"reward": "1"},
+        {"started_at": 2**63 - 1},
+        {"ended_at": -(2**62)},
+        {"ended_at": 2**70},
     ],
     ids=str,
 )
@@ -165,6 +168,19 @@ async def test_rewards_beyond_all_sums_are_no_measurement(client, job):
     end = {"reward": 1e300, "evaluation_result": {"reward": 10**400}}
     assert (await client.post(f"/trace/{trace}/exit", json=end)).status_code == 200
     assert (await client.get(f"/trace/{trace}")).json()["reward"] is None
+
+
+@pytest.mark.parametrize("at", [2**63 - 1, -(2**62), 2**70, 10**400, 1.5])
+async def test_a_job_of_no_date_is_counted_out(client, at):
+    """It would fail every list of the team's jobs."""
+    job = {"name": "x", "taskset_id": None, "group_size": 1, "pid": 1, "process_started": "1"}
+    lines = [
+        encode_event(b"J", new_id(), 0, json.dumps({**job, "host": "x", "at": at}).encode()),
+        encode_event(b"Z", new_id(), 0, json.dumps({"status": "completed", "at": at}).encode()),
+    ]
+    answer = await client.post("/ingest", content=b"".join(lines))
+    assert answer.json() == {"events": 0, "damaged": [0, 1]}
+    assert (await client.get("/jobs")).status_code == 200
 
 
 @pytest.mark.parametrize("planned", ['"4"', "true", "-1", "99999999999", "[4]"])

@@ -304,10 +304,11 @@ def _check(table: sa.Table, rows: Sequence[_Row]) -> None:
         if not kinds <= column.kinds:
             wrong = min(kind.__name__ for kind in kinds - column.kinds)
             raise TypeError(f"{table.name}.{name} cannot hold a {wrong}")
-        if column.narrow:
+        if column.bounds is not None:
+            least, most = column.bounds
             numbers = [value for value in values if value is not None]
             for number in (min(numbers, default=0), max(numbers, default=0)):
-                if not -(2**31) <= number < 2**31:
+                if not least <= number <= most:
                     raise OverflowError(f"{table.name}.{name} cannot hold {number}")
 
 
@@ -316,8 +317,8 @@ class _Column(NamedTuple):
 
     kinds: frozenset[type]
     """Their types; that of None where it may be NULL."""
-    narrow: bool
-    """An integer of 32 bits, as PostgreSQL has it; SQLite's would hold more."""
+    bounds: tuple[int, int] | None
+    """Least and largest whole number: 32 bits, as PostgreSQL has them, where SQLite would hold more; of times those that can be shown."""
 
 
 @cache
@@ -326,10 +327,17 @@ def _columns(table: sa.Table) -> dict[str, _Column]:
     columns = {}
     for column in table.columns:
         kinds = next(kinds for kind, kinds in _HOLDS.items() if isinstance(column.type, kind))
-        narrow = isinstance(column.type, sa.Integer) and not isinstance(column.type, sa.BigInteger)
         empty = (type(None),) if column.nullable else ()
-        columns[column.name] = _Column(frozenset((*kinds, *empty)), narrow)
+        columns[column.name] = _Column(frozenset((*kinds, *empty)), _bounds(column.type))
     return columns
+
+
+def _bounds(kind: Any) -> tuple[int, int] | None:
+    if isinstance(kind, tables.Moment):
+        return 0, tables.LATEST
+    if isinstance(kind, sa.Integer) and not isinstance(kind, sa.BigInteger):
+        return -(2**31), 2**31 - 1
+    return None
 
 
 def _job(identifier: str, team: str, payload: dict[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,10 @@ metadata = sa.MetaData(
 )
 
 
+LATEST = 253_000_000 * 10**9
+"""Latest stored time, in microseconds since 1970: a year before 9999, which every time zone can show."""
+
+
 class Moment(TypeDecorator[datetime]):
     """Time in UTC, stored as microseconds since 1970: exact, sortable, and cheap to insert in bulk."""
 
