@@ -82,7 +82,12 @@ def sampler_of(registry: Registry, identifier: str) -> Sampler:
     parts = identifier.split(":")
     if len(parts) != 5 or parts[1] != "sample":
         raise NotFoundError(f"There is no sampling client {identifier!r}.")
-    return Sampler(registry.model(parts[3]), parts[4])
+    model, checkpoint = registry.model(parts[3]), parts[4]
+    named = checkpoint in (BASE, HEAD, model.config.origin_checkpoint)
+    # An id is the caller's text: the checkpoints of other models are none of this one's.
+    if not named and registry.tree.get(checkpoint).model_id != model.id:
+        raise NotFoundError(f"There is no checkpoint {checkpoint!r}.")
+    return Sampler(model, checkpoint)
 
 
 def sampler_of_model(

@@ -110,7 +110,8 @@ class Registry:
     def weights(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files that make the policy of a model at a checkpoint; None: its base weights.
 
-        Raises `UsageError` for models of a provider and of a training backend, which have no weights on this platform.
+        Raises `UsageError` for models of a provider and of a training backend, which have no weights on this platform, and
+        `NotFoundError` for a checkpoint of another team.
         """
         if model.config.backend is not None:
             raise UsageError(
@@ -122,7 +123,13 @@ class Registry:
             )
         if checkpoint_id is None:
             return Weights(model.folder)
-        return self.tree.weights(self.tree.get(checkpoint_id), model)
+        node = self.tree.get(checkpoint_id)
+        # Ids come with requests: those of another team's checkpoints open nothing.
+        models = tables.models
+        team = self.store.value(sa.select(models.c.team_id).where(models.c.id == node.model_id))
+        if team != model.team_id:
+            raise NotFoundError(f"There is no checkpoint {checkpoint_id!r}.")
+        return self.tree.weights(node, model)
 
     def create(
         self,
@@ -149,7 +156,8 @@ class Registry:
         try:
             make_folder(folder.parent)
             create_tiny(folder, list(texts), seed=seed, **(sizes or {}))
-            settings = (config or ModelConfig()).model_copy(update={"source": f"preset {preset}"})
+            update = {"source": f"preset {preset}", "origin_checkpoint": None}
+            settings = (config or ModelConfig()).model_copy(update=update)
             return self._insert(model_id, name, folder, kind=preset, config=settings)
         except BaseException:
             shutil.rmtree(folder.parent, ignore_errors=True)
