@@ -170,6 +170,21 @@ async def test_rewards_beyond_all_sums_are_no_measurement(client, job):
     assert (await client.get(f"/trace/{trace}")).json()["reward"] is None
 
 
+@pytest.mark.parametrize(
+    "payload",
+    [b"[]", b'"x"', b"1", b"null", b"{", b'{"a":NaN}', b'{"a":"\\ud800"}', b"[" * 100_000],
+    ids=lambda payload: payload[:12],
+)
+@pytest.mark.parametrize("kind", [b"S", b"E", b"R", b"T", b"J", b"Z"])
+async def test_a_line_that_is_no_object_is_counted_out(client, job, kind, payload):
+    trace = new_id()
+    await entered(client, job, trace)
+    answer = await client.post("/ingest", content=encode_event(kind, trace, 1, payload))
+    assert answer.json() == {"events": 0, "damaged": [0]}
+    assert (await client.get(f"/trace/{trace}/full")).status_code == 200
+    assert (await client.get(f"/trace/{trace}/events")).status_code == 200
+
+
 @pytest.mark.parametrize("at", [2**63 - 1, -(2**62), 2**70, 10**400, 1.5])
 async def test_a_job_of_no_date_is_counted_out(client, at):
     """It would fail every list of the team's jobs."""

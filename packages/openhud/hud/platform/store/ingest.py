@@ -167,6 +167,8 @@ class Batch:
     def _add(self, event: Event) -> None:
         kind, identifier, step, payload = event
         if kind == b"S":
+            if not isinstance(exact_json.loads(payload), dict):
+                raise TypeError("a step cannot be other than an object")
             detached = detach(self.blobs, self.team, payload)
             self.steps.append({"trace_id": identifier, "step_id": step, "payload": detached})
         elif kind == b"T":
