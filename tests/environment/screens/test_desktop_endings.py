@@ -59,6 +59,14 @@ def note():
         await until(lambda: not any(map(alive, ended)))
         return f"ended {len(ended)}"
 
+    @env.tool
+    async def ruin(way: str) -> str:
+        """Do to the display what a program of the agent's could do."""
+        await desktop.write("/tmp/hostile.py", HOSTILE)
+        await desktop.start(["/usr/bin/python3", "/tmp/hostile.py", way])
+        await until(lambda: env.opened(desktop).display.program.ended)
+        return "ended"
+
     @env.template()
     async def note(word: str):
         yield f"Write {word} into note.txt."
@@ -117,6 +125,55 @@ async def until(condition):
     async with asyncio.timeout(LIMIT_SECONDS):
         while not condition():  # noqa: ASYNC110 - nobody is told when a process ends
             await asyncio.sleep(0.02)
+
+
+HOSTILE = r"""
+import os, socket, struct, sys, time
+
+def received(length):
+    data = b""
+    while len(data) < length:
+        data += display.recv(length - len(data)) or sys.exit("the display has ended")
+    return data
+
+display = socket.socket(socket.AF_UNIX)
+display.connect("/tmp/.X11-unix/X" + os.environ["DISPLAY"][1:])
+cookie = open(os.path.expanduser("~/.Xauthority"), "rb").read()[-16:]
+head = struct.pack("<BxHHHHxx", 0x6C, 11, 0, 18, 16)
+display.sendall(head + b"MIT-MAGIC-COOKIE-1\0\0" + cookie)
+setup = received(struct.unpack("<6xH", received(8))[0] * 4)
+base, mask = struct.unpack("<II", setup[4:12])
+vendor, formats = struct.unpack("<16xH3xB", setup[:22])
+at = 32 + (vendor + 3) // 4 * 4 + 8 * formats
+root, = struct.unpack("<I", setup[at : at + 4])
+if sys.argv[1] == "disconnect":
+    for client in range(256):
+        for resource in range(64):
+            if client << 21 != base & ~mask:
+                display.sendall(struct.pack("<BxHI", 113, 2, client << 21 | resource))  # KillClient
+else:
+    for number in range(64):
+        pixmap, context, side = base + 2 * number, base + 2 * number + 1, 8192
+        display.sendall(struct.pack("<BBHIIHH", 53, 24, 4, pixmap, root, side, side))  # CreatePixmap
+        display.sendall(struct.pack("<BxHIII", 55, 4, context, pixmap, 0))  # CreateGC
+        display.sendall(struct.pack("<BxHIIhhHH", 70, 5, pixmap, context, 0, 0, side, side))  # PolyFillRectangle
+    display.sendall(struct.pack("<BxHI", 15, 2, root))  # QueryTree: its reply comes after all of these.
+    received(32)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("way", ["disconnect", "exhaust"])
+async def test_a_display_that_the_agents_programs_end_is_the_agents_failure(way, note):
+    async def agent(run):
+        await use(run, LOOK)
+        call = ToolCall(id="ruin", name="ruin", arguments={"way": way})
+        await run.call_tool(call)
+        await use(run, LOOK)
+
+    (run,) = await play([note(word="lamp")], agent)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
+    assert "'desk': 'desktop': the display " in run.error
 
 
 @pytest.mark.parametrize("program", ["Xvfb", "x11vnc"])

@@ -123,7 +123,13 @@ class Desktop(Part["OpenDesktop"]):
 
     async def screenshot(self) -> bytes:
         """Return a PNG screenshot."""
-        return await self.opened.viewer.screenshot()
+        opened = self.opened
+        try:
+            return await opened.viewer.screenshot()
+        except RolloutError:
+            await opened.display.settle()
+            opened.check()
+            raise
 
     async def bash(self, command: str, *, timeout: float = COMMAND_SECONDS) -> CommandOutcome:
         """Run a command in the sandbox of this run's programs, with their files but its own variables."""
@@ -170,6 +176,7 @@ class OpenDesktop(OpenPart):
         self.display, self.inside = display, inside
         self._run_name, self._part = run_name, part
         self._shown: bytes | None = None
+        self._task_began = False
         width, height = part.size
         self.capability = Capability.rfb(
             part.name,
@@ -242,13 +249,20 @@ class OpenDesktop(OpenPart):
         try:
             shot = await self.viewer.screenshot()
         except RolloutError:
+            await self.display.settle()
             return seen  # The display exited; see `fault`.
         if shot != self._shown:
             self._shown = shot
             seen["screenshot"] = image_block(base64.b64encode(shot).decode())
         return seen
 
+    async def begin_task(self) -> None:
+        self._task_began = True
+
     def broken_by_agent(self) -> bool:
+        if self.display.fault() is not None:
+            # Its programs can disconnect the VNC server, or exhaust the X server's memory.
+            return self._task_began and self.display.ended_by_itself
         return self.inside.fault() is not None and self.inside.broken_by_agent()
 
     def fault(self) -> str | None:

@@ -12,11 +12,13 @@ import socket
 import string
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from hud.environment.screens.screen_sandbox import Box, BoxedProgram
 from hud.environment.workspace.sandbox.bubblewrap import required_program
+from hud.environment.workspace.sandbox.sandbox import by_itself
 from hud.errors import EnvironmentFault
 
 SOCKETS = "/tmp/.X11-unix"
@@ -27,17 +29,27 @@ _FIRST_NUMBER, _NUMBERS = 100, 50_000
 _PASSWORD_LETTERS, _PASSWORD_LENGTH = string.ascii_letters + string.digits, 8
 """Length of a VNC password: the protocol's maximum."""
 _ANY_HOST = 0xFFFF
+_MEMORY_BYTES = 1 << 30
+"""Memory of both servers: programs can ask the X server for pictures of any number and size."""
+_END_SECONDS = 2.0
 # X clients connect by the socket only, and x11vnc accepts no remote control. Moving windows are sent as pixels, without
 # x11vnc's shortcuts. No shared memory: programs have their own IPC namespace, and GTK aborts if the server cannot attach
 # their segments.
+# The exit status is that of the server that ended first; the X server ends by SIGTERM with 0 or 143.
 _SCRIPT = """
 Xvfb ":$1" -screen 0 "$2x24" -auth "$HOME/.Xauthority" -nolisten tcp -nolisten local -noreset -dpi 96 \\
     -s 0 -dpms -br -extension MIT-SHM </dev/null >/dev/null &
 server=$!
 until [ -S "/tmp/.X11-unix/X$1" ]; do kill -0 $server || exit 1; sleep 0.05; done
-exec x11vnc -display ":$1" -rfbport "$3" -localhost -no6 -noipv6 -passwdfile "$HOME/password" -forever -shared \\
+x11vnc -display ":$1" -rfbport "$3" -localhost -no6 -noipv6 -passwdfile "$HOME/password" -forever -shared \\
     -quiet -norc -noremote -novncconnect -nocmds -nosel -noxrecord -nowireframe -nowirecopyrect -noscrollcopyrect \\
-    -nodpms -noshm -wait 15 -defer 10
+    -nodpms -noshm -wait 15 -defer 10 </dev/null &
+wait $!
+status=$?
+kill $server
+wait $server
+ended=$?
+case $ended in 0 | 143) exit $status ;; *) exit $ended ;; esac
 """
 
 
@@ -67,6 +79,7 @@ class Display:
         box = Box(
             folder,
             memory_tmp=True,
+            memory_bytes=_MEMORY_BYTES,
             environment=(("DISPLAY", f":{number}"),),
             shared=((sockets, SOCKETS),),
         )
@@ -96,6 +109,18 @@ class Display:
         if not self.program.ended:
             return None
         return f"the display has ended (status {self.program.process.returncode})"
+
+    @property
+    def ended_by_itself(self) -> bool:
+        """True if a server exited or ran out of memory, and none was killed from outside."""
+        ended = by_itself(self.program.process.returncode)
+        return ended or (self.program.ended and self.program.memory_ran_out())
+
+    async def settle(self) -> None:
+        """Wait until the status of servers that are ending is known."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await self.program.process.wait()
 
     async def close(self) -> None:
         await self.program.end()
