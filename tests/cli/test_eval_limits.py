@@ -152,6 +152,10 @@ async def test_the_default_limit_is_of_policies_and_not_of_providers(hud, monkey
     longer = create_agent("words", max_tokens=2048, temperature=0.5)
     await longer.prepare()
     assert (longer.player.params.max_tokens, longer.player.params.temperature) == (2048, 0.5)
+    narrow = create_agent("words", top_p=0.9)
+    await narrow.prepare()
+    assert narrow.player.params.top_p == 0.9
+    assert create_agent("gemini-3-pro-preview", top_p=0.9).config.top_p == 0.9
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     claude = create_agent("claude-sonnet-4-6")
     await claude.prepare()
@@ -173,6 +177,7 @@ def test_the_limit_has_one_name_for_every_provider(agent, setting):
 def test_a_setting_that_an_agent_has_not_is_refused(hud):
     told = hud("eval env.py claude --temperature 0.5", code=2)
     assert "claude takes no temperature" in told
+    assert "claude takes no top_p" in hud("eval env.py claude --top-p 0.5", code=2)
     assert "takes no max_tokens" in hud("eval env.py agents.py:napping --max-tokens 5", code=2)
 
 

@@ -45,6 +45,7 @@ def test_settings_come_from_toml_and_the_command_line_wins(hud, tmp_path):  # no
         ('model = "tiny"\nloss = "pppo"', "no loss 'pppo'"),
         ('model = "tiny"\n[loss_config]\nbeta = 1', "takes no key 'beta'"),
         ('model = "tiny"\nloss = "cross_entropy"', "--from-job"),
+        ('model = "tiny"\ntop_k = 20', "top_k: training samples from the whole distribution"),
         ("steps = ", "is not TOML"),
     ],
 )
@@ -59,6 +60,7 @@ def test_arguments_that_make_no_sense_are_refused(hud):  # noqa: F811
     assert "There is no model 'tinny'" in hud(
         "train tinny tasks.py --group 2 --tasks-per-step 2", 2
     )
+    assert "--top-p: training samples from the whole" in hud("train tiny tasks.py --top-p 0.9", 2)
     assert "--epochs goes with --from-job" in hud("train tiny tasks.py --epochs 2", 2)
     assert "KEY=NUMBER" in hud("train tiny tasks.py --loss-config epsilon=x", 2)
     assert "no runtime 'moon'" in hud("train tiny tasks.py --tasks-per-step 2 --runtime moon", 2)

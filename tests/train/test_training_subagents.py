@@ -282,6 +282,10 @@ async def test_a_recipe_that_is_stopped_goes_on_in_the_stage_where_it_was(home):
     [
         ("stages = 3", "stages must be tables"),
         ('[[stages]]\nmodel = "m"', "stage 'm' has no tasks"),
+        (
+            '[[stages]]\nmodel = "m"\ntasks = "t"\ntop_p = 0.9',
+            "top_p: training samples from the whole",
+        ),
         ('[[stages]]\nmodel = "m"\ntasks = "t"\nstep = 3', "stage 'm': there is no setting 'step'"),
         (
             '[[stages]]\nmodel = "m"\ntasks = "t"\n[[stages]]\nmodel = "m"\ntasks = "t"',

@@ -34,7 +34,12 @@ class GeminiCUAConfig(GeminiConfig):
     tool_timeout_seconds: float | None = Field(default=120.0, gt=0)
 
 
-GEMINI_KIND = AgentKind("gemini", "GeminiAgent", GeminiConfig, r"gemini-")
+GEMINI_KIND = AgentKind("gemini", "GeminiAgent", GeminiConfig, r"gemini-", top_p="top_p")
 COMPUTER_USE = AgentKind(
-    "gemini_cua", "GeminiCUAAgent", GeminiCUAConfig, r"gemini-.*computer-use", narrows="gemini"
+    "gemini_cua",
+    "GeminiCUAAgent",
+    GeminiCUAConfig,
+    r"gemini-.*computer-use",
+    top_p="top_p",
+    narrows="gemini",
 )

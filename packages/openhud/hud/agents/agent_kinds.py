@@ -24,6 +24,7 @@ SERVED_KIND = AgentKind(
     OpenAIChatConfig,
     max_tokens="completion_kwargs.max_tokens",
     temperature="completion_kwargs.temperature",
+    top_p="completion_kwargs.top_p",
 )
 
 
@@ -48,8 +49,8 @@ def settings_of(
 ) -> AgentConfig:
     """Return the configuration of an agent type; raises `UsageError` for an unknown or invalid setting.
 
-    `max_tokens` (of a turn) and `temperature` are settings of every type that has them, by whatever name. `whose` begins
-    the message; `hidden` are settings to omit from it.
+    `max_tokens` (of a turn), `temperature` and `top_p` are settings of every type that has them, by whatever name. `whose`
+    begins the message; `hidden` are settings to omit from it.
     """
     try:
         return agent_kinds()[kind].settings(**_with_own_names(agent_kinds()[kind], values, whose))
@@ -63,9 +64,10 @@ def settings_of(
 
 
 def _with_own_names(kind: AgentKind, values: Mapping[str, Any], whose: str) -> dict[str, Any]:
-    """Return settings with `max_tokens` and `temperature` under the type's own names."""
+    """Return settings with `max_tokens`, `temperature` and `top_p` under the type's own names."""
+    places = {"max_tokens": kind.max_tokens, "temperature": kind.temperature, "top_p": kind.top_p}
     own = dict(values)
-    for name, place in (("max_tokens", kind.max_tokens), ("temperature", kind.temperature)):
+    for name, place in places.items():
         if name not in own:
             continue
         if place is None:

@@ -41,6 +41,11 @@ class SubagentConfig(BaseModel):
     """Reasoning effort; None: its chat template's default."""
 
 
+TRUNCATED = (
+    "training samples from the whole distribution of the policy; the log-probabilities of a truncated one cannot be trained on. "
+    "Leave it out, or set the temperature."
+)
+"""Refusal of `top_p` and `top_k`."""
 _FEWEST_BETWEEN = 10
 """Least steps between permanently kept checkpoints."""
 _KEPT_OF_A_RUN = 20
@@ -276,6 +281,8 @@ def _first_problem(error: ValidationError) -> str:
     # Misspelt names first: they may be the cause of missing ones.
     problem = min(error.errors(), key=lambda details: details["type"] != "extra_forbidden")
     name = ".".join(str(part) for part in problem["loc"])
+    if name in ("top_p", "top_k"):
+        return f"{name}: {TRUNCATED}"
     if problem["type"] == "extra_forbidden":
         return (
             f"there is no setting {name!r}; the settings are {', '.join(TrainConfig.model_fields)}."

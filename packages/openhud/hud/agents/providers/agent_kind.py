@@ -31,6 +31,8 @@ class AgentKind:
     """The type's name of the setting `max_tokens`; a dot nests."""
     temperature: str | None = "temperature"
     """Its name of the setting `temperature`; None: it has none."""
+    top_p: str | None = None
+    """Its name of the setting `top_p`; None: it has none."""
     narrows: str | None = None
     """Type in whose place it plays the models of its pattern, also where a platform names that type."""
 

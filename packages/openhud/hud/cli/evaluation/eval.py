@@ -83,6 +83,11 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     type=click.FloatRange(min=0),
     help="Sampling temperature; 0: greedy.  [default: the model's; 1 for your policies]",
 )
+@click.option(
+    "--top-p",
+    type=click.FloatRange(min=0, max=1, min_open=True),
+    help="Sample among the likeliest tokens with this probability in all. Such runs are not trained on.  [default: 1]",
+)
 @click.option("--auto-respond", is_flag=True, help="Answer the agent's questions: decide alone.")
 @click.option("--rollout-timeout", type=SECONDS, help="Seconds for one run.")
 @click.option("--agent-timeout", type=SECONDS, help="Seconds for the agent; what it has is graded.")
@@ -131,6 +136,7 @@ def command(
     max_steps: int | None,
     max_tokens: int | None,
     temperature: float | None,
+    top_p: float | None,
     auto_respond: bool,
     rollout_timeout: float | None,
     agent_timeout: float | None,
@@ -171,6 +177,7 @@ def command(
         "max_steps": max_steps,
         "max_tokens": max_tokens,
         "temperature": temperature,
+        "top_p": top_p,
         "auto_respond": auto_respond or None,
         "gateway": gateway or None,
         "timeout_seconds": agent_timeout,

@@ -79,6 +79,16 @@ def _click_type(annotation: Any) -> Any:
     return annotation if annotation in (int, float) else str
 
 
+def _refuse_truncation(
+    context: click.Context, option: click.Parameter, value: float | None
+) -> None:
+    from hud.train.config import TRUNCATED
+
+    del context
+    if value is not None:
+        raise click.UsageError(f"{option.opts[0]}: {TRUNCATED}")
+
+
 @click.command(
     name="train",
     epilog="Repeat the command to resume a stopped or killed run; a finished one goes on with more --steps. Exit code 1: the guard "
@@ -118,6 +128,8 @@ def _click_type(annotation: Any) -> Any:
     help="Continue a run paused by the guard; recorded with it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document, at the end.")
+@click.option("--top-p", type=float, hidden=True, expose_value=False, callback=_refuse_truncation)
+@click.option("--top-k", type=int, hidden=True, expose_value=False, callback=_refuse_truncation)
 @_config_options
 def command(
     model: str | None,
