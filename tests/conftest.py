@@ -85,6 +85,26 @@ def migrating_open(tmp_path_factory):
         yield classmethod(opened)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def checks_of_exactness():
+    """Check classes of models in this process: each process would import `transformers` for seconds.
+
+    Yields the check as it is.
+    """
+    from hud.engine.foreign import verdicts
+
+    in_a_process = verdicts.checked
+
+    def here(folder):
+        from hud.engine.exactness.check import check_folder
+
+        return check_folder(folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verdicts, "checked", here)
+        yield in_a_process
+
+
 @pytest.fixture(scope="session", autouse=DATABASE is not None)
 def on_postgresql():
     from hud.platform.config import PlatformConfig

@@ -40,9 +40,24 @@ def foreign_folder() -> Path:
     return folder
 
 
+def own_state() -> Decoder:
+    """Return a model with a state of its own, a state space."""
+    config = AutoConfig.for_model(
+        "mamba", vocab_size=VOCABULARY, hidden_size=32, state_size=4, num_hidden_layers=2
+    )
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    for parameter in model.parameters():
+        parameter.data += torch.randn(parameter.shape) * 0.1
+    folder = lasting_folder("mamba-", "-s")
+    model.save_pretrained(folder)
+    return load_decoder(folder)
+
+
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "reference": random_decoder,
     "transformers": lambda: load_decoder(foreign_folder()),
+    "own state": own_state,
 }
 
 

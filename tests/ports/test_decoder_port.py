@@ -68,6 +68,8 @@ def test_a_sequence_that_continues_a_prefix_is_computed_as_both_in_one(decoder):
 
 
 def test_tokens_on_top_of_a_cache_are_those_of_the_packed_pass(decoder):
+    if decoder.keeps_state:
+        pytest.skip("this decoder keeps its own state")
     ids, config = sequences()[0], decoder.config
     size = CacheSize.within(1 << 20, config, torch.float32, slots=1, max_context=64)
     cache = KVCache(config, size, torch.float32, decoder.device)
@@ -77,6 +79,19 @@ def test_tokens_on_top_of_a_cache_are_those_of_the_packed_pass(decoder):
             positions = cache.aim([[0]], [start], [end], end - start)
             states.append(decoder.hidden_cached(ids[start:end], positions, cache))
         torch.testing.assert_close(torch.cat(states), packed(decoder, [ids]), **CLOSE)
+
+
+def test_a_state_that_advances_is_that_of_the_packed_pass(decoder):
+    if not decoder.keeps_state:
+        pytest.skip("this decoder is sampled with a key-value cache")
+    ids, state, last = sequences()[0], None, []
+    ends = (4, 5, 9)
+    with torch.no_grad():
+        for start, end in zip((0, *ends), ends, strict=False):
+            state, hidden = decoder.advance(state, ids[start:end].tolist())
+            last.append(hidden)
+        expected = packed(decoder, [ids])[[end - 1 for end in ends]]
+        torch.testing.assert_close(torch.stack(last), expected, **CLOSE)
 
 
 def test_recomputed_layers_have_the_same_gradient(decoder):

@@ -95,7 +95,9 @@ def merged_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
 def _transformers_decoder(model: Any, config: DecoderConfig, state: dict[str, Tensor]) -> Any:
     import transformers
 
-    from hud.engine.transformers_decoder import TransformersDecoder  # Registers our attention.
+    from hud.engine.foreign.transformers_decoder import (
+        TransformersDecoder,  # Registers our attention.
+    )
 
     make: Any = transformers.AutoModelForCausalLM.from_config
     with model.device:

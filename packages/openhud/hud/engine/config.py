@@ -31,18 +31,6 @@ _MOST = {
 
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
-_OTHER_STATE = {
-    "GptOssForCausalLM": "attention with sinks",
-    "JambaForCausalLM": "state spaces",
-    "Llama4ForCausalLM": "chunked attention",
-    "MiniMaxForCausalLM": "linear attention",
-    "NemotronHForCausalLM": "state spaces",
-    "Qwen3NextForCausalLM": "linear attention",
-    "Qwen3_5ForCausalLM": "linear attention",
-    "Qwen3_5MoeForCausalLM": "linear attention",
-}
-"""Classes with layers that packed sequences and the key-value cache would compute wrongly, and what is in them."""
-
 _FOREIGN_MOST = {"layer": 1000, "expert": 1 << 16}
 """Largest whole numbers of models outside the family, by a word of their name: an object is made for each."""
 _FOREIGN_POSITIVE = frozenset(
@@ -54,6 +42,7 @@ _FOREIGN_POSITIVE = frozenset(
         "norm_eps",
         "rope_theta",
         "factor",
+        "sliding_window",
     }
 )
 """Numbers above 0, or null, of models outside the family."""
@@ -282,35 +271,33 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     shape = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-    problem = None
     if name != MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type):
-        problem = "is no causal language model that transformers knows"
-    elif name in _OTHER_STATE:
-        problem = (
-            f"has layers of {_OTHER_STATE[name]}, which are not computed here as by transformers"
+        raise UsageError(
+            f"{folder / 'config.json'}: {name} is no causal language model that transformers knows."
         )
-    elif getattr(shape, "attn_logit_softcapping", None):
-        problem = "caps its attention scores, which is not supported"
-    elif not {"num_attention_heads", "num_hidden_layers"} <= set(dir(shape)):
-        problem = "has no attention heads to compute"
-    if problem is not None:
-        raise UsageError(f"{folder / 'config.json'}: {name} {problem}.")
-    heads = shape.num_attention_heads
-    context = getattr(shape, "max_position_embeddings", None) or 2048
-    # Within its window, sliding attention equals full attention.
-    window = getattr(shape, "sliding_window", None) or context
+    # Models without attention have no heads: their sizes bound what a state takes.
+    heads = getattr(shape, "num_attention_heads", None) or 1
+    if not isinstance(heads, int):  # One number for each layer.
+        heads = 1
+    kv_heads = getattr(shape, "num_key_value_heads", None) or heads
     return DecoderConfig(
         model_type=shape.model_type,
         vocab_size=shape.vocab_size,
         hidden_size=shape.hidden_size,
-        intermediate_size=getattr(shape, "intermediate_size", 0) or 0,
-        num_hidden_layers=shape.num_hidden_layers,
+        intermediate_size=_size(shape, "intermediate_size", 0),
+        num_hidden_layers=_size(shape, "num_hidden_layers", 1),
         num_attention_heads=heads,
-        num_key_value_heads=getattr(shape, "num_key_value_heads", None) or heads,
-        head_dim=getattr(shape, "head_dim", None) or shape.hidden_size // heads,
-        max_position_embeddings=min(context, window),
+        num_key_value_heads=kv_heads if isinstance(kv_heads, int) else heads,
+        head_dim=_size(shape, "head_dim", shape.hidden_size // heads),
+        max_position_embeddings=_size(shape, "max_position_embeddings", 2048),
         tie_word_embeddings=bool(getattr(shape, "tie_word_embeddings", False)),
-        bos_token_id=shape.bos_token_id,
-        eos_token_ids=token_ids(shape.eos_token_id),
+        bos_token_id=getattr(shape, "bos_token_id", None),
+        eos_token_ids=token_ids(getattr(shape, "eos_token_id", None)),
         dtype=str(shape.dtype or "float32").removeprefix("torch."),
     )
+
+
+def _size(shape: Any, name: str, default: int) -> int:
+    """Return a size of a configuration; the default where it has none, or one for each layer."""
+    size = getattr(shape, name, None) or default
+    return default if isinstance(size, list | tuple) else int(size)

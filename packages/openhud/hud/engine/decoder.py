@@ -1,14 +1,15 @@
 """The port of decoders: token ids to hidden states to logits, packed for training and cached for sampling.
 
 A decoder is a `torch.nn.Module` whose parameters are the model's weights; adapters wrap its linear layers in place.
-Implementations: `models.reference_decoder.ReferenceDecoder` in plain PyTorch, and `transformers_decoder.TransformersDecoder` for
-all other architectures. `tests/ports/test_decoder_port.py` is their conformance suite.
+Implementations: `models.reference_decoder.ReferenceDecoder` in plain PyTorch, and, for other architectures,
+`foreign.transformers_decoder.TransformersDecoder` and `foreign.state_decoder.StateDecoder`. `tests/ports/test_decoder_port.py` is their conformance suite.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Protocol
+from collections.abc import Sequence
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,9 @@ class AttentionCache(Protocol):
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return the attention output (N, heads * D) of the new tokens' queries (N, heads, D), in the dtype of q."""
 
+    def attend_within(self, layer: int, q: Tensor, window: int | None) -> Tensor:
+        """Return what `attend` returns, of attention to the last `window` tokens alone; None: to all."""
+
 
 class Decoder(nn.Module, ABC):
     """Weights that compute tokens."""
@@ -33,6 +37,9 @@ class Decoder(nn.Module, ABC):
 
     shares_prefixes: ClassVar[bool] = True
     """`hidden_packed` takes `prefixes`; False: sequences are packed without sharing."""
+
+    keeps_state: ClassVar[bool] = False
+    """True: sampled by `advance`, with a state of the decoder's own for each sequence; False: by `hidden_cached`."""
 
     checkpointed: bool = False
     """True: recompute each layer in the backward pass instead of keeping its activations."""
@@ -70,6 +77,14 @@ class Decoder(nn.Module, ABC):
 
         Each layer writes the keys and values of the new tokens to `cache` and then attends by it. No gradient is needed.
         """
+
+    def advance(self, state: Any, ids: Sequence[int]) -> tuple[Any, Tensor]:
+        """Return the state of a sequence after new tokens `ids`, and the last hidden state (H,) of the last of them.
+
+        `state` is None for a new sequence, else what the last call returned; it may be changed in place. No gradient is
+        needed. For decoders with `keeps_state`.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:

@@ -81,9 +81,22 @@ class LoraLinear(nn.Module):
         low = F.linear(x.to(self.lora_A.dtype), self.lora_A)
         return y + (F.linear(low, self.lora_B) * self.scale).to(y.dtype)
 
+    @property
+    def weight(self) -> Tensor:
+        """The weight that is computed with: some classes of `transformers` read it instead of calling the layer."""
+        return self._merged() if self.enabled else self.base.weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The layer's bias."""
+        return self.base.bias
+
     @torch.no_grad()
     def merged_weight(self) -> Tensor:
         """Return W + (alpha / rank) B A, in the layer's precision."""
+        return self._merged()
+
+    def _merged(self) -> Tensor:
         delta = (self.lora_B @ self.lora_A) * self.scale
         return (self.base.weight.to(delta.dtype) + delta).to(self.base.weight.dtype)
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
 from hud.engine.device_memory import TRAINING, within_memory
+from hud.engine.foreign.verdicts import exact_path
 from hud.engine.models.reference_decoder import ReferenceDecoder, inverse_frequencies
 from hud.engine.models.tensor_file import write_tensors
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
@@ -36,7 +37,7 @@ def load_decoder(
     """Load the decoder of a folder, in the type of its weights unless `dtype` says another.
 
     Raises `NotFoundError` for a folder without a model, `UsageError` for an architecture that cannot be
-    computed, and `StoreError` for files that are damaged.
+    computed, or not exactly, and `StoreError` for files that are damaged.
     """
     config = DecoderConfig.from_folder(folder)
     stored = DTYPES.get(config.dtype)
@@ -44,9 +45,11 @@ def load_decoder(
         raise UsageError(f"{folder}: weights of type {config.dtype} are not supported.")
     if not config.ours:
         weight_files(folder)
-        from hud.engine.transformers_decoder import load_transformers  # Loads transformers.
+        # Loads transformers.
+        from hud.engine.foreign.transformers_decoder import load_transformers
 
-        return load_transformers(folder, config, dtype=dtype or stored, device=device)
+        path = exact_path(folder, config)
+        return load_transformers(folder, config, path, dtype=dtype or stored, device=device)
     with torch.device("meta"):
         decoder = ReferenceDecoder(config)
     state = read_weights(folder, device)
@@ -65,7 +68,8 @@ def empty_decoder(folder: Path) -> torch.nn.Module:
     with torch.device("meta"):
         if config.ours:
             return ReferenceDecoder(config)
-        from hud.engine.transformers_decoder import empty_transformers  # Loads transformers.
+        # Loads transformers.
+        from hud.engine.foreign.transformers_decoder import empty_transformers
 
         return empty_transformers(folder)
 
@@ -167,7 +171,8 @@ def save_decoder(decoder: Decoder, folder: Path) -> None:
     """Write `config.json` and the weights to a folder that `transformers` and `load_decoder` read."""
     folder.mkdir(parents=True, exist_ok=True)
     if not decoder.config.ours:
-        from hud.engine.transformers_decoder import save_transformers  # Loads transformers.
+        # Loads transformers.
+        from hud.engine.foreign.transformers_decoder import save_transformers
 
         save_transformers(decoder, folder)
         return

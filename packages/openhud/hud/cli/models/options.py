@@ -81,6 +81,12 @@ def print_made(model: dict[str, Any], as_json: bool, verb: str, then: str | None
             f"{model['tool_format']} (--tool-format takes another).",
             err=as_json,
         )
+    if model.get("path") not in (None, "packed"):
+        click.echo(
+            f"{slug} is computed one sequence at a time, by the layers and the state of its own class in transformers: exact, "
+            "but many times slower than other models.",
+            err=as_json,
+        )
     tell(as_json, model, f"{verb} {slug} ({model['id']}).\n{usage}")
 
 

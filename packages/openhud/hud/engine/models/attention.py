@@ -5,7 +5,7 @@ continue another one, its **prefix**: the shared prompt of a group of runs is th
 gradients of its continuations.
 
 Every packing has `attend(q, k, v, rows)`, which returns (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D); or
-(N, heads * D) of the tokens `rows` (N,) alone.
+(N, heads * D) of the tokens `rows` (N,) alone. With a `window`, a token attends to itself and the `window - 1` before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class AnyPacking(Protocol):
         """Return the heads' output (T, heads * D), or (N, heads * D) of `rows` (N,)."""
 
 
-def packing_of(cu_seqlens: Tensor, prefixes: Tensor | None) -> AnyPacking:
+def packing_of(cu_seqlens: Tensor, prefixes: Tensor | None) -> Packing | SharedPacking:
     """Return the packing of sequences; see `Decoder.hidden_packed` for the arguments."""
     return Packing(cu_seqlens) if prefixes is None else SharedPacking(cu_seqlens, prefixes)
 
@@ -46,10 +46,24 @@ class Packing:
         starts = cu_seqlens[:-1] - cu_seqlens[0]
         self.index = row * self.longest + torch.arange(len(row), device=device) - starts[row]
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        rows: Tensor | None = None,
+        window: int | None = None,
+    ) -> Tensor:
         grouped = q.shape[1] != k.shape[1]
         q, k, v = self.pad(q), self.pad(k), self.pad(v)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
+        mask = None
+        if window is not None and window < self.longest:
+            steps = torch.arange(self.longest, device=q.device)
+            behind = steps[:, None] - steps
+            mask = (behind >= 0) & (behind < window)
+        attended = F.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, is_causal=mask is None, enable_gqa=grouped
+        )
         return chosen(rows, self.unpad(attended))
 
     def pad(self, x: Tensor) -> Tensor:
@@ -90,29 +104,41 @@ class SharedPacking:
         # Keys past the end are masked below; their values do not matter.
         self.sources = torch.where(own_index < lengths[:, None], source, 0)
         steps = torch.arange(self.continued.longest, device=device)
-        self.allowed = (own_index[:, None, :] <= steps[:, None]).unsqueeze(1)  # (S', 1, L, K)
-        self._added: Tensor | None = None
+        self.behind = (steps[:, None] - own_index[:, None, :]).unsqueeze(1)
+        """(S', 1, L, K): how many tokens a key is behind a query; negative: later."""
+        self._added: dict[tuple[torch.dtype, int | None], Tensor] = {}
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, rows: Tensor | None = None) -> Tensor:
+    def attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        rows: Tensor | None = None,
+        window: int | None = None,
+    ) -> Tensor:
         border = self.border
         # One copy in the backward pass, unlike slices.
         queries, continued = q.tensor_split((border,))
-        first = self.alone.attend(queries, k[:border], v[:border])
+        first = self.alone.attend(queries, k[:border], v[:border], window=window)
         attended = F.scaled_dot_product_attention(
             self.continued.pad(continued),
             self._gather(k),
             self._gather(v),
-            attn_mask=self._mask(q.dtype),
+            attn_mask=self._mask(q.dtype, window),
             enable_gqa=q.shape[1] != k.shape[1],
         )
         return chosen(rows, torch.cat((first, self.continued.unpad(attended))))
 
-    def _mask(self, dtype: torch.dtype) -> Tensor:
-        """Return the additive mask of scores, computed once for all layers."""
-        if self._added is None or self._added.dtype != dtype:
-            zeros = torch.zeros(self.allowed.shape, dtype=dtype, device=self.allowed.device)
-            self._added = zeros.masked_fill_(~self.allowed, -torch.inf)
-        return self._added
+    def _mask(self, dtype: torch.dtype, window: int | None) -> Tensor:
+        """Return the additive mask of scores, computed once for all layers with the same window."""
+        key = dtype, window
+        if key not in self._added:
+            hidden = self.behind < 0
+            if window is not None:
+                hidden = hidden | (self.behind >= window)
+            zeros = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device)
+            self._added[key] = zeros.masked_fill_(hidden, -torch.inf)
+        return self._added[key]
 
     def _gather(self, x: Tensor) -> Tensor:
         """(T, kv_heads, D) to (S', kv_heads, K, D): the keys or values of each continuation, prefix first."""

@@ -78,6 +78,8 @@ class _Part:
     """Keys for each row."""
     bias: Tensor
     """(rows, 1, width, reach): minus infinity where a new token may not attend to a key, else 0."""
+    positions: Tensor
+    """(rows, width): positions of the new tokens."""
 
 
 class KVCache:
@@ -136,7 +138,8 @@ class KVCache:
             # (B, kv_heads, P): so gathered, the positions of a row's head are contiguous.
             index = table[rows, None, :count] * self.kv_heads + heads
             bias = self._bias(count * size, positions[rows])
-            self._parts.append(_Part(rows, index.flatten(), count * size, bias))
+            part = _Part(rows, index.flatten(), count * size, bias, positions[rows])
+            self._parts.append(part)
         return positions.view(-1)
 
     def _write_to(self, page: Tensor, offset: Tensor) -> None:
@@ -173,11 +176,26 @@ class KVCache:
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return the attention output (B * width, heads * D) of the new tokens' queries (B * width, heads, D)."""
+        return self.attend_within(layer, q, None)
+
+    def attend_within(self, layer: int, q: Tensor, window: int | None) -> Tensor:
+        """Return what `attend` returns, of attention to the last `window` tokens alone; None: to all."""
         q = q.view(self.rows, self.width, *q.shape[1:])
-        parts = [self._attend(layer, part, q[part.rows]) for part in self._parts]
+        parts = [
+            self._attend(layer, part, self._within(part, window), q[part.rows])
+            for part in self._parts
+        ]
         return torch.cat(parts).flatten(0, 1).flatten(1)
 
-    def _attend(self, layer: int, part: _Part, q: Tensor) -> Tensor:
+    def _within(self, part: _Part, window: int | None) -> Tensor:
+        """Return the mask of a part, without keys before the window."""
+        if window is None or window >= part.reach:
+            return part.bias
+        keys = torch.arange(part.reach, device=part.bias.device)
+        before = keys <= part.positions[:, None, :, None] - window
+        return part.bias.masked_fill(before, float("-inf"))
+
+    def _attend(self, layer: int, part: _Part, bias: Tensor, q: Tensor) -> Tensor:
         keys, values = (
             stored[layer]
             .view(-1, *stored.shape[-2:])
@@ -187,12 +205,12 @@ class KVCache:
         )
         if self.width > 1:
             attended = F.scaled_dot_product_attention(
-                q.transpose(1, 2), keys, values, attn_mask=part.bias, enable_gqa=self.groups > 1
+                q.transpose(1, 2), keys, values, attn_mask=bias, enable_gqa=self.groups > 1
             )
             return attended.transpose(1, 2)
         # One token a row: the queries of a group stand in for tokens, so that no keys are copied.
         grouped = q.reshape(len(q), self.kv_heads, self.groups, q.shape[-1])
-        attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=part.bias)
+        attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias)
         return attended.reshape(q.shape)
 
     def copy(self, source: int, target: int) -> None:

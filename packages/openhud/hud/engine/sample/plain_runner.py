@@ -15,6 +15,7 @@ from hud.engine.decoder import Decoder
 from hud.engine.kernels import backend_for
 from hud.engine.sample.adapter_bank import Adapter, AdapterBank
 from hud.engine.sample.kv_cache import KVCache
+from hud.engine.sample.prefix_cache import PrefixCache
 from hud.engine.sample.request import Request
 from hud.engine.sample.runner import Runner, Sampled
 from hud.engine.sample.scheduler import Chunk, Scheduler
@@ -22,7 +23,11 @@ from hud.engine.sample.token_sampling import likeliest_tokens, sample_tokens
 
 
 def runner_type(decoder: Decoder, bank: AdapterBank | None = None) -> type[Runner]:
-    """Return the class that computes a sampler's passes with `decoder`: a kernel backend's, or the plain one."""
+    """Return the class that computes a sampler's passes with `decoder`: that of its own states, a kernel backend's, or the plain one."""
+    if decoder.keeps_state:
+        from hud.engine.sample.own_states import StateRunner  # Derived from the plain runner.
+
+        return StateRunner
     backend = backend_for(decoder.device)
     kind: type[Runner] | None = None
     if backend is not None:
@@ -34,6 +39,8 @@ class PlainRunner(Runner):
     """Computes with a decoder, or with a bank of adapters over it."""
 
     cache_type: ClassVar[type[KVCache]] = KVCache
+
+    prefix_cache_type: ClassVar[type[PrefixCache]] = PrefixCache
 
     packs: ClassVar[bool] = False
     """True: prompt chunks of any lengths are one pass, without padding."""

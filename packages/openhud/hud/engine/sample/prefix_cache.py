@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import ClassVar
 
 from hud.engine.sample.pages import Pages
 
@@ -30,6 +31,8 @@ class Slot:
     """The adapter that its keys and values were computed with; None: the base's weights."""
     stale: bool = False
     """True while an active sequence holds keys of older weights: it is not shared."""
+    state: object = None
+    """State after `tokens` of a decoder that keeps its own (`Decoder.advance`)."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,9 @@ class Placement:
 
 class PrefixCache:
     """The slots of one cache. After a change of weights, call `forget`."""
+
+    shares: ClassVar[bool] = True
+    """A prompt may begin with a part of what another slot holds."""
 
     def __init__(self, pages: Pages, page_tokens: int) -> None:
         self.pages = pages

@@ -14,6 +14,7 @@ from typing import ClassVar, Protocol
 from hud.engine.decoder import Decoder
 from hud.engine.sample.adapter_bank import AdapterBank
 from hud.engine.sample.kv_cache import KVCache
+from hud.engine.sample.prefix_cache import PrefixCache
 from hud.engine.sample.request import Request
 from hud.engine.sample.scheduler import Chunk, Scheduler
 
@@ -26,6 +27,9 @@ class Runner(Protocol):
 
     cache_type: ClassVar[type[KVCache]]
     """Class of the cache that it computes with: `KVCache`, or one with the same pages."""
+
+    prefix_cache_type: ClassVar[type[PrefixCache]]
+    """Class of the slots: `PrefixCache`, or one that shares nothing."""
 
     packs: ClassVar[bool]
     """True: prompt chunks of any lengths are one pass, without padding."""

@@ -22,7 +22,6 @@ from hud.engine.sample.adapter_bank import AdapterBank
 from hud.engine.sample.kv_cache import CacheSize
 from hud.engine.sample.pages import Pages
 from hud.engine.sample.plain_runner import runner_type
-from hud.engine.sample.prefix_cache import PrefixCache
 from hud.engine.sample.request import (
     Request,
     SampledTurn,
@@ -69,7 +68,7 @@ class Sampler:
         runner = runner_type(decoder, bank)
         with within_memory("the sampler's key-value cache", _LESS):
             self.cache = runner.cache_type(config, size, dtype, decoder.device)
-        self.prefix_cache = PrefixCache(Pages(size.pages), size.page_tokens)
+        self.prefix_cache = runner.prefix_cache_type(Pages(size.pages), size.page_tokens)
         self.scheduler = Scheduler(self.prefix_cache, slots, packed=runner.packs)
         self._runner = runner(decoder, self.cache, slots, bank)
         self._stale = True

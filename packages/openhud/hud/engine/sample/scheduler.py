@@ -145,6 +145,8 @@ class Scheduler:
 
     def _gains_by_waiting(self, request: Request) -> bool:
         """Return whether a prompt that is being computed will share more with this one than the cache does now."""
+        if not self.prefix_cache.shares:
+            return False
         coming, salt = 0, request.fork.adapter if request.fork is not None else None
         for other in self.active:
             if other.slot is None or other.slot.stale or other.missing < 2:

@@ -56,9 +56,11 @@ def _read_formats(folder: Path) -> None:
     from hud.engine.chat.chat_format import ChatFormat
     from hud.engine.chat.tokenizers.tokenizer_file import try_tokenizer
     from hud.engine.config import DecoderConfig
+    from hud.engine.foreign.verdicts import exact_path
 
     config = DecoderConfig.from_folder(folder)
     try_tokenizer(folder)
+    exact_path(folder, config)
     with suppress(
         UsageError
     ):  # A folder without a chat template may be trained; its first turn names the problem.

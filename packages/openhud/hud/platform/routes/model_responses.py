@@ -6,6 +6,8 @@ import math
 from contextlib import suppress
 from typing import Any
 
+from hud.engine.config import DecoderConfig
+from hud.engine.foreign.verdicts import recorded_verdict
 from hud.errors import HudError
 from hud.platform.gateway.chat_formats import format_of
 from hud.platform.gateway.providers import sdk_agent_type
@@ -33,17 +35,20 @@ def shown_model(model: ModelRecord) -> dict[str, Any]:
     }
 
 
-def shown_with_tools(model: ModelRecord) -> dict[str, Any]:
-    """Return a model with `shows_tools` (its chat template writes tools) and the name of its `tool_format`. Reads files.
+def shown_with_folder(model: ModelRecord) -> dict[str, Any]:
+    """Return a model with `shows_tools` (its chat template writes tools), the name of its `tool_format`, and its `path`.
 
-    Both are null if unknown.
+    `path` is `hud.engine.foreign.verdicts.ForeignPath`. Reads files; each is null if unknown.
     """
-    shows_tools = tool_format = None
+    shows_tools = tool_format = path = None
     if model.config.provider is None:
         with suppress(HudError):  # Its first use names the problem.
             chat = format_of(model.folder, model.config.tool_call_parser).chat
             shows_tools, tool_format = chat.shows_tools, chat.tool_format.names[0]
-    return {**shown_model(model), "shows_tools": shows_tools, "tool_format": tool_format}
+            verdict = recorded_verdict(model.folder, DecoderConfig.from_folder(model.folder))
+            path = None if verdict is None else verdict.path
+    formats = {"shows_tools": shows_tools, "tool_format": tool_format}
+    return {**shown_model(model), **formats, "path": path}
 
 
 def shown_checkpoint(node: CheckpointRecord, model: ModelRecord) -> dict[str, Any]:

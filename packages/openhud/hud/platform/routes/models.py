@@ -51,7 +51,7 @@ from hud.platform.models.records import (
 )
 from hud.platform.models.registry import Registry
 from hud.platform.models.weight_sources import machine_path
-from hud.platform.routes.model_responses import shown_checkpoint, shown_model, shown_with_tools
+from hud.platform.routes.model_responses import shown_checkpoint, shown_model, shown_with_folder
 from hud.platform.secrets import Secrets
 from hud.platform.serving.calls import ChangeServers, ExportModel, ForgetModel, MoveHead
 from hud.platform.store.tables import LOCAL_TEAM
@@ -182,7 +182,7 @@ def list_models(
 @router.get("/resolve")
 def resolve(registry: Models, secrets: TeamSecrets, model: str) -> dict[str, Any]:
     record = _found(registry, secrets, model)
-    return _with_steps(registry, record, shown_with_tools(record))
+    return _with_steps(registry, record, shown_with_folder(record))
 
 
 @router.post("/fork", dependencies=TRAIN)
@@ -210,7 +210,7 @@ async def create(registry: Models, body: CreateRequest) -> dict[str, Any]:
 @router.post("/add", dependencies=ADMIN)
 async def add(registry: Models, body: AddRequest) -> dict[str, Any]:
     made = await asyncio.to_thread(registry.add, body.source, body.name, config=body.config)
-    return await asyncio.to_thread(shown_with_tools, made)
+    return await asyncio.to_thread(shown_with_folder, made)
 
 
 # Privileged: it sets an address that this server will call, and the key that is sent there.

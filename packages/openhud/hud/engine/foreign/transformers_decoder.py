@@ -18,13 +18,14 @@ from transformers.utils import logging
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import AttentionCache, Decoder
+from hud.engine.foreign.verdicts import ForeignPath
 from hud.engine.models.attention import packing_of
 from hud.errors import StoreError
 
 _OURS = "hud"
 
-Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
-"""(layer, q (N, heads, D), k and v (N, kv_heads, D)) to (N, heads * D)."""
+Attend = Callable[[int, Tensor, Tensor, Tensor, int | None], Tensor]
+"""(layer, q (N, heads, D), k and v (N, kv_heads, D), window or None) to (N, heads * D)."""
 
 
 class TransformersDecoder(Decoder):
@@ -73,15 +74,20 @@ class TransformersDecoder(Decoder):
     ) -> Tensor:
         """Return the last hidden states (T, H) of packed sequences; see `Decoder.hidden_packed`."""
         packing = packing_of(cu_seqlens, prefixes)
-        hidden = self._hidden(input_ids, positions, lambda layer, q, k, v: packing.attend(q, k, v))
+
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+            del layer
+            return packing.attend(q, k, v, window=window)
+
+        hidden = self._hidden(input_ids, positions, attend)
         return hidden if rows is None else hidden.index_select(0, rows)
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: AttentionCache) -> Tensor:
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
 
-        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        def attend(layer: int, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
             cache.write(layer, k, v)
-            return cache.attend(layer, q)
+            return cache.attend_within(layer, q, window)
 
         return self._hidden(input_ids, positions, attend)
 
@@ -104,9 +110,14 @@ class TransformersDecoder(Decoder):
 
 
 def load_transformers(
-    folder: Path, config: DecoderConfig, *, dtype: torch.dtype, device: torch.device | str
+    folder: Path,
+    config: DecoderConfig,
+    path: ForeignPath,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str,
 ) -> TransformersDecoder:
-    """Load a model that `transformers` knows. Raises `StoreError` for one that it cannot load."""
+    """Load a model that `transformers` knows, to be computed by `path`. Raises `StoreError` for one that it cannot load."""
     if (folder / "adapter_config.json").exists():
         # transformers would load the base model that it names, from any place.
         raise StoreError(f"{folder} is an adapter; add its base model.")
@@ -117,14 +128,19 @@ def load_transformers(
         causal: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation=_OURS,
+            attn_implementation=_OURS if path == "packed" else None,
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
         )
     except Exception as error:  # transformers raises many kinds of errors
         raise StoreError(f"transformers cannot load {folder}: {error}") from error
-    return TransformersDecoder(config, causal.to(device)).eval()
+    causal = causal.to(device)
+    if path == "packed":
+        return TransformersDecoder(config, causal).eval()
+    from hud.engine.foreign.state_decoder import StateDecoder  # Derived from this module's.
+
+    return StateDecoder(config, causal, path).eval()
 
 
 def save_transformers(decoder: Decoder, folder: Path) -> None:
@@ -151,16 +167,21 @@ def _attention(
     *,
     hud_attend: Attend,
     scaling: float | None = None,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **settings: Any,
 ) -> tuple[Tensor, None]:
     """Attention of one layer, called by `transformers`: q (1, heads, N, D), k and v (1, kv_heads, N, D)."""
     del attention_mask, settings
+    if softcap is not None or s_aux is not None:
+        raise NotImplementedError("attention sinks" if softcap is None else "capped scores")
     q, k, v = (part[0].transpose(0, 1) for part in (query, key, value))
     if scaling is not None:
         q = q * (scaling * q.shape[-1] ** 0.5)  # Our attention divides by √D.
     layer = module.layer_idx
     assert isinstance(layer, int)
-    attended = hud_attend(layer, q, k.contiguous(), v.contiguous())
+    attended = hud_attend(layer, q, k.contiguous(), v.contiguous(), sliding_window)
     return attended.view(1, q.shape[0], q.shape[1], -1), None
 
 

@@ -1,0 +1,229 @@
+"""The batches of the check: packed, cached and adapted, compared with plain `transformers` one sequence at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from hud.engine.decoder import Decoder
+from hud.engine.lora import LoraConfig, attach, lora_layers
+from hud.engine.sample.request import SampledTurn
+from hud.engine.sample.sampler import Sampler
+from hud.trace import SamplingParams
+
+CLOSE = 1e-4
+"""Largest difference of logprobs that is rounding, of logprobs up to `LARGE`; of larger ones, in proportion."""
+LARGE = 20.0
+GRADIENT_CLOSE = 1e-3
+"""Largest difference of gradients that is rounding, relative to the largest entry of the parameter's."""
+LENGTHS = (41, 9, 27, 1, 18)
+ADAPTER = LoraConfig(rank=2, alpha=4.0)
+_CACHE_BYTES = 64 << 20
+_MOVED = 0.02
+
+
+class Difference(Exception):
+    """The part that differs from plain `transformers`, and by how much."""
+
+    def __init__(self, part: str, detail: str) -> None:
+        super().__init__(f"{part}: {detail}")
+        self.part, self.detail = part, detail
+
+
+def sequences(vocabulary: int, lengths: Sequence[int], seed: int = 0) -> list[Tensor]:
+    """Return random token ids."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randint(3, vocabulary, (length,), generator=generator) for length in lengths]
+
+
+def plain_logprobs(plain: Any, ids: Tensor) -> Tensor:
+    """Return the logprobs (T, V) of one sequence by plain `transformers`, without a cache."""
+    logits: Tensor = plain(input_ids=ids[None], use_cache=False).logits[0]
+    return logits.float().log_softmax(-1)
+
+
+def compare(part: str, ours: Tensor, theirs: Tensor) -> None:
+    """Raise `Difference` where logprobs differ by more than rounding."""
+    if ours.shape != theirs.shape:
+        raise Difference(part, f"shape {tuple(ours.shape)} instead of {tuple(theirs.shape)}")
+    largest = float(theirs.abs().max())
+    off = float((ours - theirs).abs().max())
+    if not off <= CLOSE * max(1.0, largest / LARGE):
+        raise Difference(part, f"logprobs differ by up to {off:.2g}")
+
+
+def packed_logprobs(decoder: Decoder, parts: Sequence[Tensor]) -> Tensor:
+    """Return the logprobs (T, V) of independent sequences in one packed pass."""
+    positions = torch.cat([torch.arange(len(part)) for part in parts])
+    bounds = torch.tensor([0, *map(len, parts)]).cumsum(0)
+    hidden = decoder.hidden_packed(torch.cat(list(parts)), positions, bounds)
+    return decoder.logits(hidden).float().log_softmax(-1)
+
+
+def check_packing(decoder: Decoder, plain: Any, part: str = "packing") -> None:
+    """Compare a packed batch, of which some sequences continue a common beginning, and its gradient."""
+    vocabulary = decoder.config.vocab_size
+    parts = sequences(vocabulary, LENGTHS)
+    with torch.no_grad():
+        for alone in parts[:2]:
+            compare("attention", packed_logprobs(decoder, [alone]), plain_logprobs(plain, alone))
+        theirs = torch.cat([plain_logprobs(plain, ids) for ids in parts])
+        compare(part, packed_logprobs(decoder, parts), theirs)
+        if decoder.shares_prefixes:
+            _check_shared(decoder, plain, parts)
+
+
+def _check_shared(decoder: Decoder, plain: Any, parts: Sequence[Tensor]) -> None:
+    prefix, first, second = parts[0], parts[1], parts[2]
+    hidden = decoder.hidden_packed(
+        torch.cat([prefix, first, second]),
+        torch.cat(
+            [
+                torch.arange(len(prefix)),
+                *(len(prefix) + torch.arange(len(p)) for p in (first, second)),
+            ]
+        ),
+        torch.tensor([0, *map(len, (prefix, first, second))]).cumsum(0),
+        torch.tensor([-1, 0, 0]),
+    )
+    logprobs = decoder.logits(hidden).float().log_softmax(-1)
+    place = len(prefix)
+    for part in (first, second):
+        joined = plain_logprobs(plain, torch.cat([prefix, part]))[len(prefix) :]
+        compare("packing", logprobs[place : place + len(part)], joined)
+        place += len(part)
+
+
+def check_gradient(decoder: Decoder, plain: Any) -> None:
+    """Compare the gradient of a packed batch."""
+    parts = sequences(decoder.config.vocab_size, LENGTHS[:3], seed=1)
+    decoder.requires_grad_(True)
+    plain.requires_grad_(True)
+    theirs = torch.cat([plain_logprobs(plain, ids) for ids in parts])
+    ours = packed_logprobs(decoder, parts)
+    weights = torch.randn(theirs.shape, generator=torch.Generator().manual_seed(2))
+    gradients = []
+    for module, logprobs in ((decoder, ours), (plain, theirs)):
+        module.zero_grad()
+        (logprobs * weights).sum().backward()
+        gradients.append(
+            {name.removeprefix("causal."): p.grad for name, p in module.named_parameters()}
+        )
+        module.requires_grad_(False)
+    for name, expected in gradients[1].items():
+        gradient = gradients[0].get(name)
+        if expected is None and gradient is None:
+            continue
+        if expected is None or gradient is None:
+            raise Difference("gradient", f"{name} has one here or there alone")
+        off = float((gradient - expected).abs().max())
+        if not off <= GRADIENT_CLOSE * float(expected.abs().max()) + 1e-5:
+            raise Difference("gradient", f"that of {name} differs by up to {off:.2g}")
+
+
+def check_cache(decoder: Decoder, plain: Any) -> None:
+    """Compare what the sampler samples: a batch, second turns, a branched prefix, and all again after a swap of weights."""
+    sampler = Sampler(decoder, slots=4, cache_bytes=_CACHE_BYTES)
+    try:
+        prompts = [
+            ids.tolist() for ids in sequences(decoder.config.vocab_size, (30, 70, 13), seed=3)
+        ]
+        branched = prompts[0][:24] + prompts[2][:6]
+        turns = asyncio.run(_sampled(sampler, prompts))
+        second = [
+            [*prompt, *turn.token_ids, *prompts[2][:5]]
+            for prompt, turn in zip(prompts, turns, strict=True)
+        ]
+        _check_turns("cache", plain, prompts, turns)
+        _check_turns(
+            "cache", plain, [*second, branched], asyncio.run(_sampled(sampler, [*second, branched]))
+        )
+        with sampler.exclusive():
+            _move(decoder, plain)
+        sampler.set_version("moved")
+        _check_turns("cache", plain, second, asyncio.run(_sampled(sampler, second)))
+    finally:
+        sampler.close()
+
+
+async def _sampled(sampler: Sampler, prompts: Sequence[list[int]]) -> list[SampledTurn]:
+    return await asyncio.gather(
+        *(
+            sampler.sample(prompt, SamplingParams(max_tokens=11, seed=seed), frozenset())
+            for seed, prompt in enumerate(prompts)
+        )
+    )
+
+
+def _check_turns(
+    part: str, plain: Any, prompts: Sequence[list[int]], turns: Sequence[SampledTurn]
+) -> None:
+    for prompt, turn in zip(prompts, turns, strict=True):
+        ids = torch.tensor(turn.token_ids)
+        with torch.no_grad():
+            theirs = plain_logprobs(plain, torch.tensor(prompt + turn.token_ids))
+        # Sampled where the model said so: the logprob before each token.
+        theirs = theirs[len(prompt) - 1 : -1].gather(-1, ids[:, None]).squeeze(-1)
+        compare(part, torch.tensor(turn.logprobs), theirs)
+
+
+@torch.no_grad()
+def _move(decoder: Decoder, plain: Any) -> None:
+    """Move the weights of both alike, as a training step does."""
+    theirs = dict(plain.named_parameters())
+    generator = torch.Generator().manual_seed(4)
+    for name, parameter in decoder.named_parameters():
+        step = torch.randn(parameter.shape, generator=generator) * _MOVED
+        parameter.add_(step)
+        theirs[name.removeprefix("causal.")].add_(step)
+
+
+def check_adapter(decoder: Decoder, plain: Any) -> None:
+    """Compare packed and cached batches with an adapter with those of weights in which it is merged."""
+    if not wrap(decoder):
+        return
+    generator = torch.Generator().manual_seed(5)
+    with torch.no_grad():
+        for name, layer in lora_layers(decoder).items():
+            layer.lora_B.copy_(torch.randn(layer.lora_B.shape, generator=generator) * 0.1)
+            merged: nn.Module = plain.get_submodule(name.removeprefix("causal."))
+            assert isinstance(merged, nn.Linear)
+            merged.weight += layer.merged_weight() - layer.base.weight
+    check_packing(decoder, plain, "adapter")
+    sampler = Sampler(decoder, slots=4, cache_bytes=_CACHE_BYTES)
+    try:
+        prompts = [ids.tolist() for ids in sequences(decoder.config.vocab_size, (20, 40), seed=6)]
+        _check_turns("adapter", plain, prompts, asyncio.run(_sampled(sampler, prompts)))
+    finally:
+        sampler.close()
+
+
+def wrap(decoder: Decoder) -> bool:
+    """Wrap the layers that get adapters by default, or else all linear ones of the layers; False: there are none."""
+    names = {
+        name.rpartition(".")[2]
+        for name, module in decoder.named_modules()
+        if isinstance(module, nn.Linear)
+    }
+    targets = tuple(name for name in ADAPTER.targets if name in names)
+    if not targets:
+        head = (
+            decoder.get_submodule("causal").get_output_embeddings()
+            if hasattr(decoder, "causal")
+            else None
+        )
+        targets = tuple(
+            {
+                name.rpartition(".")[2]
+                for name, module in decoder.named_modules()
+                if isinstance(module, nn.Linear) and module is not head
+            }
+        )
+    if not targets:
+        return False
+    attach(decoder, LoraConfig(rank=ADAPTER.rank, alpha=ADAPTER.alpha, targets=targets))
+    return True
