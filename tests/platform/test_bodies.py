@@ -181,6 +181,28 @@ async def test_half_a_surrogate_pair_is_refused_by_every_route(api, body):
                 assert "JSON" in answer.text or "surrogate" in answer.text, (method, path)
 
 
+@pytest.mark.parametrize("path", ["/v2/projects", "/v1/chat/completions", "/api/v1/asample"])
+async def test_json_of_many_lists_is_refused_before_it_is_parsed(api, path):
+    """Each list of two bytes takes 64 bytes of memory."""
+    body = b'{"model":[' + b"[]," * bodies.MOST_CONTAINERS + b"1]}"
+    kind = {"content-type": "application/json"}
+    answer = await api.post(path, content=body, headers=kind)
+    assert answer.status_code == 400
+    assert "lists and objects" in answer.text
+
+
+@pytest.mark.parametrize("span", [b"{}", b'{"a":[[],[],[],[],[],[],[],[],[],[]]}'])
+async def test_an_upload_of_many_spans_is_refused(api, span):
+    trace, count = new_id(), bodies.MOST_CONTAINERS // span.count(b"[") if b"[" in span else 60_000
+    body = b'{"telemetry":[' + (span + b",") * count + b"{}]}"
+    packed = {"content-encoding": "gzip"}
+    path = f"/trace/{trace}/telemetry-upload"
+    answer = await api.post(path, content=gzip.compress(body), headers=packed)
+    assert answer.status_code == 400
+    assert "at most" in answer.text or "more than" in answer.text
+    assert (await api.get(f"/v2/trace/{trace}")).status_code == 404
+
+
 @pytest.mark.slow
 async def test_forms_and_addresses_of_odd_characters_break_nothing(api):
     odd = "%ED%A0%80%FF%00"

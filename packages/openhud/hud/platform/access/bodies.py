@@ -22,6 +22,9 @@ TRAINING = 512 << 20
 TOGETHER = 1 << 30
 """Maximum total size of all bodies in memory, in bytes; a single body may always reach its own limit."""
 
+MOST_CONTAINERS = 2_000_000
+"""Maximum number of lists and objects in JSON, those in its texts included: parsed, each takes up to 80 times its bytes."""
+
 NO_TEXT = "A value of this request holds half of a surrogate pair, which is not a character."
 
 _STREAMED_BELOW = "/uploads/"
@@ -111,7 +114,14 @@ class _Held:
             if not message.get("more_body"):
                 break
         self.body = parts[0] if len(parts) == 1 else b"".join(parts)
-        if _is_json(scope) and not is_inference(scope["path"]) and scope["path"] != _ROWS:
+        inference = is_inference(scope["path"])
+        if (
+            (_is_json(scope) or inference)
+            and len(self.body) > MOST_CONTAINERS
+            and await asyncio.to_thread(has_many_containers, self.body)
+        ):
+            return 400, MANY_CONTAINERS, {}
+        if _is_json(scope) and not inference and scope["path"] != _ROWS:
             look = json_problem
             long = len(self.body) > _LONG
             problem = await asyncio.to_thread(look, self.body) if long else look(self.body)
@@ -131,6 +141,16 @@ class _Held:
             return {"type": "http.request", "body": self.body, "more_body": False}
 
         return replayed
+
+
+MANY_CONTAINERS = (
+    f"The body holds more than {MOST_CONTAINERS:,} lists and objects. Send it in several requests."
+)
+
+
+def has_many_containers(body: bytes) -> bool:
+    """Return True for JSON that would take much more memory than its bytes."""
+    return body.count(b"[") + body.count(b"{") > MOST_CONTAINERS
 
 
 def json_problem(body: bytes) -> str | None:

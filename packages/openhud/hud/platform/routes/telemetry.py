@@ -14,6 +14,7 @@ from fastapi import APIRouter, Request
 
 from hud import exact_json
 from hud.errors import UsageError
+from hud.platform.access.bodies import MANY_CONTAINERS, has_many_containers
 from hud.platform.dependencies import RUN, StorePart, Team, part
 from hud.platform.metrics import Metrics
 from hud.platform.store import Store
@@ -25,6 +26,9 @@ router = APIRouter(tags=["traces"])
 
 MOST_BYTES = 512 << 20
 """Maximum size of one upload, unpacked: a span may contain a video."""
+
+MOST_SPANS = 50_000
+"""Maximum number of spans in one upload: a client sends hundreds at a time, and each makes a row."""
 
 _WINDOWS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
@@ -99,10 +103,14 @@ def _store(store: Store, team: str, trace_id: str, body: bytes) -> tuple[int, in
 
 
 def _spans(body: bytes) -> list[dict[str, Any]]:
+    if has_many_containers(body):
+        raise UsageError(MANY_CONTAINERS)
     try:
         spans = exact_json.loads(body)["telemetry"]
     except (exact_json.JSONDecodeError, KeyError, TypeError):
         spans = None
     if not isinstance(spans, list) or not all(isinstance(span, dict) for span in spans):
         raise UsageError('The body of an upload is {"telemetry": [span, ...]}.')
+    if len(spans) > MOST_SPANS:
+        raise UsageError(f"An upload holds at most {MOST_SPANS:,} spans. Send several.")
     return spans
