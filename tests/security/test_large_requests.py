@@ -56,6 +56,26 @@ async def test_a_seed_that_is_none_is_refused(server):
         assert answer.status == 422, answer.text
 
 
+@pytest.mark.parametrize(
+    "config",
+    [{"lora_rank": 10**9}, {"lora_rank": 4097}, {"lora_seed": 1 << 64}, {"lora_alpha": 1e400}],
+    ids=str,
+)
+async def test_adapters_that_would_fill_the_memory_are_refused(server, config):
+    headers = bearer(server.key(scope="train"))
+    settings = {"training": "lora", **config}
+    body = {"name": "m", "texts": ["a b c"], "sizes": SIZES, "config": settings}
+    answer = await server.ask("POST", "/v2/models/create", headers, body, seconds=60)
+    assert answer.status == 422, answer.text
+    session = (await server.ask("POST", "/api/v1/create_session", headers, {})).json()
+    shape = {name.removeprefix("lora_"): value for name, value in config.items()}
+    made = {"session_id": session["session_id"], "model_seq_id": 1, "base_model": "m"}
+    answer = await server.ask(
+        "POST", "/api/v1/create_model", headers, {**made, "lora_config": {"rank": 2, **shape}}
+    )
+    assert answer.status == (200 if "alpha" in shape else 422), answer.text
+
+
 def deep(levels):
     schema = {"type": "string"}
     for _ in range(levels):

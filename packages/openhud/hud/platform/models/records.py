@@ -14,6 +14,8 @@ from hud.engine.chat.tool_calls.formats import format_named
 from hud.errors import UsageError
 
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
+MOST_RANK = 4096
+"""Largest rank of an adapter: its matrices are allocated when a model is trained first."""
 BASE = "base"
 """Name of the base weights where a checkpoint is expected."""
 
@@ -79,11 +81,11 @@ class ModelConfig(BaseModel, extra="forbid"):
     """Training settings and origin of a model."""
 
     training: Literal["full", "lora"] = "full"
-    lora_rank: int = Field(default=16, ge=1)
-    lora_alpha: float = Field(default=32.0, gt=0)
+    lora_rank: int = Field(default=16, ge=1, le=MOST_RANK)
+    lora_alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
     lora_targets: tuple[str, ...] = ()
     """Empty: every linear layer of attention and MLP."""
-    lora_seed: int = Field(default=0, ge=0)
+    lora_seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Seed of an adapter's initial weights."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """dtype of the computation; `hud models add` sets it to bfloat16 for a folder in bfloat16. On a CPU, float32 is used where it is faster, as for small models."""

@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from hud.errors import UsageError
+from hud.platform.models.records import MOST_RANK
 from hud_integrations.tinker.service.wire.target_ids import TargetIds
 
 
@@ -49,8 +50,8 @@ class OfSession(Body):
 class LoraShape(Body):
     """Adapter of a new model."""
 
-    rank: int = Field(ge=1)
-    seed: int | None = Field(default=None, ge=0)
+    rank: int = Field(ge=1, le=MOST_RANK)
+    seed: int | None = Field(default=None, ge=0, lt=1 << 63)
     train_mlp: bool = True
     train_attn: bool = True
 
