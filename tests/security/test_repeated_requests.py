@@ -202,3 +202,31 @@ async def test_what_is_signed_for_another_purpose_is_no_pass(tmp_path, text):
     signature = attacked.parts.passes.sign(text)
     headers = bearer(f"hudpass_{text}.{signature}")
     assert (await attacked.ask("GET", "/v2/jobs", headers)).status == 401
+
+
+@pytest.mark.parametrize("end", ["revoked", "expired"])
+async def test_what_a_key_samples_ends_with_it(server, end):
+    """Its results could not be fetched any more, and hours of sampling would be others' to wait for."""
+    state, keys = server.parts.service("tinker"), server.parts.keys
+    first, secret = keys.mint("first", LOCAL_TEAM, expires_in=0.3 if end == "expired" else None)
+    other, _ = keys.mint("other", LOCAL_TEAM)
+
+    async def forever():
+        await asyncio.sleep(3600)
+
+    for key in (first, other):
+        state.futures.start("sample:1", key.identity, Content("a", 1), forever)
+        state.futures.start("a:train:1:1", key.identity, Content("a", 1), forever)
+    await state.end_sampling()
+    assert state.futures.sampling_keys() == {first.id, other.id}
+    if end == "expired":
+        await asyncio.sleep(0.4)
+    else:
+        keys.revoke(LOCAL_TEAM, first.id)
+    await state.end_sampling()
+    await asyncio.sleep(0)
+    assert state.futures.sampling_keys() == {other.id}
+    assert "cancelled" in (await state.futures.wait("sample:1", first.identity)).content.decode()
+    assert (
+        await server.post(secret, "retrieve_future", {"request_id": "sample:1"})
+    ).status_code == 401

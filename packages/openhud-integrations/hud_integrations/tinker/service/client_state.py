@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from hud.errors import HudError
 from hud.platform.access.identity import Identity
+from hud.platform.access.keys import Keys
 from hud.platform.background import Service
 from hud.platform.serving.token_engine import TokenEngine
 from hud_integrations.tinker.service.checkpoint_paths import remove_expired
@@ -19,6 +20,8 @@ from hud_integrations.tinker.service.training_clients import TrainingClient, Tra
 
 NAME = "tinker"
 """Name of the service, and of the entry point of its routes."""
+KEY_SECONDS = 1.0
+"""Interval between two checks of the keys whose sampling requests run."""
 SWEEP_SECONDS = 15.0
 """Interval between two searches for lost sessions and expired checkpoints."""
 
@@ -28,11 +31,14 @@ _log = logging.getLogger(__name__)
 class ClientState(Service):
     """State of Tinker's clients in this process."""
 
-    def __init__(self, engine: Callable[[], TokenEngine], stopping: asyncio.Event) -> None:
+    def __init__(
+        self, engine: Callable[[], TokenEngine], keys: Keys, stopping: asyncio.Event
+    ) -> None:
         self.sessions = ClientSessions()
         self.futures = Futures()
         self.training = TrainingClients(engine)
         self.sampling = SamplingClients(engine, self.training.is_ahead)
+        self._keys = keys
         self._stopping = stopping
 
     async def poll(self, request_id: str, who: Identity) -> Answer | None:
@@ -52,12 +58,29 @@ class ClientState(Service):
         await self._release(session)
 
     async def work(self) -> None:
-        """Release the models of lost sessions and remove expired checkpoints, until the server stops."""
-        while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), SWEEP_SECONDS)
-            await self.sweep()
+        """Release the models of lost sessions, remove expired checkpoints and end sampling of ended keys, until the server stops."""
+        watching = asyncio.create_task(self._watch_keys())
+        try:
+            while not self._stopping.is_set():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopping.wait(), SWEEP_SECONDS)
+                await self.sweep()
+        finally:
+            watching.cancel()
         await self.futures.close()
+
+    async def _watch_keys(self) -> None:
+        while True:
+            await asyncio.sleep(KEY_SECONDS)
+            with suppress(HudError):  # While the store is unavailable, keys stay valid.
+                await self.end_sampling()
+
+    async def end_sampling(self) -> None:
+        """Cancel the sampling requests of keys that were revoked or expired: nobody can fetch their results."""
+        for key_id in self.futures.sampling_keys():
+            key = await asyncio.to_thread(self._keys.by_id, key_id)
+            if key is None or not key.valid:
+                self.futures.cancel_sampling(key_id)
 
     async def sweep(self) -> None:
         """Release the models of lost sessions and remove expired checkpoints, once."""

@@ -70,6 +70,7 @@ class Content:
 @dataclass
 class _Future:
     team: str
+    key_id: str | None
     content: Content
     task: asyncio.Task[Answer]
     expires: float | None = None
@@ -116,7 +117,9 @@ class Futures:
                 1.0,
             )
         task = asyncio.create_task(_answered(work))
-        future = self._known[who.holder, request_id] = _Future(team, content, task, size=size)
+        future = self._known[who.holder, request_id] = _Future(
+            team, who.key_id, content, task, size=size
+        )
         self._running[team] += size
         task.add_done_callback(lambda _: self._keep(future))
         return True
@@ -168,6 +171,23 @@ class Futures:
         """Cancel a known request."""
         self._known[who.holder, request_id].task.cancel()
 
+    def sampling_keys(self) -> set[str]:
+        """Return the ids of the keys whose sampling requests run."""
+        return {one.key_id for one in self._sampling() if one.key_id is not None}
+
+    def cancel_sampling(self, key_id: str) -> None:
+        """Cancel the sampling requests of a key."""
+        for one in self._sampling():
+            if one.key_id == key_id:
+                one.task.cancel()
+
+    def _sampling(self) -> list[_Future]:
+        return [
+            one
+            for (_, request_id), one in self._known.items()
+            if is_sampling(request_id) and not one.task.done()
+        ]
+
     async def close(self) -> None:
         """Cancel every request that runs."""
         tasks = [one.task for one in self._known.values() if not one.task.done()]
@@ -183,6 +203,11 @@ class Futures:
         late = [key for key, one in self._known.items() if one.expires and one.expires < now]
         for key in late:
             self._drop(key)
+
+
+def is_sampling(request_id: str) -> bool:
+    """True for the id of a sampling request."""
+    return ":sample:" in f":{request_id}"
 
 
 async def _answered(work: Callable[[], Awaitable[Answer]]) -> Answer:

@@ -7,6 +7,6 @@ from hud_integrations.tinker.service.routes import records, sampling, training
 routes = RoutePlug(
     prefix="/api/v1",
     routers=(sampling.router, training.router, records.router),  # The first are polled.
-    service=lambda parts: ClientState(lambda: parts.engine, parts.stopping),
+    service=lambda parts: ClientState(lambda: parts.engine, parts.keys, parts.stopping),
     key_prefix="tml-",  # Tinker's client takes only keys that begin with this.
 )

@@ -26,7 +26,7 @@ from hud.platform.gateway.ledger import LONGEST_ANSWER
 from hud.trace import new_id
 from hud_integrations.tinker.service.base_models import configuration_of, name_of
 from hud_integrations.tinker.service.client_state import NAME, ClientState
-from hud_integrations.tinker.service.futures import Answer, Content
+from hud_integrations.tinker.service.futures import Answer, Content, is_sampling
 from hud_integrations.tinker.service.sampling_clients import sampler_of_model
 from hud_integrations.tinker.service.training_clients import sampler_id
 from hud_integrations.tinker.service.wire.requests import (
@@ -222,6 +222,6 @@ async def retrieve_future(tinker: TinkerPart, who: Who, body: Retrieve) -> Respo
 @router.post("/cancel_future")
 async def cancel_future(tinker: TinkerPart, who: Who, body: Retrieve) -> Response:
     """Stop sampling for a client that no longer waits."""
-    if tinker.futures.knows(body.request_id, who) and ":sample:" in f":{body.request_id}":
+    if tinker.futures.knows(body.request_id, who) and is_sampling(body.request_id):
         tinker.futures.cancel(body.request_id, who)
     return Response(status_code=204)
