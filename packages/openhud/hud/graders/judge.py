@@ -21,8 +21,8 @@ from hud.graders.grader import Grader
 
 _LONGEST_ANSWER = 1_000_000
 """Longest answer, in characters: a longer one exceeds every judge's context."""
-_LONGEST_REPLY = 16_384
-"""Characters of a reply that are searched for a verdict."""
+_LONGEST_REPLY = 1 << 16
+"""Longest reply in characters: a part of a longer one may hold a verdict that it quotes, without its own."""
 _ATTEMPTS = 2
 """Attempts at a verdict on one answer."""
 _NEWER = "max_completion_tokens"
@@ -147,9 +147,11 @@ class _Judge:
         except (KeyError, IndexError, TypeError, ValueError, RecursionError):
             # A filter held it back, for example. It may quote the answer, so no verdict is looked for in it.
             return f"The judge {self.model!r} at {self.url} replied without a message: {reply.text[:200]!r}."
-        if choice.get("finish_reason") == "length":
+        cut_off = choice.get("finish_reason") == "length"
+        if cut_off:
             _with_longer_limit(body)  # A model that reasons may have spent it all.
-        verdict = _parsed(content)
+        # What there is of a reply may quote the answer, and lack the verdict.
+        verdict = None if cut_off or len(content) > _LONGEST_REPLY else _parsed(content)
         if verdict is None or len(verdict.scores) != count:
             return (
                 f"The judge {self.model!r} gave no verdict, one score from 0 to 1 for each of {count} "
@@ -176,12 +178,18 @@ def _with_longer_limit(body: dict[str, Any]) -> None:
 
 
 def _text_of(content: Any) -> str:
-    """Return a message's text: that of its parts, if it is a list, and what follows reasoning between think marks."""
+    """Return a message's text: that of its parts, if it is a list, and what follows reasoning between think marks.
+
+    Reasoning without an end is followed by nothing.
+    """
     if isinstance(content, list):
         parts = (part.get("text") for part in content if isinstance(part, dict))
         content = "".join(part for part in parts if isinstance(part, str))
     text = content if isinstance(content, str) else ""
-    return text.rpartition("</think>")[2] if text.lstrip().startswith("<think>") else text
+    if not text.lstrip().startswith("<think>"):
+        return text
+    _, end, reply = text.rpartition("</think>")
+    return reply if end else ""
 
 
 def _instructions(criteria: Sequence[str]) -> str:
@@ -213,7 +221,7 @@ def _unreadable(answer: str) -> str:
 
 def _parsed(reply: str) -> _Verdict | None:
     """Return the verdict in a reply; None for none, or for several, of which one may quote the answer."""
-    objects = [verdict for verdict in _objects(reply[:_LONGEST_REPLY]) if "scores" in verdict]
+    objects = [verdict for verdict in _objects(reply) if "scores" in verdict]
     try:
         return _Verdict.model_validate(objects[0]) if len(objects) == 1 else None
     except ValidationError:
