@@ -18,7 +18,7 @@ from hud.engine.models.reference_decoder import ReferenceDecoder, inverse_freque
 from hud.engine.pretrained import load_decoder
 from hud.engine.sample.adapter_bank import AdapterBank
 from hud.engine.sample.kv_cache import CacheSize, KVCache
-from hud_kernels.cuda.decode_graphs import DecodeGraphs
+from hud_kernels.cuda.decode_step import DecodeGraphs
 from hud_kernels.cuda.graph_cache import GraphCache
 
 META = torch.device("meta")

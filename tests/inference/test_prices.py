@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.errors import UsageError
-from hud.inference import prices
 from hud.inference.prices import TokenCounts, cost_usd, price_of
 
 
@@ -79,7 +78,16 @@ def test_a_table_that_cannot_be_read_is_said_with_its_place(own, content, said):
 
 
 TOKENS = st.integers(0, 10**7)
-MODELS = st.sampled_from(sorted(prices._read(prices._TABLE, 0)))
+MODELS = st.sampled_from(
+    [
+        "claude-opus-4-8",
+        "claude-haiku-4-5",
+        "gpt-5.6-sol",
+        "gpt-5",
+        "gemini-2.5-pro",
+        "computer-use-preview",
+    ]
+)
 
 
 @pytest.mark.slow

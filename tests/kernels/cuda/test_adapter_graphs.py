@@ -15,7 +15,7 @@ from hud.engine.sample.adapter_bank import AdapterBank
 from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.trace import SamplingParams
-from hud_kernels.cuda.decode_graphs import KINDS
+from hud_kernels.cuda.decode_step import KINDS
 from hud_kernels.cuda.runner import CudaRunner
 
 SLOTS = 3

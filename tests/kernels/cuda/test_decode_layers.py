@@ -8,7 +8,7 @@ LAYERS = """
 from dataclasses import replace
 import torch
 from tests.engine.random_decoder import CONFIG, random_decoder
-from hud_kernels.cuda.decode_graphs import rows_of
+from hud_kernels.cuda.decode_step import rows_of
 from hud_kernels.cuda.graph_cache import GraphCache
 from hud_kernels.cuda.decode_layers import add_norm, gated, hidden_fused
 from hud.engine.models.reference_decoder import ReferenceDecoder, RMSNorm

@@ -52,7 +52,7 @@ import torch
 from tests.engine.random_decoder import CONFIG
 from dataclasses import replace
 from hud.engine.models.reference_decoder import ReferenceDecoder
-from hud_kernels.cuda.decode_graphs import rows_of
+from hud_kernels.cuda.decode_step import rows_of
 from hud_kernels.cuda.graph_cache import GraphCache
 from hud.engine.sample.kv_cache import CacheSize
 

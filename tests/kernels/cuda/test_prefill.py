@@ -16,7 +16,7 @@ from hud.errors import UsageError
 from hud.settings import load
 from hud.trace import SamplingParams
 from hud_kernels.cuda import runner as cuda_runner
-from hud_kernels.cuda.decode_graphs import KINDS
+from hud_kernels.cuda.decode_step import KINDS
 from hud_kernels.cuda.prefill.budget import FIRST_TOKENS, LEAST_TOKENS, PrefillBudget
 from hud_kernels.cuda.runner import CudaRunner
 

@@ -14,7 +14,7 @@ from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
-from hud_kernels.cuda.decode_graphs import DecodeGraphs
+from hud_kernels.cuda.decode_step import DecodeGraphs
 from hud_kernels.cuda.runner import CudaRunner
 
 CACHE_BYTES = 14 * 2 * 2 * 2 * 64 * 16 * 4

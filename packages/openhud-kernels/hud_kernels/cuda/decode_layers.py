@@ -1,5 +1,5 @@
 # mypy: disallow-untyped-decorators=False, disallow-untyped-defs=False, disallow-incomplete-defs=False
-"""The elementwise work of the sampler's layers, fused by Triton: three kernels a layer beside matrix products and attention.
+"""Elementwise kernels of the sampler's layers, fused by Triton: three kernels a layer beside matrix products and attention.
 
 - the sum with the residual and its norm;
 - norms and rotation of queries and keys, and the keys' and values' place in the cache;

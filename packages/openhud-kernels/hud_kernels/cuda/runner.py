@@ -24,7 +24,7 @@ from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Request
 from hud.engine.sample.runner import Sampled
 from hud.engine.sample.scheduler import Chunk, Scheduler
-from hud_kernels.cuda.decode_graphs import DecodeGraphs
+from hud_kernels.cuda.decode_step import DecodeGraphs
 from hud_kernels.cuda.drawing import AHEAD
 from hud_kernels.cuda.graph_cache import GraphCache
 from hud_kernels.cuda.prefill.budget import PrefillBudget, device_clock

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hud.errors import UsageError
 from hud.eval.run import Run
 from hud.trace import new_id
-from hud.trace.recording.recorder import NullRecorder, Purpose, Recorder
+from hud.trace.recording.job_purpose import Purpose
+from hud.trace.recording.recorder import NullRecorder, Recorder
 
 if TYPE_CHECKING:
     from hud.eval.results.job_statistics import JobStatistics
@@ -40,6 +41,7 @@ class Job:
     benchmark: str | None = None
     """Name of the tasks' benchmark."""
     purpose: Purpose = "evaluation"
+    """An evaluation, rollouts of a training run, its held-out score, or calls of a subagent (`hud.trace.recording.job_purpose`)."""
     called_by: str | None = None
     """The job of the callers, for subagents' runs."""
     called_as: str | None = None

@@ -1,6 +1,7 @@
-"""Prices of model calls, from the table in `prices.json` and the user's own in `$HUD_HOME/prices.json`.
+"""Prices of model calls: the user's own in `$HUD_HOME/prices.json`, those of the package genai-prices, and `prices.json`.
 
-Prices are dollars per million tokens. The user's file has the same form and takes precedence, name by name:
+Prices are dollars per million tokens, as of today. `prices.json` has models that genai-prices lacks. The user's file has the same
+form and takes precedence, name by name:
 
     {"my-model": {"input": 0.4, "cached": 0.04, "output": 1.6}}
 
@@ -10,15 +11,20 @@ The cost of a model without a price is None, not 0.
 from __future__ import annotations
 
 import re
+from datetime import date
+from decimal import Decimal
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from hud import settings
 from hud.errors import UsageError
 from hud.trace import Usage
+
+if TYPE_CHECKING:
+    from genai_prices.types import TieredPrices
 
 _TABLE = Path(__file__).with_name("prices.json")
 _DATED = re.compile(r"[-@](\d{4}-?\d{2}-?\d{2}|\d{2}-\d{4}|\d{4}|latest)$")
@@ -89,14 +95,49 @@ _Prices = TypeAdapter(dict[str, Price])
 def price_of(model: str) -> Price | None:
     """Return a model's price; a provider prefix and a date suffix of the name are ignored."""
     own = settings.load().home / "prices.json"
-    tables = [_read(own, own.stat().st_mtime_ns)] if own.is_file() else []
-    tables.append(_read(_TABLE, 0))
+    mine = _read(own, own.stat().st_mtime_ns) if own.is_file() else {}
     plain = model.rpartition("/")[2]
     for name in (model, plain, _DATED.sub("", plain)):
-        for table in tables:
-            if name in table:
-                return table[name]
+        price = mine.get(name) or _published(name, date.today()) or _read(_TABLE, 0).get(name)
+        if price is not None:
+            return price
     return None
+
+
+@lru_cache(maxsize=1024)
+def _published(name: str, day: date) -> Price | None:
+    """Return the price of a provider's model by genai-prices, cached for a day: prices change."""
+    del day
+    from genai_prices import Usage as Tokens  # Loaded with the first price, 0.2 s.
+    from genai_prices import calc_price
+
+    try:
+        listed = calc_price(Tokens(), name).model_price
+    except LookupError:
+        return None
+    tokens = {
+        "input": listed.input_mtok,
+        "output": listed.output_mtok,
+        "cached": listed.cache_read_mtok,
+        "cache_write": listed.cache_write_mtok,
+    }
+    if tokens["input"] is None or tokens["output"] is None:
+        return None  # Priced by pictures or seconds.
+    base = {kind: _dollars(rate, 0) for kind, rate in tokens.items() if rate is not None}
+    tiers = [tier for rate in tokens.values() for tier in getattr(rate, "tiers", ())]
+    if not tiers:
+        return Price(**base)
+    above = min(tier.start for tier in tiers)
+    long = {kind: _dollars(rate, above) for kind, rate in tokens.items() if rate is not None}
+    return Price(**base, long=LongRates(above=above, **long))
+
+
+def _dollars(rate: Decimal | TieredPrices, above: int) -> float:
+    """Return the rate of prompts of more than `above` tokens."""
+    if isinstance(rate, Decimal):
+        return float(rate)
+    reached = [tier for tier in rate.tiers if tier.start <= above]
+    return float(max(reached, key=lambda tier: tier.start).price if reached else rate.base)
 
 
 def cost_usd(model: str, counts: TokenCounts) -> float | None:

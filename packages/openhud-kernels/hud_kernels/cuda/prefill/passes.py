@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from hud.engine.models.reference_decoder import ReferenceDecoder
-from hud_kernels.cuda.decode_graphs import hidden_states
+from hud_kernels.cuda.decode_step import hidden_states
 from hud_kernels.cuda.graph_cache import GraphCache
 from hud_kernels.cuda.prefill.packing import pack
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, overload
 from hud.environment.templates.task import Player, Provider, default_slug
 from hud.errors import NotFoundError, UsageError
 from hud.eval.job import Job
-from hud.eval.notebook_progress import notebook_progress
+from hud.eval.results.notebook_progress import notebook_progress
 from hud.eval.rollouts import prepared
 from hud.eval.run import Run
 from hud.eval.runtimes.local import LocalRuntime

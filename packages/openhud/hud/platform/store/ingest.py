@@ -21,8 +21,8 @@ from hud.platform.store.attachments import detach
 from hud.platform.store.blobs import Blobs
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace import TraceStatus, plain
+from hud.trace.recording.job_purpose import PURPOSES
 from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
-from hud.trace.recording.recorder import PURPOSES
 from hud.trace.token_columns import pack_ids, pack_logprobs
 
 _Row = dict[str, Any]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Protocol
 
 from hud.errors import FailureKind
+from hud.trace.recording.job_purpose import Purpose
 from hud.trace.steps import Step, Trace
 
 
@@ -55,11 +56,6 @@ class RecordedRun(Protocol):
     def started_at(self) -> datetime: ...
     @property
     def ended_at(self) -> datetime | None: ...
-
-
-Purpose = Literal["evaluation", "training", "held_out", "subagent"]
-"""Purpose of a job: an evaluation; rollouts to learn from; a training run's held-out score; runs that another agent's calls started."""
-PURPOSES: tuple[Purpose, ...] = get_args(Purpose)
 
 
 class RecordedJob(Protocol):

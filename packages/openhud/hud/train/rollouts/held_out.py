@@ -25,7 +25,7 @@ BENCHMARK = "benchmark:"
 _PAGE = 1000
 Rewards = Mapping[str, Sequence[float | None]]
 TaskKey = tuple[str, str, str]
-"""What makes a task: environment, template, and arguments as text."""
+"""Identity of a task: environment, template, and arguments as text."""
 
 
 def key_of(task: Task) -> TaskKey:

@@ -1,4 +1,4 @@
-"""Decode steps recorded as CUDA graphs: one launch for each step instead of one for each of its operations.
+"""The decode step on a GPU: layers, logits and sampling of one token for each sequence, recorded as a CUDA graph and launched as one.
 
 Recorded for a few batch sizes; a batch takes the next larger one. How long sequences are does not matter, because
 attention reads their page tables (`paged_attention`). Weights that change in place need nothing; weights that are
