@@ -102,7 +102,8 @@ def create_tiny(
         )
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = _tokenizer(texts, vocab_size)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    # Not `tokenizer.save`, whose failure on a full disk is no `OSError`.
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     end = 0  # Special tokens come first, in order.
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
