@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Self
+from typing import Any, Self
 
 FOLDER_MODE, FILE_MODE = 0o755, 0o644
 MODIFIED = 1_710_000_000
@@ -20,6 +20,8 @@ _LARGEST = 1 << 22
 """Bytes of an archive's unpacked content that are read at most."""
 _LARGEST_FOLDER = 1 << 26
 """Bytes of files that are read of a folder at most."""
+_LONGEST_HEADER = 512
+"""Bytes of an extended header that are read at most."""
 _TYPES = {"file": tarfile.REGTYPE, "folder": tarfile.DIRTYPE, "link": tarfile.SYMTYPE}
 
 
@@ -92,13 +94,17 @@ class Tree(dict[str, Entry]):
         return moved
 
     def states(self, like: Tree) -> dict[str, object]:
-        """Return entries to compare by path; where `like` takes any mode, the mode is left out."""
+        """Return entries to compare by path; where `like` takes any mode, the mode is left out.
+
+        An archive is compared by its members where `like` has one.
+        """
         states: dict[str, object] = {}
         for path, entry in self.items():
             model = like.get(path)
             if model is not None and model.mode is None:
                 entry = dataclasses.replace(entry, mode=None)
-            members = _members(entry.content) if path.endswith(_ARCHIVE) else None
+            is_archive = model is not None and path.endswith(_ARCHIVE)
+            members = _members(entry.content) if is_archive else None
             states[path] = entry.seen() if members is None else (entry.mode, members)
         return states
 
@@ -123,7 +129,7 @@ class Tree(dict[str, Entry]):
         """Return the tree of a tar archive; raises `tarfile.TarError` for anything else, and for more than `most` bytes."""
         tree = cls()
         try:
-            with tarfile.open(fileobj=io.BytesIO(data), mode="r:") as archive:
+            with tarfile.open(fileobj=io.BytesIO(data), mode="r:", tarinfo=_Member) as archive:
                 for member in archive:
                     path = str(PurePosixPath(member.name))
                     kind = _kind(member)
@@ -151,6 +157,18 @@ class Tree(dict[str, Entry]):
             if str(folder) != "." and str(folder) not in self:
                 self[str(folder)] = Entry("folder")
         self[path] = entry
+
+
+class _Member(tarfile.TarInfo):
+    """Member of an archive whose extended headers are short.
+
+    Some versions of Python read one in a time that grows with the square of its length (CVE-2024-6232).
+    """
+
+    def _proc_pax(self, archive: tarfile.TarFile) -> Any:
+        if self.size > _LONGEST_HEADER:
+            raise ValueError("an extended header is too long")
+        return super()._proc_pax(archive)  # type: ignore[misc]
 
 
 def _kind(member: tarfile.TarInfo) -> str:
