@@ -355,3 +355,33 @@ async def test_a_form_that_would_fill_the_memory_is_refused(tmp_path):
     assert small.status_code < 500
     assert small.status_code != 413
     assert (large.status_code, endless.status_code) == (413, 413)
+
+
+async def test_forms_fill_a_database_up_to_a_bound_and_it_is_graded(tmp_path):
+    app, site = WEB["tickets"], OpenSite(tmp_path, 0)
+    site.begin(app, SEED)
+    transport = httpx.ASGITransport(app=site)
+    async with httpx.AsyncClient(transport=transport, base_url="http://site") as client:
+        login, password = credentials(app, app.database(SEED))
+        await client.post("/sign-in", data={"login": login, "password": password})
+        comment = {"comment": "x" * 1_000_000}
+        answers = [await client.post("/tickets/5/comments", data=comment) for _ in range(80)]
+        assert (await client.get("/tickets/5")).status_code == 200
+    assert {answer.status_code for answer in answers} == {303, 507}
+    assert sum(file.stat().st_size for file in tmp_path.iterdir()) < 70 << 20
+    assert graded(app.database(SEED), app.database(SEED + 1), site.state(), ()).reward == 0.0
+    site.close()
+
+
+async def test_sessions_without_end_are_ended(tmp_path):
+    app = WEB["tickets"]
+    db = app.database(SEED)
+    async with served(app, db) as client:
+        await sign_in(app, db, client)
+        session = dict(client.cookies)
+        client.cookies.clear()
+        for _ in range(100):
+            await client.get("/sign-in", headers={"cookie": ""})
+            client.cookies.clear()
+        client.cookies.update(session)
+        assert "Password" in (await client.get("/", follow_redirects=True)).text

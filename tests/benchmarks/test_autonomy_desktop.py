@@ -60,6 +60,10 @@ def test_an_edit_is_drawn_from_its_seed_and_graded_by_its_lines(kind):
         assert grade_lines(asked.before, asked.wanted, left).reward == 0.0
 
 
+def test_a_text_of_great_size_is_worth_nothing():
+    assert grade_lines("a\n", "a\nb\n", "a\nb\n" + "\n" * (2 << 20)).reward == 0.0
+
+
 def test_lines_in_another_order_are_not_all_that_was_asked_for():
     graded = grade_lines("a\nb\nc\n", "c\nd\na\n", "a\nc\nd\n")
     assert graded.reward == 2 / 3

@@ -24,6 +24,10 @@ from hud_benchmarks.autonomy.web.rows import insert, update
 SHARED = Path(__file__).parent / "templates"
 COOKIE = "session"
 SIGN_IN = "/sign-in"
+_MOST_SESSIONS = 64
+"""Sessions of a run's application; a further one ends the oldest."""
+_FULL = "database or disk is full"
+"""Message of SQLite for a database of its largest size."""
 Handler = Callable[["Visit"], Response]
 
 
@@ -191,6 +195,8 @@ class Pages(Section):
                 new = token not in sessions
                 token = secrets.token_urlsafe() if new else token
                 session = sessions.setdefault(token, Session())
+                if len(sessions) > _MOST_SESSIONS:
+                    del sessions[next(iter(sessions))]
                 visit = Visit(db, request, await request.form(), session, self.templates)
                 if accounts and session.user is None and path != SIGN_IN:
                     response: Response = RedirectResponse(SIGN_IN, 303)
@@ -214,6 +220,10 @@ def _answer(visit: Visit, handler: Handler) -> Response:
             return handler(visit)
     except (KeyError, ValueError, OverflowError, sqlite3.IntegrityError):
         return PlainTextResponse("This form lacks a field, or has a value that cannot be.", 400)
+    except sqlite3.OperationalError as error:
+        if _FULL not in str(error):
+            raise
+        return PlainTextResponse("The database is full.", 507)
 
 
 async def _style(request: Request) -> Response:

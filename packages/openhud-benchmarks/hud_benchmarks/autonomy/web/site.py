@@ -22,6 +22,8 @@ from hud_benchmarks.autonomy.web.application import WebApplication
 
 _BODY_BYTES = 1 << 20
 """Largest form: bodies are held in the memory of the environment's process."""
+_DATABASE_PAGES = 1 << 14
+"""Largest database, in pages of 4 KiB: its copy for the grade is held in memory, too."""
 
 
 class OpenSite(OpenPart):
@@ -42,6 +44,7 @@ class OpenSite(OpenPart):
         self._db.row_factory = sqlite3.Row
         self._db.execute("PRAGMA foreign_keys = ON")
         self._db.execute("PRAGMA synchronous = OFF")
+        self._db.execute(f"PRAGMA max_page_count = {_DATABASE_PAGES}")
         pages = application.make_pages()
         self._app = pages.serve(self._db, accounts=application.user is not None)
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 
 from hud.graders import EvaluationResult
 
+_LONGEST = 1 << 20
+"""Characters of a text that is graded: copies of copies would fill the memory with lines."""
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -23,8 +26,11 @@ class Edit:
 def grade_lines(before: str, wanted: str, left: str) -> EvaluationResult:
     """Grade a text by its lines: 1 where it is what was wanted, but for line feeds at its end.
 
-    Else the share of the lines to be added and to be removed, wherever they stand; 0 where others were.
+    Else the share of the lines to be added and to be removed, wherever they stand; 0 where others were, and for a text of
+    more than a million characters.
     """
+    if len(left) > _LONGEST:
+        return EvaluationResult(reward=0.0, content="The document is too long to be graded.")
     start, goal, left_lines = (text.rstrip("\n").split("\n") for text in (before, wanted, left))
     expected, made = _changes(start, goal), _changes(start, left_lines)
     right, other = (expected & made).total(), (made - expected).total()
