@@ -257,7 +257,7 @@ def _upstream(body: Any) -> Any:
 
 
 def _single(body: Any) -> Any:
-    """Return an error body without the list that Gemini's layer for chat completions puts around it."""
+    """Return an error body without the list that some layers for chat completions put around it."""
     return body[0] if isinstance(body, list) and len(body) == 1 else body
 
 

@@ -74,5 +74,5 @@ def wire_names(names: Iterable[str], longest: int, taken: Iterable[str] = ()) ->
 
 def _plain(name: str, longest: int) -> str:
     plain = _OTHER.sub("_", name)[:longest]
-    # Gemini requires a letter or an underscore first; the others accept it.
+    # Some providers require a letter or an underscore first; the others accept it.
     return plain if re.match(r"[a-zA-Z_]", plain) else f"_{plain}"[:longest]

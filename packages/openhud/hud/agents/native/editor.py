@@ -1,4 +1,4 @@
-"""`EditorTool`: viewing and editing of files over SFTP, with the commands of Anthropic's text editor tool."""
+"""`EditorTool`: viewing and editing of files over SFTP, with the commands of providers' text editor tools."""
 
 from __future__ import annotations
 
