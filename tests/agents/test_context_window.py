@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,6 +39,7 @@ def pictures(messages, role="tool"):
     return [part for part in parts(messages, role) if part["type"] == "image_url"]
 
 
+@pytest.mark.slow
 @given(MESSAGES)
 def test_the_newest_pictures_stay_in_their_order_and_words_stay_where_they_are(messages):
     before = copy.deepcopy(messages)

@@ -159,6 +159,7 @@ _VALUES = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(st.dictionaries(_NAMES, _VALUES))
 def test_what_is_quoted_as_a_shell_quotes_it_is_read_back(arguments):
     words = [shlex.quote(f"{name}={json.dumps(value)}") for name, value in arguments.items()]

@@ -60,6 +60,7 @@ def test_the_documentation_shows_the_audit_of_every_environment_and_benchmark():
     assert table(records) in PAGE.read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["blank", "tools", "subagents"])
 async def test_presets_of_hud_init(name, tmp_path, monkeypatch):
     folder = preset(name, tmp_path, monkeypatch)
@@ -76,6 +77,7 @@ async def test_presets_with_servers_shells_and_screens(name, tmp_path, monkeypat
     check(await audited(tasks, f"{folder}/agent.py", 1, exploits=played))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tasks", "solver"),
     [
@@ -89,6 +91,7 @@ async def test_examples(tasks, solver, monkeypatch):
     check(await audited(Taskset.from_file(EXAMPLES / tasks), f"{EXAMPLES}/{solver}", 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "most"),
     [

@@ -47,6 +47,7 @@ def test_every_gpu_benchmark_runs_on_tiny_shapes():
         assert figure in done.stdout, figure
 
 
+@pytest.mark.slow
 def test_a_gpu_benchmark_that_hangs_is_killed_and_named():
     done = run("gpu/run_all.py", "--tiny", "--only", "parity", "--limit", "0.1")
     assert done.returncode == 1
@@ -54,6 +55,7 @@ def test_a_gpu_benchmark_that_hangs_is_killed_and_named():
     assert done.stdout.splitlines()[:2] == ["CPU, tiny shapes", "parity: tiny"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_what_a_conversation_and_a_group_compute_twice_is_within_its_bars():
     done = run("perf/prefix_reuse.py")

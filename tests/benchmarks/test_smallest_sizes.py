@@ -117,6 +117,7 @@ def test_every_benchmark_is_run_by_a_test():
     assert alone == {*QUICK, *LONG, *NEEDING, *TESTED_ELSEWHERE}
 
 
+@pytest.mark.slow
 def test_the_names_that_benchmarks_import_exist():
     """Also of scripts that a GPU or another package is needed for: each name of `hud` that they import is looked up."""
     wanted = sorted(

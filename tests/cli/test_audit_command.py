@@ -52,6 +52,7 @@ def hud(tmp_path, monkeypatch, capsys):
     disconnect(tmp_path / "home")
 
 
+@pytest.mark.slow
 def test_a_task_above_the_floor_fails_the_command(hud):
     shown = hud("audit lenient.py --solver honest.py:play --runtime local", code=1)
     lines = shown.splitlines()
@@ -67,6 +68,7 @@ def test_a_task_above_the_floor_fails_the_command(hud):
     hud("audit lenient.py --runtime local --exploits nothing,judge")
 
 
+@pytest.mark.slow
 def test_a_taskset_without_faults_passes_also_in_processes_of_its_own(hud):
     found = json.loads(hud("audit honest.py --solver honest.py:play --tasks 1 --json"))
     (task,) = found["tasks"]
@@ -75,6 +77,7 @@ def test_a_taskset_without_faults_passes_also_in_processes_of_its_own(hud):
     assert found["complete"]
 
 
+@pytest.mark.slow
 def test_a_job_gives_answers_and_its_best_runs_are_shown(hud):
     hud("eval honest.py honest.py:play --all --runtime local")
     (job,) = json.loads(hud("jobs --json"))

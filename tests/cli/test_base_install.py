@@ -65,6 +65,7 @@ def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite  # Another database needs its driver, which is an extra.
 def test_the_commands_of_the_first_hour_need_base_dependencies_alone(tmp_path):
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HUD_")}

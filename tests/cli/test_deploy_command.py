@@ -73,6 +73,7 @@ def kept_archive(platform, build_id, target):
     return {path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_folder_is_shown_sent_built_and_linked(server, folder, capsys, tmp_path):
     platform, _, _ = server
     (folder / "env.py").write_text(ENV)
@@ -94,6 +95,7 @@ def test_a_folder_is_shown_sent_built_and_linked(server, folder, capsys, tmp_pat
     assert config["registry_id"] == environments.find("shop")["id"]
 
 
+@pytest.mark.slow
 def test_without_a_terminal_the_progress_of_an_upload_is_not_printed(server, folder, capsys):
     (folder / "env.py").write_text(ENV)
     (folder / "noise.bin").write_bytes(os.urandom(5 << 20))
@@ -113,6 +115,7 @@ def test_a_dry_run_sends_nothing_and_shows_no_value(server, folder, capsys):
     assert Environments(platform.store, LOCAL_TEAM).page("dry", 10, 0) == ([], 0)
 
 
+@pytest.mark.slow
 def test_a_build_that_fails_ends_the_command_with_its_reason(folder, capsys):
     (folder / "env.py").write_text(ENV.replace("shop", "broken") + "\nimport not_there_at_all\n")
     said = call(capsys, "deploy", "--yes", code=1)
@@ -132,6 +135,7 @@ def test_the_name_has_to_be_clear(folder, capsys):
     assert plan["name"] == "bank"
 
 
+@pytest.mark.slow
 def test_projects_go_by_name(server, folder, capsys):
     platform, _, _ = server
     (folder / "env.py").write_text(ENV.replace("shop", "projected"))
@@ -142,6 +146,7 @@ def test_projects_go_by_name(server, folder, capsys):
     assert found["project_id"] is not None
 
 
+@pytest.mark.slow
 def test_a_folder_is_linked_to_what_the_platform_has(server, folder, capsys):
     (folder / "env.py").write_text(ENV.replace("shop", "linked"))
     missing = call(capsys, "sync", "env", "--yes", code=2)

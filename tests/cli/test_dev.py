@@ -115,6 +115,7 @@ def text(result):
     return "".join(block.text for block in result.content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_official_client_hears_of_a_save_and_keeps_its_connection(folder, mode):
     heard = asyncio.Event()
@@ -162,6 +163,7 @@ async def test_the_official_client_hears_of_a_save_and_keeps_its_connection(fold
             listening.cancel()
 
 
+@pytest.mark.slow
 async def test_each_session_has_a_run_of_its_own_and_a_crash_ends_nothing_else(folder):
     async with developing(folder) as dev:
         first = await MCPClient.connect(Capability.mcp(url=f"{dev.url}/mcp"))
@@ -183,6 +185,7 @@ async def test_each_session_has_a_run_of_its_own_and_a_crash_ends_nothing_else(f
             await second.close()
 
 
+@pytest.mark.slow
 async def test_over_standard_input_and_output_prints_do_no_harm(folder):
     server = StdioServerParameters(
         command=sys.executable,
@@ -220,6 +223,7 @@ async def test_over_standard_input_and_output_prints_do_no_harm(folder):
     assert "somebody asks for the words" in Path(folder / "said").read_text()  # noqa: ASYNC240
 
 
+@pytest.mark.slow
 async def test_it_says_how_coding_agents_are_pointed_at_it_and_what_it_watches(folder):
     data = folder / "data"
     data.mkdir()
@@ -235,6 +239,7 @@ async def test_it_says_how_coding_agents_are_pointed_at_it_and_what_it_watches(f
         assert saved[1] == "words.txt"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [

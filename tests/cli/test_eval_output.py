@@ -57,10 +57,12 @@ def test_every_run_of_a_small_evaluation_is_printed(shown):
     assert rows(shown("--task-ids", "0,1,2").out) == ["1/3", "2/3", "3/3"]
 
 
+@pytest.mark.slow
 def test_verbose_prints_every_run(shown):
     assert len(rows(shown("--all", "-v").out)) == 40
 
 
+@pytest.mark.slow
 def test_quiet_prints_the_summary_alone(shown):
     text = shown("--all", "--quiet").out
     assert rows(text) == []

@@ -96,6 +96,7 @@ def test_init_writes_nothing_over_and_nothing_for_show(hud, tmp_path):
     assert "'blank', 'tools'" in hud("hud init other --preset robot", code=2)
 
 
+@pytest.mark.slow
 def test_an_environment_in_a_folder_with_a_space_prints_a_command_that_runs(hud, tmp_path):
     (tmp_path / "my work").mkdir()
     said = hud("hud init my-env --dir 'my work'")
@@ -127,6 +128,7 @@ def test_gateway_asks_the_gateway_even_where_a_key_is_set(hud, kind, named):
     assert (len(gateway.requests), gateway.refused, elsewhere.requests) == (1, [], [])
 
 
+@pytest.mark.slow
 def test_gateway_without_a_gateway_says_what_to_set(hud):
     for agent in ("claude", "gpt-5.6", "openai_compatible --model x"):
         said = hud(f"hud eval tasks.py {agent} -g", code=2, OPENAI_API_KEY="own")
@@ -146,6 +148,7 @@ def test_full_plays_every_task_and_answers_questions(hud):
     assert "Decide by yourself" in json.dumps(server.requests[1]["messages"])
 
 
+@pytest.mark.slow
 def test_full_takes_scripts_and_their_own_number_of_steps(hud):
     assert re.search(
         r"mean reward +1\.000", hud("hud init e && hud eval e/tasks.py e/agent.py --full")
@@ -153,6 +156,7 @@ def test_full_takes_scripts_and_their_own_number_of_steps(hud):
     assert "100" in hud("hud eval --help")
 
 
+@pytest.mark.slow
 def test_options_of_the_guides_are_taken(hud):
     hud("hud init my-env")
     line = "hud eval my-env/tasks.py my-env/agent.py"

@@ -63,6 +63,7 @@ def commands(said, *marks):
     return [line.removeprefix("hud ") for line in found]
 
 
+@pytest.mark.slow
 def test_the_printed_commands_lead_from_random_weights_to_a_policy_that_earns(hud):
     said = hud(f"models create tiny --tasks tasks.py {SMALL}")
     assert "Its weights are random" in said
@@ -87,6 +88,7 @@ def test_the_printed_commands_lead_from_random_weights_to_a_policy_that_earns(hu
     assert training["reward"] > 0
 
 
+@pytest.mark.slow
 def test_a_run_that_never_earns_ends_with_the_command_that_helps(hud):
     hud("eval tasks.py teacher.py --all --group 2")
     said = hud(f"models create tiny --tasks tasks.py --from-job latest {SMALL}")
@@ -96,6 +98,7 @@ def test_a_run_that_never_earns_ends_with_the_command_that_helps(hud):
     assert commands(said, "hud ") == [learn]
 
 
+@pytest.mark.slow
 def test_a_policy_that_solves_every_task_already_has_finished(hud, tmp_path):
     (tmp_path / "tasks.py").write_text(TASKS.replace("float(answer == TEAMS[subject])", "1.0"))
     hud(f"models create tiny --tasks tasks.py {SMALL}")
@@ -104,6 +107,7 @@ def test_a_policy_that_solves_every_task_already_has_finished(hud, tmp_path):
     assert "Finished at step 10 of 20" in said
 
 
+@pytest.mark.slow
 def test_a_warm_up_without_tasks_says_how_to_train_on(hud):
     hud("eval tasks.py teacher.py --all --group 2")
     job = json.loads(hud("jobs --json"))[0]["id"]

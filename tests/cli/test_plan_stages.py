@@ -64,6 +64,7 @@ def stages(desks, options=""):
     return {stage["name"]: stage for stage in found["stages"]}
 
 
+@pytest.mark.slow
 def test_each_stage_has_its_policy_and_its_subagents(desks):
     found = stages(desks)
     roles = {
@@ -77,6 +78,7 @@ def test_each_stage_has_its_policy_and_its_subagents(desks):
     }
 
 
+@pytest.mark.slow
 def test_a_frozen_subagent_takes_weights_and_cache_and_a_joined_one_its_states_too(desks):
     found = stages(desks)
     alone = json.loads(desks("plan junior --gpu h100 --json"))
@@ -92,6 +94,7 @@ def test_a_frozen_subagent_takes_weights_and_cache_and_a_joined_one_its_states_t
     assert found["junior"]["left"] == pytest.approx(alone["left"])
 
 
+@pytest.mark.slow
 def test_a_stage_that_does_not_fit_says_by_how_much_and_what_needs_less(desks):
     said = desks("plan --config recipe.toml --gpu h100 --gpu-memory 0.001")
     assert "Stage 2/3: senior, on one H100" in said
@@ -116,6 +119,7 @@ def test_a_frozen_model_of_a_provider_takes_no_memory(desks, tmp_path):
     assert "Not counted: 'hosted' has no weights on this platform: its provider has them." in said
 
 
+@pytest.mark.slow
 def test_a_recipe_names_its_models_itself(desks, tmp_path):
     assert "--config names the models" in desks("plan junior --config recipe.toml", 2)
     (tmp_path / "recipe.toml").write_text(RECIPE.replace('"senior"', '"other"'))

@@ -79,6 +79,7 @@ def problems(text: str) -> list[str]:
     return wrong
 
 
+@pytest.mark.slow
 def test_every_command_that_is_written_anywhere_has_the_options_that_it_is_given():
     texts = written()
     assert len(texts) > 150
@@ -133,6 +134,7 @@ def run_all(hud, said, at_least):  # noqa: F811
     return commands
 
 
+@pytest.mark.slow
 def test_what_an_evaluation_prints_runs(hud, folder):  # noqa: F811
     run_all(hud, hud("hud eval tasks.py agent.py -v"), 4)
     again = run_all(hud, hud("hud eval tasks.py agent.py --task-ids 0,1 --rollout-timeout 50"), 4)
@@ -141,6 +143,7 @@ def test_what_an_evaluation_prints_runs(hud, folder):  # noqa: F811
     run_all(hud, hud("hud eval 'two words/f/tasks.py' 'two words/f/agent.py' --all"), 4)
 
 
+@pytest.mark.slow
 def test_what_an_evaluation_with_failures_prints_goes_on_with_the_same_tasks_and_settings(
     hud,  # noqa: F811
     folder,
@@ -157,6 +160,7 @@ def test_what_an_evaluation_with_failures_prints_goes_on_with_the_same_tasks_and
     assert again.startswith("tasks · agent: 2 runs"), "what was missing, and no other task"
 
 
+@pytest.mark.slow
 def test_a_key_on_the_command_line_is_not_printed_again():
     from hud.cli.command_line import command_line
 

@@ -58,6 +58,7 @@ def checkpoints(hud, slug="m"):
     return json.loads(hud(f"models checkpoints {slug} --json"))
 
 
+@pytest.mark.slow
 def test_the_head_of_a_gated_run_moves_only_where_the_gate_lets_it(hud):
     hud(CREATE)
     report = json.loads(hud(TRAIN))
@@ -88,6 +89,7 @@ def test_the_head_of_a_gated_run_moves_only_where_the_gate_lets_it(hud):
     assert hud.warned.startswith("Warning: this goes round the gate")
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_held_with_reasons_and_a_forced_one_is_recorded(hud):
     hud(CREATE)
     hud(
@@ -116,6 +118,7 @@ def test_a_checkpoint_is_held_with_reasons_and_a_forced_one_is_recorded(hud):
     assert "forced, held by the gate: Not shown to be better" in hud("models head m")
 
 
+@pytest.mark.slow
 def test_bad_input_is_one_sentence_before_anything_is_played(hud):
     hud(CREATE)
     for line, said in (

@@ -25,6 +25,7 @@ def packages(tmp_path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [

@@ -50,12 +50,14 @@ def test_two_ranks_train_what_one_would_and_one_goes_on(hud, home):  # noqa: F81
     assert len(json.loads(hud("models checkpoints other --json"))) == 4
 
 
+@pytest.mark.slow
 def test_several_ranks_train_and_do_nothing_else(hud):  # noqa: F811
     done = ranks("eval", "tasks.py")
     assert done.returncode != 0
     assert "Several ranks train: torchrun" in done.stderr
 
 
+@pytest.mark.slow
 def test_without_torchrun_it_says_how_to_start():
     done = subprocess.run(
         [sys.executable, "-m", "hud.cli.distributed", "train", "tiny", "tasks.py"],

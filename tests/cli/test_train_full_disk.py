@@ -41,6 +41,7 @@ print("again:", run(train.split()), flush=True)
 TRAIN = "train tiny tasks.py --steps 1 --group 2 --max-tokens 4 --tasks-per-step 4"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MAY_MOUNT, reason="needs a mount namespace")
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("free_kib", [0, 60, 200])

@@ -23,6 +23,7 @@ def no_memory(*arguments, **named):
     raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
 
 
+@pytest.mark.slow
 def test_training_without_memory_ends_with_what_to_lower(hud, monkeypatch):  # noqa: F811
     hud(CREATE)
     monkeypatch.setattr("hud.engine.learn.local_trainer.LocalTrainer._one_pass", no_memory)
@@ -33,6 +34,7 @@ def test_training_without_memory_ends_with_what_to_lower(hud, monkeypatch):  # n
     assert "OutOfMemoryError" not in said
 
 
+@pytest.mark.slow
 def test_the_memory_plan_is_printed_before_a_run_on_a_gpu(hud, monkeypatch):  # noqa: F811
     hud(CREATE)
     monkeypatch.setattr("hud.cli.training.memory_table.cuda_device", lambda: ("NVIDIA H100", 79.1))

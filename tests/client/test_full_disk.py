@@ -48,6 +48,7 @@ async def runs_of_jobs():
     return [job["runs"] for job in (await hud.client.connect().get("/v2/jobs"))["items"]]
 
 
+@pytest.mark.slow
 def test_a_full_disk_stops_the_job_and_keeps_what_was_there(small_disk):
     asyncio.run(tasks(5).run(agent))
     ended = []

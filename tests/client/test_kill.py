@@ -65,6 +65,7 @@ def killed_while_busy(seconds):
     return ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("round_", range(3))
 def test_every_step_that_ended_is_there_with_its_tokens(home, round_):
     ended = killed_while_busy(random.Random(round_).uniform(0.05, 0.6))

@@ -141,6 +141,7 @@ def player(wait):
     return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 def test_every_step_that_ended_survives_kill_9(home):
     process = player(wait=True)
     seen = [process.stdout.readline().split() for _ in range(5)]
@@ -162,6 +163,7 @@ def test_every_step_that_ended_survives_kill_9(home):
     assert all(steps[trace] == int(count) for trace, count in seen)
 
 
+@pytest.mark.slow
 def test_two_processes_record_into_one_home(home):
     processes = [player(wait=False) for _ in range(2)]
     for process in processes:
@@ -174,6 +176,7 @@ def test_two_processes_record_into_one_home(home):
     assert [(job["runs"], job["reward"]) for job in asyncio.run(jobs())] == [(20, 1.0)] * 2
 
 
+@pytest.mark.slow
 def test_recovering_twice_changes_nothing(home):
     process = player(wait=True)
     process.stdout.readline()

@@ -106,6 +106,7 @@ async def test_a_store_that_refuses_is_told_and_nothing_is_lost(open_shipper):
     assert platform.got == [1]
 
 
+@pytest.mark.slow
 async def test_a_platform_that_comes_back_in_time_is_waited_for(open_shipper):
     platform = Platform(PlatformError("It did not answer.", 503))
     shipper = open_shipper(platform)

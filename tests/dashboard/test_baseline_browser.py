@@ -65,6 +65,7 @@ def deployed(server, folder, text, name, task):
         return client.post("/v2/tasks/upload", json=body).json()["taskset_id"]
 
 
+@pytest.mark.slow
 def test_one_takes_a_task_with_its_tools_and_sees_the_score(tab, taskset):
     tab.goto("/tasksets")
     tab.get_by_role("link", name="words", exact=True).click()
@@ -86,6 +87,7 @@ def test_one_takes_a_task_with_its_tools_and_sees_the_score(tab, taskset):
     tab.get_by_role("row").filter(has_text="banana").get_by_text("1.000").first.wait_for()
 
 
+@pytest.mark.slow
 def test_a_screen_takes_the_clicks_of_its_picture(tab, server, tmp_path):
     task = {"name": "look", "env": "page", "task_id": "look", "args": {}}
     taskset = deployed(server, tmp_path, SCREEN, "pages", task)
@@ -135,6 +137,7 @@ async def fill():
 '''
 
 
+@pytest.mark.slow
 def test_a_spreadsheet_is_a_grid_into_which_one_types_and_pastes(tab, server, tmp_path):
     task = {"name": "fill", "env": "sheet", "task_id": "fill", "args": {}}
     taskset = deployed(server, tmp_path, SPREADSHEET, "sheets", task)

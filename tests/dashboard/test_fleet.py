@@ -42,6 +42,7 @@ async def test_a_node_is_shown_with_its_load_its_labels_and_its_alarm(web, node)
     assert (twin["running"], twin["room"], twin["per_minute"]) == (3, 32, 4.0)
 
 
+@pytest.mark.slow
 async def test_buttons_cordon_open_and_drain(web, node):
     for action, status in (("cordon", "cordoned"), ("open", "open"), ("drain", "draining")):
         answer = await web.post(f"/fleet/nodes/{node}/{action}")
@@ -64,6 +65,7 @@ async def test_a_pass_is_made_shown_once_and_revoked(web):
     assert (refused.status_code, "needs a name" in refused.text) == (422, True)
 
 
+@pytest.mark.slow
 async def test_a_fleet_that_is_too_large_for_sqlite_is_told_so(web, platform, node):
     who = Nodes(platform.store)
     sqlite = platform.store.engine.dialect.name == "sqlite"

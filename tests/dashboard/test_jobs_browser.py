@@ -1,6 +1,7 @@
 """Jobs in a real browser on a real server: filtered, followed while they run, compared, cancelled."""
 
 import httpx
+import pytest
 from playwright.sync_api import expect
 from tests.dashboard.recorded import line, run_lines
 
@@ -26,6 +27,7 @@ class Reported:
         self.api.post(f"/v2/trace/{self.runs[task][attempt]}/exit", json=body)
 
 
+@pytest.mark.slow
 def test_a_job_is_followed_while_it_runs_and_nothing_reloads(tab, server):
     job = Reported(server, "followed", ["first", "second"])
     tab.goto(f"/jobs/{job.id}")
@@ -84,6 +86,7 @@ def test_the_checkpoints_of_a_model_are_offered_once_it_is_chosen(tab, server):
     expect(tab.get_by_role("link", name="pinned")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_two_jobs_are_compared_from_the_list(tab, server):
     for name, reward in (("before", 0.0), ("after", 1.0)):
         job = Reported(server, f"pair {name}", ["a"])
@@ -97,6 +100,7 @@ def test_two_jobs_are_compared_from_the_list(tab, server):
     expect(tab.get_by_text("+1.000 may be chance")).to_be_visible()
 
 
+@pytest.mark.slow
 def test_the_failing_run_is_one_key_away(tab, server):
     job, trace = new_id(), new_id()
     begun = {"name": "broken", "taskset_id": None, "group_size": 1, "host": "h", "at": 1}
@@ -113,6 +117,7 @@ def test_the_failing_run_is_one_key_away(tab, server):
     tab.wait_for_url(f"**/trace/{trace}")
 
 
+@pytest.mark.slow
 def test_rewards_are_seen_on_a_phone_without_scrolling_sideways(tab, server):
     job = Reported(server, "a job whose name is as long as names of jobs are", ["first"])
     job.end("first", 0, 0.0)

@@ -1,8 +1,10 @@
 """People, with a real browser on a real server."""
 
 import httpx
+import pytest
 
 
+@pytest.mark.slow
 def test_a_key_is_created_used_revoked_and_refused(tab, server):
     tab.get_by_role("link", name="People").click()
     tab.get_by_role("link", name="New key").click()
@@ -26,6 +28,7 @@ def test_a_key_is_created_used_revoked_and_refused(tab, server):
     tab.get_by_role("row").filter(has_text="key revoked").get_by_text("laptop").wait_for()
 
 
+@pytest.mark.slow
 def test_without_a_key_there_is_only_the_page_that_asks_for_one(server, chromium):
     context = chromium.new_context(base_url=server.url)
     page = context.new_page()

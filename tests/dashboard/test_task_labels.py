@@ -34,6 +34,7 @@ async def test_comparisons_name_tasks_by_their_arguments(platform, web):
     assert f">{LABEL}</td>" in page
 
 
+@pytest.mark.slow
 async def test_a_run_is_named_by_its_task_s_arguments(platform, web):
     one, other = (put_run(platform.store, conversation(), slug=SLUG, task=POWER) for _ in range(2))
     assert f"<h1>{LABEL}</h1>" in (await web.get(f"/trace/{one}")).text
@@ -41,6 +42,7 @@ async def test_a_run_is_named_by_its_task_s_arguments(platform, web):
     assert LABEL in text_of(await web.get("/search?text=file"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [{"slug": "cube"}, {"slug": "cube", "task": None}])
 async def test_a_name_of_one_s_own_is_kept(platform, web, known):
     run = put_run(platform.store, conversation(), **{"task": POWER, **known})
@@ -55,6 +57,7 @@ async def test_a_taskset_names_its_tasks_by_their_arguments(platform, web):
     assert ">buy(n=3)</a>" in (await web.get(f"/tasksets/{taskset}")).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["/tasksets/{}/row?slug={}", "/playground?taskset={}"])
 async def test_pages_of_a_task_say_its_arguments_in_place_of_a_digest(platform, web, place):
     rows = [

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from tests.dashboard.made_traces import at, conversation, long_trace, put_run
 
 
@@ -18,6 +19,7 @@ def other_way():
     return steps[:6]
 
 
+@pytest.mark.slow
 async def test_what_two_runs_have_in_common_is_shown_once_and_then_where_they_part(platform, web):
     one, other = (put_run(platform.store, steps) for steps in (conversation(), other_way()))
     page = (await web.get(f"/trace/{one}/compare/{other}")).text
@@ -30,6 +32,7 @@ async def test_what_two_runs_have_in_common_is_shown_once_and_then_where_they_pa
     assert "Over before." in parts
 
 
+@pytest.mark.slow
 async def test_times_and_ids_of_calls_are_no_difference(platform, web):
     again = conversation()
     for number, step in enumerate(again):

@@ -93,6 +93,7 @@ async def test_the_page_has_the_gap_in_its_twin(platform, web, run):
     assert "over 4 tokens" in answer.json()["colour_notice"]
 
 
+@pytest.mark.slow
 async def test_another_team_neither_sees_nor_writes_it(keyed):
     team, other = Teams(keyed.store).default().id, Teams(keyed.store).find_or_create("others").id
     run = put_run(keyed.store, conversation(), samples=[(3, IDS, SAMPLED, None)], team=team)

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from tests.dashboard.made_traces import conversation, put_job, put_run
 
 from hud.trace import new_id
@@ -39,6 +40,7 @@ async def test_tokens_are_read_by_the_tokenizer_of_the_model_and_coloured_by_log
     assert f"token {ids[0]}; logprob -0.001, probability 99.9%" in found[0][1]
 
 
+@pytest.mark.slow
 async def test_without_the_tokenizer_the_ids_are_shown_and_it_is_said(platform, web):
     sample = (3, [11, 12], [-0.1, -0.2], new_id())
     trace = put_run(platform.store, conversation(), samples=[sample], model="elsewhere")
@@ -47,6 +49,7 @@ async def test_without_the_tokenizer_the_ids_are_shown_and_it_is_said(platform, 
     assert "so these are the ids" in page
 
 
+@pytest.mark.slow
 async def test_advantages_come_from_the_rewards_of_the_group(platform, web):
     job, group = put_job(platform.store, new_id()), new_id()
     known = {"job_id": job, "group_id": group}
@@ -85,6 +88,7 @@ async def test_advantages_come_from_the_rewards_of_the_group(platform, web):
     assert "This run failed (timeout), so its reward does not count" in late
 
 
+@pytest.mark.slow
 async def test_groups_without_spread_and_runs_without_a_group_say_why_there_is_no_advantage(
     platform, web
 ):
@@ -97,6 +101,7 @@ async def test_groups_without_spread_and_runs_without_a_group_say_why_there_is_n
     assert "has no group" in (await web.get(f"/trace/{alone}?tokens=advantage")).text
 
 
+@pytest.mark.slow
 async def test_tokens_are_escaped_too(platform, web):
     evil = "<script>alert(1)</script>"
     from tokenizers import Tokenizer

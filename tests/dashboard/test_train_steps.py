@@ -116,6 +116,7 @@ async def test_each_step_shows_its_samples(trained, platform, web):
     assert "no signal" in (await web.get(f"/train/{run}/steps/2")).text
 
 
+@pytest.mark.slow
 async def test_steps_are_listed_and_one_that_is_not_done_is_told(trained, web):
     run, _, _ = trained
     listed = (await web.get(f"/train/{run}/steps.json")).json()["items"]
@@ -126,6 +127,7 @@ async def test_steps_are_listed_and_one_that_is_not_done_is_told(trained, web):
         assert "has not finished" in answer.text
 
 
+@pytest.mark.slow
 async def test_another_run_is_drawn_into_the_charts(platform, web):
     model = make_model(platform)
     mine = record_run(platform, model, steps=3, scores=[score(0, 0.1)])
@@ -146,6 +148,7 @@ async def test_another_run_is_drawn_into_the_charts(platform, web):
     assert unknown.status_code == 404
 
 
+@pytest.mark.slow
 async def test_runs_of_another_team_are_not_drawn(keyed):
     theirs = Teams(keyed.store).find_or_create("other").id
     foreign = record_run(keyed, make_model(keyed, name="x", team=theirs))
@@ -205,6 +208,7 @@ def test_a_lag_that_there_is_and_a_constant_that_is_not_are_told_apart():
     assert charts(history(**{"learning_rate": [1e-4]})) == (["reward", "learning_rate"], [])
 
 
+@pytest.mark.slow
 async def test_completion_length_is_that_of_a_rollout_and_of_a_turn(platform, web):
     model = make_model(platform)
     runs = TrainingRuns(platform.store, model.team_id)

@@ -34,6 +34,7 @@ def address(tmp_path):
     process.stderr.close()
 
 
+@pytest.mark.slow
 def test_it_prints_an_address_that_opens_the_pages_once(address):
     url, process = address
     port = int(re.search(r":(\d+)/\?token=", url)[1])
@@ -77,6 +78,7 @@ def test_it_ends_although_a_page_is_being_followed(address):
             assert process.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_an_error_in_a_sentence(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         process = view(tmp_path, "--port", str(taken.getsockname()[1]))
@@ -86,6 +88,7 @@ def test_a_port_that_is_taken_is_an_error_in_a_sentence(tmp_path):
     assert "Traceback" not in wrong
 
 
+@pytest.mark.slow
 def test_with_a_server_set_it_says_where_its_dashboard_is(tmp_path):
     process = view(tmp_path, HUD_API_URL="http://platform.example")
     _, wrong = process.communicate(timeout=60)

@@ -58,6 +58,7 @@ def pages(server):
     return [*(f"/{name}" for name in lists), *more, "/people/audit", compared(server)]
 
 
+@pytest.mark.slow
 def test_on_a_laptop_no_column_is_cut_off_and_ages_take_one_line(server, chromium):
     with browser_tab(server, chromium) as tab:
         tab.set_viewport_size(LAPTOP)
@@ -67,6 +68,7 @@ def test_on_a_laptop_no_column_is_cut_off_and_ages_take_one_line(server, chromiu
             assert tab.eval_on_selector_all("time", WRAPPED) == [], path
 
 
+@pytest.mark.slow
 def test_on_a_phone_no_number_is_cut_off(server, chromium):
     with browser_tab(server, chromium) as tab:
         tab.set_viewport_size(PHONE)
@@ -75,6 +77,7 @@ def test_on_a_phone_no_number_is_cut_off(server, chromium):
             assert tab.eval_on_selector_all(".table th, .table td", CLIPPED) == [], path
 
 
+@pytest.mark.slow
 def test_on_a_phone_a_comparison_shows_verdict_difference_and_tasks(server, chromium):
     with browser_tab(server, chromium) as tab:
         tab.set_viewport_size(PHONE)
@@ -84,6 +87,7 @@ def test_on_a_phone_a_comparison_shows_verdict_difference_and_tasks(server, chro
         assert task.bounding_box()["width"] >= 120
 
 
+@pytest.mark.slow
 def test_the_lanes_of_a_timeline_have_names_of_one_line(server, chromium):
     with browser_tab(server, chromium) as tab:
         tab.set_viewport_size(LAPTOP)

@@ -92,6 +92,7 @@ def test_a_drawn_tokens_logprob_keeps_the_tail_too():
             assert logprob == pytest.approx(exact[row, token].item(), abs=4e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [0.25, 1.0], ids=["even", "peaked"])
 async def test_sampler_and_trainer_agree_within_the_promised_bound(scale):
     decoder = random_decoder(vocab_size=VOCABULARY)

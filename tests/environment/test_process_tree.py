@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from hud.environment.processes import process_tree
 
 SCRIPT = """
@@ -21,6 +23,7 @@ print(*found)
 """
 
 
+@pytest.mark.slow
 def test_children_count_until_their_status_is_read():
     run = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["False", "True", "True", "False"]

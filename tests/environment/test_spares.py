@@ -110,6 +110,7 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_one_leaves_none():
     assert set(place.closed).isdisjoint(taken)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="there is no bubblewrap: setup-worlds")
 async def test_workspaces_that_follow_each_other_are_new_ones():
     env = Environment("places")

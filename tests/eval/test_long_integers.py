@@ -36,6 +36,7 @@ def home(tmp_path, monkeypatch):
     hud.client.disconnect(tmp_path / "home")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", [LocalRuntime, ForkRuntime, SubprocessRuntime])
 @pytest.mark.parametrize("suffix", ["json", "jsonl", "py"])
 async def test_from_a_task_file_to_the_export(home, runtime, suffix):

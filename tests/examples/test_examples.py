@@ -20,6 +20,7 @@ def test_the_readme_shows_the_example_as_it_is():
     assert f"```python\n{code}\n```" in (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_script_solves_the_example():
     examples = ROOT / "examples"
     arguments = [

@@ -31,6 +31,7 @@ def tasks(file, count):
     return Taskset(whole.name, list(whole)[:count])
 
 
+@pytest.mark.slow
 async def test_who_does_it_right_settles_every_order_with_a_clerk_who_does():
     scripted = load_file(FOLDER / "scripted.py")
     job = await tasks("tasks.py", 40).run(scripted.agent, recorder=NullRecorder())
@@ -46,6 +47,7 @@ async def test_who_does_it_right_settles_every_order_with_a_clerk_who_does():
         assert list(tool.parameters["properties"]) == ["item"]
 
 
+@pytest.mark.slow
 async def test_there_is_much_to_learn_from_the_apprentices():
     scripted = load_file(FOLDER / "scripted.py")
     clerk, manager = scripted.apprentices()
@@ -64,12 +66,14 @@ async def test_nothing_is_earned_without_asking(guess):
     assert job.reward == 0.0
 
 
+@pytest.mark.slow
 async def test_held_out_tasks_are_never_trained_on():
     for train, held_out in (("clerk_tasks.py", "clerk_held_out.py"), ("tasks.py", "held_out.py")):
         shown = {str(task.args) for task in tasks(train, None)}
         assert not shown & {str(task.args) for task in tasks(held_out, None)}
 
 
+@pytest.mark.slow
 def test_its_recipe_trains_the_clerk_then_the_manager_then_both():
     recipe = load_recipe(FOLDER / "recipe.toml")
     found = [(stage.name, stage.config.model, stage.config.joined) for stage in recipe.stages]

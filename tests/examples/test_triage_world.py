@@ -42,6 +42,7 @@ def test_there_are_enough_incidents_of_every_cause(train, held_out):
         assert {causes.count(cause) for cause in world.CAUSES} == {len(tasks) // 7}
 
 
+@pytest.mark.slow
 async def test_the_oracle_solves_every_incident(train, held_out):
     for tasks in (train, held_out):
         job = await play(tasks, scripted.agent)
@@ -53,6 +54,7 @@ async def test_doing_nothing_is_worth_nothing(held_out):
     assert {run.reward for run in job.runs} == {0.0}
 
 
+@pytest.mark.slow
 async def test_naming_the_service_where_it_hurts_is_worth_nothing(train):
     def symptom(run):
         case = world.incident(run.task.args["seed"])
@@ -85,6 +87,7 @@ async def test_waste_costs_and_what_is_half_right_counts_half(train):
     assert (await play(task, ScriptedAgent(wasteful))).reward == pytest.approx(0.9)
 
 
+@pytest.mark.slow
 async def test_the_apprentice_is_mediocre(train):
     job = await play(some(train, 700), scripted.apprentice())
     assert 0.25 < job.reward < 0.45
@@ -130,6 +133,7 @@ async def test_tools_answer_about_services_that_do_not_exist(train):
     assert heard["get_stack_trace"].text == "no errors"
 
 
+@pytest.mark.slow
 async def test_a_team_of_experts_solves_every_incident_and_apprentices_some():
     tasks = some(Taskset.from_file(TRIAGE / "team_tasks.py"), 70)
     assert {run.reward for run in (await play(tasks, team_scripted.agent)).runs} == {1.0}

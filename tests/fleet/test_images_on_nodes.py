@@ -74,6 +74,7 @@ async def test_an_image_is_fetched_once_and_not_where_docker_has_it(docker, tmp_
     assert list((tmp_path / "cache").iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_what_is_damaged_or_holds_another_image_is_not_used(docker, tmp_path):
     damaged = BuildCache(tmp_path / "cache", Shelf(["hud_shop_1"], damaged=True), print)
     with pytest.raises(InfrastructureFault, match="damaged"):
@@ -92,6 +93,7 @@ def test_an_image_that_is_gone_or_too_large_is_not_saved(docker):
         save_image("hud/shop:1", io.BytesIO(), 1000)
 
 
+@pytest.mark.slow
 def test_a_rollout_in_an_image_waits_for_a_node_that_runs_images_which_fetches_it(tmp_path):
     platforms, nodes = tmp_path / "platforms docker", tmp_path / "nodes docker"
     server = LiveServer(tmp_path / "home", "--workers", "0")
@@ -128,6 +130,7 @@ def test_a_rollout_in_an_image_waits_for_a_node_that_runs_images_which_fetches_i
     assert len(calls(nodes, "rm")) == 1
 
 
+@pytest.mark.slow
 def test_images_without_docker_are_refused_as_the_node_joins(tmp_path):
     variables = stand_in(tmp_path / "bin", tmp_path / "docker")
     (tmp_path / "docker" / "down").touch()

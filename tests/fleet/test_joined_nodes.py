@@ -68,6 +68,7 @@ def test_a_worker_whose_server_is_gone_ends_within_seconds(tmp_path):
         server.start()
 
 
+@pytest.mark.slow
 def test_a_machine_with_an_empty_folder_joins_fetches_and_plays(server, join, tmp_path):
     with server.client() as api:
         job = new_id()
@@ -206,6 +207,7 @@ def test_a_worker_that_gets_sigusr1_ends_when_what_it_plays_is_over(server, join
         assert "Draining" in node.said()
 
 
+@pytest.mark.slow
 def test_a_child_worker_hands_back_and_ends_when_its_parent_is_gone(server, key, tmp_path):
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HUD_")}
     command = [sys.executable, "-m", "hud.fleet.child_worker", server.url, "--rollouts", "2"]

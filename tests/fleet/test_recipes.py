@@ -113,6 +113,7 @@ def plays_and_hands_back(server, end):
         return max(nodes, key=lambda one: one["joined_at"])
 
 
+@pytest.mark.slow
 def test_the_pod_of_the_deployment_plays_and_hands_back(server, key, variables, launch):
     (container,) = deployment()["spec"]["template"]["spec"]["containers"]
     given = {**literals(), "HUD_URL": server.url, "HUD_API_KEY": key, "HUD_NOTICE": "1"}
@@ -142,6 +143,7 @@ def test_the_deployment_holds_together():
     assert pod["terminationGracePeriodSeconds"] >= int(literals()["HUD_NOTICE"]) + 15
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl here")
 def test_the_kustomization_renders(tmp_path):
     shutil.copytree(KUBERNETES, tmp_path / "fleet")
@@ -241,6 +243,7 @@ def test_machines_by_ssh_play_and_hand_back(server, key, variables, tmp_path):
         assert any("refuses this worker" in line for line in fleet("up", "one", code=1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", [SBATCH, SSH], ids=lambda path: path.name)
 def test_scripts_are_bash(script):
     subprocess.run(["bash", "-n", str(script)], check=True)

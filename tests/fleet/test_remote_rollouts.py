@@ -73,6 +73,7 @@ def command_of(process):
         return []
 
 
+@pytest.mark.slow
 def test_a_rollout_is_played_graded_and_recorded_with_its_tokens(server):
     with server.client() as api:
         job = new_id()
@@ -105,6 +106,7 @@ def test_submitting_twice_plays_once(server):
         assert job_of(api, job)["runs"] == 1
 
 
+@pytest.mark.slow
 def test_what_cannot_be_played_is_refused_at_once(server):
     with server.client() as api:
         body = {"env": "nowhere", "task": "say", "agent": AGENT, "trace_id": new_id()}

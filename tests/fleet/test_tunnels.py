@@ -86,6 +86,7 @@ async def until(done, seconds=20.0):
     raise AssertionError("it takes too long")
 
 
+@pytest.mark.slow
 async def test_rollouts_with_the_environment_there_and_the_agent_here(server, here):
     words = ["a", "b", "c"]
     tasks = Taskset("t", [Task(env="echo", id="say", args={"word": word}) for word in words])
@@ -99,6 +100,7 @@ async def test_rollouts_with_the_environment_there_and_the_agent_here(server, he
     await until(lambda: not served(server))
 
 
+@pytest.mark.slow
 async def test_a_call_that_ends_its_environment_there_is_its_agents_failure(server, here):
     attempts = []
 
@@ -117,6 +119,7 @@ async def test_a_call_that_ends_its_environment_there_is_its_agents_failure(serv
     assert len(attempts) == 1
 
 
+@pytest.mark.slow
 async def test_what_an_environment_there_offers_is_reached_from_here(server, here):
     heard = []
 
@@ -143,6 +146,7 @@ async def test_what_an_environment_there_offers_is_reached_from_here(server, her
     await until(lambda: not served(server))
 
 
+@pytest.mark.slow
 async def test_large_frames_pass_and_several_tunnels_reach_one_environment(server):
     headers = {"authorization": f"Bearer {server.key}"}
     with server.client() as api:
@@ -226,6 +230,7 @@ async def test_a_side_that_has_said_everything_still_hears_the_answer(server):
         api.delete(f"/runtime/sessions/{session}").raise_for_status()
 
 
+@pytest.mark.slow
 async def test_an_environment_that_cannot_come_up_is_told_at_once(server, here):
     (source,) = server.home.rglob("source/env.py")
     source.write_text("raise RuntimeError('it is broken')")

@@ -53,6 +53,7 @@ async def test_a_build_is_imported_once_and_forked_for_each_rollout(given, monke
     await environments.close()
 
 
+@pytest.mark.slow
 async def test_the_build_used_longest_ago_makes_room(given):
     environments = WarmEnvironments(most=1)
     red, blue = given("red"), given("blue")
@@ -63,6 +64,7 @@ async def test_the_build_used_longest_ago_makes_room(given):
     await environments.close()
 
 
+@pytest.mark.slow
 async def test_a_build_that_is_played_in_stays(given):
     environments = WarmEnvironments(most=1)
     red, blue = given("red"), given("blue")

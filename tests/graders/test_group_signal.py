@@ -11,6 +11,7 @@ from hud.learning.wire_types import AdvantageOptions
 REWARDS = st.lists(st.sampled_from([0.0, 0.1, 0.3, 1.0]), min_size=1, max_size=7)
 
 
+@pytest.mark.slow
 @given(REWARDS, st.sampled_from(["mean", "leave_one_out", "none"]))
 def test_signal_is_a_gradient(rewards, baseline):
     weight = gradient_weight(rewards, AdvantageOptions(baseline=baseline))

@@ -46,6 +46,7 @@ def same(one, other):
     return one.keys() == other.keys() and all(bool((one[n] == other[n]).all()) for n in one)
 
 
+@pytest.mark.slow
 async def test_a_strangers_gradient_is_not_applied(home):
     await make("m", "alone")
     stranger, learner = TrainingClient("m"), TrainingClient("m")
@@ -60,6 +61,7 @@ async def test_a_strangers_gradient_is_not_applied(home):
     assert (node.num_traces, node.num_datums) == (2, 2)
 
 
+@pytest.mark.slow
 async def test_the_client_that_lost_its_gradient_is_told_once_and_by_whom(home):
     await make("m")
     first, second = TrainingClient("m"), TrainingClient("m")
@@ -82,6 +84,7 @@ async def test_a_step_applies_only_what_its_client_accumulated(home):
     assert (await first.optim_step(learning_rate=1e-2)).step == 1
 
 
+@pytest.mark.slow
 async def test_discard_throws_away_on_purpose_and_says_what(home):
     await make("m", "alone")
     trainer = TrainingClient("m")
@@ -96,6 +99,7 @@ async def test_discard_throws_away_on_purpose_and_says_what(home):
     assert same(weights("m"), weights("alone"))
 
 
+@pytest.mark.slow
 async def test_whoever_discards_the_other_is_told(home):
     await make("m")
     first, second = TrainingClient("m"), TrainingClient("m")
@@ -105,6 +109,7 @@ async def test_whoever_discards_the_other_is_told(home):
         await first.optim_step(learning_rate=1e-2)
 
 
+@pytest.mark.slow
 async def test_moving_the_head_takes_a_gradient_away_and_its_client_is_told(home):
     await make("m")
     first, second = TrainingClient("m"), TrainingClient("m")

@@ -38,6 +38,7 @@ def up(home, *arguments, port=0):
     )
 
 
+@pytest.mark.slow
 def test_it_says_what_a_client_needs_and_shows_the_key_once(server):
     said = server.log.read_text()
     exports = "\n".join(line for line in said.splitlines() if line.startswith("  export "))
@@ -65,6 +66,7 @@ def test_it_says_what_a_client_needs_and_shows_the_key_once(server):
         assert api.get("/v2/jobs").status_code == 200
 
 
+@pytest.mark.slow
 def test_who_watches_over_it_needs_no_key(server):
     ask = httpx.Client(base_url=server.url)
     assert ask.get("/healthz").json() == {"status": "ok"}
@@ -172,6 +174,7 @@ def test_a_second_interruption_waits_for_nobody(own_server, slow_upload):
     assert slow_upload() != [200]
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_named(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -179,6 +182,7 @@ def test_a_port_that_is_taken_is_named(tmp_path):
     _refused(ended, rf"127\.0\.0\.1:{port} .*--port")
 
 
+@pytest.mark.slow
 def test_a_database_that_does_not_answer_is_named(tmp_path):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -188,6 +192,7 @@ def test_a_database_that_does_not_answer_is_named(tmp_path):
     assert "secret" not in ended.stderr
 
 
+@pytest.mark.slow
 def test_storage_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     _refused(up(tmp_path / "home", "--storage", f"{tmp_path}/file/blobs"), "file/blobs")

@@ -110,6 +110,7 @@ def configured(**settings):
     )
 
 
+@pytest.mark.slow
 async def test_a_stranger_s_backend_trains_and_goes_on_from_its_checkpoint(shelf, tmp_path):
     first = await train(configured(steps=1), tasks=TASKS)
     assert first.finished
@@ -185,6 +186,7 @@ def test_every_backend_stores_plain_settings_and_refuses_those_of_others(shelf, 
     backend.connect().close()
 
 
+@pytest.mark.slow
 def test_no_backend_of_this_distribution_loads_torch():
     code = (
         "import sys\n"

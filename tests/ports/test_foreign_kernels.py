@@ -73,11 +73,13 @@ def foreign(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_its_runner_and_its_passes_are_used(foreign):
     shown = foreign("foreign_kernels:BACKEND", HUD_CPU_KERNELS="0")
     assert shown.split() == ["ForeignRunner", "PlainRunner", "ForeignPasses"]
 
 
+@pytest.mark.slow
 def test_two_backends_of_a_device_are_refused_by_their_names(foreign):
     shown = foreign("foreign_kernels:BACKEND", HUD_CPU_KERNELS="1")
     assert shown == (
@@ -85,6 +87,7 @@ def test_two_backends_of_a_device_are_refused_by_their_names(foreign):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", ["foreign_kernels:MISSING", "nowhere:BACKEND"])
 def test_one_that_cannot_be_imported_is_named_with_its_distribution(foreign, entry):
     shown = foreign(entry)
@@ -92,11 +95,13 @@ def test_one_that_cannot_be_imported_is_named_with_its_distribution(foreign, ent
     assert len(shown.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_what_is_no_backend_is_refused(foreign):
     shown = foreign("foreign_kernels:ForeignRunner")
     assert "it must be hud.engine.kernels.KernelBackend" in shown
 
 
+@pytest.mark.slow
 def test_without_any_backend_the_reference_computes():
     program = "from hud.engine import kernels\nkernels._registered = dict\n" + PROGRAM
     done = subprocess.run(

@@ -58,6 +58,7 @@ async def test_no_page_acts_on_what_another_site_posts(server, site):
     assert tried > 25
 
 
+@pytest.mark.slow
 async def test_no_other_site_reads_an_answer(server):
     for route in [*api_routes(server.app), *page_routes()]:
         if route.method in ("GET", "POST"):

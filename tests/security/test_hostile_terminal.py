@@ -69,6 +69,7 @@ def commands(job):
     ]
 
 
+@pytest.mark.slow
 def test_no_command_writes_a_control_character_that_somebody_recorded(job, capsys):
     for command in commands(job):
         status = run(command)
@@ -93,6 +94,7 @@ def test_errors_are_written_without_control_characters(tmp_path, monkeypatch, ca
     assert not CONTROLS.findall(printed.out + printed.err)
 
 
+@pytest.mark.slow
 def test_progress_is_written_without_control_characters(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("HUD_API_URL", raising=False)

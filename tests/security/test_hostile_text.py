@@ -134,6 +134,7 @@ async def filled(world, said):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ODD)
 async def test_no_page_and_no_export_is_changed_by_what_somebody_wrote(world, kind):
     said = f"{MARK}{ODD[kind]}{MARK}"
@@ -162,6 +163,7 @@ async def test_no_page_and_no_export_is_changed_by_what_somebody_wrote(world, ki
         assert MARK in json.dumps(answer.json(), ensure_ascii=False)
 
 
+@pytest.mark.slow
 async def test_an_export_gives_back_what_was_written(world):
     for number, odd in enumerate(ODD.values()):
         row = {

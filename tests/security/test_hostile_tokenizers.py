@@ -26,6 +26,7 @@ def server(tmp_path):
         server.kill()
 
 
+@pytest.mark.slow
 def test_a_pattern_that_backtracks_is_refused_by_a_server(server, tmp_path):
     folder = folder_with(tmp_path / "nested", **split_by("(a+)+$"))
     with server.client() as client:
@@ -36,6 +37,7 @@ def test_a_pattern_that_backtracks_is_refused_by_a_server(server, tmp_path):
     assert server.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_text_that_takes_hours_stops_neither_other_requests_nor_the_end(server, tmp_path):
     folder = folder_with(tmp_path / "gated", **split_by(GATED))
     with server.client() as client:

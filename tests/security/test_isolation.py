@@ -165,6 +165,7 @@ async def looked(source, runtime):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SHARED)
 async def test_each_runtime_shares_what_the_table_says(source, kind):
     runtime = kind(source)
@@ -176,6 +177,7 @@ async def test_each_runtime_shares_what_the_table_says(source, kind):
     assert {name for name, got in last.items() if got} == SHARED[kind]
 
 
+@pytest.mark.slow
 async def test_a_deployed_environment_gets_the_declared_variables_alone(source):
     place = served(source, Path(sys.executable), {"DECLARED": "yes"}, None)
     async with place as (host, port):
@@ -197,6 +199,7 @@ def refusing(monkeypatch):
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 async def test_without_namespaces_nothing_runs_and_the_refusal_says_why(refusing):
     env = Environment("cage")
     shell = env.workspace()

@@ -54,6 +54,7 @@ def world(tmp_path):
     made.parts.close()
 
 
+@pytest.mark.slow
 async def test_no_route_and_no_page_shows_or_changes_what_is_another_team_s(world):
     mine = bearer(world.key())
     ids = await make(world, mine)
@@ -109,6 +110,7 @@ async def test_bodies_that_name_another_team_s_things_find_nothing(world):
     assert [run["id"] for run in runs["items"]] == [ids["trace_id"]]
 
 
+@pytest.mark.slow
 async def test_forms_that_name_another_team_s_things_find_nothing(world):
     ids = await make(world, bearer(world.key()))
     theirs = [*bearer(world.key(world.others)), *SAME_SITE, *HTML]

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from tests.security.server import HTML, SAME_SITE, api_routes, bearer, page_routes
 
 from hud.platform.access.response_headers import HEADERS
@@ -10,6 +11,7 @@ KIND = re.compile(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=|javascrip
 """Script and style that a page would hold itself; the policy blocks it."""
 
 
+@pytest.mark.slow
 async def test_every_response_has_the_strict_policy(server):
     policy = dict(HEADERS)[b"content-security-policy"].decode()
     assert "unsafe" not in policy
@@ -24,6 +26,7 @@ async def test_every_response_has_the_strict_policy(server):
                 assert answer.headers[name.decode()] == value.decode(), (route, name)
 
 
+@pytest.mark.slow
 async def test_pages_hold_no_script_and_no_style_of_their_own(server):
     sent = [*bearer(server.key()), *HTML, *SAME_SITE]
     seen = 0

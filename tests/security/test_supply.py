@@ -48,6 +48,7 @@ def test_every_locked_package_has_hashes_and_comes_from_no_other_place():
     assert "--index" not in LOCK
 
 
+@pytest.mark.slow
 def test_the_bill_of_materials_names_every_locked_package(tmp_path):
     written = []
     for name in ("one.json", "two.json"):
@@ -64,6 +65,7 @@ def test_the_bill_of_materials_names_every_locked_package(tmp_path):
         assert one["externalReferences"][0]["hashes"], one["name"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("required", "code"), [("0", 0), ("1", 1)])
 def test_an_audit_that_cannot_ask_says_so(required, code):
     away = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}

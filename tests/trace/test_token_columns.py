@@ -2,6 +2,7 @@
 
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def test_what_a_prompt_adds_completes_what_was_before(before, more):
     assert added_prompt(before, before + more) == more
 
 
+@pytest.mark.slow
 @given(ids, ids)
 def test_a_prompt_that_goes_on_elsewhere_is_stored_whole(before, prompt):
     added = added_prompt(before, prompt)

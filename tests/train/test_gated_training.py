@@ -77,6 +77,7 @@ def config(**values):
     )
 
 
+@pytest.mark.slow
 async def test_a_stopped_gated_run_goes_on_in_its_candidate(tasks, held_out):
     halfway = StopAfter(3)
     first = await train(
@@ -97,6 +98,7 @@ async def test_a_stopped_gated_run_goes_on_in_its_candidate(tasks, held_out):
     assert decisions[1]["jobs"] == jobs[1:], "the head is what the run promoted"
 
 
+@pytest.mark.slow
 async def test_no_old_score_judges_a_head_that_another_run_moved(tasks, held_out):
     halfway = StopAfter(3)
     await train(config(), tasks=tasks, held_out=held_out, reporter=halfway, stop=halfway.stop)
@@ -116,6 +118,7 @@ async def test_a_gated_run_that_holds_out_what_it_trains_on_is_refused_at_its_st
         await train(config(), tasks=tasks, held_out=tasks)
 
 
+@pytest.mark.slow
 async def test_evidence_on_trained_tasks_is_refused(tasks):
     plain = TrainConfig(model="m", steps=1, lr=0.01, max_tokens=8, max_turns=1)
     made = (await train(plain, tasks=tasks)).head
@@ -125,6 +128,7 @@ async def test_evidence_on_trained_tasks_is_refused(tasks):
         await connect().post("/v2/models/m/promote", {"checkpoint_id": made, "jobs": jobs})
 
 
+@pytest.mark.slow
 async def test_tasks_of_the_recorded_job_of_a_supervised_run_are_trained_on(tasks):
     shown = (await play(TrainConfig(model="m", max_tokens=8, max_turns=1), "base", tasks)).id
     made = (await warm_up("m", job=shown, tasks=tasks)).head

@@ -20,6 +20,7 @@ def test_a_curve_is_rounding_where_its_largest_value_is(quantity, values, roundi
     assert is_rounding(quantity, values) == rounding
 
 
+@pytest.mark.slow
 def test_a_kl_of_rounding_draws_the_same_picture_as_none_at_all(tmp_path):
     def picture(name, kl):
         history = [
@@ -32,6 +33,7 @@ def test_a_kl_of_rounding_draws_the_same_picture_as_none_at_all(tmp_path):
     assert picture("signal", 1e-2) != picture("zero", 0.0)
 
 
+@pytest.mark.slow
 def test_a_mean_that_rounding_puts_outside_its_interval_is_drawn(tmp_path):
     mean = 0.4222222222222222
     scores = [

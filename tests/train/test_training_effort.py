@@ -72,6 +72,7 @@ def test_the_effort_is_the_same_in_toml_on_the_command_line_and_where_it_is_kept
         load_config(file, {"reasoning_effort": "banana"})
 
 
+@pytest.mark.slow
 async def test_rollouts_and_held_out_scores_are_played_with_the_effort(reasons, prompts):
     config = TrainConfig(model="m", reasoning_effort="low", zero_advantages=True, **SMALL)
     report = await train(config, tasks=TASKS, held_out=HELD_OUT)

@@ -121,6 +121,7 @@ async def weights_of(model):
     return load_file(node.folder / "sampler" / "model.safetensors")
 
 
+@pytest.mark.slow
 async def test_a_frozen_subagent_plays_with_its_own_model_and_keeps_its_weights(home):
     before, _ = await tree_of("child")
     report = await train(settings(), tasks=world.calls)
@@ -141,6 +142,7 @@ async def test_a_frozen_subagent_plays_with_its_own_model_and_keeps_its_weights(
     assert full["run"]["model"] == "child"
 
 
+@pytest.mark.slow
 async def test_a_joined_subagent_learns_from_the_runs_that_were_played_with_it(home):
     report = await train(settings(joined=["child"]), tasks=world.calls)
     assert report.finished
@@ -157,6 +159,7 @@ async def test_a_joined_subagent_learns_from_the_runs_that_were_played_with_it(h
     assert run["state"]["checkpoint"] != run["state"]["start"]
 
 
+@pytest.mark.slow
 async def test_a_joint_training_that_dies_between_two_updates_goes_on_as_if_it_had_not(
     home_at, monkeypatch
 ):
@@ -232,6 +235,7 @@ def staged(**shared):
     )
 
 
+@pytest.mark.slow
 async def test_a_recipe_trains_the_subagent_first_and_then_its_caller(home):
     reports = await follow(staged())
     assert [(one.name, one.finished) for one in reports] == [("speaker", True), ("caller", True)]
@@ -246,6 +250,7 @@ async def test_a_recipe_trains_the_subagent_first_and_then_its_caller(home):
     assert reports[1].joined["child"].runs == len(world.sayings)
 
 
+@pytest.mark.slow
 async def test_a_recipe_that_is_stopped_goes_on_in_the_stage_where_it_was(home):
     stop = StopSignal()
 

@@ -118,6 +118,7 @@ def test_no_kind_is_left_out():
     assert {case.kind for case in CASES} == set(agent_kinds())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=[case.kind for case in CASES])
 async def test_a_lamp_is_bought(case):
     env = Environment("shop")

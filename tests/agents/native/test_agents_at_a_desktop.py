@@ -64,6 +64,7 @@ SCRIPTS = {
 AT_DESKTOPS = [replace(case, script=SCRIPTS[case.kind]) for case in CASES if case.kind in SCRIPTS]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", AT_DESKTOPS, ids=[case.kind for case in AT_DESKTOPS])
 async def test_a_note_is_written(case):
     env = Environment("desk")

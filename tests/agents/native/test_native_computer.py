@@ -62,6 +62,7 @@ async def play(task, *turns):
     return run, steps
 
 
+@pytest.mark.slow
 async def test_a_browser_is_used_as_somebody_would():
     _, task = shop()
     run, steps = await play(
@@ -120,6 +121,7 @@ async def test_what_cannot_be_done_is_said_and_the_run_goes_on():
     assert "127.0.0.1:9" in told[9]
 
 
+@pytest.mark.slow
 async def test_it_goes_places_and_back():
     _, task = shop()
     run, steps = await play(
@@ -145,6 +147,7 @@ async def test_an_address_of_another_scheme_than_the_webs_is_refused(url):
     assert "navigate opens http and https addresses, not" in step.result.text
 
 
+@pytest.mark.slow
 async def test_four_at_once_have_browsers_of_their_own():
     four = asyncio.Semaphore(4)
 

@@ -63,6 +63,7 @@ def answers(run):
     return {step.call.name: step.result for step in steps}
 
 
+@pytest.mark.slow
 async def test_the_tools_of_servers_are_the_agents_and_the_environments_own_stay():
     env, task = world()
     async with listening() as first, listening(key="secret") as second:
@@ -84,6 +85,7 @@ async def test_the_tools_of_servers_are_the_agents_and_the_environments_own_stay
     assert told["refuse"].is_error
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_not_there_leaves_the_run_unmeasured():
     env, task = world()
     env.add_capability(Capability.mcp("shop", url="http://127.0.0.1:9/mcp"))

@@ -85,6 +85,7 @@ def check(run, server, screens):
 GO = call("navigate_browser", "c1", {"action": "navigate", "url": ADDRESS})
 
 
+@pytest.mark.slow
 async def test_a_batch_of_actions_of_the_computer_tool(task):
     server = OpenAIResponses(
         [think("go"), GO],

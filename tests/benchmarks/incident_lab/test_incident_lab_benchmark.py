@@ -27,6 +27,7 @@ def test_one_incident_of_each_cause_is_held_out_and_two_are_for_training(way):
     assert causes == {"held-out": sorted(CAUSES), "train": sorted([*CAUSES, *CAUSES])}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("way", WAYS)
 async def test_the_reference_solvers_get_what_the_shipped_baseline_says(
@@ -47,6 +48,7 @@ def test_other_incidents_do_not_pass_for_the_benchmark(variable, monkeypatch, tm
         benchmark("incident-lab/flat").tasks()
 
 
+@pytest.mark.slow
 def test_looking_at_the_benchmarks_loads_neither_servers_nor_recordings():
     code = (
         "import json, sys; from hud.benchmarks import benchmarks; benchmarks(); "
@@ -57,6 +59,7 @@ def test_looking_at_the_benchmarks_loads_neither_servers_nor_recordings():
     assert lab == {"hud_benchmarks.incident_lab", "hud_benchmarks.incident_lab.benchmarks"}
 
 
+@pytest.mark.slow
 def test_playing_needs_nothing_of_the_extra_that_recording_needs():
     recording = ["psutil", "psycopg", "redis", "sentry_sdk"]
     code = (

@@ -46,6 +46,7 @@ def change(policy, name):
         policy.checkpoint = name
 
 
+@pytest.mark.slow
 async def test_turns_on_their_way_keep_their_weights_and_hold_up_nobody(policy):
     expected = await policy.sample([5, 6, 7], LONG)
     slowed(policy.sampler)
@@ -60,6 +61,7 @@ async def test_turns_on_their_way_keep_their_weights_and_hold_up_nobody(policy):
     assert drawn.token_ids == expected.token_ids
 
 
+@pytest.mark.slow
 async def test_who_waits_is_drawn_with_the_new_weights(policy):
     policy.sampler.scheduler.most = 1
     slowed(policy.sampler)
@@ -72,6 +74,7 @@ async def test_who_waits_is_drawn_with_the_new_weights(policy):
     assert (await old).version is None
 
 
+@pytest.mark.slow
 async def test_a_second_change_waits_for_what_the_first_left_behind(policy):
     slowed(policy.sampler)
     first = await begun(policy)
@@ -85,6 +88,7 @@ async def test_a_second_change_waits_for_what_the_first_left_behind(policy):
     assert (await policy.sample([5, 6, 7], SHORT)).version == "two"
 
 
+@pytest.mark.slow
 async def test_without_room_for_a_copy_turns_are_finished_first(policy, monkeypatch):
     monkeypatch.setattr(swapping, "HAND_OVER_BYTES", 0)
     sampler = policy.sampler

@@ -47,6 +47,7 @@ async def changed_at(policy, place, name):
     return await turn
 
 
+@pytest.mark.slow
 async def test_a_turn_is_continued_by_the_new_weights_and_says_from_where(policy):
     old = await policy.sample(PROMPT, LONG)
     policy.sampler.set_version("old")  # Nothing of it may be found in the cache.
@@ -59,6 +60,7 @@ async def test_a_turn_is_continued_by_the_new_weights_and_says_from_where(policy
     assert len(mixed.token_ids) == len(mixed.logprobs) == 60
 
 
+@pytest.mark.slow
 async def test_what_old_weights_computed_is_never_used_for_another_turn(policy):
     mixed = await changed_at(policy, 20, "new")
     again = await policy.sample(PROMPT, LONG)

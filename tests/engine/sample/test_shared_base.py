@@ -74,6 +74,7 @@ def test_forks_hold_the_base_s_weights_once(base):
                 assert parameter is held[name.replace(".base.", ".")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [(4, 4, 4), (4, 40, 80)])
 async def test_forks_are_drawn_in_one_batch_each_as_if_alone(base, ranks):
     policies = [fork_of(base, seed, rank) for seed, rank in enumerate(ranks)]
@@ -91,6 +92,7 @@ async def test_forks_are_drawn_in_one_batch_each_as_if_alone(base, ranks):
     assert base.sampler.steps < 2 * len(policies) * 24 / 2
 
 
+@pytest.mark.slow
 async def test_what_one_fork_s_cache_holds_is_never_found_by_another(base):
     one, other = fork_of(base, 1), fork_of(base, 2)
     assert (await one.sample(PROMPT, GREEDY)).cached_tokens == 0
@@ -100,6 +102,7 @@ async def test_what_one_fork_s_cache_holds_is_never_found_by_another(base):
     assert drawn.token_ids == (await alone(other)).token_ids
 
 
+@pytest.mark.slow
 async def test_forks_learn_each_for_itself(base):
     one, other = fork_of(base, 1), fork_of(base, 2)
     trainer = LocalTrainer(one.decoder, lora=LoraConfig(rank=4, alpha=8))
@@ -121,6 +124,7 @@ async def test_forks_learn_each_for_itself(base):
     assert all(torch.equal(frozen[name], now) for name, now in base.decoder.named_parameters())
 
 
+@pytest.mark.slow
 async def test_turns_on_their_way_end_with_the_version_they_began_with(base):
     one, other = fork_of(base, 1), fork_of(base, 2)
     expected = await alone(one, params=LONG), await alone(other, params=LONG)
@@ -137,6 +141,7 @@ async def test_turns_on_their_way_end_with_the_version_they_began_with(base):
     assert not old.swaps
 
 
+@pytest.mark.slow
 async def test_a_swap_in_flight_stands_on_the_turns_of_its_fork_alone(base):
     one, other = fork_of(base, 1), fork_of(base, 2)
     turns = [asyncio.create_task(policy.sample(PROMPT, LONG)) for policy in (one, other)]
@@ -154,6 +159,7 @@ async def test_a_swap_in_flight_stands_on_the_turns_of_its_fork_alone(base):
     assert (await one.sample(PROMPT, GREEDY)).cached_tokens == 0
 
 
+@pytest.mark.slow
 async def test_versions_that_nobody_draws_with_make_room(base):
     policy = fork_of(base, 1)
     for number in range(20):
@@ -199,6 +205,7 @@ def random_folder(folder, seed):
     return folder
 
 
+@pytest.mark.slow
 async def test_adapters_on_the_head_are_sampled_as_alone(untied):
     base = SharedBase(load_decoder(untied))
     targets = ("lm_head", "q_proj")

@@ -20,6 +20,7 @@ def drawn(logits, uniforms, params=PLAIN):
     return sample_tokens(rows.clone(), [params] * len(uniforms), uniforms)
 
 
+@pytest.mark.slow
 @both_ways
 @given(
     size=st.integers(1, 700),
@@ -42,6 +43,7 @@ def test_a_number_falls_on_the_token_whose_share_of_the_running_sum_holds_it(
         assert logprob == pytest.approx(expected, abs=near)
 
 
+@pytest.mark.slow
 @both_ways
 @given(
     size=st.integers(1, 400),
@@ -61,6 +63,7 @@ def test_what_has_no_probability_is_never_drawn(params, size, allowed, uniforms)
     assert np.isfinite(logprobs).all()
 
 
+@pytest.mark.slow
 @both_ways
 def test_the_tail_of_a_large_vocabulary_is_drawn_as_often_as_it_should_be(params):
     size = 200_000

@@ -71,6 +71,7 @@ def place(request):
     return request.cancel.func.__self__
 
 
+@pytest.mark.slow
 async def test_turns_are_shared_out_and_the_same_tokens_are_drawn(policy):
     alone = await drawn(policy)
     sides = await spread(policy)
@@ -182,6 +183,7 @@ async def test_what_needs_this_process_is_drawn_here(policy):
     assert len(request.token_ids) == 3
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_killed_takes_only_its_turns_with_it(policy):
     side, _ = await spread(policy)
     turns = [
@@ -310,6 +312,7 @@ def answered(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 async def test_passes_that_are_computed_beside_find_the_same_bits(policy, answered):
     alone, beside = trainer_of(policy), trainer_of(policy, beside=policy.beside)
     here = await asyncio.to_thread(told, beside)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ async def talk(port, requests):
     return answers
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(REQUESTS)
 def test_every_request_is_answered_and_the_next_client_finds_all_in_order(requests):

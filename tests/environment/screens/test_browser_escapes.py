@@ -95,6 +95,7 @@ async def test_a_box_is_a_stranger_to_this_machine(ports, network):
         assert whose >= 2_000_000_000
 
 
+@pytest.mark.slow
 async def test_ports_that_an_environment_did_not_name_are_not_reached(ports):
     served = []
 

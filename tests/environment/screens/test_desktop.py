@@ -73,6 +73,7 @@ async def play(task, *turns):
     return run, [step for step in run.trace.steps if isinstance(step, ToolStep)]
 
 
+@pytest.mark.slow
 async def test_what_is_typed_into_a_terminal_happens_and_is_seen_once():
     run, steps = await play(
         noting(*desk(XTERM)),
@@ -88,11 +89,13 @@ async def test_what_is_typed_into_a_terminal_happens_and_is_seen_once():
     assert [patch["path"] for each in patches for patch in each] == ["note.txt"]
 
 
+@pytest.mark.slow
 async def test_who_leaves_nothing_gets_nothing():
     run, _ = await play(noting(*desk(XTERM)), {"action": "screenshot"})
     assert (run.reward, run.trace.is_error) == (0.0, True)
 
 
+@pytest.mark.slow
 async def test_two_at_once_do_not_see_one_another(folder):
     env, desktop = desk()
     async with env.run() as one, env.run() as other:
@@ -119,6 +122,7 @@ async def test_only_the_password_lets_in():
                 await RFBClient.connect(dataclasses.replace(capability, params=params))
 
 
+@pytest.mark.slow
 async def test_a_run_ends_whose_display_dies_and_the_next_has_its_own(folder):
     env, desktop = desk()
     async with env.run() as run:
@@ -159,6 +163,7 @@ def _command_lines():
                 assert os.getpid() != int(process.name)
 
 
+@pytest.mark.slow
 async def test_programs_can_be_ended_before_their_files_are_judged():
     env = Environment("desk")
     desktop = env.desktop(

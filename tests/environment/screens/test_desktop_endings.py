@@ -176,6 +176,7 @@ async def test_a_display_that_the_agents_programs_end_is_the_agents_failure(way,
     assert "'desk': 'desktop': the display " in run.error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["Xvfb", "x11vnc"])
 async def test_a_display_that_is_killed_fails_its_run_alone(program, note, folder):
     at_once = asyncio.Barrier(2)
@@ -209,6 +210,7 @@ async def test_a_display_that_is_gone_fails_its_run_before_its_process_has_ended
     assert "'desk': 'desktop': the display is gone" in run.error
 
 
+@pytest.mark.slow
 async def test_programs_are_seen_and_listen_when_a_run_begins():
     env = Environment("desk")
     desktop = env.desktop(programs=["xterm -T note -e sleep 1000"], size=(640, 480))
@@ -223,6 +225,7 @@ async def test_programs_are_seen_and_listen_when_a_run_begins():
     assert await asyncio.gather(*(seen() for _ in range(4))) == ["note"] * 4
 
 
+@pytest.mark.slow
 async def test_no_program_on_a_desktop_commands_its_display():
     env = Environment("desk")
     desktop = env.desktop(size=(640, 480))
@@ -236,6 +239,7 @@ async def test_no_program_on_a_desktop_commands_its_display():
             assert env.opened(desktop).fault() is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["cancelled", "raised"])
 async def test_nothing_is_left_of_a_run_that_ends_badly(how, note, folder):
     waits, inside = asyncio.Event(), {}

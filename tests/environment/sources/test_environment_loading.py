@@ -28,6 +28,7 @@ def test_a_folder_is_loaded_by_its_environment_file(tmp_path):
     assert load_environment(folder(tmp_path, "one")).name == "one"
 
 
+@pytest.mark.slow
 def test_two_folders_may_call_their_files_the_same(tmp_path):
     for name in ("one", "two", "one"):
         home = tmp_path / name
@@ -37,6 +38,7 @@ def test_two_folders_may_call_their_files_the_same(tmp_path):
         assert load_environment(home / "tasks.py").name == name
 
 
+@pytest.mark.slow
 def test_the_attribute_or_the_name_picks_one_of_several(tmp_path):
     home = folder(tmp_path, "one", "other = Environment('two')\n")
     assert load_environment(f"{home}/env.py:other").name == "two"

@@ -61,6 +61,7 @@ def heard_by(answers):
     return agent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [LocalRuntime, ForkRuntime, SubprocessRuntime])
 async def test_the_environments_code_reads_them_from_another_folder(shop, kind):
     answers = {}
@@ -81,6 +82,7 @@ def test_settings_of_the_machine_are_none(shop, monkeypatch):
     assert "HUD_API_KEY" not in os.environ
 
 
+@pytest.mark.slow
 def test_a_variable_of_the_process_takes_precedence(shop, monkeypatch):
     monkeypatch.setenv("SHOP_API_KEY", "sk-2")
     Taskset.from_file(shop / "env.py")

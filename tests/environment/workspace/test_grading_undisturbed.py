@@ -54,6 +54,7 @@ async def played(env, repair, agent):
     return await rollout(repair(), agent, runtime=LocalRuntime(env), recorder=NullRecorder())
 
 
+@pytest.mark.slow
 async def test_what_an_agent_left_running_has_ended_before_hidden_tests_come_in(tmp_path):
     async def agent(run):
         await (await run.open("ssh")).run(OVERWRITE, timeout=20)
@@ -63,6 +64,7 @@ async def test_what_an_agent_left_running_has_ended_before_hidden_tests_come_in(
     assert run.grade.info["left"] is False
 
 
+@pytest.mark.slow
 async def test_a_connection_that_stays_starts_nothing_while_an_answer_is_graded(tmp_path):
     started, tasks = [], []
 
@@ -172,6 +174,7 @@ async def test_tool_calls_that_are_left_running_end_and_later_ones_are_refused(w
     assert (run.failure_kind, run.reward) == (None, 1.0), run.error
 
 
+@pytest.mark.slow
 async def test_servers_that_were_asked_for_go_on_where_the_workspace_says_so(tmp_path):
     env = Environment("servers")
     shell = env.workspace(limits=SMALL, keeps_running=True)
@@ -198,6 +201,7 @@ async def test_servers_that_were_asked_for_go_on_where_the_workspace_says_so(tmp
     assert "keeps_running=True" in run.error
 
 
+@pytest.mark.slow
 async def test_a_session_that_goes_on_to_another_task_lets_its_agent_in_again(tmp_path):
     env, repair = repairs(tmp_path)
     (shell,) = env.parts.values()

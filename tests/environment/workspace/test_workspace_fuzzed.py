@@ -92,6 +92,7 @@ async def is_up(shell, connection):
         return done.stdout == "up\n" and (await shell.bash("true")).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_workspace_outlasts_whatever_is_asked_of_its_server():
     env = Environment("place")
     shell = env.workspace(limits=SMALL)
@@ -169,6 +170,7 @@ packets = st.one_of(
 )
 
 
+@pytest.mark.slow
 def test_the_supervisor_outlasts_whatever_packet_it_is_sent():
     env = Environment("place")
     shell = env.workspace(limits=SMALL)

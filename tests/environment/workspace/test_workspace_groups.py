@@ -118,6 +118,7 @@ def test_processors_are_bounded_where_they_can_be(machine, tmp_path):
     assert len(still.folders) == 2  # Memory and processes are bounded all the same.
 
 
+@pytest.mark.slow
 async def test_a_workspace_keeps_no_more_processors_busy_than_it_may():
     if shutil.which("bwrap") is None:
         pytest.skip("there is no bubblewrap here: scripts/setup-worlds")

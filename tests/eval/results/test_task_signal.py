@@ -88,6 +88,7 @@ def test_near_duplicates_are_told_by_template_and_text():
     assert found == {"again": "first", "word": "first"}
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from("abcdef"),

@@ -22,6 +22,7 @@ async def say():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [LocalRuntime, ForkRuntime])
 async def test_each_environment_is_loaded_from_its_own_file(tmp_path, kind):
     tasks = []

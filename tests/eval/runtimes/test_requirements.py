@@ -143,6 +143,7 @@ async def run_many(runtime, count):
     return {each["pid"] for each in seen}, most
 
 
+@pytest.mark.slow
 async def test_shared_rollouts_live_in_one_process_with_states_of_their_own(served):
     runtime = Shared(SubprocessRuntime(served), width=3)
     async with runtime:
@@ -155,6 +156,7 @@ async def test_shared_rollouts_live_in_one_process_with_states_of_their_own(serv
     assert fresh != first
 
 
+@pytest.mark.slow
 async def test_what_cannot_be_shared_is_refused(served):
     with pytest.raises(UsageError, match="ForkRuntime gives environments that cannot be shared"):
         shared = Shared(ForkRuntime(served), width=2)

@@ -68,6 +68,7 @@ async def test_a_runtime_that_plays_elsewhere_opens_nothing(greeting):
         HostedRuntime()(greeting)
 
 
+@pytest.mark.slow
 def test_no_operation_of_a_port_is_looked_up_by_name():
     looked_up = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"

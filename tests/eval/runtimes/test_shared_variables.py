@@ -73,12 +73,14 @@ async def test_a_variable_that_runs_change_is_named_once(tmp_path, caplog, chang
     assert "--runtime fork" in warning
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", list(QUIET))
 async def test_what_runs_do_not_share_is_no_warning(tmp_path, caplog, change):
     variables, setup = QUIET[change]
     assert await warnings_of(inventory(tmp_path, variables, setup), caplog, group=4) == []
 
 
+@pytest.mark.slow
 async def test_runs_with_a_process_each_are_not_warned_of(tmp_path, caplog):
     variables, setup, _ = CHANGES["dict"]
     path = inventory(tmp_path, variables, setup)

@@ -71,6 +71,7 @@ def turns(draw):
 BODY = {"model": "m", "messages": [], "stream": True, "stream_options": {"include_usage": True}}
 
 
+@pytest.mark.slow
 @given(turns(), st.booleans())
 def test_a_streamed_answer_is_the_answer_that_comes_whole(turn, windows):
     server = OpenAIChat()
@@ -83,6 +84,7 @@ def test_a_streamed_answer_is_the_answer_that_comes_whole(turn, windows):
     assert streamed == whole
 
 
+@pytest.mark.slow
 @given(turns(), st.data())
 def test_a_stream_that_is_cut_anywhere_is_never_half_an_answer(turn, data):
     stream = b"".join(OpenAIChat().events(turn, BODY))
@@ -144,6 +146,7 @@ def test_every_conversation_is_one_that_chat_completions_document(messages):
     assert pictures_in(written) == pictures_in(messages)
 
 
+@pytest.mark.slow
 @given(conversations())
 def test_every_conversation_of_another_dialect_is_one_that_responses_document(messages):
     items = input_items(messages, WIRE)
@@ -158,6 +161,7 @@ def request_of(messages):
     return GenerationRequest(model="some-model", messages=messages, tools=NAMED)
 
 
+@pytest.mark.slow
 @given(conversations())
 def test_every_conversation_is_one_that_anthropic_documents(messages):
     assume(all(str(message["content"]).strip() for message in messages))
@@ -166,6 +170,7 @@ def test_every_conversation_is_one_that_anthropic_documents(messages):
     assert pictures_in(wire.body) == pictures_in(messages)
 
 
+@pytest.mark.slow
 @given(conversations())
 def test_every_conversation_is_one_that_gemini_documents(messages):
     wire = GeminiCodec().request("gemini-3-pro-preview", request_of(messages))

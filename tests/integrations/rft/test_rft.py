@@ -130,6 +130,7 @@ def graded(source, rows):
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 async def test_emitted_graders_grade_recorded_answers_as_ours_do(tasks, tmp_path):
     mappable = Taskset("quiz", tasks.tasks[:7])
     written, left_out = export_tasks(mappable, tmp_path / "rft")

@@ -65,6 +65,7 @@ async def test_one_that_joins_after_two_steps_has_the_second_ones_weights_first(
     policy.close()
 
 
+@pytest.mark.slow
 async def test_of_servers_that_join_one_after_another_none_samples_with_older_weights(
     servers, tmp_path
 ):
@@ -87,6 +88,7 @@ async def test_of_servers_that_join_one_after_another_none_samples_with_older_we
     policy.close()
 
 
+@pytest.mark.slow
 async def test_servers_come_and_go_while_turns_are_under_way(servers, tmp_path):
     there, late = servers
     policy = await asyncio.to_thread(vllm_policy, [there], tmp_path)

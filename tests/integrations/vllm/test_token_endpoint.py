@@ -103,6 +103,7 @@ async def test_a_cancelled_turn_is_aborted_there_with_its_connection(policy, ser
     await until(lambda: not any(server.sequences for server in servers))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", [{}, {"version": "0.32.0", "scale_out": True}], ids=["disabled", "older"]
 )

@@ -79,6 +79,7 @@ async def test_a_turn_goes_on_with_tensors_that_came_under_it(policy, servers):
     np.testing.assert_allclose(drawn.logprobs[15:], expected[15:], atol=1e-4)
 
 
+@pytest.mark.slow
 async def test_without_one_that_died_the_others_get_the_weights(policy, servers):
     servers[0].kill()
     await asyncio.to_thread(change, policy, "one")
@@ -88,6 +89,7 @@ async def test_without_one_that_died_the_others_get_the_weights(policy, servers)
     assert SendingHalf.made[-1].client.world_size == 3
 
 
+@pytest.mark.slow
 async def test_one_that_comes_back_gets_them_alone_and_later_ones_with_the_others(policy, servers):
     servers[0].kill()
     await asyncio.to_thread(change, policy, "one")
@@ -104,6 +106,7 @@ async def test_one_that_comes_back_gets_them_alone_and_later_ones_with_the_other
     assert [server.receiving.version for server in servers] == ["two", "two"]
 
 
+@pytest.mark.slow
 async def test_where_one_cannot_take_them_all_are_given_them_one_by_one(policy, servers):
     servers[0].failing_reload = True
     await asyncio.to_thread(change, policy, "one")
@@ -134,6 +137,7 @@ async def test_a_server_leaves_its_group_before_it_joins_the_next(policy, server
     assert not any(server.receiving.group for server in servers)
 
 
+@pytest.mark.slow
 async def test_servers_that_go_or_fail_are_left_in_no_group(policy, servers):
     await asyncio.to_thread(policy.turn_sampler.change_servers, (servers[0].url,))
     assert [joined(server) for server in servers] == [[JOIN, LEAVE]] * 2
@@ -147,6 +151,7 @@ async def test_servers_that_go_or_fail_are_left_in_no_group(policy, servers):
     check(policy, drawn)
 
 
+@pytest.mark.slow
 async def test_older_servers_that_cannot_leave_a_group_join_the_next(tmp_path):
     with contextlib.ExitStack() as stack:
         old = [stack.enter_context(StandIn(tiny_folder(), version="0.32.0")) for _ in range(2)]

@@ -70,6 +70,7 @@ async def looked_at(policy):
     assert sound(policy)
 
 
+@pytest.mark.slow
 async def test_a_server_with_other_weights_than_most_loads_them_again(tmp_path, caplog):
     wrong, *others = servers = three()
     wrong.spoils = 1
@@ -82,6 +83,7 @@ async def test_a_server_with_other_weights_than_most_loads_them_again(tmp_path, 
         assert (wrong.loads, checked(others, 1)) == (2, True)
 
 
+@pytest.mark.slow
 async def test_of_two_servers_that_differ_both_load_again(tmp_path):
     servers = three()[:2]
     servers[1].spoils = 1
@@ -95,6 +97,7 @@ async def test_of_two_servers_that_differ_both_load_again(tmp_path):
         )
 
 
+@pytest.mark.slow
 async def test_servers_that_differ_after_loading_twice_sample_uncompared(tmp_path, caplog):
     """As those of which one computes in another dtype: the probes have verified it."""
     wrong, *others = servers = three()
@@ -107,6 +110,7 @@ async def test_servers_that_differ_after_loading_twice_sample_uncompared(tmp_pat
         assert [(one.loads, one.checked) for one in servers] == [(3, 2), (2, 2), (2, 2)]
 
 
+@pytest.mark.slow
 async def test_weights_are_read_once_for_every_load_while_nothing_is_sampled(tmp_path):
     servers = three()
     async with sampled_by(tmp_path, servers) as policy:

@@ -40,6 +40,7 @@ def test_servers_get_weights_as_a_folder_and_as_tensors(benchmark, tmp_path, cap
     assert said.count(" GB/s") == 2
 
 
+@pytest.mark.slow
 def test_folder_and_adapter_are_timed_against_plain_files(benchmark, tmp_path, capsys, monkeypatch):
     small = {"vocab_size": 300, "hidden_size": 64, "intermediate_size": 128}
     monkeypatch.setattr(benchmark, "SHAPE", benchmark.replace(benchmark.SHAPE, **small))

@@ -99,6 +99,7 @@ class Compiling(StandIn):
         return await super()._completions(request)
 
 
+@pytest.mark.slow
 def test_the_first_answers_of_a_fresh_server_have_the_time_of_a_load(tmp_path, monkeypatch):
     assert server.LOAD_SECONDS == 600
     with Compiling(tiny_folder()) as fresh:

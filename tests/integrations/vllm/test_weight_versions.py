@@ -49,6 +49,7 @@ def check(policy, drawn):
         np.testing.assert_allclose(turn.logprobs, expected, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"connect": SendingHalf}], ids=["folder", "transfer"])
 async def test_weights_are_named_and_their_names_asked_for(servers, tmp_path, options):
     policy = await asyncio.to_thread(vllm_policy, servers, tmp_path, **options)
@@ -71,6 +72,7 @@ async def test_a_server_started_again_between_two_checks_adds_no_token(policy, s
     assert said in caplog.text
 
 
+@pytest.mark.slow
 async def test_it_samples_again_once_it_has_the_weights(servers, tmp_path):
     policy = await asyncio.to_thread(vllm_policy, servers[:1], tmp_path)
     await asyncio.to_thread(change, policy, "one")

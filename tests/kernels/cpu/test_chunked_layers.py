@@ -73,6 +73,7 @@ def chunks_taken(decoder, monkeypatch):
     return len(taken)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["qwen3", "qwen2", "llama"])
 def test_gradients_are_as_near_to_the_exact_ones_as_the_plain_formulas(kind):
     decoder = drawn_decoder(model_type=kind)

@@ -21,12 +21,14 @@ def test_what_is_below_the_smallest_normal_number_has_no_mass():
     assert power_of_two(np.float32(np.nan)) == 0
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=70))
 def test_the_largest_of_some_numbers_is_found_whatever_their_signs(numbers):
     x = np.array(numbers, np.float32)
     assert largest(x) == x.max()
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(-200, 200, width=32), min_size=1, max_size=70))
 def test_shares_are_a_softmax_to_the_base_of_two(scores):
     x = np.array(scores, np.float32)
@@ -43,6 +45,7 @@ def test_a_gate_is_silu_times_up_even_where_its_exponential_would_overflow():
     torch.testing.assert_close(out, F.silu(gates) * ups, rtol=1e-6, atol=1e-30)
 
 
+@pytest.mark.slow
 def test_rows_are_divided_by_their_lengths():
     x = torch.randn(5, 33, generator=torch.manual_seed(0)) * torch.logspace(-6, 6, 5)[:, None]
     out = torch.empty_like(x)

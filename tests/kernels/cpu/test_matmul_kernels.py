@@ -1,5 +1,6 @@
 """Products of small matrices are those of torch, wherever the matrices lie."""
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ def random(*shape):
     return torch.randn(*shape, generator=torch.manual_seed(sum(shape)))
 
 
+@pytest.mark.slow
 @given(
     rows=st.integers(0, 14),
     depth=st.integers(0, 40),
@@ -30,6 +32,7 @@ def test_a_product_is_written_or_added_between_what_lies_around_it(
     torch.testing.assert_close(around_c, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow
 @given(rows=st.integers(1, 14), row=st.integers(0, 13))
 def test_a_row_of_a_product_is_the_same_whatever_stands_beside_it(rows, row):
     row %= rows

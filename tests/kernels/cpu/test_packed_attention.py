@@ -1,5 +1,6 @@
 """Packed sequences attend to the same, side by side or one after the other, in torch's code or in compiled code."""
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ def attended(packing, tokens, rows=None):
     return [found, *torch.autograd.grad((found * weights).sum(), parts)]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30)
 @given(
     alone=st.lists(st.integers(1, 2 * BLOCK + 5), min_size=1, max_size=4),

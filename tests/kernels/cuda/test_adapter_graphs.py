@@ -52,6 +52,7 @@ async def play(sampler, forks, seed):
     return await asyncio.gather(*turns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_each_row_has_its_adapter(sampler_of, seed):
     base, found = random_decoder().requires_grad_(False), []

@@ -121,6 +121,7 @@ MIXES = {"plain": (plain, 0), "special": (special, 0)} | {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("extras", "seed"), MIXES.values(), ids=MIXES)
 def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, extras, seed):
     decoder = random_decoder()
@@ -145,6 +146,7 @@ def test_it_gives_the_tokens_of_the_synchronous_path(sampler_of, monkeypatch, ex
     assert max(ahead) > 1
 
 
+@pytest.mark.slow
 def test_weights_that_change_in_flight_take_over_where_the_swap_says(sampler_of):
     decoder = random_decoder()
     sampler = sampler_of(CudaRunner, decoder, slots=2, max_context=1024, version="old")
@@ -233,6 +235,7 @@ def test_a_streams_next_step_is_launched_before_its_token_is_heard(sampler_of, m
     assert heard == [(1, 0), *((count, min(count, 11)) for count in range(2, 13))]
 
 
+@pytest.mark.slow
 def test_a_stop_wastes_one_step_whose_pages_and_numbers_harm_nobody(sampler_of, monkeypatch):
     decoder, found = random_decoder(), []
     launches = Launches(monkeypatch)

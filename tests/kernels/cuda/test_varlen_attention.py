@@ -48,6 +48,7 @@ def looped(q, k, v, starts, seen, longest, longest_seen, *, window_size, enable_
     return torch.cat(outputs)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     alone=st.lists(st.integers(1, 20), min_size=1, max_size=4),

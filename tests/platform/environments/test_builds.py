@@ -74,6 +74,7 @@ async def deploy(api, folder, **options):
     raise AssertionError("the build does not end")
 
 
+@pytest.mark.slow
 async def test_a_build_registers_a_version_with_its_tasks(server, tmp_path):
     api, platform = server
     state, _ = await deploy(api, source(tmp_path), environment_variables={"A": "bcdef"})
@@ -90,6 +91,7 @@ async def test_a_build_registers_a_version_with_its_tasks(server, tmp_path):
     assert runnable.variables == {"A": "bcdef"}
 
 
+@pytest.mark.slow
 async def test_a_broken_source_fails_with_file_and_line(server, tmp_path):
     api, _ = server
     state, lines = await deploy(api, source(tmp_path, ENV + "\nimport nothing_of_the_kind\n"))
@@ -98,6 +100,7 @@ async def test_a_broken_source_fails_with_file_and_line(server, tmp_path):
     assert "nothing_of_the_kind" in lines[-1]
 
 
+@pytest.mark.slow
 async def test_secrets_are_in_no_log_and_not_in_the_store(server, tmp_path):
     api, platform = server
     leak = ENV + "\nraise RuntimeError('it is ' + os.environ.get('TOKEN', 'gone'))\n"
@@ -115,6 +118,7 @@ async def test_secrets_are_in_no_log_and_not_in_the_store(server, tmp_path):
     assert not list((platform.config.home / "builds").iterdir())
 
 
+@pytest.mark.slow
 async def test_the_server_s_own_variables_are_not_the_build_s(server, tmp_path, monkeypatch):
     api, _ = server
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-server")
@@ -180,6 +184,7 @@ def test_a_build_that_ends_every_builder_fails_and_says_so(builds):
     assert not builds.private(held)
 
 
+@pytest.mark.slow
 async def test_another_team_sees_nothing(server, tmp_path):
     api, platform = server
     state, _ = await deploy(api, source(tmp_path))

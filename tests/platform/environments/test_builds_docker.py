@@ -77,6 +77,7 @@ def calls(docker):
     return [json.loads(line) for line in (docker / "calls").read_text().splitlines()]
 
 
+@pytest.mark.slow
 async def test_an_image_is_built_described_and_can_be_run(server, docker, tmp_path):
     api, platform = server
     state, lines = await deploy(
@@ -106,6 +107,7 @@ async def test_an_image_is_built_described_and_can_be_run(server, docker, tmp_pa
     assert not any("of-the-env" in part for command in containers for part in command)
 
 
+@pytest.mark.slow
 async def test_a_call_that_ends_its_own_container_is_its_agents_failure(server, docker, tmp_path):
     api, platform = server
     await deploy(api, tmp_path)
@@ -121,6 +123,7 @@ async def test_a_build_or_an_image_that_fails_says_why(server, docker, tmp_path)
     assert "did not complete" in state["error_message"]
 
 
+@pytest.mark.slow
 async def test_a_container_that_does_not_serve_is_taken_away(server, docker, tmp_path, monkeypatch):
     api, _ = server
     monkeypatch.setattr("hud.platform.environments.container_images.READY_SECONDS", 3.0)
@@ -130,6 +133,7 @@ async def test_a_container_that_does_not_serve_is_taken_away(server, docker, tmp
     assert calls(docker)[-1][0][0] == "rm"
 
 
+@pytest.mark.slow
 async def test_without_a_daemon_the_server_s_own_way_is_taken(server, docker, tmp_path):
     api, platform = server
     (docker / "down").touch()

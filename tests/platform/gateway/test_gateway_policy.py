@@ -77,6 +77,7 @@ def url(taught):
         yield url
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_openai(url, stream):
     client = openai.OpenAI(base_url=url, api_key="k", max_retries=0)
@@ -202,6 +203,7 @@ async def test_a_pinned_checkpoint_answers_as_it_did(url, taught):
     await client.close()
 
 
+@pytest.mark.slow
 async def test_the_head_moves_under_load_without_a_failed_request(url, taught):
     """No answer mixes two checkpoints: what each says it was drawn by is what it was drawn by."""
     trainer = TrainingClient("m")

@@ -52,6 +52,7 @@ STEPS = textwrap.dedent(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 @pytest.mark.parametrize(("first", "then"), [(HOUR, -HOUR), (-HOUR, HOUR)])
 def test_leases_and_passes_do_not_follow_the_wall_clock(tmp_path, first, then):

@@ -33,6 +33,7 @@ async def test_forks_share_the_base_s_weights(tmp_path):
         assert not held[0] & held[2], "weights that are trained are nobody else's"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["inline", "worker"])
 async def test_each_is_trained_for_itself(tmp_path, kind):
     async with engine_of(tmp_path, kind, "m") as (platform, _):

@@ -22,6 +22,7 @@ def text(result):
     return "".join(block.text for block in result.content)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["legacy", "auto"])
 async def test_the_official_client_searches_and_reads_without_a_key(server, mode):
     async with Client(f"{server.url}/docs/mcp", mode=mode) as client:
@@ -47,6 +48,7 @@ async def test_many_ask_at_once_and_none_needs_a_session(server):
     assert answers[0] == answers[2] != answers[1] == answers[3]
 
 
+@pytest.mark.slow
 def test_it_answers_posts_only_and_opens_nothing_else(server):
     with httpx.Client(base_url=server.url) as api:
         assert api.get("/docs/mcp").status_code == 405

@@ -228,6 +228,7 @@ async def test_a_killed_engine_fails_what_was_in_flight_and_comes_back(tmp_path)
         assert (await drawn(engine, model, request(seed=3)))[0] == before[0]
 
 
+@pytest.mark.slow
 async def test_a_stopped_engine_leaves_no_process_behind(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         await drawn(platform.engine, model, request())

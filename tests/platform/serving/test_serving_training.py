@@ -84,6 +84,7 @@ async def killed(engine, model):
     await revived(engine, model)
 
 
+@pytest.mark.slow
 async def test_a_step_in_the_other_process_moves_what_it_serves(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine
@@ -197,6 +198,7 @@ async def test_killed_at_any_moment_of_a_step_it_is_taken_once(tmp_path, monkeyp
         assert keys == [f"step:{step}" for step in range(steps)]
 
 
+@pytest.mark.slow
 async def test_a_stop_keeps_steps_that_were_not_saved_yet(tmp_path):
     async with engine_of(tmp_path, "worker") as (platform, model):
         engine = platform.engine

@@ -94,6 +94,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 def test_rows_come_back_as_they_were(tmp_path):
     store = Store.open(tmp_path)
     sets = Tasksets(store, LOCAL_TEAM)

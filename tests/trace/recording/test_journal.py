@@ -29,12 +29,14 @@ lines = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(lines)
 def test_events_come_back_in_order(events):
     data = b"".join(encode_event(*event) for event in events)
     assert list(decode_events(data)) == [Event(*event) for event in events]
 
 
+@pytest.mark.slow
 @given(lines.filter(bool), st.data())
 def test_a_torn_end_loses_only_the_line_that_was_torn(events, data):
     whole = [encode_event(*event) for event in events]
@@ -43,6 +45,7 @@ def test_a_torn_end_loses_only_the_line_that_was_torn(events, data):
     assert list(decode_events(torn)) == [Event(*event) for event in events[:-1]]
 
 
+@pytest.mark.slow
 @given(lines.filter(bool), st.data())
 def test_a_changed_byte_damages_its_own_line_and_no_other(events, data):
     whole = [encode_event(*event) for event in events]
@@ -65,6 +68,7 @@ def test_only_a_journal_without_its_writer_is_an_orphan(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_the_journal_of_a_dead_writer_is_waited_for_while_a_child_it_was_starting_holds_it(
     tmp_path,
 ):

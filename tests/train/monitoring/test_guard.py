@@ -57,6 +57,7 @@ def config(**values):
     return TrainConfig(model="m", steps=13, eval_every=5, guard_entropy_low=10, **small, **values)
 
 
+@pytest.mark.slow
 async def test_a_paused_run_goes_on_only_when_a_person_overrides_it(home):
     heard = Listener()
     report = await train(config(guard="stop"), tasks=TASKS, held_out=HELD_OUT, reporter=heard)
@@ -96,6 +97,7 @@ async def test_a_paused_run_goes_on_only_when_a_person_overrides_it(home):
     assert [row["guard"]["overridden"] for row in logged if "guard" in row] == [[], [10]]
 
 
+@pytest.mark.slow
 async def test_a_head_that_a_person_moved_back_needs_no_override(home):
     paused = await train(config(guard="stop"), tasks=TASKS)
     assert (paused.paused.best_step, paused.next_step) == (None, 10)
@@ -106,6 +108,7 @@ async def test_a_head_that_a_person_moved_back_needs_no_override(home):
     assert (again.first_step, again.finished) == (4, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("guard", "warnings"), [("warn", 1), ("off", 0)])
 async def test_a_guard_that_only_warns_lets_the_run_finish(home, guard, warnings):
     heard = Listener()

@@ -77,6 +77,7 @@ def test_weights_in_fp32_are_their_own_master_and_sum():
     assert planned(SMALL, dtype="float32", offload_optimizer=True).trainer.optimizer == 0
 
 
+@pytest.mark.slow
 def test_layers_that_are_not_recomputed_are_all_kept():
     kept, recomputed = planned(recompute_layers=False), planned()
     assert kept.trainer.activations > 10 * recomputed.trainer.activations

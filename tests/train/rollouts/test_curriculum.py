@@ -119,6 +119,7 @@ class Counts(Reporter):
             self.stop.request()
 
 
+@pytest.mark.slow
 async def test_a_resumed_run_draws_by_the_groups_that_it_had_played(home):
     # Without advantages the weights stay as they are, so that both runs begin alike.
     settings = {**SMALL, "steps": 6, "max_concurrent": 1, "zero_advantages": True}

@@ -58,6 +58,7 @@ class StopAfter(Reporter):
             self.stop.request()
 
 
+@pytest.mark.slow
 async def test_every_set_has_a_score_a_change_and_a_key_also_after_a_stop(home):
     config = TrainConfig(
         model="m", steps=3, group=4, lr=0.01, max_tokens=8, max_turns=1, eval_every=1

@@ -86,6 +86,7 @@ async def assert_same_weights(first, second):
         assert all((mine[name] == other[name]).all() for name in mine)
 
 
+@pytest.mark.slow
 async def test_a_killed_training_goes_on_at_the_running_step_and_ends_with_the_same_weights(job):
     straight, _ = await learn("m", job)
     assert (straight.finished, straight.next_step) == (True, 24)
@@ -115,6 +116,7 @@ async def test_a_killed_training_goes_on_at_the_running_step_and_ends_with_the_s
     assert [row["step"] for row in rows] == list(range(24))
 
 
+@pytest.mark.slow
 async def test_a_stopped_training_goes_on_and_a_finished_one_says_so(job):
     await learn("m", job)
     stopped, heard = await learn("n", job, last=4)
@@ -138,6 +140,7 @@ async def test_a_stopped_training_goes_on_and_a_finished_one_says_so(job):
     assert (new.run_id != again.run_id, heard.steps) == (True, [0, 1, 2, 3])
 
 
+@pytest.mark.slow
 async def test_held_out_tasks_are_scored_and_the_run_is_in_the_journal(job, monkeypatch):
     monkeypatch.setattr(warm_up_room, "_SAVE_EVERY", 10)
     heard = Steps()
@@ -154,6 +157,7 @@ async def test_held_out_tasks_are_scored_and_the_run_is_in_the_journal(job, monk
     assert report.last_loss < report.first_loss
 
 
+@pytest.mark.slow
 async def test_steps_without_a_checkpoint_survive_until_the_head_is_moved(job, caplog):
     """Another training of the model begins with them; a head that a person moved leaves them behind."""
     process = learner("n", job)

@@ -46,6 +46,7 @@ async def caller(run):
     return "nothing"
 
 
+@pytest.mark.slow
 async def test_a_final_answer_is_a_turn(home):
     """From runs of this process, and from a job on record."""
     job = await tasks.run(ScriptedAgent(script), group=2)
@@ -67,6 +68,7 @@ async def test_a_teachers_reward_is_not_the_policys(home):
     assert node.metrics["trained_reward:mean"] == 1.0
 
 
+@pytest.mark.slow
 async def test_a_scripts_calls_are_turns_too(home):
     job = await tasks.run(ScriptedAgent(caller))
     said = conversation_of(job.runs[0].trace)

@@ -85,6 +85,7 @@ def test_a_team_has_so_many_sessions_and_takes_no_other_s_place(monkeypatch):
     assert other.samplers[-1] == str(client_sessions.MOST_SAMPLERS + 4)
 
 
+@pytest.mark.slow
 async def test_many_checkpoints_are_listed_in_pages_and_page_by_page(api, monkeypatch):
     model, ids = save_many(api.parts, MANY)
     path = f"/v2/models/{model.id}/checkpoints"
@@ -96,6 +97,7 @@ async def test_many_checkpoints_are_listed_in_pages_and_page_by_page(api, monkey
     assert [row["id"] for row in (await api.get(path)).json()] == ids
 
 
+@pytest.mark.slow
 async def test_many_checkpoints_are_sent_in_few_pieces(api):
     model, ids = save_many(api.parts, MANY)
     app, pieces = api.app, []
@@ -115,6 +117,7 @@ async def test_many_checkpoints_are_sent_in_few_pieces(api):
     assert len(pieces) <= MANY / models.CHECKPOINTS_AT_ONCE + 4  # Start, pages, bracket, end.
 
 
+@pytest.mark.slow
 async def test_saves_of_a_run_are_listed_in_pages(api):
     model, _ = save_many(api.parts, MANY)
     path = f"/api/v1/training_runs/{model.id}/checkpoints"

@@ -32,6 +32,7 @@ def dense(matrix):
     return TargetIds(data=matrix.reshape(-1).tolist(), shape=list(matrix.shape))
 
 
+@pytest.mark.slow
 @given(matrices)
 def test_both_layouts_name_the_same_cells_in_order(matrix):
     rows, tokens = dense(matrix).cells(len(matrix))
@@ -40,6 +41,7 @@ def test_both_layouts_name_the_same_cells_in_order(matrix):
     assert sparse(matrix).cells(len(matrix)) == (rows, tokens)
 
 
+@pytest.mark.slow
 @given(matrices)
 def test_a_dense_answer_has_zeros_where_nothing_was_named(matrix):
     _, tokens = dense(matrix).cells(len(matrix))
