@@ -1,13 +1,21 @@
 """Templates come with downloaded weights: none holds the thread that renders it, and none reaches what it was not given."""
 
+import shutil
+import threading
 import tracemalloc
 from pathlib import Path
+from time import thread_time
 
 import pytest
+from tests.engine.tiny_policy import tiny_folder
 
 from hud.engine.chat import chat_template
 from hud.engine.chat.chat_template import ChatTemplate
 from hud.errors import StoreError, UsageError
+from hud.inference.dialects.chat_completions.codec import ChatCodec
+from hud.inference.dialects.fields import Fields
+from hud.platform.gateway.chat_formats import format_of
+from hud.platform.gateway.local import LocalModel, prompts_of
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 FOR_EVER = [
@@ -146,3 +154,30 @@ def test_loops_keep_what_they_know_of_themselves():
     )
     said = ChatTemplate(text, Path("model")).render(pairs={"a": 1, "b": 2})
     assert str(said) == "1/2 a=1, 2/2 b=2"
+
+
+async def test_a_template_that_takes_long_gets_a_thread_of_its_own(tmp_path, monkeypatch):
+    """Short conversations are rendered on the event loop: each request of such a model stopped the server for 10 s."""
+    folder = shutil.copytree(tiny_folder(), tmp_path / "endless")
+    (folder / "chat_template.jinja").write_text(FOR_EVER[0])
+    monkeypatch.setattr(chat_template, "RENDER_SECONDS", 0.8)
+    form = format_of(folder)
+    request = ChatCodec().read(Fields({"model": "endless", "messages": MESSAGES}))
+    loop_thread, renderings = threading.get_ident(), []
+    rendered = ChatTemplate.render
+
+    def noted(template, **variables):
+        began = thread_time()
+        try:
+            return rendered(template, **variables)
+        finally:
+            renderings.append((threading.get_ident() == loop_thread, thread_time() - began))
+
+    monkeypatch.setattr(ChatTemplate, "render", noted)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="refused the conversation"):
+            await prompts_of(LocalModel(None, None, form), request)
+    first, *others = renderings
+    assert first[0]
+    assert first[1] < 0.6
+    assert [on_the_loop for on_the_loop, _ in others] == [False, False]

@@ -11,7 +11,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,6 +83,11 @@ class ChatFormat:
         self._stops = {text: token for text, token in texts.items() if text}
         self._stop = re.compile("|".join(map(re.escape, self._stops)))
         self.end_id = self._end_id()
+
+    def render_apart(self) -> None:
+        """Have prompts made in a thread of this format's own: its template takes long, and other models need theirs."""
+        if self.encoding_threads is None:
+            self.encoding_threads = ThreadPoolExecutor(1, "template")
 
     def template(self, *, tools: bool) -> ChatTemplate:
         """Return the template of conversations with tools, or of those without."""

@@ -26,6 +26,7 @@ from hud.engine.chat.reasoning_effort import reasoning_switch
 from hud.engine.chat.template_limits import (
     WITHOUT,
     OpaqueNamespace,
+    SlowTemplateError,
     begin,
     bounded_call,
     bounded_filter,
@@ -75,10 +76,12 @@ class ChatTemplate:
             ) from error
 
     def render(self, **variables: Any) -> TemplateText:
-        """Return the rendered text. Raises `UsageError` for any exception of the template."""
+        """Return the rendered text. Raises `UsageError` for any exception of the template, `SlowTemplateError` beyond `at_most`."""
         try:
             begin(RENDER_SECONDS)
             text = self._template.render(variables)
+        except SlowTemplateError:
+            raise
         except Exception as error:  # The template is the model's code: it may raise anything.
             raise UsageError(
                 f"The chat template of {self.folder} refused the conversation: {_reason(error)}."

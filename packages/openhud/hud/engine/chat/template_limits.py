@@ -6,9 +6,11 @@ machine's memory (`'a' * 10**9`), and nothing interrupts it, so each one that ca
 
 from __future__ import annotations
 
+import math
 import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from time import thread_time
 from typing import Any
@@ -81,6 +83,11 @@ class _Budget:
 
 class _Rendering(threading.local):
     budget: _Budget
+    most_seconds: float = math.inf
+
+
+class SlowTemplateError(jinja2.TemplateError):
+    """A rendering took longer than its caller may wait."""
 
 
 _rendering = _Rendering()
@@ -91,7 +98,17 @@ def begin(seconds: float) -> None:
 
     `seconds` bounds the thread's processor time.
     """
-    _rendering.budget = _Budget(seconds)
+    _rendering.budget = _Budget(min(seconds, _rendering.most_seconds))
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Bound the renderings of the block in this thread further: `SlowTemplateError` beyond `seconds` of processor time."""
+    before, _rendering.most_seconds = _rendering.most_seconds, seconds
+    try:
+        yield
+    finally:
+        _rendering.most_seconds = before
 
 
 def charge(characters: float) -> None:
@@ -103,7 +120,10 @@ def charge(characters: float) -> None:
     budget.checks += 1
     # Reading the clock costs more than the rest.
     if budget.checks % _CHECKS == 0 and thread_time() > budget.end:
-        raise jinja2.TemplateError(f"it took longer than {budget.seconds:g} s")
+        kind = (
+            SlowTemplateError if budget.seconds == _rendering.most_seconds else jinja2.TemplateError
+        )
+        raise kind(f"it took longer than {budget.seconds:g} s")
 
 
 def tick(outputs: int) -> None:

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hud.engine.chat.template_limits import SlowTemplateError, at_most
 from hud.errors import UsageError
 from hud.inference.dialects.events import Begun, Event
 from hud.inference.dialects.request import GenerationRequest
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _LONG = 20_000
 """Length of a conversation, in characters, from which it is rendered in a thread to keep the event loop responsive."""
+_SHORT_SECONDS, _LONG_SECONDS = 0.25, 1.0
+"""Processor time of a template, on the event loop and in a shared thread, after which its model gets a thread of its own."""
 
 
 @dataclass(frozen=True)
@@ -121,10 +124,22 @@ class LocalTurns:
 async def prompts_of(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
     """Return the prompts of a request, one for each choice or one for all."""
     threads = model.format.chat.encoding_threads
-    if threads is None and _size(request) <= _LONG:
-        return _prompts(model, request)
+    if threads is None:
+        try:
+            if _size(request) <= _LONG:
+                return _prompts_within(_SHORT_SECONDS, model, request)
+            return await asyncio.to_thread(_prompts_within, _LONG_SECONDS, model, request)
+        except SlowTemplateError:
+            model.format.chat.render_apart()
+            threads = model.format.chat.encoding_threads
     loop = asyncio.get_running_loop()
     return await loop.run_in_executor(threads, _prompts, model, request)
+
+
+def _prompts_within(seconds: float, model: LocalModel, request: GenerationRequest) -> list[Prompt]:
+    """Return the prompts of a request. Raises `SlowTemplateError` if its template takes longer."""
+    with at_most(seconds):
+        return _prompts(model, request)
 
 
 def _size(request: GenerationRequest) -> int:
