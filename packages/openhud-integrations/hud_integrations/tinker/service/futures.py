@@ -135,8 +135,8 @@ class Futures:
             return
         ended = [
             key
-            for key, one in self._known.items()
-            if one.team == team and one.expires is not None and one is not future
+            for key, other in self._known.items()
+            if other.team == team and other.expires is not None and other is not future
         ]
         for key in ended:
             if self._kept[team] <= MOST_BYTES:
@@ -173,24 +173,24 @@ class Futures:
 
     def sampling_keys(self) -> set[str]:
         """Return the ids of the keys whose sampling requests run."""
-        return {one.key_id for one in self._sampling() if one.key_id is not None}
+        return {future.key_id for future in self._sampling() if future.key_id is not None}
 
     def cancel_sampling(self, key_id: str) -> None:
         """Cancel the sampling requests of a key."""
-        for one in self._sampling():
-            if one.key_id == key_id:
-                one.task.cancel()
+        for future in self._sampling():
+            if future.key_id == key_id:
+                future.task.cancel()
 
     def _sampling(self) -> list[_Future]:
         return [
-            one
-            for (_, request_id), one in self._known.items()
-            if is_sampling(request_id) and not one.task.done()
+            future
+            for (_, request_id), future in self._known.items()
+            if is_sampling(request_id) and not future.task.done()
         ]
 
     async def close(self) -> None:
         """Cancel every request that runs."""
-        tasks = [one.task for one in self._known.values() if not one.task.done()]
+        tasks = [future.task for future in self._known.values() if not future.task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -200,7 +200,9 @@ class Futures:
         if now < self._dropped_at + DROP_SECONDS:
             return  # Thousands of results are kept: not all are looked at with each request.
         self._dropped_at = now
-        late = [key for key, one in self._known.items() if one.expires and one.expires < now]
+        late = [
+            key for key, future in self._known.items() if future.expires and future.expires < now
+        ]
         for key in late:
             self._drop(key)
 
