@@ -168,16 +168,16 @@ def test_text_ends_before_the_first_stop_string(text, stops, places):
     shown = ""
     for piece in cut(text, places):
         shown += scanner.take(piece)
-        if scanner.found is not None:
+        if scanner.stop_string is not None:
             break
-    if scanner.found is None:
+    if scanner.stop_string is None:
         shown += scanner.end()
     found = [text.find(stop) for stop in stops if stop in text]
     if not found:
-        assert (shown, scanner.found) == (text, None)
+        assert (shown, scanner.stop_string) == (text, None)
         return
-    assert scanner.found in stops
-    assert text.startswith(shown + scanner.found)
+    assert scanner.stop_string in stops
+    assert text.startswith(shown + scanner.stop_string)
     assert not any(stop in shown for stop in stops)
 
 

@@ -10,7 +10,7 @@ class StopScanner:
 
     def __init__(self, stops: tuple[str, ...]) -> None:
         self.stops = tuple(stop for stop in stops if stop)
-        self.found: str | None = None
+        self.stop_string: str | None = None
         """Stop string that ended the text."""
         self._held = ""
 
@@ -20,7 +20,7 @@ class StopScanner:
         hits = [(at, stop) for stop in self.stops if (at := pending.find(stop)) >= 0]
         if hits:
             # The earliest match; of two at the same position the shorter, which was complete first.
-            at, self.found = min(hits, key=lambda hit: (hit[0], len(hit[1])))
+            at, self.stop_string = min(hits, key=lambda hit: (hit[0], len(hit[1])))
             self._held = ""
             return pending[:at]
         keep = max((held_back(pending, stop) for stop in self.stops), default=0)

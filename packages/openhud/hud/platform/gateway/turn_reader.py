@@ -115,7 +115,7 @@ class TurnReader:
         text = self._detokenizer.take(ids[:-1] if ids[-1] in self._stop_ids else ids)
         if self._stops is not None:
             text = self._stops.take(text)
-            self.stopped = self._stops.found is not None
+            self.stopped = self._stops.stop_string is not None
         if text:
             events += self._say(text)
         return events
@@ -203,7 +203,7 @@ class TurnReader:
                 completion_tokens=len(self._ids),
                 cached_tokens=self._cached,
             ),
-            stop_string=None if self._stops is None else self._stops.found,
+            stop_string=None if self._stops is None else self._stops.stop_string,
             malformed=malformed,
             sample=sample,
             checkpoint=self._version,
