@@ -14,11 +14,11 @@ from hud.platform.access.limits import Limits, TokenBudget, TooManyRequests
 from hud.platform.access.passes import Passes
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
-from hud.platform.gateway.missing_endpoints import COMPACT
 from hud.platform.gateway.passthrough import reserve
 from hud.platform.store import Store
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
+from hud_integrations.openai.dialect import COMPACT, DIALECT
 
 
 @pytest.fixture
@@ -257,12 +257,12 @@ def test_a_compaction_which_no_field_bounds_needs_the_tokens_of_the_longest_answ
     limits = Limits(clock=lambda: 0.0)
     who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=40_000)
     body = b"x" * 400
-    assert reserve(Meter(budget=TokenBudget(limits, who)), COMPACT, body, {}) is None
-    assert reserve(Meter(budget=TokenBudget(limits, who)), COMPACT, body, {}) is None
+    assert reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {}) is None
+    assert reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {}) is None
     with pytest.raises(TooManyRequests, match="too few are left"):
-        reserve(Meter(budget=TokenBudget(limits, who)), COMPACT, body, {})
+        reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, COMPACT, body, {})
     # A request that can be bounded gets what is left.
-    left = reserve(Meter(budget=TokenBudget(limits, who)), "responses", body, {})
+    left = reserve(Meter(budget=TokenBudget(limits, who)), DIALECT, "responses", body, {})
     assert left == 40_000 - 2 * (100 + LONGEST_ANSWER) - 100
 
 
