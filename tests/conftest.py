@@ -98,7 +98,9 @@ def checks_of_exactness():
     def here(folder):
         from hud.engine.exactness.check import check_folder
 
-        return check_folder(folder)
+        with pytest.MonkeyPatch.context() as without:
+            without.setenv("HUD_CPU_KERNELS", "0")  # As in the process.
+            return check_folder(folder)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(verdicts, "checked", here)

@@ -8,6 +8,7 @@ import torch
 from tests.ports.decoders import DECODERS, packed_logprobs
 
 from hud.engine.sample import sampler as sampling
+from hud.engine.sample.own_states import StateRunner
 from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
@@ -29,6 +30,10 @@ def cpu_kernels(decoder):
     return CpuBackend().runner(decoder, adapters=False)
 
 
+def own_states(decoder):
+    return StateRunner
+
+
 def cpu_pages(decoder):
     return PagedRunner
 
@@ -40,6 +45,7 @@ def cuda_kernels(decoder):
 IMPLEMENTATIONS = {
     "plain": (plain, "reference", "cpu"),
     "plain over transformers": (plain, "transformers", "cpu"),
+    "own states": (own_states, "own state", "cpu"),
     "CPU kernels": (cpu_kernels, "reference", "cpu"),
     "CPU kernels of large models": (cpu_pages, "reference", "cpu"),
     "plain on a GPU": (plain, "reference", "cuda"),

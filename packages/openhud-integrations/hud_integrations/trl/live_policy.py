@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import Decoder
+from hud.engine.foreign.verdicts import ForeignPath, exact_path
 from hud.engine.models.reference_decoder import ReferenceDecoder, inverse_frequencies
 from hud.engine.policy import Policy
 from hud.errors import UsageError
@@ -28,7 +29,7 @@ class LivePolicy:
     def __init__(self, model: Any, tokenizer: Any, *, slots: int) -> None:
         """`model`: a `PreTrainedModel` or a PEFT model of one. `slots`: most sequences that are sampled together.
 
-        Raises `UsageError` for weights that are sharded over processes.
+        Raises `UsageError` for weights that are sharded over processes, and for a class that is not computed exactly.
         """
         self._model = model
         self._whole = model.get_base_model() if _is_peft(model) else model
@@ -42,7 +43,8 @@ class LivePolicy:
             self._whole.config.save_pretrained(folder)
             tokenizer.save_pretrained(folder)
             config = DecoderConfig.from_folder(folder)
-            self._decoder = self._sharing_decoder(config)
+            path: ForeignPath = "packed" if config.ours else exact_path(folder, config)
+            self._decoder = self._sharing_decoder(config, path)
             self.policy = Policy(self._decoder, ChatFormat(folder, config), slots=slots)
 
     def refresh(self, version: str) -> None:
@@ -56,15 +58,14 @@ class LivePolicy:
                             own[name].copy_(tensor)
             self.policy.checkpoint = version
 
-    def _sharing_decoder(self, config: DecoderConfig) -> Decoder:
+    def _sharing_decoder(self, config: DecoderConfig, path: ForeignPath) -> Decoder:
         if _is_peft(self._model):
             state = {name: tensor.clone() for name, tensor in merged_weights(self._model)}
         else:
             state = {name: tensor.detach() for name, tensor in self._model.state_dict().items()}
         device = self._whole.device
         if not config.ours:
-            foreign: Decoder = _transformers_decoder(self._whole, config, state)
-            return foreign
+            return _transformers_decoder(self._whole, config, path, state)
         if config.tie_word_embeddings:
             state.pop("lm_head.weight", None)
         with torch.device("meta"):
@@ -92,20 +93,21 @@ def merged_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
         yield name, tensor
 
 
-def _transformers_decoder(model: Any, config: DecoderConfig, state: dict[str, Tensor]) -> Any:
+def _transformers_decoder(
+    model: Any, config: DecoderConfig, path: ForeignPath, state: dict[str, Tensor]
+) -> Decoder:
     import transformers
 
-    from hud.engine.foreign.transformers_decoder import (
-        TransformersDecoder,  # Registers our attention.
-    )
+    # Registers our attention.
+    from hud.engine.foreign.transformers_decoder import ATTENTION, decoder_of
 
     make: Any = transformers.AutoModelForCausalLM.from_config
     with model.device:
-        causal = make(model.config, attn_implementation="hud", dtype=model.dtype)
+        causal = make(model.config, attn_implementation=ATTENTION[path], dtype=model.dtype)
     causal.load_state_dict(state, assign=True)
     causal.tie_weights()
-    decoder: nn.Module = TransformersDecoder(config, causal)
-    return decoder.requires_grad_(False).eval()
+    decoder: Decoder = decoder_of(config, causal, path).requires_grad_(False).eval()
+    return decoder
 
 
 def _is_peft(model: Any) -> bool:

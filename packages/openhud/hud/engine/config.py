@@ -71,6 +71,7 @@ class DecoderConfig:
     num_attention_heads: int
     num_key_value_heads: int
     head_dim: int
+    """Width of queries and keys."""
     max_position_embeddings: int = 2048
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10_000.0
@@ -83,11 +84,18 @@ class DecoderConfig:
     eos_token_ids: tuple[int, ...] = field(default=())
     dtype: str = "float32"
     """Type of the stored weights."""
+    value_head_dim: int | None = None
+    """Width of values; None: `head_dim`."""
 
     @property
     def ours(self) -> bool:
         """True for the family supported by `Decoder`; others use `transformers`."""
         return self.model_type in ARCHITECTURES.values()
+
+    @property
+    def value_width(self) -> int:
+        """Width of values."""
+        return self.value_head_dim or self.head_dim
 
     @property
     def query_key_norm(self) -> bool:
@@ -206,6 +214,7 @@ class DecoderConfig:
         values["architectures"] = [
             name for name, kind in ARCHITECTURES.items() if kind == self.model_type
         ]
+        del values["value_head_dim"]  # No model of the family has it.
         eos = values.pop("eos_token_ids")
         values["eos_token_id"] = eos[0] if len(eos) == 1 else list(eos) or None
         scaling = values.pop("rope_scaling") or {"rope_type": "default"}
@@ -268,18 +277,31 @@ def _foreign(folder: Path, name: str, raw: Any) -> DecoderConfig:
 def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
     """Return the dimensions that `transformers` reads. Raises `UsageError` for a model that cannot be computed."""
     from transformers import AutoConfig  # Seconds to import, and most models are of the family.
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
 
     shape = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-    if name != MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type):
-        raise UsageError(
-            f"{folder / 'config.json'}: {name} is no causal language model that transformers knows."
-        )
+    text_class = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type)
+    if name != text_class:
+        problem = "is no causal language model that transformers knows"
+        if name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
+            problem = "reads pictures, which is not supported"
+            if text_class is not None:
+                problem += f"; save its text model by itself, as {text_class}"
+        raise UsageError(f"{folder / 'config.json'}: {name} {problem}.")
     # Models without attention have no heads: their sizes bound what a state takes.
     heads = getattr(shape, "num_attention_heads", None) or 1
     if not isinstance(heads, int):  # One number for each layer.
         heads = 1
     kv_heads = getattr(shape, "num_key_value_heads", None) or heads
+    head_dim = _size(shape, "head_dim", shape.hidden_size // heads)
+    value_head_dim = None
+    if getattr(shape, "kv_lora_rank", None) and getattr(shape, "v_head_dim", None):
+        # Latent attention: keys have a part with rotations and one without, values have neither.
+        head_dim, kv_heads = shape.qk_nope_head_dim + shape.qk_rope_head_dim, heads
+        value_head_dim = shape.v_head_dim
     return DecoderConfig(
         model_type=shape.model_type,
         vocab_size=shape.vocab_size,
@@ -288,7 +310,8 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
         num_hidden_layers=_size(shape, "num_hidden_layers", 1),
         num_attention_heads=heads,
         num_key_value_heads=kv_heads if isinstance(kv_heads, int) else heads,
-        head_dim=_size(shape, "head_dim", shape.hidden_size // heads),
+        head_dim=head_dim,
+        value_head_dim=value_head_dim,
         max_position_embeddings=_size(shape, "max_position_embeddings", 2048),
         tie_word_embeddings=bool(getattr(shape, "tie_word_embeddings", False)),
         bos_token_id=getattr(shape, "bos_token_id", None),
@@ -299,5 +322,5 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
 
 def _size(shape: Any, name: str, default: int) -> int:
     """Return a size of a configuration; the default where it has none, or one for each layer."""
-    size = getattr(shape, name, None) or default
-    return default if isinstance(size, list | tuple) else int(size)
+    size = getattr(shape, name, None)
+    return size if type(size) is int and size > 0 else default

@@ -109,7 +109,7 @@ def check_gradient(decoder: Decoder, plain: Any) -> None:
     gradients = []
     for module, logprobs in ((decoder, ours), (plain, theirs)):
         module.zero_grad()
-        (logprobs * weights).sum().backward()
+        (logprobs * weights).sum().backward()  # type: ignore[no-untyped-call]
         gradients.append(
             {name.removeprefix("causal."): p.grad for name, p in module.named_parameters()}
         )
@@ -203,27 +203,15 @@ def check_adapter(decoder: Decoder, plain: Any) -> None:
 
 
 def wrap(decoder: Decoder) -> bool:
-    """Wrap the layers that get adapters by default, or else all linear ones of the layers; False: there are none."""
+    """Wrap the layers that get adapters by default, or else all linear ones but the head; False: there are none."""
+    causal: Any = getattr(decoder, "causal", None)
+    head = None if causal is None else causal.get_output_embeddings()
     names = {
         name.rpartition(".")[2]
         for name, module in decoder.named_modules()
-        if isinstance(module, nn.Linear)
+        if isinstance(module, nn.Linear) and module is not head
     }
-    targets = tuple(name for name in ADAPTER.targets if name in names)
-    if not targets:
-        head = (
-            decoder.get_submodule("causal").get_output_embeddings()
-            if hasattr(decoder, "causal")
-            else None
-        )
-        targets = tuple(
-            {
-                name.rpartition(".")[2]
-                for name, module in decoder.named_modules()
-                if isinstance(module, nn.Linear) and module is not head
-            }
-        )
-    if not targets:
-        return False
-    attach(decoder, LoraConfig(rank=ADAPTER.rank, alpha=ADAPTER.alpha, targets=targets))
-    return True
+    targets = tuple(name for name in ADAPTER.targets if name in names) or tuple(sorted(names))
+    if targets:
+        attach(decoder, LoraConfig(rank=ADAPTER.rank, alpha=ADAPTER.alpha, targets=targets))
+    return bool(targets)

@@ -23,9 +23,9 @@ _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "embed_dim")
 _HEADS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 
 _SIZES: tuple[tuple[str, int], ...] = (
-    (r"vocab_size(_per_layer_input)?|n_vocab|vocab_size_.*", VOCABULARY),
+    (r"(.*_)?vocab_size(_.*)?|n_vocab", VOCABULARY),
     (
-        r"(n|max)_positions|n_ctx|max_(position_embeddings|seq(uence)?_len(gth)?|seqlen)|(seq|model_max)_length",
+        r"(n|max)_positions|n_ctx|max_(position_embeddings|seq(uence)?_len(gth)?|seqlen)|(seq|model_max|context)_length|max_(target|source)_positions",
         CONTEXT,
     ),
     (
@@ -163,28 +163,28 @@ def _kept_kind(value: int, size: int) -> int:
 def _walked(values: Numbers, smaller: Callable[[str, int], int], repeats: int = 1) -> Numbers:
     """Return values of which each whole number has become `smaller`, with some of the layers."""
     layers = _first(values, _LAYERS)
-    kept = _kept_layers(values, layers, repeats) if layers else []
+    places = _kept_layers(values, layers, repeats) if layers else []
     shrunk: Numbers = {}
     for name, value in values.items():
         if name in ("id2label", "label2id"):
             continue
         if layers and name in _LAYERS:
-            shrunk[name] = len(kept)
+            shrunk[name] = len(places)
         elif layers and _is_row(name, value, layers):
-            picked = [value[place] for place in kept]
+            picked = [value[place] for place in places]
             shrunk[name] = "".join(picked) if isinstance(value, str) else picked
         elif layers and _are_places(name, value, layers):
-            shrunk[name] = [kept.index(place) for place in value if place in kept]
+            shrunk[name] = [places.index(place) for place in value if place in places]
         elif layers and _are_places(name, list(_integers(value)), layers):
             shrunk[name] = {
-                kept.index(int(place)): _walked(inner, smaller, repeats)
+                places.index(int(place)): _walked(inner, smaller, repeats)
                 for place, inner in value.items()
-                if int(place) in kept
+                if int(place) in places
             }
         elif layers and name in _FIRST_LAYERS and type(value) is int:
-            shrunk[name] = sum(place < value for place in kept)
+            shrunk[name] = sum(place < value for place in places)
         elif layers and name in _LAST_LAYERS and type(value) is int:
-            shrunk[name] = sum(place >= layers - value for place in kept)
+            shrunk[name] = sum(place >= layers - value for place in places)
         elif name.endswith(("token_id", "token_ids", "token_index")):
             shrunk[name] = _token(value)
         elif isinstance(value, dict):

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import AttentionCache
-from hud.engine.foreign.transformers_decoder import TransformersDecoder
+from hud.engine.foreign.transformers_decoder import TransformersDecoder, layers_of
 from hud.engine.foreign.verdicts import ForeignPath
 
 _STATES = ("past_key_values", "cache_params", "state", "mems")
@@ -84,8 +84,8 @@ class StateDecoder(TransformersDecoder):
         if self.path == "recomputed":
             hidden, _ = self._run(torch.tensor(state.ids, device=self.device))
             return state, hidden[-1]
-        whole = first or self.path == "chunks"
-        for chunk in [new] if whole else [[token] for token in new]:
+        together = first or self.path == "chunks"
+        for chunk in [new] if together else [[token] for token in new]:
             tokens = torch.tensor(chunk, device=self.device)
             hidden, state.cache = self._run(tokens, state.cache, cached=True)
         return state, hidden[-1]
@@ -110,13 +110,7 @@ class StateDecoder(TransformersDecoder):
         return output[0][0], states or None
 
 
-def layers_of(causal: Any) -> nn.Module:
-    """Return the module of a causal model that turns token ids into last hidden states."""
-    layers: nn.Module = causal.get_decoder()
-    return causal.base_model if layers is causal else layers
-
-
-class _HeadInput(BaseModelOutputWithPast):  # type: ignore[misc]
+class _HeadInput(BaseModelOutputWithPast):
     """Output of the layers when they are not computed: last hidden states, and None for everything else."""
 
     def __getattr__(self, name: str) -> Any:

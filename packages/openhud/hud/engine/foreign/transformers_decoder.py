@@ -7,6 +7,7 @@ slowly than `Decoder`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,16 @@ from hud.engine.config import DecoderConfig
 from hud.engine.decoder import AttentionCache, Decoder
 from hud.engine.foreign.verdicts import ForeignPath
 from hud.engine.models.attention import packing_of
-from hud.errors import StoreError
+from hud.errors import StoreError, UsageError
 
 _OURS = "hud"
+ATTENTION: dict[ForeignPath, str | None] = {
+    "packed": _OURS,
+    "chunks": None,
+    "tokens": None,
+    "recomputed": None,
+}
+"""`attn_implementation` of each path; None: what the class uses by default."""
 
 Attend = Callable[[int, Tensor, Tensor, Tensor, int | None], Tensor]
 """(layer, q (N, heads, D), k and v (N, kv_heads, D), window or None) to (N, heads * D)."""
@@ -99,7 +107,7 @@ class TransformersDecoder(Decoder):
         return logits
 
     def _hidden(self, input_ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        output = self.causal.base_model(
+        output = layers_of(self.causal)(
             input_ids=input_ids[None],
             position_ids=positions[None],
             use_cache=False,
@@ -107,6 +115,18 @@ class TransformersDecoder(Decoder):
         )
         hidden: Tensor = output.last_hidden_state[0]
         return hidden
+
+
+def layers_of(causal: Any) -> nn.Module:
+    """Return the module of a causal model that turns token ids into last hidden states. Raises `UsageError` without one."""
+    names = (causal.get_decoder(), causal.base_model, getattr(causal, "model", None))
+    for layers in names:
+        if not isinstance(layers, nn.Module) or layers is causal:
+            continue
+        # Some heads are called decoders too.
+        if "input_ids" in inspect.signature(type(layers).forward).parameters:
+            return layers
+    raise UsageError(f"{type(causal).__name__} has no layers apart from its head.")
 
 
 def load_transformers(
@@ -128,19 +148,23 @@ def load_transformers(
         causal: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation=_OURS if path == "packed" else None,
+            attn_implementation=ATTENTION[path],
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
         )
     except Exception as error:  # transformers raises many kinds of errors
         raise StoreError(f"transformers cannot load {folder}: {error}") from error
-    causal = causal.to(device)
+    return decoder_of(config, causal.to(device), path).eval()
+
+
+def decoder_of(config: DecoderConfig, causal: Any, path: ForeignPath) -> TransformersDecoder:
+    """Return the decoder of a causal model, which was made with `ATTENTION[path]`."""
     if path == "packed":
-        return TransformersDecoder(config, causal).eval()
+        return TransformersDecoder(config, causal)
     from hud.engine.foreign.state_decoder import StateDecoder  # Derived from this module's.
 
-    return StateDecoder(config, causal, path).eval()
+    return StateDecoder(config, causal, path)
 
 
 def save_transformers(decoder: Decoder, folder: Path) -> None:

@@ -59,7 +59,7 @@ class Verdict:
 def exact_path(folder: Path, config: DecoderConfig) -> ForeignPath:
     """Return how a folder's model is computed exactly; checks it, which takes seconds, unless the verdict is on record.
 
-    Raises `UsageError` for a model that is not.
+    Raises `UsageError` for a model that is not, or whose check ends early, which is not recorded.
     """
     verdict = recorded_verdict(folder, config)
     if verdict is None:
@@ -106,7 +106,7 @@ def _without_numbers(value: Any) -> Any:
 
 
 def checked(folder: Path) -> Verdict:
-    """Return the verdict of a check in a process of its own, without the record."""
+    """Return the verdict of a check in a process of its own, without the record. Raises `UsageError` where it ends early."""
     command = [sys.executable, "-m", PROCESS, str(folder), str(MEMORY), str(CPU_SECONDS)]
     # Small matrices gain nothing from threads, and each reserves memory.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -114,9 +114,9 @@ def checked(folder: Path) -> Verdict:
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode == 0:
         return Verdict(**json.loads(done.stdout.splitlines()[-1]))
-    last = done.stderr.strip().splitlines()[-1:] or [f"exit status {done.returncode}"]
+    last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
     if done.returncode < 0:
-        last = [
-            f"it takes more than {CPU_SECONDS} s of processor time, or ended by signal {-done.returncode}"
-        ]
-    return Verdict(None, f"a small model of its class could not be checked: {last[0]}.")
+        last = f"it took more than {CPU_SECONDS} s of processor time, or signal {-done.returncode} ended it"
+    raise UsageError(
+        f"{folder / 'config.json'}: a small model of its class could not be checked: {last}."
+    )

@@ -64,7 +64,7 @@ class CacheSize:
 def bytes_for(config: DecoderConfig, pages: int, page_tokens: int, dtype: torch.dtype) -> int:
     """Return the size in bytes of the keys and values of `pages` pages, all layers together."""
     elements = config.num_hidden_layers * pages * config.num_key_value_heads * page_tokens
-    return 2 * elements * config.head_dim * dtype.itemsize
+    return elements * (config.head_dim + config.value_width) * dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class _Part:
 
 
 class KVCache:
-    """Keys and values (layers, pages + 1, kv_heads, page_tokens, D); the last page takes what padding writes."""
+    """Keys and values (layers, pages + 1, kv_heads, page_tokens, D), each with a D of its own; the last page takes what padding writes."""
 
     def __init__(
         self, config: DecoderConfig, size: CacheSize, dtype: torch.dtype, device: torch.device
@@ -91,10 +91,9 @@ class KVCache:
         self.size = size
         self.kv_heads = config.num_key_value_heads
         self.groups = config.num_attention_heads // self.kv_heads
-        layers, dim = config.num_hidden_layers, config.head_dim
-        shape = (layers, size.pages + 1, self.kv_heads, size.page_tokens, dim)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        shape = (config.num_hidden_layers, size.pages + 1, self.kv_heads, size.page_tokens)
+        self.keys = torch.zeros(*shape, config.head_dim, dtype=dtype, device=device)
+        self.values = torch.zeros(*shape, config.value_width, dtype=dtype, device=device)
 
     @property
     def nbytes(self) -> int:
@@ -104,7 +103,7 @@ class KVCache:
     @property
     def page_bytes(self) -> int:
         """Size of a page: keys and values of all layers."""
-        return 2 * self.keys[:, 0].numel() * self.keys.itemsize
+        return self.keys[:, 0].nbytes + self.values[:, 0].nbytes
 
     def aim(
         self,
@@ -211,7 +210,7 @@ class KVCache:
         # One token a row: the queries of a group stand in for tokens, so that no keys are copied.
         grouped = q.reshape(len(q), self.kv_heads, self.groups, q.shape[-1])
         attended = F.scaled_dot_product_attention(grouped, keys, values, attn_mask=bias)
-        return attended.reshape(q.shape)
+        return attended.reshape(*q.shape[:-1], -1)
 
     def copy(self, source: int, target: int) -> None:
         """Copy one page to another."""

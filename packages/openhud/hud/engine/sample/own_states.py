@@ -83,6 +83,8 @@ class StateRunner(PlainRunner):
 
     cache_type: ClassVar[type[KVCache]] = PageCount
     prefix_cache_type: ClassVar[type[PrefixCache]] = OwnStates
+    packs: ClassVar[bool] = True
+    """Long chunks: some states continue one token at a time, after their first chunk."""
 
     def step(self, chunks: Sequence[Chunk]) -> Sampled:
         complete: list[Chunk] = []
