@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 from tests.security.server import AttackedServer, bearer
 
+from hud.inference.dialects.registry import dialects
 from hud.platform.access.identity import Identity
 from hud.platform.access.limits import Limits, TokenBudget, TooManyRequests
 from hud.platform.gateway.ledger import Meter
@@ -174,22 +175,28 @@ async def test_an_answer_without_a_limit_is_bounded_to_what_the_key_has_left(
 
 
 @pytest.mark.parametrize(
-    ("action", "values"),
+    ("dialect", "action", "values"),
     [
-        ("chat/completions", {"max_completion_tokens": 1, "max_tokens": 900}),
-        ("chat/completions", {"max_tokens": 300, "n": 3}),
-        ("completions", {"max_tokens": 300, "best_of": 3, "n": 1}),
-        ("completions", {"max_tokens": 300, "prompt": ["a", "b", "c"]}),
-        ("generateContent", {"generation_config": {"max_output_tokens": 900}}),
+        ("chat_completions", "chat/completions", {"max_completion_tokens": 1, "max_tokens": 900}),
+        ("chat_completions", "chat/completions", {"max_tokens": 300, "n": 3}),
+        ("completions", "completions", {"max_tokens": 300, "best_of": 3, "n": 1}),
+        ("completions", "completions", {"max_tokens": 300, "prompt": ["a", "b", "c"]}),
+        ("gemini", "generateContent", {"generation_config": {"max_output_tokens": 900}}),
     ],
 )
-def test_the_longest_answers_that_a_request_may_mean_are_reserved(action, values):
+def test_the_longest_answers_that_a_request_may_mean_are_reserved(dialect, action, values):
+    spoken = dialects()
     limits = Limits(clock=lambda: 0.0)
     who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=1000)
-    assert reserve(Meter(budget=TokenBudget(limits, who)), action, b"", values) is None
+    assert (
+        reserve(Meter(budget=TokenBudget(limits, who)), spoken[dialect], action, b"", values)
+        is None
+    )
     with pytest.raises(TooManyRequests):
-        reserve(Meter(budget=TokenBudget(limits, who)), action, b"", {"max_tokens": 101})
-    left = reserve(Meter(budget=TokenBudget(limits, who)), "completions", b"", {"n": 10})
+        meter = Meter(budget=TokenBudget(limits, who))
+        reserve(meter, spoken["completions"], "completions", b"", {"max_tokens": 101})
+    meter = Meter(budget=TokenBudget(limits, who))
+    left = reserve(meter, spoken["completions"], "completions", b"", {"n": 10})
     assert left == 10
 
 
