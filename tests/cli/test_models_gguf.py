@@ -5,7 +5,7 @@ import json
 import zipfile
 
 import pytest
-from tests.engine.gguf.written_files import decoder, write
+from tests.integrations.gguf.written_files import decoder, write
 
 from hud.platform.models import named_models
 from hud.platform.models.named_models import NamedModel

@@ -9,7 +9,7 @@ import click
 
 from hud.cli.models.options import as_json_option, print_made, training_of, training_options
 from hud.cli.platform_requests import ask
-from hud.engine.gguf.conversion_process import is_gguf
+from hud.engine.model_files import format_of
 from hud.errors import ConflictError, NotFoundError, PlatformError
 from hud.platform.models.named_models import NAMED_MODELS
 
@@ -92,7 +92,7 @@ def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
         made = ask("post", "/v2/models/fork", body)
     except NotFoundError:
         path = Path(base).expanduser()
-        on_disk = path.is_dir() or is_gguf(path)
+        on_disk = path.is_dir() or format_of(path) is not None
         if not on_disk and "/" not in base and base not in NAMED_MODELS:
             raise
         source = str(path.resolve()) if on_disk else base

@@ -18,14 +18,6 @@ REFUSED = 3
 """Exit status with a sentence on the standard output."""
 
 
-def is_gguf(path: Path) -> bool:
-    """True for a file with GGUF's name or its first bytes."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return path.suffix.lower() == ".gguf" or file.read(4) == b"GGUF"
-
-
 def convert_gguf(path: Path, folder: Path, *, dtype: str | None = None) -> None:
     """Write the model of a GGUF file to an existing, empty folder, in the Hugging Face layout.
 

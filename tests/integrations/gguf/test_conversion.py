@@ -8,21 +8,21 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.engine.gguf import written_files
-from tests.engine.gguf.written_files import SPECIAL, TEMPLATE, decoder, rope_factors, write
+from tests.integrations.gguf import written_files
+from tests.integrations.gguf.written_files import SPECIAL, TEMPLATE, decoder, rope_factors, write
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
 from hud.engine.config import DecoderConfig
-from hud.engine.gguf import tensors
-from hud.engine.gguf.configuration import llama3_factors
-from hud.engine.gguf.conversion import convert
-from hud.engine.gguf.conversion_process import convert_gguf
 from hud.engine.models.reference_decoder import inverse_frequencies
 from hud.engine.pretrained import load_decoder, read_weights
 from hud.errors import UsageError
+from hud_integrations.gguf import tensors
+from hud_integrations.gguf.configuration import llama3_factors
+from hud_integrations.gguf.conversion import convert
+from hud_integrations.gguf.conversion_process import convert_gguf
 
 IDS = torch.tensor([[1, 7, 300, 25, 9, 9, 123, 2]])
 

@@ -1,4 +1,4 @@
-"""Process that turns one GGUF file into a Hugging Face folder: python -m hud.engine.gguf.conversion FILE FOLDER DTYPE BYTES SECONDS
+"""Process that turns one GGUF file into a Hugging Face folder: python -m hud_integrations.gguf.conversion FILE FOLDER DTYPE BYTES SECONDS
 
 A file is a stranger's: its lists may claim any length. The limits of this process end what would take a machine's memory,
 or hours.
@@ -12,8 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from resource import RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, setrlimit
 
-from hud.engine.gguf.conversion_process import REFUSED
 from hud.errors import UsageError
+from hud_integrations.gguf.conversion_process import REFUSED
 
 
 def convert(path: Path, folder: Path, dtype: str | None) -> None:
@@ -21,11 +21,11 @@ def convert(path: Path, folder: Path, dtype: str | None) -> None:
 
     Raises `UsageError` for a file that cannot be read exactly, `OSError` for a disk that is full.
     """
-    from hud.engine.gguf.configuration import decoder_config
-    from hud.engine.gguf.model_file import DAMAGED, GgufFile
-    from hud.engine.gguf.tensors import write_weights
-    from hud.engine.gguf.vocabulary import write_tokenizer
     from hud.engine.pretrained import DTYPES
+    from hud_integrations.gguf.configuration import decoder_config
+    from hud_integrations.gguf.model_file import DAMAGED, GgufFile
+    from hud_integrations.gguf.tensors import write_weights
+    from hud_integrations.gguf.vocabulary import write_tokenizer
 
     file = GgufFile(path)
     try:

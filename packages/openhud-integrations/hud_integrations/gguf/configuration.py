@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from hud.engine.config import DecoderConfig
-from hud.engine.gguf.model_file import GgufFile
 from hud.engine.models.reference_decoder import rotary_frequencies
+from hud_integrations.gguf.model_file import GgufFile
 
 FAMILIES = ("llama", "qwen2", "qwen3")
 """Architectures, by their names in GGUF, which are those of `DecoderConfig.model_type`."""

@@ -14,11 +14,11 @@ from gguf.gguf_reader import ReaderTensor
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
-from hud.engine.gguf.configuration import FREQUENCIES
-from hud.engine.gguf.model_file import GgufFile
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.models.tensor_file import write_tensors
 from hud.engine.pretrained import INDEX, WEIGHTS
+from hud_integrations.gguf.configuration import FREQUENCIES
+from hud_integrations.gguf.model_file import GgufFile
 
 SHARD_BYTES = 1 << 30
 """Bytes of weights that are in memory at a time, and in one file, unless one tensor has more."""

@@ -8,8 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from hud.engine.chat.tokenizer_settings import DEFAULT, TEMPLATE_FOLDER
-from hud.engine.gguf.model_file import GgufFile
-from hud.engine.gguf.pre_tokenizers import IGNORING_MERGES, NORMALIZED, PRE_TOKENIZERS, split_steps
+from hud_integrations.gguf.model_file import GgufFile
+from hud_integrations.gguf.pre_tokenizers import (
+    IGNORING_MERGES,
+    NORMALIZED,
+    PRE_TOKENIZERS,
+    split_steps,
+)
 
 _SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 """Special tokens of tokenizer_config.json, and their names in GGUF."""

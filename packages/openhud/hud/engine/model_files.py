@@ -1,0 +1,49 @@
+"""Port of model files: formats that keep a whole model in one file, by entry points of the group `hud.model_files`.
+
+A model of such a file is added as the Hugging Face folder that the format writes of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+from hud.plugs import load, plugs
+
+GROUP = "hud.model_files"
+
+
+class ModelFileFormat(ABC):
+    """A format of model files."""
+
+    suffix: ClassVar[str]
+    """Ending of its files' names, in lower case, such as `.gguf`."""
+
+    @abstractmethod
+    def reads(self, path: Path) -> bool:
+        """Return True for an existing file of this format, by its name or its first bytes."""
+
+    @abstractmethod
+    def convert(self, path: Path, folder: Path, *, dtype: str | None = None) -> None:
+        """Write the model of a file to an existing, empty folder, in the Hugging Face layout.
+
+        `dtype`: float32 or bfloat16; None: that of the file. Raises `UsageError` for a file that cannot be read, or not exactly.
+        """
+
+
+def model_file_formats() -> list[ModelFileFormat]:
+    """Return the registered formats. Raises `UsageError` for one that cannot be imported."""
+    return [load(point, ModelFileFormat) for point in plugs(GROUP).values()]  # type: ignore[type-abstract]
+
+
+def format_of(path: Path) -> ModelFileFormat | None:
+    """Return the format that reads a path; None for a folder, a missing file and any other one."""
+    if not path.is_file():
+        return None
+    return next((form for form in model_file_formats() if form.reads(path)), None)
+
+
+def is_named_as_file(path: Path) -> bool:
+    """Return True for a path with the ending of a registered format, whether it is there or not."""
+    return any(path.suffix.lower() == form.suffix for form in model_file_formats())
