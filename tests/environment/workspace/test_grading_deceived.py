@@ -1,11 +1,16 @@
 """Files that an agent leaves do not decide how it is graded: no module, no link, no memory of a checker's."""
 
+import importlib.metadata
+import importlib.util
 import shutil
+import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from hud.capabilities.shell.ssh import SSHClient
-from hud.environment import Environment, WorkspaceLimits
+from hud.environment import Environment, Mount, WorkspaceLimits
 from hud.environment.current_run import entered
 from hud.errors import AgentFault
 from hud.eval import LocalRuntime
@@ -74,6 +79,69 @@ async def test_modules_of_the_agents_do_not_stand_in_for_those_of_a_checker(
         template_of, f"echo 'def add(a, b): return a {operator} b' > calc.py; {SHADOWS}"
     )
     assert (run.failure_kind, run.reward) == (None, float(right)), (run.error, run.grade.info)
+
+
+ENDS = "import os; os._exit(0)"
+PLUGIN = (
+    f"echo '{ENDS}' > evil.py; mkdir {{0}}; printf '[pytest11]\\ne = evil\\n' > {{0}}/entry_points.txt; "
+    "printf 'Metadata-Version: 2.1\\nName: e\\nVersion: 1\\n' > {0}/{1}"
+)
+BESIDE_PYTEST = {
+    "modules that pytest imports": f"for m in pygments py packaging exceptiongroup tomli; do echo '{ENDS}' > $m.py; done",
+    "folders of them": f"for m in pygments py; do mkdir $m; echo '{ENDS}' > $m/__init__.py; done",
+    "a plugin of a distribution": PLUGIN.format("e-1.dist-info", "METADATA"),
+    "a plugin of an egg": PLUGIN.format("e.egg-info", "PKG-INFO"),
+}
+
+
+@pytest.fixture(scope="module")
+def with_pytest():
+    """A virtual environment of the machine's Python with pytest, in a folder that every user may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        copy_pytest(Path(folder))
+        yield folder
+
+
+def copy_pytest(folder):
+    python = Path("/usr/bin/python3")
+    version = "import sys; print('python%d.%d' % sys.version_info[:2])"
+    name = subprocess.run([python, "-c", version], capture_output=True, text=True, check=True)
+    packages = folder / "lib" / name.stdout.strip() / "site-packages"
+    for needed in ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"):
+        source = Path(importlib.util.find_spec(needed).origin).parent
+        shutil.copytree(source, packages / needed)
+    shutil.copy(importlib.util.find_spec("py").origin, packages)
+    for distribution in ("pytest", "pluggy"):  # pytest reads its own version there.
+        source = Path(importlib.metadata.distribution(distribution)._path)
+        shutil.copytree(source, packages / source.name)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(python)
+    (folder / "pyvenv.cfg").write_text("home = /usr/bin\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mischief", BESIDE_PYTEST.values(), ids=BESIDE_PYTEST)
+async def test_what_pytest_loads_besides_tests_is_not_the_agents(tmp_path, with_pytest, mischief):
+    (tmp_path / "test_it.py").write_text(
+        "def test_it():\n    assert open('answer').read() == '42'\n"
+    )
+
+    def template_of(shell):
+        async def task():
+            yield "Write 42 to the file answer."
+            await shell.empty("tests")
+            await shell.copy_in(tmp_path, "tests")
+            command = "/opt/checks/bin/python -m pytest -q tests/test_it.py"
+            score = await BashGrader.grade(command=command, workspace=shell)
+            yield {"score": score.value, "info": score.info}
+
+        return task
+
+    mounts = [Mount(with_pytest, "/opt/checks")]
+    for work, reward in (("true", 0.0), ("printf 42 > answer", 1.0)):
+        run = await graded(template_of, f"{mischief}; {work}", mounts=mounts)
+        assert (run.failure_kind, run.reward) == (None, reward), run.grade.info
 
 
 async def test_a_python_path_that_a_workspace_declares_stays():
