@@ -34,7 +34,7 @@ def test_a_state_space_is_computed_by_its_own_layers():
         ("gemma3_text", "packed", ""),
         ("gemma2", "chunks", "capped scores"),
         ("gpt_oss", "chunks", "attention sinks"),
-        ("deepseek_v3", "chunks", "cache"),
+        ("deepseek_v3", "packed", ""),
         ("qwen3_next", "chunks", "packing"),
         ("llama4_text", "chunks", ""),
         ("nemotron_h", "chunks", "packing"),
@@ -100,8 +100,10 @@ def test_a_refusal_is_one_sentence(folder, monkeypatch):
 @pytest.mark.slow
 def test_a_check_is_a_process_with_limits(folder, monkeypatch, checks_of_exactness):
     assert checks_of_exactness(folder).path == "tokens"
+    odd = folder / "odd"
+    odd.mkdir()
+    (odd / "config.json").write_text("{}")
+    assert "transformers cannot read" in checks_of_exactness(odd).reason
     monkeypatch.setattr(verdicts, "CPU_SECONDS", 1)
     with pytest.raises(UsageError, match="more than 1 s of processor time"):
         checks_of_exactness(folder)
-    (folder / "config.json").write_text("{}")
-    assert "transformers cannot read" in checks_of_exactness(folder).reason
