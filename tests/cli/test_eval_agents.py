@@ -11,6 +11,7 @@ from tests.agents.servers.openai_responses import KEY, OpenAIResponses, call, re
 
 import hud.client
 from hud.cli.main import run
+from hud.inference.prices import price_of
 
 WORLD = '''\
 """A world of doors."""
@@ -79,7 +80,8 @@ def test_a_kind_of_agent_plays_with_its_own_model_and_the_cost_is_in_the_summary
         found = played(capsys, world, "openai")
     assert (found["reward"], server.refused) == (1.0, [])
     assert server.requests[0]["model"] == "gpt-5.6"
-    dollars = 2 * (60 * 5.0 + 40 * 0.5 + 20 * 30.0) / 1e6
+    price = price_of("gpt-5.6")
+    dollars = 2 * (60 * price.input + 40 * price.cached + 20 * price.output) / 1e6
     assert found["statistics"]["cost_usd"] == pytest.approx(dollars)
     (row,) = found["runs"]
     assert row["cost_usd"] == pytest.approx(dollars)
