@@ -80,12 +80,10 @@ def judge_recorded(
         list(ended_runs(store, team, model.slug, side, slugs, is_played=is_served()))
         for side in (model.head_checkpoint_id, checkpoint)
     ]
-    played = [{slug: trace_id for slug, trace_id, _ in side} for side in sides]
-    # One run of each task and side shows its arguments: a slug may name another task there.
-    trained = set[str]()
-    for traces in played:
-        trained |= _trained(registry, model, model, traces.values())
-    held_out = (played[0].keys() & played[1].keys()) - trained
+    # All runs show the task's arguments: a slug may name several tasks.
+    trained = _trained(registry, model, model, [run[1] for side in sides for run in side])
+    of_head, of_candidate = ({slug for slug, _, _ in side} for side in sides)
+    held_out = (of_head & of_candidate) - trained
     head, candidate = (_by_task(side, held_out) for side in sides)
     return decide(head, candidate)
 

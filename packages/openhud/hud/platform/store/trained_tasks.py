@@ -77,19 +77,16 @@ def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[st
 def _tasks(
     store: Store, conditions: Collection[sa.ColumnElement[bool]]
 ) -> dict[str, set[bytes | None]]:
-    """Return the identities of the tasks of each slug, one for each job; None for a run that records no task."""
+    """Return the identities of the tasks of each slug, of all runs: a recorder may give one slug to several tasks.
+
+    None for a run that records no task.
+    """
     runs = tables.runs
     by_slug: dict[str, set[bytes | None]] = {}
     for condition in conditions:
-        first = (
-            sa.select(sa.func.min(runs.c.trace_id))
-            .where(condition, runs.c.slug.is_not(None))
-            .group_by(runs.c.job_id, runs.c.slug)
-        )
-        for part in in_parts(store.values(first)):
-            query = sa.select(runs.c.slug, runs.c.task).where(runs.c.trace_id.in_(part))
-            for slug, task in store.rows(query):
-                by_slug.setdefault(slug, set()).add(None if task is None else _identity(task))
+        query = sa.select(runs.c.slug, runs.c.task).where(condition, runs.c.slug.is_not(None))
+        for slug, task in store.rows(query.distinct()):
+            by_slug.setdefault(slug, set()).add(None if task is None else _identity(task))
     return by_slug
 
 

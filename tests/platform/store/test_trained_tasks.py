@@ -1,0 +1,54 @@
+"""Which slugs of recorded runs name tasks that a model was trained on."""
+
+import orjson
+import pytest
+
+from hud.client import connect, disconnect
+from hud.platform.store import tables
+from hud.platform.store.ingest import ingest
+from hud.platform.store.trained_tasks import trained_on
+from hud.trace import new_id
+from hud.trace.recording.journal import encode_event
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setenv("HUD_HOME", str(tmp_path))
+    monkeypatch.delenv("HUD_API_URL", raising=False)
+    yield connect().embedded.parts.store
+    disconnect(tmp_path)
+
+
+def put_job(store, purpose, runs):
+    """Record a job of runs: pairs of slug and task argument; returns their ids in the order of the runs."""
+    job = new_id()
+    opening = {"name": "j", "purpose": purpose, "group_size": 1, "taskset_id": None, "at": 1}
+    opening |= {"pid": None, "process_started": None, "host": "here"}
+    events = [encode_event(b"J", job, 0, orjson.dumps(opening))]
+    ids = sorted(new_id() for _ in runs)
+    for trace_id, (slug, word) in zip(ids, runs, strict=True):
+        task = {"env": "letters", "id": "say", "args": {"word": word}}
+        row = {"job_id": job, "group_id": None, "attempt": 0, "slug": slug, "task": task}
+        ended = {**row, "model": "m", "status": "completed", "reward": 1.0, "step_count": 0}
+        events.append(encode_event(b"R", trace_id, 0, orjson.dumps(row)))
+        events.append(encode_event(b"E", trace_id, 0, orjson.dumps(ended)))
+    assert ingest(store, b"".join(events), tables.LOCAL_TEAM).damaged == []
+    return ids
+
+
+def test_a_task_is_trained_on_whatever_its_slug(store):
+    put_job(store, "training", [("red", "red")])
+    played = put_job(store, "evaluation", [("other", "red"), ("blue", "blue")])
+    assert trained_on(store, tables.LOCAL_TEAM, ["m"], played) == {"other"}
+
+
+def test_no_run_of_another_task_hides_a_trained_one_under_its_slug(store):
+    put_job(store, "training", [("red", "red")])
+    played = put_job(store, "evaluation", [("mixed", "blue"), ("mixed", "red")])
+    assert trained_on(store, tables.LOCAL_TEAM, ["m"], played) == {"mixed"}
+
+
+def test_no_slug_of_several_tasks_hides_one_of_them_in_training(store):
+    put_job(store, "training", [("mixed", "blue"), ("mixed", "red")])
+    played = put_job(store, "evaluation", [("red", "red")])
+    assert trained_on(store, tables.LOCAL_TEAM, ["m"], played) == {"red"}
