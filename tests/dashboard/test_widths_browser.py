@@ -28,13 +28,13 @@ def server(tmp_path_factory):
     parts = create_app(PlatformConfig(home)).state.parts
     model = make_model(parts)
     first = made(parts, model, 1)
-    head = made(parts, model, 2, first)
+    head = made(parts, model, 12, first)
     for checkpoint, reward in ((None, 0.1), (first, 0.5), (head, 0.9)):
-        record_rewards(parts, model, checkpoint, {f"t{n}": reward for n in range(10)})
+        record_rewards(parts, model, checkpoint, {f"t{n}": reward * (n % 2) for n in range(10)})
     record_run(parts, model)
     for name, reward in (("before", 0.0), ("after", 1.0)):
         tasks = {f"a-task-with-a-name-{n}": [reward, reward] for n in range(6)}
-        record(parts, name, tasks, task=TASK, taskset="tickets")
+        record(parts, name, tasks, task=TASK, taskset="ticket_routing")
     trace = put_run(parts.store, conversation())
     parts.close()
     made_server = LiveServer(home, "--workers", "0")
@@ -55,7 +55,13 @@ def pages(server):
     (job,) = [job["id"] for job in jobs if job["name"] == "after"]
     lists = ("jobs", "models", "train", "tasksets", "environments", "fleet", "people")
     more = ("/models/m", "/models/m/compare", f"/jobs/{job}", f"/trace/{server.trace}")
-    return [*(f"/{name}" for name in lists), *more, "/people/audit", compared(server)]
+    return [
+        *(f"/{name}" for name in lists),
+        *more,
+        "/people/teams",
+        "/people/audit",
+        compared(server),
+    ]
 
 
 @pytest.mark.slow
