@@ -41,7 +41,11 @@ def test_it_prints_an_address_that_opens_the_pages_once(address):
     with httpx.Client(follow_redirects=True, headers={"accept": "text/html"}) as browser:
         assert "No job is recorded yet." in browser.get(url).text
         assert browser.get(f"http://127.0.0.1:{port}/jobs").status_code == 200
-        assert browser.get(f"http://127.0.0.1:{port}/v2/jobs").status_code == 404
+        for path in ("v2/jobs", "docs/"):
+            refusal = browser.get(f"http://127.0.0.1:{port}/{path}")
+            assert refusal.status_code == 404
+            assert "hud up serves the API and the documentation" in refusal.text
+            assert "start it again" not in refusal.text
     assert httpx.get(url).status_code == 403
     with socket.socket() as elsewhere, pytest.raises(OSError, match="refused"):
         elsewhere.connect(("127.0.0.2", port))

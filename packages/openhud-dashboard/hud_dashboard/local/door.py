@@ -44,13 +44,17 @@ class LocalDoor:
     def _answer(self, scope: Scope) -> ASGIApp:
         """Return the application for a request: the pages, a redirect, or a refusal."""
         if header(scope, b"host") not in self._hosts:
-            return _refusal(scope, 403, "This address is not one of hud view's.")
+            return _refusal(scope, 403, "This address is not one of hud view's.", _ADVICE)
         if self._known(scope):
             if b"token=" in scope["query_string"]:  # The token must not stay in the address bar.
                 return _redirect(scope["path"])
             if is_page(scope):
                 return self.app
-            return _refusal(scope, 404, "hud view serves pages only; hud up serves the API.")
+            return _refusal(
+                scope,
+                404,
+                "hud view serves the dashboard only; hud up serves the API and the documentation, too.",
+            )
         if self._redeem(scope):
             opened = _redirect(scope["path"])
             opened.set_cookie(self._cookie, self._session, httponly=True, samesite="lax")
@@ -58,7 +62,10 @@ class LocalDoor:
         if scope["path"].startswith("/static/"):
             return self.app
         return _refusal(
-            scope, 403, "Open the address that hud view printed; it works once, in one browser."
+            scope,
+            403,
+            "Open the address that hud view printed; it works once, in one browser.",
+            _ADVICE,
         )
 
     def _known(self, scope: Scope) -> bool:
@@ -76,8 +83,8 @@ def _redirect(place: str) -> Response:
     return RedirectResponse(place, 303, headers={"cache-control": "no-store"})
 
 
-def _refusal(scope: Scope, status: int, sentence: str) -> ASGIApp:
+def _refusal(scope: Scope, status: int, sentence: str, advice: Markup | None = None) -> ASGIApp:
     """Refuse a request with a sentence: as a page for browsers, as JSON for programs."""
     if not wants_page(scope):
         return JSONResponse({"detail": sentence}, status)
-    return ResponseHeaders(refusal_page(status, sentence, _ADVICE))
+    return ResponseHeaders(refusal_page(status, sentence, advice))
