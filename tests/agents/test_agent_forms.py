@@ -254,7 +254,7 @@ async def test_an_open_job_gets_no_run_of_a_wrong_agent(tasks):
 @pytest.mark.slow
 def test_a_misspelt_agent_is_suggested(home, capsys):
     assert hud_command(["eval", "env.py", "cluade"]) == 2
-    assert "Did you mean the agent 'claude'?" in capsys.readouterr().err
+    assert "makes one. Did you mean the agent 'claude'?" in capsys.readouterr().err
     assert hud_command(["eval", "env.py", "another-model"]) == 2
     assert "Did you mean" not in capsys.readouterr().err
 

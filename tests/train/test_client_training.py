@@ -223,9 +223,11 @@ async def test_step_head_and_checkpoints(home):
     assert "ppo" in await trainer.available_losses()
 
 
-async def test_a_slug_that_is_not_there_comes_with_close_matches(home):
-    with pytest.raises(NotFoundError, match="did you mean|there are 'm'"):
+async def test_a_slug_that_is_not_there_comes_with_close_matches_or_the_models(home):
+    with pytest.raises(NotFoundError, match="did you mean 'm'"):
         await TrainingClient("mm").checkpoints()
+    with pytest.raises(NotFoundError, match="no model 'other'; there is only 'm'"):
+        await TrainingClient("other").checkpoints()
 
 
 async def test_a_custom_loss_that_returns_anything_else_is_refused_with_a_cure(home):

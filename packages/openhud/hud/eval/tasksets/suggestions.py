@@ -14,5 +14,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
         return f"; did you mean {' or '.join(repr(match) for match in near)}?"
     if not names:
         return "; there is none."
+    if len(names) == 1:
+        return f"; there is only {names[0]!r}."
     shown = ", ".join(repr(match) for match in names[:5])
     return f"; there are {shown}{f' and {len(names) - 5} more' if len(names) > 5 else ''}."

@@ -101,8 +101,8 @@ class Registry:
             )
         if not records:
             raise NotFoundError(
-                f"There is no model {reference!r}, nor any other yet. Make one: "
-                "hud models create SLUG --preset tiny --tasks TASKS"
+                f"There is no model {reference!r}, nor any other yet; "
+                "`hud models create SLUG --preset tiny --tasks TASKS` makes one."
             )
         hint = did_you_mean(reference, [model.slug for model in records])
         raise NotFoundError(f"There is no model {reference!r}{hint}")
