@@ -234,7 +234,7 @@ class SamplingClients:
                         found.top.append(item.top[place])
                     if stops:
                         scanner.take(detokenizer.take([token]))
-                        if scanner.found is not None:
+                        if scanner.stop_string is not None:
                             found.cached, found.stopped = item.cached_tokens, True
                             return found
         return found
