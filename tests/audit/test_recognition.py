@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ENVIRONMENT = '''
-import json, os, sys, time
+import json, os, re, sys, time
 from hud import Environment
 
 env = Environment("spy")
@@ -39,6 +39,19 @@ def ancestors(file="cmdline"):
     return lines
 
 
+def journals():
+    """Journals that a process above has open: where they are, the form of their names, and whether they hold anything."""
+    seen, pid = [], os.getppid()
+    for _ in range(2):
+        for link in os.scandir(f"/proc/{pid}/fd"):
+            path = os.path.realpath(link.path)
+            if path.endswith(".journal"):
+                form = re.sub("[0-9a-f]+", "x", os.path.basename(path)[:-8])
+                seen.append([os.path.dirname(path), form, os.path.getsize(path) > 0])
+        pid = int(read(f"/proc/{pid}/stat")[0].rpartition(")")[2].split()[1])
+    return seen
+
+
 @env.template(id="one")
 async def one(n: int):
     CALLED.clear()
@@ -50,6 +63,7 @@ async def one(n: int):
         "arguments": sys.argv,
         "processes": ancestors(),
         "names": ancestors("comm"),
+        "journals": journals(),
         "trace": answer.trace.model_dump(mode="json"),
         "first_call": CALLED[0] - begun if CALLED else None,
         "seconds": time.monotonic() - begun,
@@ -117,6 +131,16 @@ def test_no_command_line_names_the_audit(seen):
     shown = audited[0]["processes"][2]
     assert shown[:2] == evaluated[0]["processes"][2][:2]
     assert shown[2:] == ["eval", "spy.py", "policy.py:agent", "--all", ""]
+
+
+def test_both_write_a_journal_of_which_an_audit_leaves_nothing(seen):
+    evaluated, audited = seen
+    home = Path(evaluated[0]["values"]["HUD_HOME"])
+    assert evaluated[0]["journals"] == [[str(home / "journal"), "x-x", True]]
+    assert {json.dumps(run["journals"]) for run in audited} == {
+        json.dumps(evaluated[0]["journals"])
+    }
+    assert list((home / "journal").iterdir()) == []
 
 
 def forms(runs):

@@ -19,8 +19,8 @@ from hud.audit.knowledge import Knowledge, Solution
 from hud.audit.reach import Canary
 from hud.audit.report import FLOOR, AuditReport, TaskAudit, with_luck_removed
 from hud.audit.turns import notes_of
+from hud.client import unstored_recorder
 from hud.eval.scheduler import StopSignal
-from hud.trace.recording.recorder import NullRecorder
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -74,6 +74,15 @@ class Audit:
 
     async def play(self, solver: Player | None = None) -> None:
         """Play the work with `solver`, then every exploit; `stop.request()` ends it early, with what is known."""
+        self._recorder = (
+            unstored_recorder()
+        )  # An environment may look for the journal of the process that plays.
+        try:
+            await self._play_all(solver)
+        finally:
+            self._recorder.close()
+
+    async def _play_all(self, solver: Player | None) -> None:
         if solver is not None:
             await self._play("solver", solver, self._solved)
         for exploit in self.exploits:
@@ -149,7 +158,7 @@ class Audit:
             runtime=self.runtime,
             max_concurrent=self.max_concurrent,
             rollout_timeout=self.rollout_timeout,
-            recorder=NullRecorder(),
+            recorder=self._recorder,
             stop=self.stop,
             on_run=ended,
         )

@@ -16,7 +16,7 @@ from hud import settings
 from hud.client.client import Client
 
 if TYPE_CHECKING:
-    from hud.client.recording import JournalRecorder
+    from hud.client.recording import JournalRecorder, UnstoredRecorder
 
 _clients: dict[tuple[Path, str | None, str | None], Client] = {}
 _recorders: dict[tuple[Path, str | None, str | None], JournalRecorder] = {}
@@ -42,6 +42,14 @@ def recorder() -> JournalRecorder:
             journal_recorder = JournalRecorder(_journals(now.home, now.api_url), _connected(now))
             _recorders[key] = journal_recorder
         return journal_recorder
+
+
+def unstored_recorder() -> UnstoredRecorder:
+    """Return a new recorder for an audit, with a journal where `recorder` has one; close it."""
+    from hud.client.recording import UnstoredRecorder
+
+    now = settings.load()
+    return UnstoredRecorder(_journals(now.home, now.api_url))
 
 
 def _connected(now: settings.Settings) -> Client:

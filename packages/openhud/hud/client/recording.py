@@ -20,10 +20,10 @@ from typing import Any
 
 from hud.client.client import Client
 from hud.client.presence import process_started
-from hud.client.shipping import Shipper
+from hud.client.shipping import KEEP_BYTES, Shipper
 from hud.errors import StoreError
 from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
-from hud.trace.recording.journal import encode_event, encode_json, encode_step
+from hud.trace.recording.journal import Journal, encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.token_columns import added_prompt
 
@@ -32,7 +32,7 @@ WRITE_BYTES = 1 << 17
 MAX_COUNT = 2**31 - 1
 """Largest token count in a run's columns."""
 
-_open: weakref.WeakSet[JournalRecorder] = weakref.WeakSet()
+_open: weakref.WeakSet[JournalRecorder | UnstoredRecorder] = weakref.WeakSet()
 
 
 class EventRecorder(ABC):
@@ -239,6 +239,41 @@ class JournalRecorder(EventRecorder):
             self._failure = None
             self._buffer.clear()
             self._size = 0
+
+
+class UnstoredRecorder(EventRecorder):
+    """Recorder of an audit: a process's journal in `folder` as of an evaluation, from which nothing is stored.
+
+    Its lines have no ends: if this process is killed, readers of the journal take them for one that was cut off.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.closed = False
+        self._journal = Journal(folder)
+        _open.add(self)
+
+    async def flush(self) -> None:
+        """No effect: nothing is shipped."""
+
+    def close(self) -> None:
+        """Remove the journal."""
+        if not self.closed:
+            self.closed = True
+            self._journal.clear()
+            self._journal.close()
+
+    def abandon(self) -> None:
+        """Detach in a forked child: the journal belongs to its parent."""
+        self.closed = True
+        self._journal.abandon()
+
+    def _add(self, line: bytes) -> None:
+        if self.closed:
+            return
+        if self._journal.size > KEEP_BYTES:
+            self._journal.clear()
+        self._journal.append(line.replace(b"\n", b"\t"))
 
 
 def _opening(run: RecordedRun) -> dict[str, Any]:
