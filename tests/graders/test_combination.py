@@ -46,6 +46,14 @@ async def test_penalties_take_away_on_top_and_stop_at_zero():
     assert (await combine(part(1.0), part(0.0, -5.0))).reward == 1.0
 
 
+async def test_a_penalty_below_zero_pays_nothing():
+    assert (await combine(part(0.5), part(-5.0, -1.0))).reward == 0.5
+
+
+async def test_weights_of_any_size_give_a_mean():
+    assert (await combine(part(0.0, 1e308), part(1.0, 1e308))).reward == pytest.approx(0.5)
+
+
 async def test_nothing_to_combine_is_refused():
     with pytest.raises(UsageError, match="nothing to combine"):
         await combine()

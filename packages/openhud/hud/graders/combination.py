@@ -16,14 +16,16 @@ Part = SubScore | Awaitable[SubScore]
 def weighted(parts: Sequence[SubScore]) -> float:
     """Return the weighted mean of the parts with positive weights, minus the penalties.
 
-    A part with a negative weight is a penalty of `-weight * value`; the result is at least 0.
+    A part with a negative weight is a penalty of `-weight * value`, 0 for values below 0; the result is at least 0.
     Raises `UsageError` without a positive weight.
     """
-    positive = sum(part.weight for part in parts if part.weight > 0)
-    if positive <= 0:
+    largest = max((part.weight for part in parts), default=0.0)
+    if largest <= 0:
         raise UsageError("combine needs at least one part with a positive weight.")
-    mean = sum(part.weight * part.value for part in parts if part.weight > 0) / positive
-    penalty = sum(part.weight * part.value for part in parts if part.weight < 0)
+    # Relative to the largest weight: the sum of weights may exceed every float.
+    shares = [(part.weight / largest, part.value) for part in parts if part.weight > 0]
+    mean = sum(share * value for share, value in shares) / sum(share for share, _ in shares)
+    penalty = sum(part.weight * max(part.value, 0.0) for part in parts if part.weight < 0)
     return min(max(mean + penalty, 0.0), 1.0)
 
 
