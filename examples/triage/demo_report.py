@@ -121,6 +121,7 @@ def print_report(folder: Path) -> None:
     print(f"Took    {seconds['total']:.0f} s, {report['peak_memory_gib']:.2f} GiB at most")
     print(
         f"\nNext:\n"
+        "  source .venv/bin/activate\n"
         f"  export HUD_HOME={folder / 'home'}\n"
         f"  hud eval examples/triage/held_out.py {model} --all    # judge it again\n"
         f"  hud jobs                                            # everything is on record\n"
