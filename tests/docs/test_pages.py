@@ -6,7 +6,7 @@ from tests.docs.sentences import passages_of
 
 MOST_WORDS = 2_500
 SENTENCE_WORDS, CELL_WORDS = 30, 20
-LONG_SENTENCES, LONG_CELLS = 213, 21
+LONG_SENTENCES, LONG_CELLS = 211, 21
 """Sentences and table cells of written pages over those lengths. The numbers may only fall."""
 GENERATED = ("docs/commands", "docs/models.md")
 """Pages that scripts write: docs/commands.md and docs/commands/, and the tables of docs/models.md."""
