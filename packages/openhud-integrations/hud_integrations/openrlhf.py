@@ -65,7 +65,7 @@ def agent_executor(
             from hud_integrations.shared.jobs import job_of
 
             task = task_of(_parsed(label))
-            job = await job_of(name)
+            job = await job_of(name, "training")
             # The samples of a prompt share one object of sampling parameters, and nothing else says that they do.
             group = groups.setdefault(id(sampling_params), (sampling_params, new_id()))[1]
             while len(groups) > _REMEMBERED:

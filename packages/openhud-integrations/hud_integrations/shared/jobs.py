@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from hud.eval import Job
+from hud.trace.recording.job_purpose import Purpose
 
 
 class JobOnDemand:
@@ -28,9 +29,9 @@ class JobOnDemand:
 _jobs: dict[str, JobOnDemand] = {}
 
 
-async def job_of(name: str) -> Job:
+async def job_of(name: str, purpose: Purpose = "evaluation") -> Job:
     """Return the job of this name in this process, started at its first rollout."""
-    return await _jobs.setdefault(name, JobOnDemand(name)).get()
+    return await _jobs.setdefault(name, JobOnDemand(name, purpose=purpose)).get()
 
 
 def forget_jobs() -> None:

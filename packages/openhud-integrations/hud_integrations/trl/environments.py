@@ -31,7 +31,7 @@ class Records:
     """The job of a spec's episodes, and the groups in it: `group` consecutive resets to one task are one group."""
 
     def __init__(self, name: str, group: int) -> None:
-        self.job = JobOnDemand(f"{name} (trl)", group=group)
+        self.job = JobOnDemand(f"{name} (trl)", group=group, purpose="training")
         self._size = group
         self._resets: Counter[str] = Counter()
         self._groups: dict[str, str] = {}

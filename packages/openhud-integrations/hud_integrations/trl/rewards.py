@@ -60,7 +60,7 @@ def answer_of(completion: Completion) -> str:
 
 async def _graded(keys: Sequence[str], answers: Sequence[str]) -> list[float | None]:
     """Grade answers that were given without tools, each by a run of its task; equal keys are one group."""
-    job = await Job.start("trl rewards")
+    job = await Job.start("trl rewards", purpose="training")
     groups = {key: new_id() for key in keys}
 
     async def graded(key: str, answer: str) -> Run:

@@ -113,7 +113,7 @@ class Rollouts:
 
     async def _play(self, planned: Sequence[PlannedRun], agent: ToolLoopAgent) -> list[Run]:
         if self._job is None:
-            self._job = await Job.start(f"{self._name} (trl)")
+            self._job = await Job.start(f"{self._name} (trl)", purpose="training")
         runs = await run_planned(
             planned, agent, self._job, self._bring_up, max_concurrent=self._max_concurrent
         )

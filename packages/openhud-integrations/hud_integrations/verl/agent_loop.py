@@ -59,7 +59,7 @@ class HudAgentLoop(AgentLoopBase):  # type: ignore[misc]
         task = task_of((row.get("extra_info") or {}).get("hud") or {})
         run = Run(
             task=task,
-            job_id=(job := await job_of(f"{source} (verl)")).id,
+            job_id=(job := await job_of(f"{source} (verl)", "training")).id,
             group_id=_group_of(job, row),
             attempt=int(row.get("session_id", 0)),
             recorder=job.recorder,

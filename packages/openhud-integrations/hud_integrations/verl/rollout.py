@@ -39,7 +39,7 @@ class HUDRollout:
 
         A run that was not measured has the reward NaN. Runs are recorded in a job with the model's name.
         """
-        job = await Job.start(self.model_name, group=self.group_size)
+        job = await Job.start(self.model_name, group=self.group_size, purpose="training")
         try:
             await self.taskset.run(
                 create_agent(self.model_name),

@@ -322,5 +322,6 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
 
 def _size(shape: Any, name: str, default: int) -> int:
     """Return a size of a configuration; the default where it has none, or one for each layer."""
-    size = getattr(shape, name, None)
-    return size if type(size) is int and size > 0 else default
+    size: Any = getattr(shape, name, None)
+    # Impossible sizes are returned as they are: `DecoderConfig.problem` names them.
+    return default if not size or isinstance(size, list | tuple | dict) else size

@@ -65,7 +65,7 @@ jobs = sa.Table(
     sa.Column("id", sa.String(32), primary_key=True),
     sa.Column("team_id", sa.String(32), nullable=False, default=LOCAL_TEAM, index=True),
     sa.Column("name", sa.Text, nullable=False),
-    # One of `hud.trace.recording.recorder.PURPOSES`.
+    # One of `hud.trace.recording.job_purpose.PURPOSES`.
     sa.Column("purpose", sa.String(16), nullable=False, default="evaluation"),
     sa.Column("taskset_id", sa.String(32)),
     sa.Column("group_size", sa.Integer, nullable=False, default=1),
