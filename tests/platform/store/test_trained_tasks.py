@@ -52,3 +52,13 @@ def test_no_slug_of_several_tasks_hides_one_of_them_in_training(store):
     put_job(store, "training", [("mixed", "blue"), ("mixed", "red")])
     played = put_job(store, "evaluation", [("red", "red")])
     assert trained_on(store, tables.LOCAL_TEAM, ["m"], played) == {"red"}
+
+
+def test_a_repeated_end_of_a_run_changes_neither_its_task_nor_its_job(store):
+    (trained,) = put_job(store, "training", [("red", "red")])
+    elsewhere = {"env": "letters", "id": "say", "args": {"word": "green"}}
+    row = {"job_id": new_id(), "group_id": None, "attempt": 0, "slug": "green", "task": elsewhere}
+    again = {**row, "model": "m", "status": "completed", "reward": 0.5, "step_count": 0}
+    ingest(store, encode_event(b"E", trained, 0, orjson.dumps(again)), tables.LOCAL_TEAM)
+    played = put_job(store, "evaluation", [("other", "red")])
+    assert trained_on(store, tables.LOCAL_TEAM, ["m"], played) == {"other"}

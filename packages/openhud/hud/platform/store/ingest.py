@@ -33,6 +33,8 @@ _RESUMED = (
     *("pid", "process_started", "host"),
 )
 """Columns of a job that its resumption changes."""
+_LASTING = ("job_id", "slug", "task")
+"""Columns of a run that stay as they were recorded first: they tell which tasks a model was trained on."""
 NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
 _HOLDS: dict[type[Any], tuple[type, ...]] = {
@@ -207,7 +209,8 @@ class Batch:
         refuse_foreign(connection, self.team, jobs, traces, session=session)
         upsert(connection, tables.jobs, list(self.jobs.values()), update=_RESUMED)
         upsert(connection, tables.runs, list(self.opened.values()))
-        upsert(connection, tables.runs, list(self.ended.values()), update=_RUN_COLUMNS[1:])
+        ended = list(self.ended.values())
+        upsert(connection, tables.runs, ended, update=_RUN_COLUMNS[1:], lasting=_LASTING)
         note_models(connection, runs)
         upsert(connection, tables.steps, self.steps)
         upsert(connection, tables.samples, self.samples)
@@ -247,17 +250,19 @@ def upsert(
     rows: list[_Row],
     update: Sequence[str] = (),
     conflict: Sequence[str] = (),
+    lasting: Sequence[str] = (),
 ) -> None:
     """Insert rows of stored values; where one is there already, take over the columns of `update`, or leave it.
 
-    `conflict`: the columns that tell that it is; default: the primary key.
+    `conflict`: the columns that tell that it is; default: the primary key. `lasting`: columns of `update` that are taken over only
+    where they are NULL so far.
     """
     if not rows:
         return
     if connection.dialect.name == "postgresql":
         rows = [_without_nul(row) for row in rows]
     statement, names = _upsert(
-        connection.dialect, table, tuple(rows[0]), tuple(update), tuple(conflict)
+        connection.dialect, table, tuple(rows[0]), tuple(update), tuple(conflict), tuple(lasting)
     )
     # Hot path: given dicts, SQLAlchemy would make each row's parameters by way of several others.
     parameters: Any = rows if names is None else list(map(itemgetter(*names), rows))
@@ -271,6 +276,7 @@ def _upsert(
     columns: tuple[str, ...],
     update: tuple[str, ...],
     conflict: tuple[str, ...],
+    lasting: tuple[str, ...],
 ) -> tuple[str, list[str] | None]:
     """Return `upsert`'s SQL, and the order of its columns where the driver's parameters go by position."""
     insert = postgresql.insert if dialect.name == "postgresql" else sqlite.insert
@@ -280,6 +286,9 @@ def _upsert(
     keys = conflict or tuple(column.name for column in table.primary_key)
     if update:
         taken = {name: statement.excluded[name] for name in update if name in columns}
+        taken |= {
+            name: sa.func.coalesce(raw.c[name], taken[name]) for name in lasting if name in taken
+        }
         statement = statement.on_conflict_do_update(index_elements=keys, set_=taken)
     else:
         statement = statement.on_conflict_do_nothing(index_elements=keys)
