@@ -1,7 +1,6 @@
 """Commands that join the command line by entry points of `hud.commands`."""
 
 import pytest
-from tests.strangers import installer
 
 from hud.cli.main import run
 
@@ -15,13 +14,6 @@ def plug(move):
     """Play chess."""
     click.echo(f"moved {move}")
 '''
-
-
-@pytest.fixture
-def stranger(tmp_path, monkeypatch):
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    return installer(folder, monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 from tests.engine.tiny_policy import tiny_folder
-from tests.strangers import installer
 
 from hud.engine.model_files import format_of, model_file_formats
 from hud.errors import NotFoundError
@@ -39,9 +38,8 @@ def registry(tmp_path):
     store.close()
 
 
-def test_a_stranger_s_format_is_added_as_the_folder_that_it_writes(tmp_path, monkeypatch, registry):
-    (tmp_path / "outside").mkdir()
-    installer(tmp_path / "outside", monkeypatch)("hud.model_files", "crate", CRATE)
+def test_a_stranger_s_format_is_added_as_the_folder_that_it_writes(tmp_path, stranger, registry):
+    stranger("hud.model_files", "crate", CRATE)
     packed = shutil.make_archive(str(tmp_path / "small"), "zip", tiny_folder())
     crate = tmp_path / "small.crate"
     shutil.move(packed, crate)

@@ -2,7 +2,6 @@
 
 import httpx
 import pytest
-from tests.strangers import installer
 
 from hud.errors import UsageError
 from hud.platform.application import PlatformConfig, create_app
@@ -50,13 +49,6 @@ def rules(board: Annotated[Board, service_part("chess")]) -> str:
 
 plug = PagesPlug(Pages, (router,), Board)
 """
-
-
-@pytest.fixture
-def stranger(tmp_path, monkeypatch):
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    return installer(folder, monkeypatch)
 
 
 async def test_a_stranger_s_pages_join_with_their_state_and_its_work(stranger, tmp_path):

@@ -2,7 +2,6 @@
 
 import httpx
 import pytest
-from tests.strangers import installer
 
 from hud.errors import UsageError
 from hud.platform.application import PlatformConfig, create_app
@@ -41,13 +40,6 @@ async def play(games: Annotated[Games, service_part("chess")], team: Team, move:
 
 plug = RoutePlug("/chess/v1", (router,), Games, key_prefix="chess-")
 '''
-
-
-@pytest.fixture
-def stranger(tmp_path, monkeypatch):
-    folder = tmp_path / "outside"
-    folder.mkdir()
-    return installer(folder, monkeypatch)
 
 
 async def test_a_stranger_s_routes_join_with_their_state_and_its_work(stranger, tmp_path):

@@ -56,6 +56,11 @@ def load(point: metadata.EntryPoint, kind: type[T]) -> T:
     return plug
 
 
+def load_all(group: str, kind: type[T]) -> dict[str, T]:
+    """Import the objects of a group's entry points; returns them by name. Raises `UsageError` as `plugs` and `load` do."""
+    return {name: load(point, kind) for name, point in plugs(group).items()}
+
+
 @functools.cache
 def own_entry_points() -> list[metadata.EntryPoint]:
     """Return the entry points of this distribution: those of the source tree that runs, else the installed ones."""

@@ -10,9 +10,9 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from resource import RLIMIT_CORE, RLIMIT_CPU, RLIMIT_DATA, setrlimit
 
 from hud.errors import UsageError
+from hud.processes.limited import enter_limits
 from hud_integrations.gguf.conversion_process import REFUSED
 
 
@@ -45,12 +45,9 @@ def convert(path: Path, folder: Path, dtype: str | None) -> None:
     (folder / "config.json").write_text(described + "\n", encoding="utf-8")
 
 
-def main(path: str, folder: str, dtype: str, memory: int, seconds: int) -> int:
-    """Convert within limits of memory, in bytes, and processor time; print the reason against it."""
-    setrlimit(RLIMIT_CORE, (0, 0))
-    # Not RLIMIT_AS: a file is mapped, and torch maps its libraries.
-    setrlimit(RLIMIT_DATA, (memory, memory))
-    setrlimit(RLIMIT_CPU, (seconds, seconds))
+def main() -> int:
+    """Convert the file that the parent names, within its limits; print the reason against it."""
+    path, folder, dtype = enter_limits()
     try:
         convert(Path(path), Path(folder), dtype or None)
     except UsageError as error:
@@ -63,4 +60,4 @@ def main(path: str, folder: str, dtype: str, memory: int, seconds: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])))
+    sys.exit(main())

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from hud.errors import UsageError
+from hud.processes.limited import run_limited
 
 MEMORY = 8 << 30
 """Memory of a conversion, in bytes, apart from the mapped file."""
@@ -28,11 +26,7 @@ def convert_gguf(path: Path, folder: Path, *, dtype: str | None = None) -> None:
         raise UsageError("Reading GGUF needs the gguf package: pip install 'openhud[train]'.")
     module = f"{__package__}.conversion"
     seconds = int(CPU_SECONDS * (1 + path.stat().st_size / (1 << 30)))
-    command = [sys.executable, "-m", module, str(path), str(folder), dtype or ""]
-    command += [str(MEMORY), str(seconds)]
-    # Each thread of numpy would reserve memory of its own.
-    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = run_limited(module, str(path), str(folder), dtype or "", memory=MEMORY, seconds=seconds)
     if done.returncode == REFUSED:
         raise UsageError(done.stdout)
     if done.returncode:

@@ -99,11 +99,11 @@ def _transformers_decoder(
     import transformers
 
     # Registers our attention.
-    from hud.engine.foreign.transformers_decoder import ATTENTION, decoder_of
+    from hud.engine.foreign.transformers_decoder import attention_of, decoder_of
 
     make: Any = transformers.AutoModelForCausalLM.from_config
     with model.device:
-        causal = make(model.config, attn_implementation=ATTENTION[path], dtype=model.dtype)
+        causal = make(model.config, attn_implementation=attention_of(path), dtype=model.dtype)
     causal.load_state_dict(state, assign=True)
     causal.tie_weights()
     decoder: Decoder = decoder_of(config, causal, path).requires_grad_(False).eval()

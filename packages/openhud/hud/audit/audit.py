@@ -74,9 +74,8 @@ class Audit:
 
     async def play(self, solver: Player | None = None) -> None:
         """Play the work with `solver`, then every exploit; `stop.request()` ends it early, with what is known."""
-        self._recorder = (
-            unstored_recorder()
-        )  # An environment may look for the journal of the process that plays.
+        # An environment may look for the journal of the process that plays.
+        self._recorder = unstored_recorder()
         try:
             await self._play_all(solver)
         finally:

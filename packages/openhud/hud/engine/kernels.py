@@ -64,4 +64,4 @@ def backend_for(device: torch.device | str) -> KernelBackend | None:
 
 @cache
 def _registered() -> dict[str, KernelBackend]:
-    return {name: plugs.load(point, KernelBackend) for name, point in plugs.plugs(GROUP).items()}
+    return plugs.load_all(GROUP, KernelBackend)

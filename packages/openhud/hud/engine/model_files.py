@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from hud.plugs import load, plugs
+from hud.plugs import load_all
 
 GROUP = "hud.model_files"
 
@@ -34,7 +34,7 @@ class ModelFileFormat(ABC):
 
 def model_file_formats() -> list[ModelFileFormat]:
     """Return the registered formats. Raises `UsageError` for one that cannot be imported."""
-    return [load(point, ModelFileFormat) for point in plugs(GROUP).values()]  # type: ignore[type-abstract]
+    return list(load_all(GROUP, ModelFileFormat).values())  # type: ignore[type-abstract]
 
 
 def format_of(path: Path) -> ModelFileFormat | None:

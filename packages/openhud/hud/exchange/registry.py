@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hud.exchange.ports import Export, Source
-from hud.plugs import load, plugs
+from hud.plugs import load_all
 
 EXPORTS = "hud.exports"
 SOURCES = "hud.sources"
@@ -11,9 +11,9 @@ SOURCES = "hud.sources"
 
 def exports() -> dict[str, Export]:
     """Return the formats of `hud export`; raises `UsageError` for one that cannot be imported."""
-    return {name: load(point, Export) for name, point in plugs(EXPORTS).items()}
+    return load_all(EXPORTS, Export)
 
 
 def sources() -> dict[str, Source]:
     """Return the formats of `hud import`; raises `UsageError` for one that cannot be imported."""
-    return {name: load(point, Source) for name, point in plugs(SOURCES).items()}
+    return load_all(SOURCES, Source)

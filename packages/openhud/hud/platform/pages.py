@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hud.platform.background import Service
 from hud.platform.parts import Parts
-from hud.plugs import load, plugs
+from hud.plugs import load_all
 
 GROUP = "hud.pages"
 
@@ -43,4 +43,4 @@ def page_plugs() -> dict[str, PagesPlug]:
 
     Raises `UsageError` for a plug that cannot be imported.
     """
-    return {name: load(point, PagesPlug) for name, point in plugs(GROUP).items()}
+    return load_all(GROUP, PagesPlug)

@@ -10,7 +10,7 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hud.plugs import load, plugs
+from hud.plugs import load_all
 
 if TYPE_CHECKING:
     from hud.agents.types import AgentConfig
@@ -40,5 +40,4 @@ class AgentKind:
 @functools.cache
 def agent_kinds() -> dict[str, AgentKind]:
     """Return the registered agent types by their names, imported once for each process."""
-    kinds = [load(point, AgentKind) for point in plugs(GROUP).values()]
-    return {kind.name: kind for kind in kinds}
+    return {kind.name: kind for kind in load_all(GROUP, AgentKind).values()}

@@ -56,46 +56,34 @@ def compare(part: str, ours: Tensor, theirs: Tensor) -> None:
         raise Difference(part, f"logprobs differ by up to {off:.2g}")
 
 
-def packed_logprobs(decoder: Decoder, parts: Sequence[Tensor]) -> Tensor:
-    """Return the logprobs (T, V) of independent sequences in one packed pass."""
-    positions = torch.cat([torch.arange(len(part)) for part in parts])
+def packed_logprobs(
+    decoder: Decoder, parts: Sequence[Tensor], prefixes: Sequence[int] | None = None
+) -> Tensor:
+    """Return the logprobs (T, V) of sequences in one packed pass; `prefixes`: see `Decoder.hidden_packed`."""
+    before = [0 if row < 0 else len(parts[row]) for row in prefixes or [-1] * len(parts)]
+    positions = torch.cat(
+        [torch.arange(start, start + len(part)) for start, part in zip(before, parts, strict=True)]
+    )
     bounds = torch.tensor([0, *map(len, parts)]).cumsum(0)
-    hidden = decoder.hidden_packed(torch.cat(list(parts)), positions, bounds)
+    rows = None if prefixes is None else torch.tensor(prefixes)
+    hidden = decoder.hidden_packed(torch.cat(list(parts)), positions, bounds, rows)
     return decoder.logits(hidden).float().log_softmax(-1)
 
 
 def check_packing(decoder: Decoder, plain: Any, part: str = "packing") -> None:
-    """Compare a packed batch, of which some sequences continue a common beginning, and its gradient."""
-    vocabulary = decoder.config.vocab_size
-    parts = sequences(vocabulary, LENGTHS)
+    """Compare sequences alone, in one packed pass, and as continuations of a common beginning."""
+    parts = sequences(decoder.config.vocab_size, LENGTHS)
     with torch.no_grad():
         for alone in parts[:2]:
             compare("attention", packed_logprobs(decoder, [alone]), plain_logprobs(plain, alone))
         theirs = torch.cat([plain_logprobs(plain, ids) for ids in parts])
         compare(part, packed_logprobs(decoder, parts), theirs)
         if decoder.shares_prefixes:
-            _check_shared(decoder, plain, parts)
-
-
-def _check_shared(decoder: Decoder, plain: Any, parts: Sequence[Tensor]) -> None:
-    prefix, first, second = parts[0], parts[1], parts[2]
-    hidden = decoder.hidden_packed(
-        torch.cat([prefix, first, second]),
-        torch.cat(
-            [
-                torch.arange(len(prefix)),
-                *(len(prefix) + torch.arange(len(p)) for p in (first, second)),
-            ]
-        ),
-        torch.tensor([0, *map(len, (prefix, first, second))]).cumsum(0),
-        torch.tensor([-1, 0, 0]),
-    )
-    logprobs = decoder.logits(hidden).float().log_softmax(-1)
-    place = len(prefix)
-    for part in (first, second):
-        joined = plain_logprobs(plain, torch.cat([prefix, part]))[len(prefix) :]
-        compare("packing", logprobs[place : place + len(part)], joined)
-        place += len(part)
+            prefix, *continued = parts[:3]
+            shared = packed_logprobs(decoder, parts[:3], [-1, 0, 0])
+            joined = [plain_logprobs(plain, torch.cat([prefix, ids])) for ids in continued]
+            theirs = torch.cat([logprobs[len(prefix) :] for logprobs in joined])
+            compare(part, shared[len(prefix) :], theirs)
 
 
 def check_gradient(decoder: Decoder, plain: Any) -> None:

@@ -58,9 +58,8 @@ def config_of(folder: Path) -> Any:
     try:
         raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         family = ARCHITECTURES.get(str((raw.get("architectures") or [None])[0]))
-        if (
-            family is not None and "model_type" not in raw
-        ):  # Our decoders read it by its architecture.
+        # Our decoders read it by its architecture.
+        if family is not None and "model_type" not in raw:
             return AutoConfig.for_model(family, **raw)
         return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # transformers raises many kinds of errors

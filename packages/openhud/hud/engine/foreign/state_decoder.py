@@ -21,6 +21,7 @@ from hud.engine.config import DecoderConfig
 from hud.engine.decoder import AttentionCache
 from hud.engine.foreign.transformers_decoder import TransformersDecoder, layers_of
 from hud.engine.foreign.verdicts import ForeignPath
+from hud.engine.models.attention import chosen
 
 _STATES = ("past_key_values", "cache_params", "state", "mems")
 """Names of a model's state, in its output and among its arguments."""
@@ -69,8 +70,7 @@ class StateDecoder(TransformersDecoder):
         assert prefixes is None
         bounds = cu_seqlens.tolist()
         parts = [self._run(input_ids[start:end])[0] for start, end in pairwise(bounds)]
-        hidden = torch.cat(parts)
-        return hidden if rows is None else hidden.index_select(0, rows)
+        return chosen(rows, torch.cat(parts))
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: AttentionCache) -> Tensor:
         """Raise: its keys and values are its own; see `advance`."""

@@ -20,18 +20,10 @@ from transformers.utils import logging
 from hud.engine.config import DecoderConfig
 from hud.engine.decoder import AttentionCache, Decoder
 from hud.engine.foreign.verdicts import ForeignPath
-from hud.engine.models.attention import packing_of
+from hud.engine.models.attention import chosen, packing_of
 from hud.errors import StoreError, UsageError
 
 _OURS = "hud"
-ATTENTION: dict[ForeignPath, str | None] = {
-    "packed": _OURS,
-    "chunks": None,
-    "tokens": None,
-    "recomputed": None,
-}
-"""`attn_implementation` of each path; None: what the class uses by default."""
-
 Attend = Callable[[int, Tensor, Tensor, Tensor, int | None], Tensor]
 """(layer, q (N, heads, D), k and v (N, kv_heads, D), window or None) to (N, heads * D)."""
 
@@ -87,8 +79,7 @@ class TransformersDecoder(Decoder):
             del layer
             return packing.attend(q, k, v, window=window)
 
-        hidden = self._hidden(input_ids, positions, attend)
-        return hidden if rows is None else hidden.index_select(0, rows)
+        return chosen(rows, self._hidden(input_ids, positions, attend))
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: AttentionCache) -> Tensor:
         """Return the last hidden states (N, H) of new tokens, where `cache` says which and after what."""
@@ -129,6 +120,11 @@ def layers_of(causal: Any) -> nn.Module:
     raise UsageError(f"{type(causal).__name__} has no layers apart from its head.")
 
 
+def attention_of(path: ForeignPath) -> str | None:
+    """Return the `attn_implementation` of a path; None: what the class uses by default."""
+    return _OURS if path == "packed" else None
+
+
 def load_transformers(
     folder: Path,
     config: DecoderConfig,
@@ -148,7 +144,7 @@ def load_transformers(
         causal: Any = AutoModelForCausalLM.from_pretrained(
             folder,
             dtype=dtype,
-            attn_implementation=ATTENTION[path],
+            attn_implementation=attention_of(path),
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
@@ -159,7 +155,7 @@ def load_transformers(
 
 
 def decoder_of(config: DecoderConfig, causal: Any, path: ForeignPath) -> TransformersDecoder:
-    """Return the decoder of a causal model, which was made with `ATTENTION[path]`."""
+    """Return the decoder of a causal model, which was made with `attention_of(path)`."""
     if path == "packed":
         return TransformersDecoder(config, causal)
     from hud.engine.foreign.state_decoder import StateDecoder  # Derived from this module's.

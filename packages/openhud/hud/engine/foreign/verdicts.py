@@ -9,9 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +17,7 @@ from hud import settings
 from hud.durable_files import write_file
 from hud.engine.config import DecoderConfig
 from hud.errors import UsageError
+from hud.processes.limited import run_limited
 
 ForeignPath = Literal["packed", "chunks", "tokens", "recomputed"]
 """Ways of computing a model outside the family: `packed` with our attention and key-value cache, or one sequence at a time, with a
@@ -61,10 +59,11 @@ def exact_path(folder: Path, config: DecoderConfig) -> ForeignPath:
 
     Raises `UsageError` for a model that is not, or whose check ends early, which is not recorded.
     """
-    verdict = recorded_verdict(folder, config)
+    record = _record(folder, config)
+    verdict = _read(record)
     if verdict is None:
         verdict = checked(folder)
-        write_file(_record(folder, config), (json.dumps(asdict(verdict)) + "\n").encode())
+        write_file(record, (json.dumps(asdict(verdict)) + "\n").encode())
     if verdict.path is None:
         raise UsageError(f"{folder / 'config.json'}: {verdict.reason}")
     return verdict.path
@@ -72,8 +71,12 @@ def exact_path(folder: Path, config: DecoderConfig) -> ForeignPath:
 
 def recorded_verdict(folder: Path, config: DecoderConfig) -> Verdict | None:
     """Return the verdict on a folder's model that is on record for these versions, or None."""
+    return _read(_record(folder, config))
+
+
+def _read(record: Path) -> Verdict | None:
     try:
-        return Verdict(**json.loads(_record(folder, config).read_text(encoding="utf-8")))
+        return Verdict(**json.loads(record.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -107,11 +110,11 @@ def _without_numbers(value: Any) -> Any:
 
 def checked(folder: Path) -> Verdict:
     """Return the verdict of a check in a process of its own, without the record. Raises `UsageError` where it ends early."""
-    command = [sys.executable, "-m", PROCESS, str(folder), str(MEMORY), str(CPU_SECONDS)]
-    # Small matrices gain nothing from threads, and each reserves memory.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    environment["HUD_CPU_KERNELS"] = "0"  # They take longer to compile than the check.
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    # Small matrices gain nothing from threads, and kernels take longer to compile than the check.
+    variables = {"OMP_NUM_THREADS": "1", "HUD_CPU_KERNELS": "0"}
+    done = run_limited(
+        PROCESS, str(folder), memory=MEMORY, seconds=CPU_SECONDS, variables=variables
+    )
     if done.returncode == 0:
         return Verdict(**json.loads(done.stdout.splitlines()[-1]))
     last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]

@@ -8,7 +8,7 @@ from collections.abc import Set
 from hud.errors import UsageError
 from hud.inference.dialects.chat_completions.dialect import CHAT
 from hud.inference.dialects.dialect import GROUP, Dialect, NamedProvider, ProviderDialect
-from hud.plugs import load, plugs
+from hud.plugs import load_all
 
 _MODELS = ("/models/", "/v1/models/")
 """Prefixes of methods of models."""
@@ -21,7 +21,7 @@ def dialects() -> dict[str, Dialect]:
     Raises `UsageError` for one that cannot be imported or lacks an attribute, for a route outside of its prefixes, and for two of
     a family in which providers are called.
     """
-    loaded = {name: load(point, Dialect) for name, point in plugs(GROUP).items()}
+    loaded = load_all(GROUP, Dialect)
     names: dict[str, str] = {}
     for name, dialect in loaded.items():
         _check(name, dialect)

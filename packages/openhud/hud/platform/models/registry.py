@@ -18,7 +18,7 @@ from sqlalchemy.exc import IntegrityError
 
 from hud.durable_files import flush_tree, make_folder
 from hud.engine.config import DecoderConfig
-from hud.engine.model_files import format_of, is_named_as_file
+from hud.engine.model_files import ModelFileFormat, format_of, is_named_as_file
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.models.checkpoint_tree import CLIENT_NAMES, Tree, is_named
@@ -172,7 +172,8 @@ class Registry:
         # Only the first team's admins may read the server's disk, and use its token of the hub.
         trusted = self.team == LOCAL_TEAM
         if source in NAMED_MODELS and not (trusted and Path(source).exists()):
-            return self._add_file(fetch(NAMED_MODELS[source], self.home), source, name, config)
+            fetched = fetch(NAMED_MODELS[source], self.home)
+            return self._add_file(fetched, format_of(fetched), source, name, config)
         if not trusted and not is_hub_id(source):
             raise PlatformError(
                 "Folders of the server's disk are for admins of the first team. Give a hub id (OWNER/NAME), or ask "
@@ -180,8 +181,8 @@ class Registry:
                 403,
             )
         folder = machine_path(source) if trusted else from_hub(source, public=True).resolve()
-        if trusted and format_of(folder) is not None:
-            return self._add_file(folder, source, name, config)
+        if trusted and (form := format_of(folder)) is not None:
+            return self._add_file(folder, form, source, name, config)
         if trusted and is_named_as_file(folder):
             raise NotFoundError(f"There is no file {source!r}.")
         if trusted and not folder.is_dir():
@@ -196,10 +197,14 @@ class Registry:
         return self._insert(new_id(), name, folder, kind="added", config=settings)
 
     def _add_file(
-        self, file: Path, source: str, name: str, config: ModelConfig | None
+        self,
+        file: Path,
+        form: ModelFileFormat | None,
+        source: str,
+        name: str,
+        config: ModelConfig | None,
     ) -> ModelRecord:
         """Register the model of a file, unpacked to a folder of its own."""
-        form = format_of(file)
         if form is None:
             raise UsageError(
                 f"No installed package reads {file.name}: pip install 'openhud[train]'."

@@ -14,7 +14,7 @@ from starlette.routing import BaseRoute
 from hud.errors import UsageError
 from hud.platform.background import Service
 from hud.platform.parts import Parts
-from hud.plugs import load, plugs
+from hud.plugs import load_all
 
 GROUP = "hud.routes"
 
@@ -37,7 +37,7 @@ def route_plugs() -> dict[str, RoutePlug]:
 
     Raises `UsageError` for a plug that cannot be imported, or with a route outside of its prefix.
     """
-    loaded = {name: load(point, RoutePlug) for name, point in plugs(GROUP).items()}
+    loaded = load_all(GROUP, RoutePlug)
     for name, plug in loaded.items():
         outside = [path for path in _paths(plug.routers) if not _is_below(path, plug.prefix)]
         if outside:

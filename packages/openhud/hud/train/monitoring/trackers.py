@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hud.errors import UsageError
-from hud.plugs import load, plugs
+from hud.plugs import load_all
 from hud.train.monitoring.progress import Reporter, Score
 from hud.train.run_settings import RunSettings
 
@@ -41,7 +41,7 @@ class TrackerKind:
 
 def tracker_kinds() -> dict[str, TrackerKind]:
     """Return the kinds by name; raises `UsageError` for one that cannot be imported."""
-    return {name: load(point, TrackerKind) for name, point in plugs("hud.trackers").items()}
+    return load_all("hud.trackers", TrackerKind)
 
 
 def check_trackers(names: Sequence[str]) -> None:
