@@ -50,6 +50,11 @@ async def test_a_penalty_below_zero_pays_nothing():
     assert (await combine(part(0.5), part(-5.0, -1.0))).reward == 0.5
 
 
+async def test_exact_weights_give_an_exact_mean():
+    parts = SubScore(name="right", value=1.0, weight=3.0), SubScore(name="short", value=0.5)
+    assert (await combine(*parts)).reward == 0.875
+
+
 async def test_weights_of_any_size_give_a_mean():
     assert (await combine(part(0.0, 1e308), part(1.0, 1e308))).reward == pytest.approx(0.5)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import Awaitable, Sequence
 
@@ -22,8 +23,9 @@ def weighted(parts: Sequence[SubScore]) -> float:
     largest = max((part.weight for part in parts), default=0.0)
     if largest <= 0:
         raise UsageError("combine needs at least one part with a positive weight.")
-    # Relative to the largest weight: the sum of weights may exceed every float.
-    shares = [(part.weight / largest, part.value) for part in parts if part.weight > 0]
+    # The sum of weights may exceed every float; a power of two scales them without rounding.
+    exponent = math.frexp(largest)[1]
+    shares = [(math.ldexp(part.weight, -exponent), part.value) for part in parts if part.weight > 0]
     mean = sum(share * value for share, value in shares) / sum(share for share, _ in shares)
     penalty = sum(part.weight * max(part.value, 0.0) for part in parts if part.weight < 0)
     return min(max(mean + penalty, 0.0), 1.0)

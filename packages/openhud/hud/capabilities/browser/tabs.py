@@ -147,6 +147,8 @@ class Tabs:
         task = asyncio.create_task(_quietly(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        # A task that is cancelled before it starts never awaits the work.
+        task.add_done_callback(lambda _: work.close())
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:
