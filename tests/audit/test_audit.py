@@ -27,7 +27,9 @@ def of(report, template):
 
 
 def findings(report, kind):
-    return {finding.told: set(finding.slugs) for finding in report.findings if finding.kind == kind}
+    return {
+        finding.sentence: set(finding.slugs) for finding in report.findings if finding.kind == kind
+    }
 
 
 @pytest.mark.parametrize(

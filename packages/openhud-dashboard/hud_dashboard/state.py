@@ -27,8 +27,8 @@ class DashboardState(Service):
     async def work(self) -> None:
         """Run the work of each until the server stops."""
         async with asyncio.TaskGroup() as group:
-            for kept in (self.launches, self.worlds, self.baseline_sessions):
-                group.create_task(kept.work())
+            for component in (self.launches, self.worlds, self.baseline_sessions):
+                group.create_task(component.work())
 
 
 StatePart = Annotated[DashboardState, service_part("dashboard")]

@@ -184,5 +184,5 @@ def text_of(value: Any) -> str:
 
 def _ended(text: str, session: Session) -> str:
     rewards = session.episode.rewards
-    said = [text, *([f"Reward: {rewards[-1]:g}"] if rewards else [])]
-    return "\n".join([*said, *(["The episode is over."] if session.episode.done else [])])
+    lines = [text, *([f"Reward: {rewards[-1]:g}"] if rewards else [])]
+    return "\n".join([*lines, *(["The episode is over."] if session.episode.done else [])])

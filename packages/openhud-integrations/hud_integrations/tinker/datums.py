@@ -28,7 +28,7 @@ def datums_of(
     """
     batch = training_inputs(runs)
     made = make_batch(
-        [one for one in batch.inputs if isinstance(one, TrajectoryPayload)],
+        [payload for payload in batch.inputs if isinstance(payload, TrajectoryPayload)],
         group_ids=batch.group_ids,
         options=advantages,
         reward_scale=reward_scale,

@@ -165,9 +165,13 @@ class ServicePolicy:
             elif error is not None:
                 turn.set_exception(error)
             else:
-                found = asking.result()
-                one, cached = found.sequences[number], found.prompt_cache_hit_tokens or 0
+                response = asking.result()
+                sequence, cached = response.sequences[number], response.prompt_cache_hit_tokens or 0
                 sampled = SampledTurn(
-                    list(one.tokens), list(one.logprobs), one.stop_reason, cached, None
+                    list(sequence.tokens),
+                    list(sequence.logprobs),
+                    sequence.stop_reason,
+                    cached,
+                    None,
                 )
                 turn.set_result((sampled, answered))

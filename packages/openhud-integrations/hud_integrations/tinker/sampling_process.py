@@ -128,14 +128,14 @@ class SamplingProcess:
         """Resolve requests until the process ends."""
         with suppress(EOFError, OSError):
             while True:
-                number, found = self._connection.recv()
+                number, outcome = self._connection.recv()
                 future = self._waiting.pop(number)
                 if not future.set_running_or_notify_cancel():
                     continue
-                if isinstance(found, Sampled):
-                    future.set_result(found)
+                if isinstance(outcome, Sampled):
+                    future.set_result(outcome)
                 else:
-                    future.set_exception(InfrastructureFault(found))
+                    future.set_exception(InfrastructureFault(outcome))
         self._ended = True
         while self._waiting:
             _, future = self._waiting.popitem()
@@ -152,5 +152,5 @@ class RemoteSampler:
 
     def sample(self, prompt: Any, num_samples: int, sampling_params: Any) -> Awaitable[Sampled]:
         """Sample sequences, as `SamplingClient.sample` does. Raises `InfrastructureFault` for a failed request."""
-        asked = self.process.ask(self.number, prompt.to_ints(), num_samples, sampling_params)
-        return asyncio.wrap_future(asked)
+        response = self.process.ask(self.number, prompt.to_ints(), num_samples, sampling_params)
+        return asyncio.wrap_future(response)

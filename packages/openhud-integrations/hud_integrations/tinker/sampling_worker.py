@@ -32,7 +32,7 @@ def serve(connection: Connection) -> None:
     def answer(number: int) -> Callable[[Future[Any]], None]:
         def end(done: Future[Any]) -> None:
             with sending, suppress(OSError):
-                connection.send((number, _found(done)))
+                connection.send((number, _outcome(done)))
 
         return end
 
@@ -45,20 +45,20 @@ def serve(connection: Connection) -> None:
                 samplers[sampler] = pickle.loads(pickled)
             continue
         number, sampler, prompt, count, params = message
-        asked = samplers[sampler].sample(types.ModelInput.from_ints(prompt), count, params)
-        asked.future().add_done_callback(answer(number))
+        request = samplers[sampler].sample(types.ModelInput.from_ints(prompt), count, params)
+        request.future().add_done_callback(answer(number))
 
 
-def _found(done: Future[Any]) -> Sampled | str:
+def _outcome(done: Future[Any]) -> Sampled | str:
     try:
-        found = done.result()
+        response = done.result()
     except BaseException as error:  # A CancelledError is none of Exception.
         return f"{type(error).__name__}: {error}"
     sequences = [
-        SampledSequence(list(one.tokens), list(one.logprobs), one.stop_reason)
-        for one in found.sequences
+        SampledSequence(list(sequence.tokens), list(sequence.logprobs), sequence.stop_reason)
+        for sequence in response.sequences
     ]
-    return Sampled(sequences, found.prompt_cache_hit_tokens)
+    return Sampled(sequences, response.prompt_cache_hit_tokens)
 
 
 if __name__ == "__main__":

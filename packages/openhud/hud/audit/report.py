@@ -61,7 +61,7 @@ class Finding:
     """Something about a reward that a person should look at."""
 
     kind: str
-    told: str
+    sentence: str
     slugs: tuple[str, ...]
 
 

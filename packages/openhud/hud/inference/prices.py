@@ -95,10 +95,10 @@ _Prices = TypeAdapter(dict[str, Price])
 def price_of(model: str) -> Price | None:
     """Return a model's price; a provider prefix and a date suffix of the name are ignored."""
     own = settings.load().home / "prices.json"
-    mine = _read(own, own.stat().st_mtime_ns) if own.is_file() else {}
+    local = _read(own, own.stat().st_mtime_ns) if own.is_file() else {}
     plain = model.rpartition("/")[2]
     for name in (model, plain, _DATED.sub("", plain)):
-        price = mine.get(name) or _published(name, date.today()) or _read(_TABLE, 0).get(name)
+        price = local.get(name) or _published(name, date.today()) or _read(_TABLE, 0).get(name)
         if price is not None:
             return price
     return None

@@ -19,7 +19,9 @@ def base_named(registry: Registry, name: str) -> ModelRecord:
     try:
         return registry.model(name)
     except NotFoundError:
-        added = [one for one in registry.models() if one.kind == "added" and name_of(one) == name]
+        added = [
+            model for model in registry.models() if model.kind == "added" and name_of(model) == name
+        ]
         if not added:
             raise
         return added[0]
@@ -49,7 +51,7 @@ def tokenizer_of(registry: Registry, model: ModelRecord) -> str:
 def configuration_of(model: ModelRecord) -> dict[str, Any]:
     """Return a model's config.json; empty if it cannot be read."""
     try:
-        found: dict[str, Any] = json.loads((model.folder / "config.json").read_text())
+        configuration: dict[str, Any] = json.loads((model.folder / "config.json").read_text())
     except (OSError, ValueError):
         return {}
-    return found
+    return configuration

@@ -78,26 +78,26 @@ def resolve(registry: Registry, path: str) -> tuple[ModelRecord, str | None]:
     """Return the model and the checkpoint of a path; None: the model's base weights. Raises `NotFoundError`."""
     run, kind, name = parse(path)
     model = registry.model(run)
-    found = _find(registry, model, f"{kind}/{name}")
-    if found is not None:
-        return model, found.node.id
+    save = _find(registry, model, f"{kind}/{name}")
+    if save is not None:
+        return model, save.node.id
     return model, registry.tree.find(model, name)
 
 
 def find(registry: Registry, run: str, key: str) -> Save:
     """Return a save of a run. Raises `NotFoundError`."""
     model = registry.model(run)
-    found = _find(registry, model, key)
-    if found is None:
+    save = _find(registry, model, key)
+    if save is None:
         raise NotFoundError(
             f"{model.name!r} has no checkpoint {key!r}, or its time to live has ended."
         )
-    return found
+    return save
 
 
 def saves_of(registry: Registry, model: ModelRecord) -> list[Save]:
     """Return a model's saves, oldest first, without expired ones."""
-    return [one for one in _all(registry, model) if not one.expired]
+    return [save for save in _all(registry, model) if not save.expired]
 
 
 def add(
@@ -138,8 +138,8 @@ def add(
 
 def set_ttl(registry: Registry, save: Save, ttl_seconds: int | None) -> None:
     """Set the time to live of a save; None: it has no end."""
-    kept = {name: one for name, one in save.details.items() if name != "expires_at"}
-    _change(registry, save.node, save.key, {**kept, **_until(ttl_seconds)})
+    details = {name: value for name, value in save.details.items() if name != "expires_at"}
+    _change(registry, save.node, save.key, {**details, **_until(ttl_seconds)})
 
 
 def remove(registry: Registry, save: Save) -> None:
@@ -161,8 +161,8 @@ def sampler_checkpoint(checkpoint: str | None) -> str:
 
 
 def _find(registry: Registry, model: ModelRecord, key: str) -> Save | None:
-    found = [save for save in _all(registry, model) if save.key == key and not save.expired]
-    return found[-1] if found else None
+    saves = [save for save in _all(registry, model) if save.key == key and not save.expired]
+    return saves[-1] if saves else None
 
 
 def _all(registry: Registry, model: ModelRecord) -> list[Save]:

@@ -60,13 +60,13 @@ class ClientSessions:
 
     def create(self, who: Identity, **values: Any) -> TinkerSession:
         """Begin a session. Raises `TooManyRequests` while the team has too many open ones."""
-        known = [one for one in self._known.values() if one.team == who.team_id]
-        surplus = len(known) - MOST_SESSIONS + 1
+        sessions = [session for session in self._known.values() if session.team == who.team_id]
+        surplus = len(sessions) - MOST_SESSIONS + 1
         if surplus > 0:
-            ended = [one.id for one in known if one.released][:surplus]
+            ended = [session.id for session in sessions if session.released][:surplus]
             if len(ended) < surplus:
                 raise TooManyRequests(
-                    f"Your team has {len(known):,} open sessions of Tinker's clients, which is the limit. One that sends "
+                    f"Your team has {len(sessions):,} open sessions of Tinker's clients, which is the limit. One that sends "
                     f"nothing ends after {LOST_SECONDS:.0f} s.",
                     LOST_SECONDS,
                 )
@@ -78,36 +78,36 @@ class ClientSessions:
 
     def get(self, session_id: str, team: str) -> TinkerSession:
         """Return a session. Raises `NotFoundError` for one that this process does not know."""
-        found = self._known.get(session_id)
-        if found is None or found.team != team:
+        session = self._known.get(session_id)
+        if session is None or session.team != team:
             raise NotFoundError(
                 f"There is no session {session_id!r} here: the server was started again since it began. Save with "
                 "save_state, and begin a new one with create_training_client_from_state_with_optimizer."
             )
-        return found
+        return session
 
     def of_holder(self, session_id: str, who: Identity) -> TinkerSession:
         """Return a session of this key. Raises `PlatformError` 403 for one that another key of the team began."""
-        found = self.get(session_id, who.team_id)
-        if found.holder != who.holder:
+        session = self.get(session_id, who.team_id)
+        if session.holder != who.holder:
             raise PlatformError(
                 f"Another key of your team began the session {session_id!r}; make a ServiceClient.",
                 403,
             )
-        return found
+        return session
 
     def open(self, session_id: str, who: Identity) -> TinkerSession:
         """Return a session of this key that has not ended. Raises `PlatformError` 410 for one that has."""
-        found = self.of_holder(session_id, who)
-        if found.finished is not None:
+        session = self.of_holder(session_id, who)
+        if session.finished is not None:
             raise PlatformError(f"The session {session_id!r} has ended; make a ServiceClient.", 410)
-        found.seen, found.released = time.monotonic(), False
-        return found
+        session.seen, session.released = time.monotonic(), False
+        return session
 
     def of_team(self, team: str) -> list[TinkerSession]:
         """Return a team's sessions, newest first."""
-        return [one for one in reversed(self._known.values()) if one.team == team]
+        return [session for session in reversed(self._known.values()) if session.team == team]
 
     def lost(self) -> list[TinkerSession]:
         """Return the sessions whose models should be released."""
-        return [one for one in self._known.values() if one.lost]
+        return [session for session in self._known.values() if session.lost]

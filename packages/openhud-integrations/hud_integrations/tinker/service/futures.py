@@ -102,9 +102,9 @@ class Futures:
         `TooManyRequests` while the team's requests that run are too large together.
         """
         self._drop_expired()
-        known = self._known.get((who.holder, request_id))
-        if known is not None:
-            if known.content != content:
+        earlier = self._known.get((who.holder, request_id))
+        if earlier is not None:
+            if earlier.content != content:
                 raise UsageError(
                     f"The request {request_id!r} was sent before with another body; give each request a number or an "
                     "idempotency key of its own."
@@ -158,14 +158,14 @@ class Futures:
 
     async def wait(self, request_id: str, who: Identity) -> Answer | None:
         """Return the result of a known request; None if it takes longer than a poll."""
-        found = self._known[who.holder, request_id]
-        await asyncio.wait({found.task}, timeout=POLL_SECONDS)
-        if not found.task.done():
+        future = self._known[who.holder, request_id]
+        await asyncio.wait({future.task}, timeout=POLL_SECONDS)
+        if not future.task.done():
             return None
-        if found.task.cancelled():
+        if future.task.cancelled():
             return Answer.of(error="The request was cancelled.", category="user")
-        found.expires = time.monotonic() + FETCHED_SECONDS
-        return found.task.result()
+        future.expires = time.monotonic() + FETCHED_SECONDS
+        return future.task.result()
 
     def cancel(self, request_id: str, who: Identity) -> None:
         """Cancel a known request."""

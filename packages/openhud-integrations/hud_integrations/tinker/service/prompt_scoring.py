@@ -27,30 +27,30 @@ def score_request(body: Sample) -> ScoreRequest | None:
     )
 
 
-def with_scores(sampled: Sampled, body: Sample, found: PromptScores) -> Sampled:
+def with_scores(sampled: Sampled, body: Sample, scores: PromptScores) -> Sampled:
     """Return an answer with what was asked of the prompt; NaN stands where a position has no logprob."""
     first, width = 1, body.topk_prompt_logprobs
     if body.prompt_logprobs_last_n is not None:
         first = len(body.prompt.ids) - body.prompt_logprobs_last_n
-    logprobs = [math.nan] * first + found.logprobs[first - 1 :]
-    top = found.top and [[(0, math.nan)] * width] * first + found.top[first - 1 :]
+    logprobs = [math.nan] * first + scores.logprobs[first - 1 :]
+    top = scores.top and [[(0, math.nan)] * width] * first + scores.top[first - 1 :]
     targets = body.target_prompt_logprobs
     return replace(
         sampled,
         prompt_logprobs=logprobs if body.prompt_logprobs else None,
         prompt_top=top,
-        prompt_drawn=found.drawn,
-        prompt_targets=None if targets is None else targets.tensor(found.targets or []),
+        prompt_drawn=scores.drawn,
+        prompt_targets=None if targets is None else targets.tensor(scores.targets or []),
     )
 
 
 def _draws(body: Sample) -> Draws | None:
     """Return the draws at each position of the prompt; their seed is none of the sequences'."""
-    given = body.sampling_params
+    params = body.sampling_params
     if not body.prompt_alt_tokens_k:
         return None
     return Draws(
         count=body.prompt_alt_tokens_k,
-        temperature=given.temperature,
-        seed=given.seed_of(body.num_samples),
+        temperature=params.temperature,
+        seed=params.seed_of(body.num_samples),
     )

@@ -120,14 +120,16 @@ class SamplingClients:
     async def find(self, registry: Registry, identifier: str) -> Sampler:
         """Return the sampler of an id, at most `CACHE_SECONDS` old. Raises `NotFoundError`."""
         key, now = (registry.team, identifier), time.monotonic()
-        at, found = self._found.get(key, (0.0, None))
-        if found is None or now - at > CACHE_SECONDS:
-            found = await asyncio.to_thread(sampler_of, registry, identifier)
+        at, sampler = self._found.get(key, (0.0, None))
+        if sampler is None or now - at > CACHE_SECONDS:
+            sampler = await asyncio.to_thread(sampler_of, registry, identifier)
             self._found = {
-                known: one for known, one in self._found.items() if now - one[0] <= CACHE_SECONDS
+                identity: entry
+                for identity, entry in self._found.items()
+                if now - entry[0] <= CACHE_SECONDS
             }
-            self._found[key] = (now, found)
-        return found
+            self._found[key] = (now, sampler)
+        return sampler
 
     async def sample(self, sampler: Sampler, body: Sample, tenant: str) -> tuple[Answer, Meter]:
         """Return sampled sequences, with logprobs of the prompt where they were requested, and their token counts."""
@@ -143,25 +145,25 @@ class SamplingClients:
         )
         sequences = [
             SampledSequence(
-                one.tokens,
-                one.logprobs,
-                one.stopped,
-                one.top if body.topk_sample_logprobs else None,
+                sequence.tokens,
+                sequence.logprobs,
+                sequence.stopped,
+                sequence.top if body.topk_sample_logprobs else None,
             )
-            for one in drawn
+            for sequence in drawn
         ]
-        cached = min(one.cached for one in drawn)
-        found = Sampled(sequences, cached)
+        cached = min(sequence.cached for sequence in drawn)
+        sampled = Sampled(sequences, cached)
         if request is not None:
             scores = await self._scores(sampler, request)
-            found = await asyncio.to_thread(with_scores, found, body, scores)
+            sampled = await asyncio.to_thread(with_scores, sampled, body, scores)
         meter = Meter(
             prompt_tokens=len(prompt) * len(drawn),
-            completion_tokens=sum(len(one.tokens) for one in drawn),
-            cached_tokens=sum(one.cached for one in drawn),
+            completion_tokens=sum(len(sequence.tokens) for sequence in drawn),
+            cached_tokens=sum(sequence.cached for sequence in drawn),
             checkpoint=None if sampler.checkpoint in (BASE, HEAD) else sampler.checkpoint,
         )
-        return Answer(write_sampled(found), PROTOBUF), meter
+        return Answer(write_sampled(sampled), PROTOBUF), meter
 
     async def _sequence(
         self,
@@ -200,9 +202,9 @@ class SamplingClients:
         head = model.head_checkpoint_id or BASE
         if checkpoint == head and not self._is_ahead(model.id):
             # The weights that serve are these: no second copy is loaded.
-            found = await self._drawn(model, None, request, form, stops, expected=checkpoint)
-            if found.pure:
-                return found
+            sequence = await self._drawn(model, None, request, form, stops, expected=checkpoint)
+            if sequence.pure:
+                return sequence
         return await self._drawn(model, checkpoint, request, form, stops)
 
     async def _drawn(
@@ -215,29 +217,29 @@ class SamplingClients:
         expected: str | None = None,
     ) -> _Sequence:
         """Sample one sequence; it ends early if other weights than `expected` sample it."""
-        found = _Sequence([], [], [])
+        sequence = _Sequence([], [], [])
         detokenizer = form.vocabulary.detokenizer()
         scanner = StopScanner(stops)
         async with aclosing(self._engine().stream(model, checkpoint, request)) as stream:
             async for item in stream:
                 if expected is not None and not _is_of(item, expected):
-                    found.pure = False
-                    return found
+                    sequence.pure = False
+                    return sequence
                 if isinstance(item, TokenEnd):
-                    found.cached = item.cached_tokens
-                    found.stopped = item.finish_reason == "stop"
+                    sequence.cached = item.cached_tokens
+                    sequence.stopped = item.finish_reason == "stop"
                     break
                 for place, token in enumerate(item.token_ids):
-                    found.tokens.append(token)
-                    found.logprobs.append(item.logprobs[place])
+                    sequence.tokens.append(token)
+                    sequence.logprobs.append(item.logprobs[place])
                     if item.top is not None:
-                        found.top.append(item.top[place])
+                        sequence.top.append(item.top[place])
                     if stops:
                         scanner.take(detokenizer.take([token]))
                         if scanner.stop_string is not None:
-                            found.cached, found.stopped = item.cached_tokens, True
-                            return found
-        return found
+                            sequence.cached, sequence.stopped = item.cached_tokens, True
+                            return sequence
+        return sequence
 
     async def _scores(self, sampler: Sampler, request: ScoreRequest) -> PromptScores:
         model, checkpoint = sampler.model, sampler.checkpoint
@@ -273,20 +275,20 @@ def _refuse(body: Sample) -> None:
 def _request(
     form: Format, prompt: list[int], body: Sample, number: int, tenant: str
 ) -> TokenRequest:
-    given = body.sampling_params
+    wanted = body.sampling_params
     stop_ids: frozenset[int] = frozenset()
-    if given.stop is None:
+    if wanted.stop is None:
         stop_ids = form.chat.stop_ids
-    elif not given.text_stops:
+    elif not wanted.text_stops:
         stop_ids = frozenset(
-            one for one in given.stop if isinstance(one, int) and 0 <= one < MOST_TOKENS
+            stop for stop in wanted.stop if isinstance(stop, int) and 0 <= stop < MOST_TOKENS
         )
     params = SamplingParams(
-        max_tokens=given.max_tokens,
-        temperature=given.temperature,
-        top_p=given.top_p,
-        top_k=max(0, given.top_k),
-        seed=given.seed_of(number),
+        max_tokens=wanted.max_tokens,
+        temperature=wanted.temperature,
+        top_p=wanted.top_p,
+        top_k=max(0, wanted.top_k),
+        seed=wanted.seed_of(number),
     )
     return TokenRequest(
         prompt,
@@ -294,7 +296,7 @@ def _request(
         stop_ids,
         body.topk_sample_logprobs,
         tenant,
-        followed=bool(given.text_stops),  # They are looked for in the tokens so far.
+        followed=bool(wanted.text_stops),  # They are looked for in the tokens so far.
     )
 
 

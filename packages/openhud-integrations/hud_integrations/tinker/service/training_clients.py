@@ -85,22 +85,22 @@ class TrainingClients:
         """Return a client's model. Raises `NotFoundError` for one that this process does not train, `PlatformError` 403 for
         one of another key of the team.
         """
-        found = self._known.get(name)
-        if found is None or found.registry.team != who.team_id:
+        training = self._known.get(name)
+        if training is None or training.registry.team != who.team_id:
             raise NotFoundError(
                 f"No training client has the model {name!r} here: the server was started again since it was made. Make one "
                 "of its last save: create_training_client_from_state_with_optimizer."
             )
-        if found.holder != who.holder:
+        if training.holder != who.holder:
             raise PlatformError(
                 f"Another key of your team trains {name!r}. Make a client of its last save: "
                 "create_training_client_from_state_with_optimizer.",
                 403,
             )
-        found.last_request = datetime.now(UTC)
-        return found
+        training.last_request = datetime.now(UTC)
+        return training
 
-    def known(self, name: str) -> TrainingClient | None:
+    def held(self, name: str) -> TrainingClient | None:
         """Return a client's model, if this process trains it."""
         return self._known.get(name)
 
@@ -110,7 +110,9 @@ class TrainingClients:
 
     def is_ahead(self, model_id: str) -> bool:
         """True if the weights in training differ from the model's head."""
-        return any(one.model_id == model_id and one.ahead for one in self._known.values())
+        return any(
+            training.model_id == model_id and training.ahead for training in self._known.values()
+        )
 
     async def create(self, registry: Registry, session: TinkerSession, body: CreateModel) -> Answer:
         """Fork the base model, and load the fork for training. Raises `UsageError` for adapters on no layer."""
@@ -185,14 +187,14 @@ class TrainingClients:
     async def optim_step(self, training: TrainingClient, body: OptimStep) -> Answer:
         """Update the weights."""
         training.failed_at = None
-        given = body.params
+        params = body.params
         request = StepRequest(
-            learning_rate=given.learning_rate,
-            beta1=given.beta1,
-            beta2=given.beta2,
-            eps=given.eps,
-            weight_decay=given.weight_decay,
-            max_grad_norm=given.grad_clip_norm if given.grad_clip_norm > 0 else None,
+            learning_rate=params.learning_rate,
+            beta1=params.beta1,
+            beta2=params.beta2,
+            eps=params.eps,
+            weight_decay=params.weight_decay,
+            max_grad_norm=params.grad_clip_norm if params.grad_clip_norm > 0 else None,
         )
         result = await self._call(training, request, StepMetrics)
         training.ahead = True
@@ -285,8 +287,8 @@ class TrainingClients:
     ) -> Any:
         """Return the result of an engine's call on a client's model."""
         model = await asyncio.to_thread(training.registry.model, training.model_id)
-        found = await self._engine().call(model, body, training.client)
-        return None if answer is None else TypeAdapter(answer).validate_json(found)
+        result = await self._engine().call(model, body, training.client)
+        return None if answer is None else TypeAdapter(answer).validate_json(result)
 
     def _named(
         self,

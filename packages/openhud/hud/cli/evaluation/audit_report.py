@@ -61,7 +61,7 @@ def print_report(report: AuditReport, limit: int) -> None:
             out.print(line, markup=False)
     for finding in report.findings:
         labels_of_finding = some([labels.get(slug, slug) for slug in finding.slugs], 3)
-        out.print(f"{finding.kind}: {finding.told}: {labels_of_finding}", markup=False)
+        out.print(f"{finding.kind}: {finding.sentence}: {labels_of_finding}", markup=False)
     for slug, reason in list(report.unmeasured.items())[:3]:
         out.print(f"not measured: {labels.get(slug, slug)}: {reason}", markup=False)
     if len(report.unmeasured) > 3:

@@ -16,8 +16,8 @@ _CRASHES = frozenset(
 """Signals by which a fault of the environment's own code ends its process; a program sends the others."""
 
 
-def loss_of(status: int, said: str, *, lacked_memory: bool, alone: bool = True) -> Loss:
-    """Return the loss by a process's exit (`status` as in `subprocess`), with its last output `said`.
+def loss_of(status: int, output: str, *, lacked_memory: bool, alone: bool = True) -> Loss:
+    """Return the loss by a process's exit (`status` as in `subprocess`), with its last `output`.
 
     `lacked_memory`: the kernel has killed processes of this machine for want of memory since the process started.
     `alone`: the process served one run.
@@ -26,7 +26,7 @@ def loss_of(status: int, said: str, *, lacked_memory: bool, alone: bool = True) 
         reason = f"{told_exit(status, '')}, as this machine had no memory left"
         return Loss(reason, InfrastructureFault)
     killed = status < 0 and -status not in _CRASHES
-    return Loss(told_exit(status, said), alone=alone, killed=killed)
+    return Loss(told_exit(status, output), alone=alone, killed=killed)
 
 
 def oom_kills() -> int:

@@ -94,10 +94,10 @@ class ServedProcess:
             raise EnvironmentFault(f"{self.source} did not come up within {timeout:g} s.") from None
         if self._announced.done():
             return self._announced.result()
-        told = (await self.why_lost()).reason
+        reason = (await self.why_lost()).reason
         if self.child.status == _NOT_LOADED:
             raise UsageError((await self._errors.text()).strip())
-        raise EnvironmentFault(f"{self.source} did not come up: {told}.")
+        raise EnvironmentFault(f"{self.source} did not come up: {reason}.")
 
     async def connect(self, timeout: float) -> RemoteConnection:
         """Connect for a run, once the environment listens; each step has a time-out of `timeout` seconds."""

@@ -34,7 +34,7 @@ from hud.errors import HudError
 from hud.eval.runtimes.child import Limits, serve_and_exit
 
 MESSAGE_BYTES = 1 << 16
-_SAID_BYTES = 4000
+_TAIL_BYTES = 4000
 _DRAIN_BYTES = 1 << 20
 _SWEEP_SECONDS = 0.02
 """Least time between two searches for descendants of ended children."""
@@ -49,7 +49,7 @@ class Child:
     limits: Limits
     output: int
     """Reading end of its output pipe."""
-    said: bytes = b""
+    tail: bytes = b""
     """Its last output."""
     killed_for: str | None = None
     """The exceeded limit, or None."""
@@ -63,7 +63,7 @@ class Child:
                 if not chunk:
                     return False
                 taken += len(chunk)
-                self.said = (self.said + chunk)[-_SAID_BYTES:]
+                self.tail = (self.tail + chunk)[-_TAIL_BYTES:]
         return True
 
     def passed_limit(self, status: int, cpu_seconds: float) -> str | None:
@@ -267,7 +267,7 @@ class Zygote:
                 "status": status,
                 "limit": child.passed_limit(status, usage.ru_utime + usage.ru_stime),
                 "peak_bytes": usage.ru_maxrss << 10,
-                "said": child.said.decode("utf-8", "replace"),
+                "said": child.tail.decode("utf-8", "replace"),
             }
         )
 
@@ -310,8 +310,8 @@ def main(source: str) -> None:
     try:
         environment = load_environment(source)
     except Exception as error:
-        told = str(error) if isinstance(error, HudError) else f"{source}: {error!r}"
-        control.send(exact_json.dumps({"failed": told[: MESSAGE_BYTES // 4]}))
+        reason = str(error) if isinstance(error, HudError) else f"{source}: {error!r}"
+        control.send(exact_json.dumps({"failed": reason[: MESSAGE_BYTES // 4]}))
         return
     adopt_orphans()
     zygote = Zygote(environment, control)

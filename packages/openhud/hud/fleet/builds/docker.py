@@ -82,8 +82,8 @@ async def container(
 async def _loss_of(identifier: str) -> Loss:
     """Return how a run's container ended, as the loss of its connection."""
     try:
-        told = await docker("inspect", "--format", _STATE, identifier)
-        running, code, lacked_memory = told.split()
+        state = await docker("inspect", "--format", _STATE, identifier)
+        running, code, lacked_memory = state.split()
         status = int(code)
     except (InfrastructureFault, ValueError) as error:
         return Loss(f"its container cannot be found: {error}", InfrastructureFault)

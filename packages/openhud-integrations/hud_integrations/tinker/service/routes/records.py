@@ -116,8 +116,8 @@ def weights_info(registry: Models, body: WeightsPath) -> dict[str, Any]:
 def list_sessions(
     tinker: TinkerPart, team: Team, limit: Limit = 20, offset: Offset = 0
 ) -> dict[str, Any]:
-    found = [session.id for session in tinker.sessions.of_team(team)]
-    return {"sessions": found[offset : offset + limit]}
+    identifiers = [session.id for session in tinker.sessions.of_team(team)]
+    return {"sessions": identifiers[offset : offset + limit]}
 
 
 @router.get(_API + "/sessions/{session_id}", dependencies=READ)
@@ -153,11 +153,11 @@ def _run(tinker: ClientState, registry: Registry, model: ModelRecord) -> dict[st
     saves = paths.saves_of(registry, model)
     newest_save = {save.key.partition("/")[0]: save for save in saves}
     last = {kind: save.shown() for kind, save in newest_save.items()}
-    training = tinker.training.known(model.name)
-    known = training is not None and training.registry.team == model.team_id
+    training = tinker.training.held(model.name)
+    own = training is not None and training.registry.team == model.team_id
     newest = registry.tree.newest(model)
     changed = model.created_at if newest is None else newest.created_at
-    metadata = (training.user_metadata or None) if training is not None and known else None
+    metadata = (training.user_metadata or None) if training is not None and own else None
     return {
         "training_run_id": model.name,
         "base_model": name_of(base_of(registry, model)),
@@ -165,7 +165,7 @@ def _run(tinker: ClientState, registry: Registry, model: ModelRecord) -> dict[st
         "is_lora": model.config.training == "lora",
         "lora_rank": model.config.lora_rank if model.config.training == "lora" else None,
         "corrupted": False,
-        "last_request_time": (training.last_request if training and known else changed).isoformat(),
+        "last_request_time": (training.last_request if training and own else changed).isoformat(),
         "last_checkpoint": last.get("weights"),
         "last_sampler_checkpoint": last.get("sampler_weights"),
         "user_metadata": None if metadata is None else {k: str(v) for k, v in metadata.items()},

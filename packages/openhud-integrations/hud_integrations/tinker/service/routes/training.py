@@ -137,7 +137,7 @@ async def save_weights(
 ) -> dict[str, Any]:
     save = tinker.training.save_weights
     return _numbered(
-        tinker, who, content, body, lambda training, one: save(training, one, "weights")
+        tinker, who, content, body, lambda training, request: save(training, request, "weights")
     )
 
 
@@ -150,7 +150,9 @@ async def save_weights_external(
         raise UsageError("Files are not encrypted here; leave age_encryption_recipients out.")
     save = tinker.training.save_weights
     kind = "external_weights"
-    return _numbered(tinker, who, content, body, lambda training, one: save(training, one, kind))
+    return _numbered(
+        tinker, who, content, body, lambda training, request: save(training, request, kind)
+    )
 
 
 @router.post("/save_weights_for_sampler", dependencies=TRAIN)
@@ -160,7 +162,7 @@ async def save_weights_for_sampler(
     save = tinker.training.save_for_sampler
     session_id = body.model_id.partition(":")[0]
     return _numbered(
-        tinker, who, content, body, lambda training, one: save(training, session_id, one)
+        tinker, who, content, body, lambda training, request: save(training, session_id, request)
     )
 
 

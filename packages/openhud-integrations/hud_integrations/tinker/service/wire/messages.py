@@ -87,45 +87,45 @@ class Sampled:
 
 def read_forward_backward(body: bytes) -> ForwardBackward:
     """Parse the request of a pass. Raises `UsageError` for data that is no message; other faults are in what is returned."""
-    found = ForwardBackward()
+    request = ForwardBackward()
     size = 0
     for number, value in fields(body):
         if number == 1:
-            found.model_id = as_text(value)
+            request.model_id = as_text(value)
         elif number == 2 and isinstance(value, int):
-            found.seq_id = signed(value)
+            request.seq_id = signed(value)
         elif number == 6:
-            found.forward_only = bool(value)
-        elif found.fault is None:
+            request.forward_only = bool(value)
+        elif request.fault is None:
             try:
-                size += _read_input(found, number, value)
+                size += _read_input(request, number, value)
                 if size > MOST_COLUMN_BYTES:
                     raise too_large("The request")
             except UsageError as error:
-                found.fault = error
-                found.datums.clear()
-    if not found.datums and found.fault is None:
-        found.fault = UsageError("The request holds no datum.")
-    return found
+                request.fault = error
+                request.datums.clear()
+    if not request.datums and request.fault is None:
+        request.fault = UsageError("The request holds no datum.")
+    return request
 
 
-def _read_input(found: ForwardBackward, number: int, value: Value) -> int:
-    """Add a field's datum or setting to `found`; returns the size of a datum's targets and weights in bytes."""
+def _read_input(request: ForwardBackward, number: int, value: Value) -> int:
+    """Add a field's datum or setting to `request`; returns the size of a datum's targets and weights in bytes."""
     if number == 3:
-        datum = _datum(as_bytes(value), len(found.datums))
-        found.datums.append(datum)
+        datum = _datum(as_bytes(value), len(request.datums))
+        request.datums.append(datum)
         return len(datum.targets) + len(datum.weights or b"")
     if number == 4:
-        found.loss_fn = as_text(value)
+        request.loss_fn = as_text(value)
     elif number == 5:
         key, entry = _entry(value)
-        found.loss_fn_config[key] = as_double(entry)
+        request.loss_fn_config[key] = as_double(entry)
     elif number == 7:
         key, entry = _entry(value)
-        for kind, one in fields(as_bytes(entry)):
+        for kind, setting in fields(as_bytes(entry)):
             if kind != 1:
                 raise UsageError(f"loss_fn_config holds text for {key!r}; it takes numbers.")
-            found.loss_fn_config[key] = as_double(one)
+            request.loss_fn_config[key] = as_double(setting)
     return 0
 
 
@@ -133,8 +133,8 @@ def write_pass_result(result: DatumPassResult, datums: list[DatumColumns]) -> by
     """Encode the answer to a pass over `datums`; a record holds neighbours with as many targets for each position."""
     pairs = zip(result.logprobs, datums, strict=True)
     records = b"".join(
-        data(2, _record([row for row, _ in group], each))
-        for each, group in groupby(pairs, key=lambda pair: pair[1].targets_each)
+        data(2, _record([row for row, _ in group], width))
+        for width, group in groupby(pairs, key=lambda pair: pair[1].targets_each)
     )
     metrics = b"".join(
         data(3, data(1, name) + double(2, value)) for name, value in result.metrics.items()
@@ -142,12 +142,12 @@ def write_pass_result(result: DatumPassResult, datums: list[DatumColumns]) -> by
     return data(1, "ArrayRecord") + records + metrics
 
 
-def _record(rows: list[bytes], each: int | None) -> bytes:
-    """Encode the logprobs of datums, each (N,) or (N, `each`)."""
+def _record(rows: list[bytes], width: int | None) -> bytes:
+    """Encode the logprobs of datums, each (N,) or (N, `width`)."""
     ends = np.cumsum([0, *map(len, rows)])
     tensor = data(1, b"".join(rows)) + data(2, packed(ends, np.int64)) + integer(3, FLOAT32)
-    if each is not None:
-        tensor += integer(4, each)
+    if width is not None:
+        tensor += integer(4, width)
     record = data(1, "ArrayRecord") + data(2, data(1, "logprobs") + data(2, tensor))
     return record + integer(3, len(rows))
 
@@ -155,13 +155,13 @@ def _record(rows: list[bytes], each: int | None) -> bytes:
 def write_sampled(sampled: Sampled) -> bytes:
     """Encode the answer to a sampling request."""
     parts = []
-    for one in sampled.sequences:
-        sequence = integer(1, _STOP if one.stopped else _LENGTH)
-        sequence += data(2, packed(one.tokens, np.int32))
-        sequence += data(3, packed(one.logprobs, np.float32))
-        if one.top is not None:
-            sequence += data(4, _top(one.top))
-        parts.append(data(1, sequence))
+    for sequence in sampled.sequences:
+        encoded = integer(1, _STOP if sequence.stopped else _LENGTH)
+        encoded += data(2, packed(sequence.tokens, np.int32))
+        encoded += data(3, packed(sequence.logprobs, np.float32))
+        if sequence.top is not None:
+            encoded += data(4, _top(sequence.top))
+        parts.append(data(1, encoded))
     if sampled.prompt_logprobs is not None:
         parts.append(data(2, packed(sampled.prompt_logprobs, np.float32)))
     if sampled.prompt_top is not None:
@@ -194,20 +194,20 @@ def _drawn(rows: list[list[tuple[int, float]]]) -> bytes:
 
 def _entry(value: Value) -> tuple[str, Value]:
     """Return key and value of a map's entry."""
-    key, found = "", b""
-    for number, one in fields(as_bytes(value)):
+    key, content = "", b""
+    for number, part in fields(as_bytes(value)):
         if number == 1:
-            key = as_text(one)
+            key = as_text(part)
         elif number == 2:
-            found = as_bytes(one)
-    return key, found
+            content = as_bytes(part)
+    return key, content
 
 
 def _datum(body: bytes, place: int) -> DatumColumns:
     where = f"Datum {place}"
     tokens: list[np.ndarray] = []
     columns: dict[str, bytes] = {}
-    each: dict[str, int | None] = {}
+    widths: dict[str, int | None] = {}
     for number, value in fields(body):
         if number == 1:
             tokens.append(_chunk(as_bytes(value), where))
@@ -217,14 +217,14 @@ def _datum(body: bytes, place: int) -> DatumColumns:
                 raise UsageError(
                     f"{where} has the loss input {name!r}; there are: {', '.join(_LOSS_INPUTS)}."
                 )
-            columns[_LOSS_INPUTS[name]], each[name] = read_column(
+            columns[_LOSS_INPUTS[name]], widths[name] = read_column(
                 as_bytes(tensor), f"{name} of {where}"
             )
     if "targets" not in columns:
         raise UsageError(f"{where} has no target_tokens.")
-    targets = each["target_tokens"]
-    for name, one in each.items():
-        if one != targets and (one is not None or name == "weights"):
+    targets = widths["target_tokens"]
+    for name, width in widths.items():
+        if width != targets and (width is not None or name == "weights"):
             raise UsageError(f"{name} of {where} must have the shape of its target_tokens.")
     ids = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
     return DatumColumns(tokens=packed(ids, np.int64), targets_each=targets, **columns)

@@ -44,11 +44,11 @@ def integers(value: Value) -> list[int]:
     """Return a repeated integer field, packed or not."""
     if isinstance(value, int):
         return [signed(value)]
-    found, at = [], 0
+    numbers, at = [], 0
     while at < len(value):
-        one, at = _varint(value, at)
-        found.append(signed(one))
-    return found
+        number, at = _varint(value, at)
+        numbers.append(signed(number))
+    return numbers
 
 
 def signed(value: int) -> int:
@@ -76,8 +76,8 @@ def as_double(value: Value) -> float:
     data = as_bytes(value)
     if len(data) != 8:
         raise _damaged()
-    found: float = struct.unpack("<d", data)[0]
-    return found
+    number: float = struct.unpack("<d", data)[0]
+    return number
 
 
 def integer(number: int, value: int) -> bytes:
@@ -101,12 +101,12 @@ def _key(number: int, kind: int) -> bytes:
 
 
 def _encoded(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

@@ -176,7 +176,7 @@ class Prompt(Body):
     @property
     def ids(self) -> list[int]:
         """The token ids. Raises `UsageError` for images and audio."""
-        other = next((one.type for one in self.chunks if one.type != "encoded_text"), None)
+        other = next((chunk.type for chunk in self.chunks if chunk.type != "encoded_text"), None)
         if other is not None:
             raise UsageError(f"The prompt holds {other!r}; models here take token ids alone.")
         return [token for chunk in self.chunks for token in chunk.tokens]
@@ -200,7 +200,7 @@ class Sampling(Body):
     @property
     def text_stops(self) -> tuple[str, ...]:
         """The texts of `stop`."""
-        return tuple(one for one in self.stop or () if isinstance(one, str) and one)
+        return tuple(text for text in self.stop or () if isinstance(text, str) and text)
 
     def seed_of(self, number: int) -> int | None:
         """Return the seed of the n-th sequence; that of the first is the request's own. None without a seed."""

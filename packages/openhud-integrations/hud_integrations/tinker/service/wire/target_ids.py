@@ -38,10 +38,10 @@ class TargetIds(BaseModel):
                 f"ids; its shape is {self.shape}."
             )
         ids, named = np.asarray(self.data, np.int64), self._named
-        found = self._rows()[named]
-        if not len(found):
+        row_of_cell = self._rows()[named]
+        if not len(row_of_cell):
             raise UsageError("target_prompt_logprobs names no token; leave it out.")
-        return found.tolist(), ids[named].tolist()
+        return row_of_cell.tolist(), ids[named].tolist()
 
     def tensor(self, logprobs: list[float]) -> bytes:
         """Encode the logprobs of `cells` in the layout of the ids, as float32 with 0 where nothing was asked for."""
@@ -71,7 +71,7 @@ class TargetIds(BaseModel):
             return np.repeat(np.arange(rows), width)
         starts = np.asarray(self.sparse_crow_indices, np.int64)
         places = np.asarray(self.sparse_col_indices or [], np.int64)
-        found = cell_rows(starts, places, len(self.data), self.shape)
-        if found is None:
+        row_of_cell = cell_rows(starts, places, len(self.data), self.shape)
+        if row_of_cell is None:
             raise UsageError(f"target_prompt_logprobs is no sparse matrix of shape {self.shape}.")
-        return found
+        return row_of_cell

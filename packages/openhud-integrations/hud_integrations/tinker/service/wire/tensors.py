@@ -21,25 +21,25 @@ def read_column(body: bytes, what: str) -> tuple[bytes, int | None]:
 
     Raises `UsageError` for another type or shape, and for damaged data.
     """
-    found: dict[int, Value] = {}
+    parts: dict[int, Value] = {}
     shape: list[int] = []
     for number, value in fields(body):
         if number == 4:
             shape += integers(value)
         else:
-            found[number] = value
+            parts[number] = value
     if len(shape) > 2 or (len(shape) == 2 and not 1 <= shape[1] <= MOST_TARGETS):
         raise UsageError(
             f"{what} has shape {shape}; it takes (N,), or (N, K) with up to {MOST_TARGETS} targets for each position."
         )
-    kind = found.get(3, 0)
-    dense = as_bytes(found.get(1, b""))
+    kind = parts.get(3, 0)
+    dense = as_bytes(parts.get(1, b""))
     types = {FLOAT32: "<f4", INT64: "<i8", INT32: "<i4"}
     if kind not in types:
         raise UsageError(f"{what} is neither float32 nor int64.")
     try:
-        if 2 in found:
-            values = _dense(as_bytes(found[2]), shape, types[int(kind)], what)
+        if 2 in parts:
+            values = _dense(as_bytes(parts[2]), shape, types[int(kind)], what)
         else:
             values = np.frombuffer(dense, types[int(kind)])
     except ValueError:
@@ -73,9 +73,9 @@ def _dense(body: bytes, shape: list[int], kind: str, what: str) -> np.ndarray:
     # Rows without a value take 8 bytes of the body, and up to 8 * MOST_TARGETS here.
     if shape[0] * shape[1] * np.dtype(np.int64).itemsize > MOST_COLUMN_BYTES:
         raise too_large(what)
-    found = np.zeros(shape, kind)
-    found[rows, places] = values
-    return found.reshape(-1)
+    matrix = np.zeros(shape, kind)
+    matrix[rows, places] = values
+    return matrix.reshape(-1)
 
 
 def too_large(what: str) -> UsageError:
