@@ -13,7 +13,6 @@ from records import report
 
 from hud.engine.config import DecoderConfig
 from hud.engine.models.reference_decoder import ReferenceDecoder
-from hud.engine.sample.kv_cache import PAGE_TOKENS, bytes_for
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
 
@@ -60,11 +59,8 @@ def our_rates(
     decoder: ReferenceDecoder, load: Load, device: torch.device
 ) -> tuple[list[float], list[float]]:
     """Return tokens a second of whole runs, and of their decode steps, round for round."""
-    length = load.prompt + load.new
-    dtype = next(decoder.parameters()).dtype
-    pages = load.sequences * -(-(length + 1) // PAGE_TOKENS) + 1
-    budget = pages * bytes_for(decoder.config, 1, PAGE_TOKENS, dtype)
-    sampler = Sampler(decoder, slots=load.sequences, max_context=length, cache_bytes=budget)
+    sampler = Sampler(decoder)
+    print(f"    key-value cache: {sampler.facts}", flush=True)
 
     def seconds(new: int) -> float:
         prompts = random_prompts(decoder.config, load)

@@ -28,12 +28,16 @@ from hud.engine.config import DecoderConfig
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.step_meter import TRANSIENT
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import save_decoder
+from hud.engine.sample.cache_budget import budget_of
 from hud.engine.sample.request import SampledTurn
 from hud.engine.sample.sampler import Sampler
 from hud.learning.datums import Datum
+from hud.platform.models.records import ModelConfig
 from hud.trace import SamplingParams
+from hud.train.planning.one_gpu import training_bytes
 
 
 @dataclass(frozen=True)
@@ -149,9 +153,10 @@ def phases_of(decoder: ReferenceDecoder, device: torch.device, sizes: Sizes) -> 
 
     The reward of a rollout is the share of its tokens with an even id, so that every group has a spread.
     """
-    sampler = Sampler(
-        decoder, slots=sizes.rollouts, max_context=sizes.prompt + sizes.new, version="0"
-    )
+    sampler = Sampler(decoder, version="0")
+    settings = ModelConfig(optimizer_states="8bit", recompute_layers=sizes.recompute)
+    budget = budget_of(device)
+    budget.reserve(sampler, training_bytes(decoder, settings.model_dump()))
     trainer = LocalTrainer(
         decoder,
         pass_tokens=sizes.pass_tokens,
@@ -173,7 +178,9 @@ def phases_of(decoder: ReferenceDecoder, device: torch.device, sizes: Sizes) -> 
 
     def swap(step: int) -> None:
         with sampler.exclusive():
-            trainer.optim_step(1e-6, max_grad_norm=1.0)
+            measured = trainer.optim_step(1e-6, max_grad_norm=1.0)
+            if TRANSIENT in measured:
+                budget.measured(sampler, int(measured[TRANSIENT]))
             sampler.set_version(str(step))
 
     times: list[dict[str, float]] = []

@@ -16,7 +16,6 @@ from records import report
 from torch.profiler import ProfilerActivity, profile
 
 from hud.engine.config import DecoderConfig
-from hud.engine.sample.kv_cache import PAGE_TOKENS, bytes_for
 from hud.engine.sample.request import Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
@@ -29,7 +28,7 @@ def mixing(
     config: DecoderConfig,
     device: torch.device,
     *,
-    sequences: int = 256,
+    sequences: int = 192,
     prompt: int = 512,
     new: int = 512,
     arrivals: int = 64,
@@ -39,10 +38,7 @@ def mixing(
     On a CPU, where the device's time is the same, it is the time alone.
     """
     decoder = random_decoder(config, device)
-    length = prompt + new
-    pages = (sequences + arrivals) * -(-(length + 1) // PAGE_TOKENS) + 1
-    budget = pages * bytes_for(config, 1, PAGE_TOKENS, decoder.dtype)
-    sampler = Sampler(decoder, slots=sequences + arrivals, max_context=length, cache_bytes=budget)
+    sampler = Sampler(decoder)
 
     def turns(count: int, tokens: int) -> list[asyncio.Future]:
         prompts = torch.randint(9, config.vocab_size, (count, prompt)).tolist()

@@ -31,7 +31,7 @@ def parity(
     """Sample and score again; report mean, 99th percentile and maximum of the absolute differences."""
     decoder = random_decoder(config, device)
     prompts = torch.randint(9, config.vocab_size, (sequences, prompt)).tolist()
-    sampler = Sampler(decoder, slots=sequences, max_context=prompt + new)
+    sampler = Sampler(decoder)
 
     async def sampled():
         params = SamplingParams(max_tokens=new)

@@ -35,7 +35,7 @@ def swapping(
         create_tiny(Path(folder), ["a chat format"], vocab_size=300, hidden=32, layers=1)
         chat = ChatFormat(Path(folder), config)
     chat.stop_ids = frozenset()
-    policy = Policy(decoder, chat, slots=8)
+    policy = Policy(decoder, chat)
 
     def swap(number: int) -> float:
         started = perf_counter()

@@ -125,3 +125,18 @@ def test_a_hub_id_that_is_no_model_is_named_as_such(hud_models, command):
     told = hud_models(command, "Qwen/Qwen3-0.6B", code=2)
     assert "'Qwen/Qwen3-0.6B'" in told.err
     assert "route" not in told.err
+
+
+def test_the_sampler_s_limits_are_the_model_s_and_a_fork_keeps_how_it_is_trained(hud_models):
+    limits = ("--kv-cache", "1.5GiB", "--slots", "4", "--max-context", "128")
+    hud_models("add", str(tiny_folder()), "--name", "base", "--lora-rank", "4", *limits)
+    hud_models("fork", "base", "--name", "heir")
+    hud_models("fork", "base", "--name", "other", "--slots", "2")
+    configs = {slug: model["config"] for slug, model in models(hud_models).items()}
+    for slug, slots in (("base", 4), ("heir", 4), ("other", 2)):
+        config = configs[slug]
+        assert (config["training"], config["lora_rank"]) == ("lora", 4)
+        assert config["cache_bytes"] == 3 << 29
+        assert (config["slots"], config["max_context"]) == (slots, 128)
+    said = hud_models("add", str(tiny_folder()), "--name", "no", "--kv-cache", "much", code=2).err
+    assert "'much' is no size; write it as 8GiB or 512MiB." in said

@@ -11,7 +11,7 @@ from hud.eval.results.promotion import decide
 from hud.platform.access.teams import Teams
 from hud.platform.models import checkpoint_tree
 from hud.platform.models.checkpoint_tree import node_name
-from hud.platform.models.records import CheckpointRecord
+from hud.platform.models.records import CheckpointRecord, ModelConfig
 from hud.platform.store import tables
 from hud.platform.store.checkpoint_rewards import ended_runs
 from hud.platform.training.runs import TrainingRuns
@@ -135,6 +135,20 @@ async def test_the_tree_is_drawn_newest_first_with_the_head_marked(platform, web
     text = (await web.get("/models/m")).text
     assert text.count('class="head"') >= 1
     assert "<path d=" in text
+
+
+async def test_a_model_s_page_shows_its_cache_as_it_is_set_and_then_as_it_is(platform, web):
+    model = make_model(platform)
+    shown = (await web.get("/models/m.json")).json()["cache"]
+    assert shown == "by free memory, once it is loaded"
+    limits = ModelConfig(cache_bytes=1 << 30, slots=4, max_context=32)
+    fork = platform.registry.of(model.team_id).fork("m", "fork", config=limits)
+    shown = (await web.get("/models/fork.json")).json()["cache"]
+    assert shown == "1.00 GiB, 4 sequences at a time, 32 tokens each at most"
+    cache = platform.policies.policy(fork, None).cache
+    assert (cache.slots, cache.max_context, cache.tokens) == (4, 32, 4 * 64)
+    text = (await web.get("/models/fork")).text
+    assert "0.00 GiB for 256 tokens, 4 sequences at a time, 32 tokens each at most" in text
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import numpy as np
 from tests.lasting_folders import lasting_folder
 
 from hud.engine.policy import Policy
+from hud.engine.sample.options import SamplerOptions
 from hud.engine.tiny_model import create_tiny
 from hud.learning.datums import Datum
 from hud.trace import ToolSpec
@@ -32,7 +33,8 @@ def tiny_folder() -> Path:
 
 
 def tiny_policy(**options: int) -> Policy:
-    return Policy.load(tiny_folder(), **options)
+    """A policy of `tiny_folder`, with options of its sampler."""
+    return Policy.load(tiny_folder(), sampling=SamplerOptions(**options))
 
 
 def lesson(ids: list[int], sampled: int) -> Datum:

@@ -12,6 +12,7 @@ from tests.engine.tiny_policy import TEXTS, TOOLS, tiny_policy
 
 from hud.engine.policy import Policy
 from hud.engine.sample import sampler
+from hud.engine.sample.options import SamplerOptions
 from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.tiny_model import create_tiny
 from hud.errors import ContextOverflow, InfrastructureFault
@@ -233,7 +234,7 @@ async def test_tokens_drawn_some_at_once_are_those_that_are_drawn_one_by_one(tmp
     found = {}
     for at_once in (1, runner.AT_ONCE):
         monkeypatch.setattr(runner, "AT_ONCE", at_once)
-        policy = Policy.load(tmp_path, slots=4)
+        policy = Policy.load(tmp_path, sampling=SamplerOptions(slots=4))
         prompts = [list(range(9 + number)) for number in range(7)]  # More than there are slots.
         drawn = [
             policy.sample(

@@ -7,7 +7,10 @@ import pytest
 from safetensors.torch import load_file
 
 from hud.client import connect, disconnect
+from hud.engine.learn.local_trainer import LocalTrainer
+from hud.engine.learn.step_meter import TRANSIENT
 from hud.engine.models import tensor_file
+from hud.engine.sample.cache_budget import CacheBudget
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.inference.models import chat_model
 from hud.platform.models.checkpoint_files import verify_checkpoint
@@ -86,6 +89,37 @@ async def test_a_step_saves_a_checkpoint_and_moves_the_head(home, platform):
     saved = load_file(f"{made.sampler_path}/model.safetensors")
     assert same(saved, weights_of(platform))
     assert (await sampled([1.0]))[0].samples[0].checkpoint == made.checkpoint_id
+
+
+class Gpu:
+    """A device of 400 KiB for one sampler's cache and its training."""
+
+    lazy = False
+    sampler = None
+
+    def free(self):
+        return (400 << 10) - (self.sampler.cache_bytes if self.sampler else 0)
+
+
+async def test_the_cache_leaves_a_training_what_its_first_step_took(home, platform, monkeypatch):
+    gpu = Gpu()
+    budget = CacheBudget(gpu)
+    for module in ("hud.engine.sample.sampler", "hud.platform.models.serving_policies"):
+        monkeypatch.setattr(f"{module}.budget_of", lambda device: budget)
+    step = LocalTrainer.optim_step
+    peak = {TRANSIENT: float(200 << 10)}
+    monkeypatch.setattr(LocalTrainer, "optim_step", lambda *a, **b: step(*a, **b) | peak)
+    await make()
+    batch = await sampled([1.0, 0.0])
+    gpu.sampler = platform.policies.loaded(await TrainingClient("m").model_id()).policy.sampler
+    whole = gpu.sampler.cache_bytes
+    assert whole > 0.85 * (400 << 10)
+    client = TrainingClient("m")
+    await client.forward_backward(batch)
+    assert gpu.sampler.cache_bytes <= whole  # The plan is no measurement.
+    await client.optim_step(learning_rate=1e-3)
+    assert 0.85 * (200 << 10) <= gpu.sampler.cache_bytes <= 200 << 10
+    assert len(await sampled([1.0])) == 1
 
 
 async def test_answers_hold_exactly_the_keys_of_the_wire(home):

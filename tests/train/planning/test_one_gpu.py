@@ -54,20 +54,29 @@ def test_the_parameters_are_those_of_the_published_models(config, parameters):
     assert plan.trainer.weights == 2 * parameters
     assert plan.trainer.gradients == 6 * parameters
     assert plan.trainer.optimizer == 12 * parameters
-    # 2 (keys, values) x layers x 8 heads x 128 x 2 bytes a token, in whole pages of at most 2 GiB.
+    # 2 (keys, values) x layers x 8 heads x 128 x 2 bytes a token, in whole pages of what the rest leaves.
     page = 2 * config.num_hidden_layers * 8 * 128 * 2 * 64
-    assert plan.cache == 2 * GIB // page * page
+    room = max(72 * GIB - plan.trainer.total - plan.logits, 2 * GIB)
+    assert plan.cache == room // page * page
+    assert plan.cached_tokens == (room // page - 1) * 64
+
+
+def test_a_user_s_cache_is_planned_as_it_is_set():
+    plan = planned(SMALL, cache_bytes=4 * GIB, slots=16, max_context=2048)
+    assert (plan.cached_tokens, plan.slots) == (16 * 2048, 16)
+    with pytest.raises(UsageError, match="One conversation of 40,960 tokens needs"):
+        planned(SMALL, cache_bytes=GIB, max_context=40_960)
 
 
 def test_a_small_model_fits_whole_and_a_middle_one_with_8_bit_moments_or_lora():
-    assert planned(SMALL).left > 0
+    assert 0 <= planned(SMALL).left < GIB  # The cache takes the rest.
     whole = planned()
     assert whole.left == pytest.approx(72 * GIB - whole.trainer.total - whole.logits - whole.cache)
     assert whole.left < 0
     assert planned(optimizer_states="8bit").trainer.optimizer == 6 * whole.parameters
-    assert planned(optimizer_states="8bit").left > 0
+    assert planned(optimizer_states="8bit").cache > 2 * GIB
     assert planned(offload_optimizer=True, optimizer_states="8bit").trainer.optimizer == 0
-    assert planned(training="lora").left > planned(offload_optimizer=True).left
+    assert planned(training="lora").cache > planned(offload_optimizer=True).cache
 
 
 def test_weights_in_fp32_are_their_own_master_and_sum():

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from fastapi import Form, Query
+from fastapi import Depends, Form, Query
 from fastapi.responses import Response
 
+from hud.engine.sample.options import CacheFacts
 from hud.platform.access.audit import Action
 from hud.platform.dependencies import Audit, EnginePart, Models
 from hud.platform.models.checkpoint_tree import CheckpointLink, is_named
@@ -17,6 +18,7 @@ from hud.platform.models.promotion import PROMOTION, Evidence, judge_recorded, r
 from hud.platform.models.records import CheckpointRecord, ModelRecord
 from hud.platform.models.registry import Registry
 from hud.platform.serving.calls import MoveHead
+from hud.platform.serving.token_engine import EngineDownError
 from hud.train.monitoring.plots import loss_per_token
 from hud_dashboard.page import Data, LaunchingPart, Offset, Pages, paged, see
 from hud_dashboard.queries.model_tree import HEIGHT, rows_of, width_of
@@ -46,9 +48,19 @@ def models(registry: Models) -> Data:
     return {"items": items}
 
 
+async def _loaded(engine: EnginePart) -> list[dict[str, Any]]:
+    """Return the policies that the server has loaded, with their key-value caches."""
+    try:
+        loaded: list[dict[str, Any]] = (await engine.status())["models"]
+    except EngineDownError:
+        return []
+    return loaded
+
+
 @router.page("/models/{model_id}", "model.html")
 def model(
     launching: LaunchingPart,
+    loaded: Annotated[list[dict[str, Any]], Depends(_loaded)],
     model_id: str,
     checkpoint: Annotated[str, Query(max_length=200)] = "",
     everything: Annotated[bool, Query(alias="all")] = False,
@@ -88,6 +100,7 @@ def model(
     training = launching.launches.training(record.id)
     return {
         "model": model_shown(record, slugs),
+        "cache": cache_of(record, loaded),
         "origin": record.config.origin_checkpoint,
         "base_score": scores.get(record.config.origin_checkpoint),
         "rows": shown,
@@ -189,6 +202,22 @@ def model_shown(model: ModelRecord, slugs: Mapping[str, str]) -> dict[str, Any]:
         "source": config.source,
         "created_at": model.created_at.isoformat(),
     }
+
+
+def cache_of(model: ModelRecord, loaded: Sequence[Mapping[str, Any]]) -> str:
+    """Return the size of a model's key-value cache as words; while it is not loaded, the settings of it."""
+    caches = [policy["cache"] for policy in loaded if policy["model_id"] == model.id]
+    if caches and caches[0] is not None:
+        return str(CacheFacts(**caches[0]))
+    if model.config.vllm is not None:
+        return "on its vLLM servers"
+    config = model.config
+    limits = [
+        None if config.cache_bytes is None else f"{config.cache_bytes / 2**30:,.2f} GiB",
+        None if config.slots is None else f"{config.slots} sequences at a time",
+        None if config.max_context is None else f"{config.max_context:,} tokens each at most",
+    ]
+    return ", ".join(filter(None, limits)) or "by free memory, once it is loaded"
 
 
 def node_shown(node: CheckpointRecord, scores: Mapping[str | None, Any]) -> dict[str, Any]:

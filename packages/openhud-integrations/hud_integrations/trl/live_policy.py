@@ -20,6 +20,7 @@ from hud.engine.decoder import Decoder
 from hud.engine.foreign.verdicts import ForeignPath, exact_path
 from hud.engine.models.reference_decoder import ReferenceDecoder, inverse_frequencies
 from hud.engine.policy import Policy
+from hud.engine.sample.options import SamplerOptions
 from hud.errors import UsageError
 
 
@@ -45,7 +46,9 @@ class LivePolicy:
             config = DecoderConfig.from_folder(folder)
             path: ForeignPath = "packed" if config.ours else exact_path(folder, config)
             self._decoder = self._sharing_decoder(config, path)
-            self.policy = Policy(self._decoder, ChatFormat(folder, config), slots=slots)
+            self.policy = Policy(
+                self._decoder, ChatFormat(folder, config), sampling=SamplerOptions(slots=slots)
+            )
 
     def refresh(self, version: str) -> None:
         """Sample from the weights as they are now: cached keys and values of older ones are dropped."""

@@ -15,6 +15,7 @@ from hud.engine.chat.tool_calls.format import Parsed
 from hud.engine.learn.pass_workers import PassWorker
 from hud.engine.models.precision import computing_type
 from hud.engine.pretrained import load_decoder
+from hud.engine.sample.options import BY_MEMORY, CacheFacts, SamplerOptions
 from hud.engine.sample.request import Request, SampledTurn, Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
 from hud.engine.workers.sampler_pool import SamplerPool
@@ -44,6 +45,11 @@ class TurnSampler(Protocol):
     def closed(self) -> bool:
         """True once no turn is accepted."""
 
+    @property
+    def cache(self) -> CacheFacts | None:
+        """The key-value cache; None: it is elsewhere."""
+        return None
+
     def queue_length(self) -> int:
         """Return how many waiting sequences are not abandoned."""
 
@@ -68,14 +74,14 @@ class Policy:
         decoder: Any,
         chat: ChatFormat,
         *,
-        slots: int = 64,
+        sampling: SamplerOptions = BY_MEMORY,
         samplers: TurnSampler | None = None,
     ) -> None:
-        """`samplers` samples with the decoder's weights; None: a `SamplerPool`."""
+        """`samplers` samples with the decoder's weights; None: a `SamplerPool` with the options `sampling`."""
         self.decoder: Any = decoder
         """A module of torch or, where its samplers compute elsewhere, anything with its `config`."""
         self.chat = chat
-        self._samplers: TurnSampler = samplers or SamplerPool(decoder, slots=slots)
+        self._samplers: TurnSampler = samplers or SamplerPool(decoder, sampling)
 
     @property
     def sampler(self) -> Sampler:
@@ -94,6 +100,11 @@ class Policy:
         return self._samplers.closed
 
     @property
+    def cache(self) -> CacheFacts | None:
+        """The key-value cache of its sampler; None: servers sample it."""
+        return self._samplers.cache
+
+    @property
     def turns(self) -> int:
         """Active and waiting sequences."""
         return self._samplers.load
@@ -105,7 +116,7 @@ class Policy:
         *,
         dtype: torch.dtype | None = None,
         device: torch.device | str = "cpu",
-        slots: int = 64,
+        sampling: SamplerOptions = BY_MEMORY,
         tool_call_parser: str | None = None,
     ) -> Policy:
         """Load a Hugging Face folder. A CPU computes it in fp32 where that is faster than `dtype`; see `computing_type`."""
@@ -113,7 +124,7 @@ class Policy:
             dtype = computing_type(dtype, device, folder)
         decoder = load_decoder(folder, dtype=dtype, device=device)
         chat = ChatFormat(folder, decoder.config, tool_call_parser=tool_call_parser)
-        return cls(decoder, chat, slots=slots)
+        return cls(decoder, chat, sampling=sampling)
 
     @property
     def checkpoint(self) -> str | None:

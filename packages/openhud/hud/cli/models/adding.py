@@ -7,7 +7,13 @@ from typing import Any
 
 import click
 
-from hud.cli.models.options import as_json_option, print_made, training_of, training_options
+from hud.cli.models.options import (
+    as_json_option,
+    print_made,
+    sampling_options,
+    training_of,
+    training_options,
+)
 from hud.cli.platform_requests import ask
 from hud.engine.model_files import format_of
 from hud.errors import ConflictError, NotFoundError, PlatformError
@@ -28,6 +34,7 @@ from hud.platform.models.named_models import NAMED_MODELS
 @click.option("--price-in", type=float, help="Dollars per million prompt tokens.")
 @click.option("--price-out", type=float, help="Dollars per million completion tokens.")
 @training_options
+@sampling_options
 @as_json_option
 def add(
     source: str,
@@ -81,6 +88,7 @@ def add(
 @click.argument("base")
 @click.option("--name", required=True, help="Slug of the fork.")
 @training_options
+@sampling_options
 @as_json_option
 def fork(base: str, name: str, as_json: bool, **training: Any) -> None:
     """Create a model at the head of BASE; its files are shared, not copied.

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import click
 
 from hud.cli.output import count, tell, training_usage
+from hud.platform.models.records import MOST_SLOTS, SAMPLING
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 runtime_option = click.option(
@@ -58,6 +63,46 @@ def training_options(function: Any) -> Any:
     return function
 
 
+class Size(click.ParamType):
+    """Size of memory in bytes, such as 8GiB or 512MiB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> int:
+        if isinstance(value, int):
+            return value
+        written = _SIZE.fullmatch(value.strip())
+        if written is None:
+            self.fail(f"{value!r} is no size; write it as 8GiB or 512MiB.", param, ctx)
+        return int(float(written[1]) * _UNITS[written[2].lower()])
+
+
+def sampling_options(function: Any) -> Any:
+    """Options of a new model's sampler."""
+    for option in (
+        click.option(
+            "--max-context",
+            type=click.IntRange(1),
+            metavar="TOKENS",
+            help="Most tokens of one sequence.  [default: the model's context, as memory holds it]",
+        ),
+        click.option(
+            "--slots",
+            type=click.IntRange(1, MOST_SLOTS),
+            help="Most sequences sampled at a time.  [default: by memory]",
+        ),
+        click.option(
+            "--kv-cache",
+            "cache_bytes",
+            type=Size(),
+            metavar="SIZE",
+            help="Key-value cache, such as 8GiB.  [default: what weights and training leave]",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def training_of(options: dict[str, Any]) -> dict[str, Any] | None:
     """Return the training configuration of the options; None without any."""
     if all(value is None for value in options.values()):
@@ -65,7 +110,7 @@ def training_of(options: dict[str, Any]) -> dict[str, Any] | None:
     training = {name: value for name, value in options.items() if value is not None}
     if "lora_targets" in training:
         training["lora_targets"] = [part.strip() for part in training["lora_targets"].split(",")]
-    if set(training) == {"tool_call_parser"}:
+    if set(training) <= {"tool_call_parser", *SAMPLING}:
         return training  # No training options: a fork is trained like its base.
     lora = any(name.startswith("lora_") for name in training)
     return {"training": "lora" if lora else "full", **training}

@@ -81,9 +81,15 @@ def parts(plan: SharedGpu) -> list[tuple[str, float]]:
         ("optimizer states", plan.trainer.optimizer),
         (f"activations of {plan.tokens:,} tokens, {recomputed}", plan.trainer.activations),
         ("logits of a chunk", plan.logits),
-        ("key-value cache, at most", plan.cache),
+        (_cached(plan), plan.cache),
         ("left of 90% of the memory", plan.left),
     ]
+
+
+def _cached(plan: SharedGpu) -> str:
+    if not plan.cache:
+        return "key-value cache, on servers"
+    return f"key-value cache, {plan.cached_tokens:,} tokens, {plan.slots} runs"
 
 
 def as_data(plan: SharedGpu, gpu: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The key-value cache: pages of a fixed number of positions, all allocated at once.
+"""The key-value cache: pages of a fixed number of positions, all allocated at once. A CPU's take memory when first written to.
 
 Each sequence has a table of pages. Before a forward pass, `aim` says where new tokens belong; `write` then stores their keys
 and values, and `attend` gathers the pages of each row, a part of the batch at a time. The prefix cache tracks the tokens
@@ -7,15 +7,17 @@ of each page.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
-from hud.errors import UsageError
+from hud.errors import DeviceMemoryError, UsageError
 
 PAGE_TOKENS = 64
 """Positions in a page."""
@@ -48,17 +50,35 @@ class CacheSize:
         `max_context` None: the model's, as far as the budget holds it. Raises `UsageError` if one sequence of
         `max_context` tokens does not fit.
         """
-        context = max_context or config.max_position_embeddings
+        context = _context(config, max_context)
         page = bytes_for(config, 1, PAGE_TOKENS, dtype)
-        pages = min(budget // page - 1, slots * -(-context // PAGE_TOKENS))
+        pages = min(budget // page - 1, _most_pages(slots, context))
         most = min(context, pages * PAGE_TOKENS)
-        if pages < 1 or (max_context is not None and most < max_context):
-            needed = (-(-(max_context or 1) // PAGE_TOKENS) + 1) * page
+        if pages < 1 or (max_context is not None and most < context):
+            length = PAGE_TOKENS if max_context is None else context
+            needed = (-(-length // PAGE_TOKENS) + 1) * page
             raise UsageError(
-                f"One conversation of {max_context or PAGE_TOKENS} tokens needs {needed / 2**20:,.1f} MiB of key-value "
-                f"cache; the budget is {budget / 2**20:,.1f} MiB. Lower max_context, or raise the budget."
+                f"One conversation of {length:,} tokens needs {needed / 2**20:,.1f} MiB of key-value "
+                f"cache; there are {budget / 2**20:,.1f} MiB for it. Lower --max-context, raise --kv-cache, or free memory."
             )
         return cls(pages, PAGE_TOKENS, most)
+
+
+def most_bytes(
+    config: DecoderConfig, dtype: torch.dtype, *, slots: int, max_context: int | None
+) -> int:
+    """Return the size of the largest useful cache: `slots` sequences of `max_context` tokens."""
+    pages = _most_pages(slots, _context(config, max_context))
+    return bytes_for(config, pages + 1, PAGE_TOKENS, dtype)
+
+
+def _context(config: DecoderConfig, max_context: int | None) -> int:
+    longest = config.max_position_embeddings
+    return longest if max_context is None else min(max_context, longest)
+
+
+def _most_pages(slots: int, context: int) -> int:
+    return slots * -(-context // PAGE_TOKENS)
 
 
 def bytes_for(config: DecoderConfig, pages: int, page_tokens: int, dtype: torch.dtype) -> int:
@@ -92,13 +112,17 @@ class KVCache:
         self.kv_heads = config.num_key_value_heads
         self.groups = config.num_attention_heads // self.kv_heads
         shape = (config.num_hidden_layers, size.pages + 1, self.kv_heads, size.page_tokens)
-        self.keys = torch.zeros(*shape, config.head_dim, dtype=dtype, device=device)
-        self.values = torch.zeros(*shape, config.value_width, dtype=dtype, device=device)
+        self.keys = _zeros((*shape, config.head_dim), dtype, device)
+        self.values = _zeros((*shape, config.value_width), dtype, device)
 
     @property
     def nbytes(self) -> int:
         """Size of all keys and values, which never changes."""
         return self.keys.nbytes + self.values.nbytes
+
+    def free(self) -> None:
+        """Free the memory: nothing is computed with this cache any more."""
+        self.keys, self.values = self.keys.new_empty(0), self.values.new_empty(0)
 
     @property
     def page_bytes(self) -> int:
@@ -216,3 +240,18 @@ class KVCache:
         """Copy one page to another."""
         self.keys[:, target] = self.keys[:, source]
         self.values[:, target] = self.values[:, source]
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return zeros; on a CPU without touching their memory, which `torch.zeros` fills."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    count = prod(shape)
+    try:
+        memory = mmap.mmap(-1, count * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise DeviceMemoryError(
+            f"This machine has no {count * dtype.itemsize / 2**20:,.0f} MiB of memory for the key-value cache. "
+            "Lower --kv-cache, or end other programs."
+        ) from error
+    return torch.frombuffer(memory, dtype=dtype, count=count).view(shape)

@@ -36,6 +36,9 @@ class PageCount(KVCache):
         """Size of the keys and values of a full cache, which bounds that of the states."""
         return self._nbytes
 
+    def free(self) -> None:
+        """Free nothing: states end with their slots."""
+
     def copy(self, source: int, target: int) -> None:
         """Copy nothing: slots share no pages."""
 
@@ -47,7 +50,7 @@ class OwnStates(PrefixCache):
 
     def place(self, ids: Sequence[int], ahead: int = 0, salt: object = None) -> Placement | None:
         source = self._continued(ids, salt)
-        if self.pages.available < self._count(len(ids) + ahead):
+        if not self.pages.provide(self._count(len(ids) + ahead)):
             return None
         slot = Slot(salt=salt) if source is None else source
         self._idle.pop(slot, None)

@@ -69,7 +69,7 @@ class PrefixCache:
         shared = source.pages[: full_pages + (rest > 0)] if source is not None else []
         wanted = self._count(len(ids))
         pinned = sum(self.pages.pins[page] > 0 for page in shared[:full_pages])
-        if self.pages.available < self._count(len(ids) + ahead) - pinned:
+        if not self.pages.provide(self._count(len(ids) + ahead) - pinned):
             return None
         for page in shared:
             self.pages.share(page)
@@ -89,8 +89,8 @@ class PrefixCache:
 
     def grow(self, slot: Slot, count: int = 1) -> int:
         """Make room for `count` more tokens of a busy slot, and return for how many there is, 0 where every page is needed."""
-        while (
-            len(slot.tokens) + count > len(slot.pages) * self.page_tokens and self.pages.available
+        while len(slot.tokens) + count > len(slot.pages) * self.page_tokens and self.pages.provide(
+            1
         ):
             self._extend(slot)
         return min(count, len(slot.pages) * self.page_tokens - len(slot.tokens))

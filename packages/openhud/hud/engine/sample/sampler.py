@@ -8,6 +8,7 @@ preempted and computed again. Works on token ids; text, messages and tools are t
 from __future__ import annotations
 
 import atexit
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,8 +20,10 @@ from hud.engine.cpu_threads import SMALL_PARAMETERS, for_sampling
 from hud.engine.decoder import Decoder
 from hud.engine.device_memory import TRAINING, OutOfMemory, sentence, within_memory
 from hud.engine.sample.adapter_bank import AdapterBank
-from hud.engine.sample.kv_cache import CacheSize
-from hud.engine.sample.pages import Pages
+from hud.engine.sample.cache_budget import CacheBudget, budget_of
+from hud.engine.sample.kv_cache import CacheSize, most_bytes
+from hud.engine.sample.options import CacheFacts, SamplerOptions, most_slots, slots_within
+from hud.engine.sample.pages import PageGrowth, Pages
 from hud.engine.sample.plain_runner import runner_type
 from hud.engine.sample.request import (
     Request,
@@ -33,17 +36,15 @@ from hud.engine.sample.request import (
 from hud.engine.sample.runner import Sampled
 from hud.engine.sample.scheduler import PASS_TOKENS, Scheduler
 from hud.engine.sample.token_sampling import Uniforms
-from hud.errors import InfrastructureFault
+from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
 
 PREFILL_TOKENS = 512
 """Most prompt tokens between two decode steps, where the runner measures none (`Runner.prompt_tokens`)."""
 PREFILL_TOKENS_SMALL = 2048
 """The same for a model below `SMALL_PARAMETERS`, whose prompts take little time, and on a GPU."""
-DEFAULT_SLOTS = 64
-CACHE_BYTES = 2 << 30
-"""Default budget of the key-value cache."""
-_LESS = f"Lower {TRAINING}, or end other programs on the GPU."
+_LESS = f"Lower --kv-cache or {TRAINING}, or end other programs on the GPU."
+log = logging.getLogger(__name__)
 
 
 class Sampler:
@@ -53,43 +54,125 @@ class Sampler:
         self,
         decoder: Decoder,
         *,
-        slots: int = DEFAULT_SLOTS,
+        slots: int | None = None,
         max_context: int | None = None,
-        cache_bytes: int = CACHE_BYTES,
+        cache_bytes: int | None = None,
         version: str | None = None,
         bank: AdapterBank | None = None,
+        budget: CacheBudget | None = None,
     ) -> None:
-        """`slots`: most active sequences. With `bank`, whose decoder it is, each turn is sampled with its fork's adapter."""
+        """`slots`, `max_context` and `cache_bytes` as in `SamplerOptions`; `budget` replaces that of the decoder's device.
+
+        With `bank`, whose decoder it is, each turn is sampled with its fork's adapter.
+        """
         self.decoder = decoder
         self.version = version
-        config, dtype = decoder.config, decoder.dtype
-        size = CacheSize.within(cache_bytes, config, dtype, slots=slots, max_context=max_context)
-        self.max_context = size.max_context
-        runner = runner_type(decoder, bank)
-        with within_memory("the sampler's key-value cache", _LESS):
-            self.cache = runner.cache_type(config, size, dtype, decoder.device)
-        self.prefix_cache = runner.prefix_cache_type(Pages(size.pages), size.page_tokens)
-        self.scheduler = Scheduler(self.prefix_cache, slots, packed=runner.packs)
-        self._runner = runner(decoder, self.cache, slots, bank)
-        self._stale = True
-        """True if the weights may have changed since the runner's last `refresh`."""
+        self._options = SamplerOptions(slots, max_context, cache_bytes)
+        self._bank = bank
+        self._budget = budget or budget_of(decoder.device)
+        self._runner_type = runner_type(decoder, bank)
+        self._closed = False
+        self._changed = threading.Condition()
+        self._pauses = [0, 0]
+        """Callers in `exclusive`: while there are some, no request is admitted; in flight, no step begins."""
+        if cache_bytes is not None:
+            self._open(self._size_within(cache_bytes))
+        else:
+            most = slots or most_slots(decoder.device.type)
+            wanted = most_bytes(decoder.config, decoder.dtype, slots=most, max_context=max_context)
+            with self._budget.entering(self, wanted) as share:
+                self._open(self._size_within(share))
+        self.scheduler = Scheduler(self.prefix_cache, self.slots, packed=self._runner.packs)
         self._parameters = sum(parameter.numel() for parameter in decoder.parameters())
         small = self._parameters < SMALL_PARAMETERS or decoder.device.type != "cpu"
         self._prefill_tokens = PREFILL_TOKENS_SMALL if small else PREFILL_TOKENS
         self.steps = 0
         """Forward passes so far."""
-        self._changed = threading.Condition()
-        self._pauses = [0, 0]
-        """Callers in `exclusive`: while there are some, no request is admitted; in flight, no step begins."""
-        self._runner.interrupted = lambda: self._closed or self._pauses[True] > 0
-        self._runner.deliver = self._deliver
         self._ended: list[Request] | None = None
         """Requests that ended in the middle of a `decode`, which still writes to their pages; None: none is delivered."""
-        self._closed = False
         self._retired = False
         self._resting = True
         """True while the thread waits between two steps."""
         self._thread: threading.Thread | None = None
+
+    def _size_within(self, cache_bytes: int) -> CacheSize:
+        config, dtype, options = self.decoder.config, self.decoder.dtype, self._options
+        slots = options.slots or most_slots(self.decoder.device.type)
+        return CacheSize.within(
+            cache_bytes, config, dtype, slots=slots, max_context=options.max_context
+        )
+
+    def _open(self, size: CacheSize) -> None:
+        """Allocate a cache, and open its runner."""
+        decoder, kind = self.decoder, self._runner_type
+        tokens = size.pages * size.page_tokens
+        self.slots = self._options.slots or slots_within(tokens, decoder.device.type)
+        self.max_context = size.max_context
+        with within_memory("the sampler's key-value cache", _LESS):
+            self.cache = kind.cache_type(decoder.config, size, decoder.dtype, decoder.device)
+        self.cache_bytes = self.cache.nbytes
+        """Size of all keys and values; on a CPU, the most that they grow to."""
+        pages = Pages(size.pages, self._growth(size))
+        self.prefix_cache = kind.prefix_cache_type(pages, size.page_tokens)
+        self._runner = kind(decoder, self.cache, self.slots, self._bank)
+        self._runner.interrupted = lambda: self._closed or self._pauses[True] > 0
+        self._runner.deliver = self._deliver
+        self._stale = True
+        """True if the weights may have changed since the runner's last `refresh`."""
+        log.info("Key-value cache of a sampler: %s.", self.facts)
+
+    def _growth(self, size: CacheSize) -> PageGrowth | None:
+        """Return how the cache grows where its size follows from free memory that is taken page by page."""
+        budget = self._budget
+        if self._options.cache_bytes is not None or not budget.memory.lazy:
+            return None
+        page = max(1, self.cache.nbytes // (size.pages + 1))
+        return PageGrowth(
+            first=max(1, budget.first(self.cache.nbytes) // page),
+            least=-(-size.max_context // size.page_tokens),
+            grows=lambda pages: budget.grows(pages * page),
+        )
+
+    @property
+    def facts(self) -> CacheFacts:
+        """Size of the cache, and what it holds."""
+        size = self.cache.size
+        tokens = size.pages * size.page_tokens
+        return CacheFacts(self.cache_bytes, tokens, self.slots, self.max_context)
+
+    def resize(self, budget: int) -> None:
+        """Replace the cache by one of at most `budget` bytes, which must not hold less than a page.
+
+        Active sequences are computed again. Those that the new cache does not hold end: with `length`, or without a sampled
+        token with an `InfrastructureFault`.
+        """
+        with self.exclusive(in_flight=True), self._changed:
+            if self._closed:
+                return
+            try:
+                size = self._size_within(budget)
+            except UsageError:
+                return  # Training fails with the options to lower where it needs this cache's memory.
+            self.scheduler.preempt_all()
+            self.cache.free()
+            self._open(size)
+            self.scheduler.prefix_cache, self.scheduler.most = self.prefix_cache, self.slots
+            for request in [*self.active, *self.waiting]:
+                self._fit(request)
+
+    def _fit(self, request: Request) -> None:
+        """Limit a sequence to the context of the present cache."""
+        request.most = min(request.most, self.max_context - len(request.prompt))
+        if len(request.token_ids) < request.most:
+            return
+        if request.token_ids:
+            request.end("length")
+        else:
+            request.outcome = InfrastructureFault(
+                f"The prompt has {len(request.prompt)} tokens; beside training, the key-value cache holds {self.max_context}."
+            )
+        request.abandoned = True
+        request.listener()
 
     async def sample(
         self, prompt: list[int], params: SamplingParams, stop_ids: frozenset[int]
@@ -121,7 +204,7 @@ class Sampler:
         size, model_context = self.cache.size, self.decoder.config.max_position_embeddings
         limit = "the model's context"
         if self.max_context == size.pages * size.page_tokens < model_context:
-            limit = f"the key-value cache of {self.cache.nbytes / 2**20:,.0f} MiB"
+            limit = f"the key-value cache of {self.cache_bytes / 2**20:,.0f} MiB"
         return room_after(prompt, self.decoder.config.vocab_size, self.max_context, limit)
 
     @contextmanager
@@ -189,6 +272,9 @@ class Sampler:
             self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
+        self._budget.leave(self)
+        self.cache.free()
+        self.cache_bytes = 0
 
     # -- the thread ---------------------------------------------------------------------------------
 
@@ -318,6 +404,7 @@ class Sampler:
             request.listener()
 
     def _fail_all(self, error: BaseException) -> None:
+        # `_closed` first: a caller that resizes caches waits for this thread or for that.
         with self._changed:
             self._closed = True
             requests = [
@@ -333,3 +420,4 @@ class Sampler:
         for request in requests:
             request.outcome = fault or InfrastructureFault(message)
             request.listener()
+        self._budget.leave(self)

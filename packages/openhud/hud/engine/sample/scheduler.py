@@ -162,6 +162,12 @@ class Scheduler:
             and coming >= self.prefix_cache.reusable(request.prompt, salt) + SHORTEST_SHARED
         )
 
+    def preempt_all(self) -> None:
+        """Take the slots of all active sequences, which are computed again."""
+        for request in self.active:
+            if request.slot is not None:
+                self._preempt(request)
+
     def _preempt(self, request: Request) -> None:
         self.prefix_cache.release(request.place)
         request.slot = None

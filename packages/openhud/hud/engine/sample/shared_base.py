@@ -22,6 +22,7 @@ from hud.engine.models.file_identity import Version, versions
 from hud.engine.models.reference_decoder import ReferenceDecoder
 from hud.engine.pretrained import load_decoder, weight_files
 from hud.engine.sample.adapter_bank import Adapter, AdapterBank, sharing
+from hud.engine.sample.options import BY_MEMORY, CacheFacts, SamplerOptions
 from hud.engine.sample.request import Request, Turn
 from hud.engine.sample.sampler import Sampler
 
@@ -29,10 +30,11 @@ from hud.engine.sample.sampler import Sampler
 class SharedBase:
     """The base weights of some forks, and their common sampler."""
 
-    def __init__(self, decoder: ReferenceDecoder) -> None:
+    def __init__(self, decoder: ReferenceDecoder, options: SamplerOptions = BY_MEMORY) -> None:
         self.decoder = decoder.requires_grad_(False)
         self.bank = AdapterBank(decoder)
-        self.sampler = Sampler(self.bank.decoder, bank=self.bank)
+        self.options = options
+        self.sampler = Sampler(self.bank.decoder, **vars(options), bank=self.bank)
         self._forks: set[ForkSampler] = set()
         self._over = False
         self._lock = threading.RLock()
@@ -76,7 +78,8 @@ class SharedBase:
     def revive(self) -> None:
         with self._lock:
             if self.sampler.closed:
-                self.sampler = Sampler(self.bank.decoder, bank=self.bank)
+                self.sampler.close()  # Its memory is needed.
+                self.sampler = Sampler(self.bank.decoder, **vars(self.options), bank=self.bank)
 
     def _sweep(self) -> None:
         """Drop adapters that no turn will use again."""
@@ -97,8 +100,18 @@ class SharedBases:
         self._loaded: dict[_Loaded, SharedBase] = {}
         self._locks: defaultdict[_Loaded, threading.Lock] = defaultdict(threading.Lock)
 
-    def fork(self, folder: Path, *, dtype: torch.dtype, device: str) -> ForkSampler | None:
-        """Return a new fork of the base in a folder, loaded if necessary; None for a model outside the decoder's family."""
+    def fork(
+        self,
+        folder: Path,
+        *,
+        dtype: torch.dtype,
+        device: str,
+        options: SamplerOptions = BY_MEMORY,
+    ) -> ForkSampler | None:
+        """Return a new fork of the base in a folder, loaded if necessary; None for a model outside the decoder's family.
+
+        The first fork's `options` are those of the sampler that all share.
+        """
         if not DecoderConfig.from_folder(folder).ours or dist.is_initialized():
             return None  # Distributed training shards the weights differently.
         files = (folder / name for name in ("config.json", *weight_files(folder)))
@@ -108,7 +121,7 @@ class SharedBases:
                 return self._loaded[key].fork()
             decoder = load_decoder(folder, dtype=dtype, device=device)
             assert isinstance(decoder, ReferenceDecoder)
-            base = self._loaded[key] = SharedBase(decoder)
+            base = self._loaded[key] = SharedBase(decoder, options)
             return base.fork()
 
 
@@ -144,6 +157,10 @@ class ForkSampler:
     @property
     def closed(self) -> bool:
         return self.base.sampler.closed
+
+    @property
+    def cache(self) -> CacheFacts:
+        return self.base.sampler.facts
 
     def queue_length(self) -> int:
         waiting = list(self.base.sampler.waiting)

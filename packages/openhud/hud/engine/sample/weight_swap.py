@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from hud.engine.decoder import Decoder
 from hud.engine.lora import lora_parameters
 from hud.engine.sample.adapter_bank import sharing
+from hud.engine.sample.options import SamplerOptions
 from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.engine.sample.sampler import Sampler
 
@@ -19,10 +20,12 @@ HAND_OVER_BYTES = 1 << 30
 class SwappingSampler:
     """The samplers of one decoder: one that accepts turns and, while older turns are finished with old weights, another."""
 
-    def __init__(self, decoder: Decoder, *, slots: int, version: str | None = None) -> None:
+    def __init__(
+        self, decoder: Decoder, options: SamplerOptions, *, version: str | None = None
+    ) -> None:
         self.decoder = decoder
-        self.slots = slots
-        self.sampler = Sampler(decoder, slots=slots, version=version)
+        self.options = options
+        self.sampler = Sampler(decoder, **vars(options), version=version)
         self._changing = threading.RLock()
         self._retiring: Sampler | None = None
         """Finishes the turns that were active when the weights changed."""
@@ -68,15 +71,17 @@ class SwappingSampler:
             return None
         changing = lora_parameters(self.decoder).values() or self.decoder.parameters()
         if (
-            self.sampler.cache.nbytes + sum(parameter.nbytes for parameter in changing)
+            self.sampler.cache_bytes + sum(parameter.nbytes for parameter in changing)
             > HAND_OVER_BYTES
         ):
             return None
-        return Sampler(self.decoder, slots=self.slots, version=self.version)
+        return Sampler(self.decoder, **vars(self.options), version=self.version)
 
     def revive(self) -> None:
         if self.sampler.closed:
-            self.sampler = Sampler(self.decoder, slots=self.slots, version=self.version)
+            version = self.version
+            self.sampler.close()  # Its memory is needed.
+            self.sampler = Sampler(self.decoder, **vars(self.options), version=version)
 
     def close(self) -> None:
         self.sampler.close()

@@ -18,6 +18,7 @@ from hud.engine.cpu_threads import passes_under_way, sampling_processes
 from hud.engine.decoder import Decoder
 from hud.engine.kernels import backend_for
 from hud.engine.models.reference_decoder import ReferenceDecoder
+from hud.engine.sample.options import CacheFacts, SamplerOptions
 from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.engine.sample.weight_swap import SwappingSampler
 from hud.engine.workers.prefix_index import BLOCK, PrefixIndex, block_hashes
@@ -37,10 +38,12 @@ TOKENS_PER_SEQUENCE = 32
 class SamplerPool:
     """The `TurnSampler` of one decoder, whose weights change in place."""
 
-    def __init__(self, decoder: Decoder, *, slots: int, version: str | None = None) -> None:
+    def __init__(
+        self, decoder: Decoder, options: SamplerOptions, *, version: str | None = None
+    ) -> None:
         self.decoder = decoder
-        self.slots = slots
-        self.own = SwappingSampler(decoder, slots=slots, version=version)
+        self.options = options
+        self.own = SwappingSampler(decoder, options, version=version)
         self._sides: list[WorkerProcess] = []
         self._weights: SharedWeights | None = None
         self._changing = threading.RLock()
@@ -73,6 +76,10 @@ class SamplerPool:
     @property
     def closed(self) -> bool:
         return self.own.sampler.closed
+
+    @property
+    def cache(self) -> CacheFacts:
+        return self.own.sampler.facts
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         self.own.sampler.check(turn.prompt)
@@ -157,7 +164,7 @@ class SamplerPool:
                 if self._weights is None:
                     self._weights = SharedWeights(self.decoder)
                 while len(self._sides) < self._wanted:
-                    side = WorkerProcess(self._weights, slots=self.slots, version=self.version)
+                    side = WorkerProcess(self._weights, self.options, version=self.version)
                     self._sides = [*self._sides, side]
         finally:
             self._starting = None

@@ -17,6 +17,7 @@ import numpy as np
 
 from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.learn.training_pass import pass_computer
+from hud.engine.sample.options import SamplerOptions
 from hud.engine.sample.request import Request, SampledTurn, Turn
 from hud.engine.sample.weight_swap import SwappingSampler
 from hud.engine.workers.shared_weights import Plan, decoder_over
@@ -30,9 +31,9 @@ class Worker:
 
     def __init__(self, parent: Connection, weights: int, gradients: int) -> None:
         self._parent = parent
-        first: tuple[Plan, int, str | None] = parent.recv()
-        plan, slots, version = first
-        self._sampler = SwappingSampler(decoder_over(plan, weights), slots=slots, version=version)
+        first: tuple[Plan, SamplerOptions, str | None] = parent.recv()
+        plan, options, version = first
+        self._sampler = SwappingSampler(decoder_over(plan, weights), options, version=version)
         self._passes: SimpleQueue[tuple[PackedPass, LossConfig | None, bool]] = SimpleQueue()
         self._trained = decoder_over(plan, weights).requires_grad_(True)
         """The same weights, for training passes."""

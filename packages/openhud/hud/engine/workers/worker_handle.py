@@ -19,6 +19,7 @@ import torch
 
 from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.learn.pass_computer import PassResult
+from hud.engine.sample.options import SamplerOptions
 from hud.engine.sample.request import Request, SamplerClosed, Turn
 from hud.engine.sample.token_sampling import Uniforms
 from hud.engine.workers.shared_weights import SharedWeights, shared_memory
@@ -35,7 +36,9 @@ SHORT_TOKENS = 8_192
 class WorkerProcess:
     """A process that computes on one thread, with weights that this process changes."""
 
-    def __init__(self, weights: SharedWeights, *, slots: int, version: str | None) -> None:
+    def __init__(
+        self, weights: SharedWeights, options: SamplerOptions, *, version: str | None
+    ) -> None:
         gradients = shared_memory(weights.plan.size)
         passed = (weights.descriptor, gradients)
         try:
@@ -65,7 +68,7 @@ class WorkerProcess:
         self._order = threading.Lock()
         self._takes_more = select.poll()
         self._takes_more.register(self._connection, select.POLLOUT)
-        self._post((weights.plan, slots, version))
+        self._post((weights.plan, options, version))
         for work in (self._send, self._receive):
             threading.Thread(target=work, name="hud-side", daemon=True).start()
 

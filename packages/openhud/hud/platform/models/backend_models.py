@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +64,9 @@ class BackendServing(Serving):
 
     def open_trainer(self) -> Trainer:
         return self._open.open_trainer()
+
+    def stepped(self, measured: Mapping[str, float]) -> None:
+        """Do nothing: the cache is the backend's."""
 
     def move(self, model: ModelRecord, checkpoint_id: str | None) -> None:
         saved = self._models.saved(model, checkpoint_id)

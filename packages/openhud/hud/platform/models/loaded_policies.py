@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections import OrderedDict, defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from hud.platform.models.backend_models import BackendModels
 from hud.platform.models.checkpoint_files import SAMPLER
 from hud.platform.models.records import BASE, ModelRecord, Weights
 from hud.platform.models.sampling_servers import policy_on_servers
-from hud.platform.models.serving_policies import LocalServing, Serving, lora_config
+from hud.platform.models.serving_policies import LocalServing, Serving, lora_config, sampler_options
 from hud.platform.models.weight_sources import place_companions
 from hud.train.backends.sampling_servers import ServerSampler
 
@@ -193,6 +194,7 @@ class Policies:
                 "checkpoint": policy.checkpoint,
                 "active": policy.turns - policy.queue_length(),
                 "waiting": policy.queue_length(),
+                "cache": None if policy.cache is None else asdict(policy.cache),
             }
             for model_id, policy in loaded
         ]
@@ -261,10 +263,19 @@ class Policies:
         else:
             fork = None
             if lora is not None:
-                fork = self._bases.fork(weights.folder, dtype=dtype, device=device)
+                fork = self._bases.fork(
+                    weights.folder,
+                    dtype=dtype,
+                    device=device,
+                    options=sampler_options(model.config),
+                )
             if fork is None:
                 policy = Policy.load(
-                    weights.folder, dtype=dtype, device=device, tool_call_parser=parser
+                    weights.folder,
+                    dtype=dtype,
+                    device=device,
+                    sampling=sampler_options(model.config),
+                    tool_call_parser=parser,
                 )
             else:
                 chat = ChatFormat(weights.folder, fork.decoder.config, tool_call_parser=parser)

@@ -16,6 +16,10 @@ from hud.errors import UsageError
 _OF_RUN = re.compile(r"[0-9a-f]{32}:([0-9]{1,9})")
 MOST_RANK = 4096
 """Largest rank of an adapter: its matrices are allocated when a model is trained first."""
+MOST_SLOTS = 4096
+"""Most sequences at a time: a GPU records a decode step for every sixteen."""
+SAMPLING = frozenset({"slots", "max_context", "cache_bytes"})
+"""Settings of a model's sampler, which a fork sets without changing how it is trained."""
 BASE = "base"
 """Name of the base weights where a checkpoint is expected."""
 
@@ -97,6 +101,12 @@ class ModelConfig(BaseModel, extra="forbid"):
     """Train with layers compiled by `torch.compile`."""
     recompute_layers: bool = False
     """Activation checkpointing: less memory for each pass, and a second forward pass for the gradient."""
+    slots: int | None = Field(default=None, ge=1, le=MOST_SLOTS)
+    """Most sequences that are sampled at a time; None: by the memory of the device."""
+    max_context: int | None = Field(default=None, ge=1)
+    """Most tokens of one sequence; None: the model's context, as far as memory holds it."""
+    cache_bytes: int | None = Field(default=None, ge=1)
+    """Size of the sampler's key-value cache; None: what weights and training leave of the device's memory."""
     tool_call_parser: str | None = None
     """Format of the model's tool calls (`hud.engine.chat.tool_calls`); None: the format of its chat template."""
     origin_checkpoint: str | None = None

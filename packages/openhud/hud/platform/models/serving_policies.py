@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -13,11 +13,15 @@ from hud.engine.decoder import Decoder
 from hud.engine.learn.distributed import open_trainer
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
+from hud.engine.learn.step_meter import TRANSIENT
 from hud.engine.lora import DEFAULT_TARGETS, LoraConfig, load_adapter, lora_parameters
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_weights
+from hud.engine.sample.cache_budget import budget_of
+from hud.engine.sample.options import SamplerOptions
 from hud.engine.trainer import Trainer
 from hud.platform.models.records import ModelConfig, ModelRecord, Weights
+from hud.train.planning.one_gpu import training_bytes
 
 
 class Serving(ABC):
@@ -33,6 +37,10 @@ class Serving(ABC):
     @abstractmethod
     def open_trainer(self) -> Trainer:
         """Return a trainer of the policy's weights."""
+
+    @abstractmethod
+    def stepped(self, measured: Mapping[str, float]) -> None:
+        """Fit the sampler's cache to the memory that an optimizer step was measured to take."""
 
     @abstractmethod
     def move(self, model: ModelRecord, checkpoint_id: str | None) -> None:
@@ -55,12 +63,20 @@ class LocalServing(Serving):
         self._find = find
 
     def open_trainer(self) -> Trainer:
+        decoder = self.policy.decoder
+        planned = training_bytes(decoder, self.config.model_dump())
+        budget_of(decoder.device).reserve(self, planned)
         return open_trainer(
-            self.policy.decoder,
+            decoder,
             lora=lora_config(self.config),
             options=trainer_options(self.config),
             beside=self.policy.beside,
         )
+
+    def stepped(self, measured: Mapping[str, float]) -> None:
+        transient = measured.get(TRANSIENT)
+        if transient is not None:
+            budget_of(self.policy.decoder.device).measured(self, int(transient))
 
     def move(self, model: ModelRecord, checkpoint_id: str | None) -> None:
         weights = self._find(model, checkpoint_id)
@@ -81,6 +97,11 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
     return LoraConfig(
         rank=config.lora_rank, alpha=config.lora_alpha, targets=targets, seed=config.lora_seed
     )
+
+
+def sampler_options(config: ModelConfig) -> SamplerOptions:
+    """Return the options of a model's sampler."""
+    return SamplerOptions(config.slots, config.max_context, config.cache_bytes)
 
 
 def trainer_options(config: ModelConfig) -> TrainerOptions:

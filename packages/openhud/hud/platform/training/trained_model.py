@@ -179,7 +179,7 @@ class TrainedModel:
         return load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
 
     def _optimize(self, body: OptimStepRequest) -> dict[str, float]:
-        return self.trainer.optim_step(
+        measured = self.trainer.optim_step(
             body.learning_rate,
             body.beta1,
             body.beta2,
@@ -187,6 +187,8 @@ class TrainedModel:
             body.weight_decay,
             body.max_grad_norm,
         )
+        self.serving.stepped(measured)
+        return measured
 
     @contextmanager
     def _changing(self, head: str | None, *, in_flight: bool = False) -> Iterator[None]:

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from hud.engine.config import DecoderConfig
+from hud.engine.decoder import Decoder
 from hud.engine.device_memory import SHORTER
 from hud.engine.learn.memory_advice import training_remedies
 from hud.engine.learn.optimizer_state import OptimizerOptions
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.training_pass import LOGITS_AT_ONCE
 from hud.engine.models.reference_decoder import ReferenceDecoder
-from hud.engine.sample.kv_cache import CacheSize, bytes_for
-from hud.engine.sample.sampler import CACHE_BYTES, DEFAULT_SLOTS
+from hud.engine.sample.cache_budget import PLANNED_LEAST
+from hud.engine.sample.kv_cache import CacheSize, bytes_for, most_bytes
+from hud.engine.sample.options import most_slots, slots_within
 from hud.errors import UsageError
 from hud.train.planning.memory import PASS_TOKENS, TrainerMemory, Training, trainer_memory
 from hud.train.planning.model_shapes import Machine, ModelShape
@@ -38,7 +41,11 @@ class SharedGpu:
     logits: float
     """One chunk of the loss: tokens x vocabulary is never whole."""
     cache: float
-    """Keys and values; 0 if servers sample the model."""
+    """Keys and values: what the rest leaves, as far as the sampler can use it; 0 if servers sample the model."""
+    cached_tokens: int
+    """Tokens that the cache holds, of all sequences together."""
+    slots: int
+    """Sequences that are sampled at a time."""
     usable: float
     """Memory less the share for the driver and fragmentation."""
 
@@ -66,9 +73,7 @@ def shared_gpu(
         )
     dtype = getattr(torch, settings["dtype"])
     states, offload = settings["optimizer_states"], settings["offload_optimizer"]
-    training: Training = "offload" if offload else "8bit" if states == "8bit" else "full"
-    if settings["training"] == "lora":
-        training = "lora"
+    training = _training(settings)
     shape = shape_of(config)
     tokens = max(PASS_TOKENS, min(longest, config.max_position_embeddings))
     trainer = trainer_memory(
@@ -80,10 +85,11 @@ def shared_gpu(
         weight=dtype.itemsize,
         recompute=settings["recompute_layers"],
     )
-    cache = 0.0
+    logits = float(LOGIT_BYTES * min(LOGITS_AT_ONCE["cuda"], tokens * config.vocab_size))
+    cache, cached_tokens, slots = 0.0, 0, 0
     if settings.get("vllm") is None:
-        size = CacheSize.within(CACHE_BYTES, config, dtype, slots=DEFAULT_SLOTS, max_context=None)
-        cache = float(bytes_for(config, size.pages + 1, size.page_tokens, dtype))
+        room = machine.usable_bytes - trainer.total - logits
+        cache, cached_tokens, slots = _cache(config, dtype, settings, int(room))
     return SharedGpu(
         parameters=int(shape.parameters),
         training=training,
@@ -92,16 +98,69 @@ def shared_gpu(
         ),
         tokens=tokens,
         trainer=trainer,
-        logits=float(LOGIT_BYTES * min(LOGITS_AT_ONCE["cuda"], tokens * config.vocab_size)),
+        logits=logits,
         cache=cache,
+        cached_tokens=cached_tokens,
+        slots=slots,
         usable=machine.usable_bytes,
     )
+
+
+def _cache(
+    config: DecoderConfig, dtype: torch.dtype, settings: Mapping[str, Any], room: int
+) -> tuple[float, int, int]:
+    """Return the bytes of a sampler's cache, the tokens that it holds, and the sequences at a time."""
+    context = settings.get("max_context")
+    most = settings.get("slots") or most_slots("cuda")
+    wanted = most_bytes(config, dtype, slots=most, max_context=context)
+    budget = settings.get("cache_bytes") or min(wanted, max(room, PLANNED_LEAST))
+    size = CacheSize.within(budget, config, dtype, slots=most, max_context=context)
+    tokens = size.pages * size.page_tokens
+    return (
+        float(bytes_for(config, size.pages + 1, size.page_tokens, dtype)),
+        tokens,
+        settings.get("slots") or slots_within(tokens, "cuda"),
+    )
+
+
+def training_bytes(decoder: Decoder, settings: Mapping[str, Any]) -> int:
+    """Return what training takes of a device beside the weights, with the training settings of a `ModelConfig`.
+
+    An upper estimate for the longest pass of `PASS_TOKENS` tokens, of one rank of several.
+    """
+    config = decoder.config
+    parameters = sum(parameter.numel() for parameter in decoder.parameters())
+    trainer = trainer_memory(
+        _shape(config, parameters),
+        _training(settings),
+        gpus=1,
+        longest=1,
+        rank=settings["lora_rank"],
+        weight=decoder.dtype.itemsize,
+        recompute=settings["recompute_layers"],
+    )
+    ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    states = (trainer.gradients + trainer.optimizer) / ranks
+    logits = LOGIT_BYTES * min(LOGITS_AT_ONCE["cuda"], PASS_TOKENS * config.vocab_size)
+    return int(states + trainer.activations + logits)
+
+
+def _training(settings: Mapping[str, Any]) -> Training:
+    if settings["training"] == "lora":
+        return "lora"
+    if settings["offload_optimizer"]:
+        return "offload"
+    return "8bit" if settings["optimizer_states"] == "8bit" else "full"
 
 
 def shape_of(config: DecoderConfig) -> ModelShape:
     """Return the dimensions of a model; its parameters are counted, not estimated."""
     with torch.device("meta"):
         parameters = sum(parameter.numel() for parameter in ReferenceDecoder(config).parameters())
+    return _shape(config, parameters)
+
+
+def _shape(config: DecoderConfig, parameters: int) -> ModelShape:
     return ModelShape(
         config.model_type,
         parameters,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hud.engine.sample.cache_budget import PLANNED_LEAST
 from hud.train.planning.one_gpu import SharedGpu
 
 
@@ -30,7 +31,8 @@ class PlayedModel:
 
     @property
     def cache(self) -> float:
-        return self.plan.cache
+        """Least size of its cache: the models' caches divide what is left."""
+        return min(self.plan.cache, PLANNED_LEAST)
 
 
 @dataclass(frozen=True)
