@@ -54,7 +54,7 @@ def _described(file: GgufFile) -> dict[str, Any]:
     if 0 < file.own("attention.sliding_window", 0) < context:
         raise file.problem("has sliding-window attention, which is not supported")
     theta = _decimal(file.own("rope.freq_base", 10_000.0))
-    ends = [file.value(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot")]
+    ends = [file.value(f"tokenizer.ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
     return {
         "architectures": [f"{file.architecture.capitalize()}ForCausalLM"],
         "vocab_size": int(file.tensors["token_embd.weight"].shape[-1]),

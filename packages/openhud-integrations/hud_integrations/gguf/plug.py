@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 from hud.engine.model_files import ModelFileFormat
+from hud.errors import UsageError
 from hud_integrations.gguf.conversion_process import convert_gguf
 
 
@@ -21,6 +23,14 @@ class GgufFormat(ModelFileFormat):
     def convert(self, path: Path, folder: Path, *, dtype: str | None = None) -> None:
         """Convert a file in a process with limits; float32 for one whose matrices are float32, else bfloat16."""
         convert_gguf(path, folder, dtype=dtype)
+
+    def write(self, folder: Path, path: Path, *, dtype: str | None = None) -> None:
+        """Write a folder of the families that are read, in float32, float16 or bfloat16."""
+        if importlib.util.find_spec("gguf") is None:
+            raise UsageError("Writing GGUF needs the gguf package: pip install 'openhud[train]'.")
+        from hud_integrations.gguf.model_writing import write_model_file
+
+        write_model_file(folder, path, dtype=dtype)
 
 
 gguf = GgufFormat()

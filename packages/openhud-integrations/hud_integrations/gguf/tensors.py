@@ -48,8 +48,10 @@ def expected_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in state.items()}
 
 
-def row_order(name: str, config: DecoderConfig) -> Callable[[Tensor], Tensor] | None:
-    """Return the change of a weight's rows from GGUF to Hugging Face; None: their order is the same.
+def row_order(
+    name: str, config: DecoderConfig, *, packing: bool = False
+) -> Callable[[Tensor], Tensor] | None:
+    """Return the change of a weight's rows from GGUF to Hugging Face, or back (`packing`); None: their order is the same.
 
     llama.cpp rotates neighbouring rows of a head's queries and keys in the Llama family, where Hugging Face rotates
     its halves; files hold them in llama.cpp's order.
@@ -60,8 +62,9 @@ def row_order(name: str, config: DecoderConfig) -> Callable[[Tensor], Tensor] | 
     count = heads.get(name.split(".")[-2])
     if count is None:
         return None
+    halves = (2, -1) if packing else (-1, 2)
     return lambda tensor: (
-        tensor.reshape(count, -1, 2, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
+        tensor.reshape(count, *halves, *tensor.shape[1:]).swapaxes(1, 2).reshape(tensor.shape)
     )
 
 

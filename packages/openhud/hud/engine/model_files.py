@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
+from hud.errors import UsageError
 from hud.plugs import load_all
 
 GROUP = "hud.model_files"
@@ -31,10 +32,28 @@ class ModelFileFormat(ABC):
         `dtype`: float32 or bfloat16; None: that of the file. Raises `UsageError` for a file that cannot be read, or not exactly.
         """
 
+    def write(self, folder: Path, path: Path, *, dtype: str | None = None) -> None:
+        """Write the model of a Hugging Face folder to a new file.
+
+        `dtype`: float32, float16 or bfloat16; None: that of the folder. Raises `UsageError` for a model that the format cannot
+        hold exactly, and for a format that is only read.
+        """
+        raise UsageError(f"Files of the format {self.suffix} are read here, and not written.")
+
 
 def model_file_formats() -> list[ModelFileFormat]:
     """Return the registered formats. Raises `UsageError` for one that cannot be imported."""
     return list(load_all(GROUP, ModelFileFormat).values())  # type: ignore[type-abstract]
+
+
+def format_named(name: str) -> ModelFileFormat:
+    """Return a format by the name of its entry point. Raises `UsageError`, with the names, for another one."""
+    formats = load_all(GROUP, ModelFileFormat)  # type: ignore[type-abstract]
+    if name not in formats:
+        raise UsageError(
+            f"There is no format {name!r}; there are hf, peft, {', '.join(sorted(formats))}."
+        )
+    return formats[name]
 
 
 def format_of(path: Path) -> ModelFileFormat | None:
