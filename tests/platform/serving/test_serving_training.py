@@ -15,7 +15,7 @@ import pytest
 from tests.platform.serving.engine_server import SIZES, TEXTS, drawn, engine_of, request
 from tests.platform.serving.test_serving_streams import revived, until
 
-from hud.errors import ConflictError, NotFoundError
+from hud.errors import ConflictError, HudError, NotFoundError, UsageError
 from hud.learning.training_calls import OpenRequest
 from hud.learning.wire_types import BackwardRequest, ForwardBackwardRequest, OptimStepRequest
 from hud.platform.serving import remote
@@ -104,6 +104,34 @@ async def test_a_step_in_the_other_process_moves_what_it_serves(tmp_path):
         await engine.call(record, MoveHead(checkpoint=None))
         again = await drawn(engine, platform.registry.model("m"), request(seed=1, temperature=0))
         assert again[0] == before[0]
+
+
+NAN = float("nan")
+ODD_NUMBERS = [
+    ({"weights": [NAN, 1.0, 1.0]}, {"loss_fn": "cross_entropy"}, "loss is nan"),
+    ({"temperature": NAN}, {}, "has temperature nan"),
+    ({"output_token_ids": [2**63 - 1, 9, 10]}, {}, "another tokenizer"),
+    ({}, {"loss_fn": "ppo", "loss_fn_config": {"clip_low": NAN}}, "clip_low"),
+    ({}, {"reward_scale": float("inf")}, "loss is nan"),
+]
+
+
+@pytest.mark.slow
+async def test_numbers_that_are_not_finite_are_refused_by_the_other_process_with_the_reason(
+    tmp_path,
+):
+    async with engine_of(tmp_path, "worker") as (platform, model):
+        for sample, fields, reason in ODD_NUMBERS:
+            runs = [run.model_copy(deep=True) for run in batch()]
+            for name, value in sample.items():
+                setattr(runs[0].samples[0], name, value)
+            with pytest.raises(HudError, match=reason) as refused:
+                await platform.engine.call(model, ForwardBackwardRequest(inputs=runs, **fields))
+            assert refused.value.status < 500
+        runs = batch()
+        runs[0].reward = NAN
+        with pytest.raises(UsageError):
+            await platform.engine.call(model, ForwardBackwardRequest(inputs=runs))
 
 
 @pytest.mark.slow

@@ -380,6 +380,29 @@ async def test_ids_outside_the_vocabulary_are_refused(home):
         await TrainingClient("m").forward_backward(batch)
 
 
+async def test_sampled_runs_beyond_the_context_are_refused(home):
+    await make()
+    sample = TrajectorySample(
+        prompt_token_ids=[1] * 60, output_token_ids=[2] * 5, output_logprobs=[-1.0] * 5
+    )
+    batch = [TrajectoryPayload(samples=[sample], reward=reward) for reward in (0.0, 1.0)]
+    trainer = TrainingClient("m")
+    with pytest.raises(UsageError, match="has 65 tokens; the model's context holds 64"):
+        await trainer.forward_backward(batch)
+    # Runs of a teacher, whose context may be another.
+    assert (await trainer.forward_backward(batch, loss_fn="cross_entropy")).num_datums == 2
+
+
+@pytest.mark.parametrize("odd", [2**63, -(2**63) - 1, 10**40])
+async def test_ids_beyond_64_bits_are_refused(home, odd):
+    await make()
+    sample = {"prompt_token_ids": [1], "output_token_ids": [odd], "output_logprobs": [-1.0]}
+    body = {"inputs": [{"samples": [sample], "reward": 1.0}]}
+    model = await TrainingClient("m").model_id()
+    with pytest.raises(UsageError, match="output_token_ids"):
+        await connect().post(f"/v1/models/{model}/train/forward-backward", body)
+
+
 async def test_failed_runs_are_dropped_as_asked(home):
     await make()
     batch = await sampled([0.0, 1.0, 0.5, 0.0, 1.0])

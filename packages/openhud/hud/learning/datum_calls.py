@@ -43,6 +43,8 @@ class DatumColumns(Columns):
 class DatumPassRequest(Columns):
     """Compute logprobs and the loss of datums and, unless `forward_only`, accumulate the gradient."""
 
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
     datums: list[DatumColumns] = Field(min_length=1)
     loss_fn: str
     loss_fn_config: dict[str, float] = Field(default_factory=dict)
@@ -61,12 +63,12 @@ class DatumPassResult(Columns):
 class StepRequest(BaseModel):
     """Apply the accumulated gradient, without a checkpoint."""
 
-    learning_rate: float = Field(ge=0)
+    learning_rate: float = Field(ge=0, allow_inf_nan=False)
     """0: the optimizer's moments change alone."""
     beta1: float = Field(ge=0, lt=1)
     beta2: float = Field(ge=0, lt=1)
-    eps: float = Field(gt=0)
-    weight_decay: float = Field(ge=0)
+    eps: float = Field(gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(ge=0, allow_inf_nan=False)
     max_grad_norm: float | None = Field(default=None, gt=0)
 
     def optimizer(self) -> OptimStepRequest:

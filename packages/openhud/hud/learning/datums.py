@@ -154,13 +154,15 @@ def make_batch(
     reward_scale: float = 1.0,
     function: AdvantageFunction | None = None,
     vocab_size: int | None = None,
+    max_context: int | None = None,
     lag: Callable[[str | None], float | None] | None = None,
     keep_all: bool = False,
 ) -> Batch:
     """Return the datums of a batch.
 
     Runs of groups without signal are removed, to save their forward passes. With `cross_entropy` rewards and groups are
-    ignored and all runs kept. `keep_all` keeps every run that counts: a custom loss gets a datum of each.
+    ignored and all runs kept. `keep_all` keeps every run that counts: a custom loss gets a datum of each. Raises `UsageError`
+    for sampled runs with more tokens than `max_context`.
     """
     options = options or AdvantageOptions()
     supervised = loss_fn == BuiltinLoss.CROSS_ENTROPY
@@ -188,6 +190,7 @@ def make_batch(
             traj_idx=position,
             group_idx=advantages.group_idx[position],
             vocab_size=vocab_size,
+            max_context=None if supervised else max_context,
             supervised=supervised,
             lag=lag,
             counts=counts,
@@ -218,6 +221,7 @@ def datums_of(
     traj_idx: int = 0,
     group_idx: int | None = None,
     vocab_size: int | None = None,
+    max_context: int | None = None,
     supervised: bool = False,
     lag: Callable[[str | None], float | None] | None = None,
     counts: DatumCounts | None = None,
@@ -256,6 +260,8 @@ def datums_of(
     if vocab_size is not None:
         for datum in datums:
             _check_vocabulary(datum.tokens, where.capitalize(), vocab_size)
+    for datum in datums:
+        check_length(datum.length, where.capitalize(), max_context)
     counts.datums += len(datums)
     return datums
 
@@ -357,6 +363,14 @@ def _check_sample(sample: TrajectorySample, where: str, supervised: bool) -> Non
     if not (math.isfinite(sample.temperature) and sample.temperature >= 0):
         raise UsageError(
             f"{where} has temperature {sample.temperature}; it must be a number from 0 up."
+        )
+
+
+def check_length(tokens: int, where: str, max_context: int | None) -> None:
+    """Raise `UsageError` for a sequence that the model's context does not hold: its time and memory have no bound."""
+    if max_context is not None and tokens > max_context:
+        raise UsageError(
+            f"{where} has {tokens:,} tokens; the model's context holds {max_context:,}."
         )
 
 

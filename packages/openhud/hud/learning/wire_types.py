@@ -53,8 +53,15 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
+class Request(Strict):
+    """A request, which reaches an engine in another process with the numbers that it was sent with: NaN would become null."""
+
+    model_config = ConfigDict(ser_json_inf_nan="constants")
+
+
 _null_is_empty = BeforeValidator(lambda value: [] if value is None else value)
-_Ids = Annotated[list[int], _null_is_empty]
+_Id = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+_Ids = Annotated[list[_Id], _null_is_empty]
 _Swaps = Annotated[list[tuple[int, str | None]], _null_is_empty]
 _Logprob = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
@@ -65,10 +72,10 @@ _OPTIONAL = ("prompt_token_ids", "swaps")
 class TrajectorySample(Sample):
     """A sample in a training request, with a weight for each token if the loss has weights."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", ser_json_inf_nan="constants")
 
     prompt_token_ids: _Ids = Field(default_factory=list)
-    output_token_ids: list[int]
+    output_token_ids: list[_Id]
     output_logprobs: list[_Logprob] = Field(default_factory=list)
     """Logprob of each output id; NaN (JSON null) for a token that was appended, not sampled. Empty for a turn without a
     policy: only `cross_entropy` can use it."""
@@ -82,7 +89,7 @@ class TrajectorySample(Sample):
         return {name: value for name, value in sent.items() if value != [] or name not in _OPTIONAL}
 
 
-class TrajectoryPayload(Strict):
+class TrajectoryPayload(Request):
     """A run as training data. A batch is an ordered list of these."""
 
     samples: list[TrajectorySample]
@@ -114,7 +121,7 @@ FailedRuns = Literal["drop_run", "drop_group", "zero"]
 removed. `zero`: it counts with reward 0."""
 
 
-class AdvantageOptions(Strict):
+class AdvantageOptions(Request):
     """Options of the advantages. The defaults are those of token-sum losses."""
 
     baseline: Baseline = "mean"
@@ -131,7 +138,7 @@ class AdvantageOptions(Strict):
     """Seed of a random permutation of the advantages within each group, for null experiments; None: no permutation."""
 
 
-class _Batch(Strict):
+class _Batch(Request):
     inputs: list[TrainInput] = Field(min_length=1)
     group_size: int | None = Field(default=None, ge=1)
     """Size of groups. Inputs without a group are grouped by contiguous slices; given groups, or `group_ids`, must have
@@ -193,7 +200,7 @@ class ForwardResult(Strict):
     data: list[DatumTensors]
 
 
-class BackwardRequest(Strict):
+class BackwardRequest(Request):
     """Accumulate the gradient of -Σ w·logprob: `weights[d][t]` is -dC/dlogprob of the caller's loss C."""
 
     forward_id: str
@@ -202,14 +209,14 @@ class BackwardRequest(Strict):
     idempotency_key: str | None = None
 
 
-class OptimStepRequest(Strict):
+class OptimStepRequest(Request):
     """Apply the accumulated gradient with AdamW, and append a checkpoint."""
 
-    learning_rate: float = Field(gt=0)
+    learning_rate: float = Field(gt=0, allow_inf_nan=False)
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
-    eps: float = Field(default=1e-8, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
+    eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     max_grad_norm: float | None = Field(default=None, gt=0)
     """Maximum gradient norm; a longer gradient is scaled down."""
     in_flight: bool = False

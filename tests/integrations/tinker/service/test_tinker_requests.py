@@ -347,6 +347,47 @@ async def test_a_model_from_the_hub_is_named_by_its_hub_id(api):
     assert info["is_lora"] is False
 
 
+async def test_a_request_that_was_given_up_is_answered_at_once(api, monkeypatch):
+    monkeypatch.setattr(futures, "MISSING_SECONDS", 1.0)
+    _, model = await api.model()
+    await api.result(await api.backward(model, 1))
+    last = await api.step(model, 4)
+    await asyncio.sleep(0.6)
+    late = await api.backward(model, 3)
+    assert "Request 2 of" in (await api.result(last))["error"]
+    began = asyncio.get_running_loop().time()
+    assert "did not wait for it" in (await api.result(late))["error"]
+    assert asyncio.get_running_loop().time() - began < 0.3
+
+
+async def test_a_datum_beyond_the_context_is_refused(api):
+    _, model = await api.model()
+    tokens, targets = [7] * 65, [8] * 65
+    long = await api.result(await api.backward(model, 1, tokens=tokens, targets=targets))
+    assert long["error"] == "Datum 0 has 65 tokens; the model's context holds 64."
+    await api.backward(model, 2, tokens=tokens[1:], targets=targets[1:])
+    assert (await api.result(await api.step(model, 3)))["metrics"]["step:max"] == 1.0
+
+
+async def test_a_step_that_makes_weights_infinite_is_refused_and_undone(api):
+    _, model = await api.model()
+    first = await api.result(await api.backward(model, 1, forward_only=True))
+    await api.backward(model, 2)
+    body = {"model_id": model, "seq_id": 3, "adam_params": {"learning_rate": 1e30}}
+    refused = await api.result(await api.post("optim_step", body))
+    assert "makes weights that are not finite" in refused["error"]
+    assert await api.result(await api.backward(model, 4, forward_only=True)) == first
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "eps", "weight_decay", "grad_clip_norm"])
+async def test_infinite_settings_of_a_step_are_refused(api, name):
+    _, model = await api.model()
+    body = f'{{"model_id": "{model}", "seq_id": 1, "adam_params": {{"{name}": 1e400}}}}'
+    headers = {"content-type": "application/json"}
+    answer = await api.http.post("/api/v1/optim_step", content=body, headers=headers)
+    assert (answer.status_code, name in answer.text) == (422, True)
+
+
 async def test_a_time_to_live_beyond_every_calendar_is_refused(api):
     _, model = await api.model()
     await api.result(await api.post("save_weights", {"model_id": model, "seq_id": 1, "path": "a"}))
@@ -398,6 +439,11 @@ def test_bytes_that_are_no_message_are_refused_with_a_sentence(body):
     except UsageError as error:
         said = str(error)
     assert said.endswith(".")
+
+
+def test_a_message_of_many_fields_is_refused():
+    with pytest.raises(UsageError, match="more than 1,000,000 fields"):
+        read_forward_backward(integer(6, 1) * 1_000_001)
 
 
 def test_numbers_of_a_message():

@@ -264,8 +264,11 @@ class Turns:
             self._running = False
             self._ended_at = time.monotonic()
             self._next = number + 1
-            if self._next in self._waiting:
-                self._waiting[self._next].set()
+            for waiting, event in self._waiting.items():
+                if (
+                    waiting <= self._next
+                ):  # Below: a request that came so late that this one did not wait for it.
+                    event.set()
 
     async def _wait(self, number: int) -> None:
         """Wait for the turn of a number, or until nothing has run or arrived for too long."""

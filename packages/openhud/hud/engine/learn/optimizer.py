@@ -108,7 +108,8 @@ class AdamW:
     ) -> dict[str, float]:
         """Apply the accumulated gradient divided by `divide_by`, and forget it; return what was measured.
 
-        A gradient that is not finite is refused and forgotten; weights and moments stay as they were.
+        A gradient that is not finite is refused and forgotten; weights and moments stay as they were. Raises `UsageError` for
+        settings that make weights infinite: the caller restores the weights.
         """
         slots = [(slot, grad) for slot in self._slots if (grad := self._gradient(slot)) is not None]
         norm = self._norm(_norm([grad for _, grad in slots])) / divide_by
@@ -148,6 +149,11 @@ class AdamW:
         self.step += 1
         self.zero_grad()
         weights, change = self._norm(math.hypot(*size)), self._norm(math.hypot(*moved))
+        if not math.isfinite(change):
+            raise UsageError(
+                f"A step with the learning rate {learning_rate:g} makes weights that are not finite; it was refused, and "
+                "the weights are those of the last checkpoint. Lower the learning rate or the weight decay."
+            )
         return {
             "grad_norm:mean": norm,
             "update_norm:mean": change,

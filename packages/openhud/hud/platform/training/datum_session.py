@@ -20,7 +20,7 @@ from hud.learning.datum_calls import (
     StepRequest,
     packed,
 )
-from hud.learning.datums import Datum, Floats
+from hud.learning.datums import Datum, Floats, check_length
 from hud.learning.losses.action_tokens import ActionTokens
 from hud.learning.losses.config import LossConfig, parse_loss
 from hud.learning.losses.formulas import compute_loss
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
 def datum_pass(session: Session, body: DatumPassRequest, client: Contributor) -> DatumPassResult:
     """Compute logprobs and the loss of datums, and accumulate its gradient if the request says so."""
     loss = parse_loss(body.loss_fn, body.loss_fn_config)
-    vocabulary = session.trained.serving.policy.decoder.config.vocab_size
+    shape = session.trained.serving.policy.decoder.config
+    for number, columns in enumerate(body.datums):
+        length = len(columns.tokens) // np.dtype(np.int64).itemsize
+        check_length(length, f"Datum {number}", shape.max_position_embeddings)
     datums_by_input = [
-        _datums(columns, loss, f"Datum {number}", vocabulary)
+        _datums(columns, loss, f"Datum {number}", shape.vocab_size)
         for number, columns in enumerate(body.datums)
     ]
     datums = [datum for datums_of_input in datums_by_input for datum in datums_of_input]

@@ -364,6 +364,7 @@ class Session:
         loss_fn: str = BuiltinLoss.IMPORTANCE_SAMPLING,
         keep_all: bool = False,
     ) -> Batch:
+        shape = self.trained.serving.policy.decoder.config
         return make_batch(
             payloads,
             loss_fn=loss_fn,
@@ -371,7 +372,8 @@ class Session:
             group_size=body.group_size,
             options=body.advantages,
             reward_scale=body.reward_scale,
-            vocab_size=self.trained.serving.policy.decoder.config.vocab_size,
+            vocab_size=shape.vocab_size,
+            max_context=shape.max_position_embeddings,
             lag=self.trained.lag,
             keep_all=keep_all,
         )

@@ -13,6 +13,8 @@ from hud.errors import UsageError
 
 Value = int | bytes
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+MOST_FIELDS = 1_000_000
+"""Fields of a message: each takes a microsecond, whatever it holds."""
 
 
 def fields(data: bytes) -> Iterator[tuple[int, Value]]:
@@ -20,8 +22,11 @@ def fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
     Raises `UsageError` for data that are no message.
     """
-    at = 0
+    at = count = 0
     while at < len(data):
+        count += 1
+        if count > MOST_FIELDS:
+            raise UsageError(f"A message of this request has more than {MOST_FIELDS:,} fields.")
         key, at = _varint(data, at)
         kind = key & 7
         if kind == _VARINT:

@@ -96,9 +96,9 @@ class AdamParams(Body):
     learning_rate: float = Field(default=1e-4, ge=0, allow_inf_nan=False)
     beta1: float = Field(default=0.9, ge=0, lt=1)
     beta2: float = Field(default=0.95, ge=0, lt=1)
-    eps: float = Field(default=1e-12, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
-    grad_clip_norm: float = 0.0
+    eps: float = Field(default=1e-12, gt=0, allow_inf_nan=False)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    grad_clip_norm: float = Field(default=0.0, allow_inf_nan=False)
     """0: no limit."""
 
 
