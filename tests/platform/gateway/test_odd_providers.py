@@ -1,12 +1,15 @@
 """Providers that fail, or answer against their documentation: a failure is an error in every client's dialect."""
 
 import json
+import socket
+import threading
 
 import httpx
 import pytest
 from tests.platform.gateway.gateway_server import serving
 
 from hud.platform.application import PlatformConfig, create_app
+from hud.platform.gateway import upstream
 
 HELLO = [{"role": "user", "content": "hello"}]
 TOOL = {"name": "look", "parameters": {"type": "object", "properties": {}}}
@@ -177,6 +180,43 @@ def test_a_providers_failure_is_no_end_of_a_turn(url, provider, server, client, 
         status, text = ask(url, server, client, stream)
         assert status >= 500 or (stream and '"error"' in text), (failure, status, text)
         assert not any(end in text for end in ENDS), (failure, text)
+
+
+@pytest.mark.parametrize("code", [-1, 7, 101, 600, 999, 10**30])
+def test_a_status_that_http_has_none_for_is_the_providers_failure(url, provider, code):
+    provider.kind = EVENTS
+    provider.body = sse({"error": {"message": "down", "code": code}})
+    status, text = ask(url, "openai", "messages", False)
+    assert (status, "down" in text) == (502, True)
+
+
+@pytest.mark.parametrize("client", ["chat", "messages"])
+def test_a_status_line_that_http_has_none_for_is_the_providers_failure(url, client):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        config = {"url": f"http://127.0.0.1:{server.getsockname()[1]}", "dialect": "openai"}
+        body = {"name": f"odd-{client}", "provider": config}
+        httpx.post(url + "/v2/models/provide", json=body, timeout=30).raise_for_status()
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 999 Odd\r\ncontent-length: 2\r\n\r\n{}")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        status, _ = ask(url, f"odd-{client}", client, False)
+        thread.join()
+    assert status == 502
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_without_end_fills_no_memory(url, provider, monkeypatch, stream):
+    monkeypatch.setattr(upstream, "MOST_ANSWER_BYTES", 1 << 20)
+    provider.kind = EVENTS
+    provider.body = sse(*[chunk({"content": "x" * 10_000})] * 110)
+    status, text = ask(url, "openai", "messages", stream)
+    assert (status == 502 or stream) and "is larger than 1 MiB" in text
 
 
 @pytest.mark.parametrize("stream", [False, True])

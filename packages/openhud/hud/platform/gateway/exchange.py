@@ -66,8 +66,8 @@ class Exchange:
         await self.end(body)
 
     async def begin(self, status: int, headers: Headers) -> None:
-        """Send the status and the headers."""
-        self.status = status
+        """Send the status and the headers. A status that HTTP has none for is a provider's: 502."""
+        self.status = status = status if 200 <= status < 600 else 502
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def begin_events(self, content_type: bytes = EVENTS) -> None:

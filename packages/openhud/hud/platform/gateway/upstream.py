@@ -23,7 +23,7 @@ from hud.inference.retries import (
     message_of,
     trouble_of,
 )
-from hud.outbound import read_bounded, read_start
+from hud.outbound import MOST_ANSWER_BYTES, read_bounded, read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
 from hud.platform.gateway.passthrough import (
@@ -195,10 +195,18 @@ async def _data(
 ) -> AsyncGenerator[bytes, None]:
     """Yield the data of a response's events; a whole answer in place of a stream is one.
 
-    Raises `UpstreamError` for a response that is neither.
+    Raises `UpstreamError` for a response that is neither, and for one larger than `MOST_ANSWER_BYTES`: a turn is kept until
+    its end.
     """
     if response.content_type not in _WHOLE:
+        size = 0
         async for data in data_of(response.content.iter_any()):
+            size += len(data)
+            if size > MOST_ANSWER_BYTES:
+                most = MOST_ANSWER_BYTES >> 20
+                raise UpstreamError(
+                    f"The answer of the provider of {model.name!r} is larger than {most} MiB.", 502
+                )
             yield data
         return
     body = await read_bounded(response)
