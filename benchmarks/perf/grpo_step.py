@@ -31,16 +31,17 @@ BAR_SECONDS = 3.0
 async def main() -> None:
     import demo as triage
 
+    from demo_driver import Progress
     from hud import Taskset
     from hud.train.config import TrainConfig
     from hud.train.loop import train
 
     folder = Path(tempfile.mkdtemp(prefix="grpo-step-"))
     os.environ["HUD_HOME"] = str(folder / "home")
-    triage.IMITATED_RUNS = WARM_UP_RUNS
     try:
-        progress = triage.Progress(folder=folder, seed=0, steps=STEPS, shuffle_advantages=False)
+        progress = Progress(folder=folder, seed=0, steps=STEPS, shuffle_advantages=False)
         demo = triage.Demo(progress)
+        demo.imitated_runs = WARM_UP_RUNS
         await demo.record_apprentice()
         await demo.create()
         await demo.teach()

@@ -50,8 +50,10 @@ def prepare(home: Path) -> None:
     os.environ["HUD_HOME"] = str(home)
     import demo
 
+    from demo_driver import Progress
+
     async def phases() -> None:
-        made = demo.Demo(demo.Progress(home.parent, seed=0, steps=0, shuffle_advantages=False))
+        made = demo.Demo(Progress(home.parent, seed=0, steps=0, shuffle_advantages=False))
         await made.record_apprentice()
         await made.create()
         await made.teach()

@@ -20,7 +20,7 @@ SIGNS = ("answers late", "drops requests", "fills its disk", "restarts every hou
 SYLLABLES = ("ka", "lo", "mi", "ren", "tu", "sol", "vi", "dar", "pe", "gun", "fa", "tis")
 
 DEMO = {"vocab_size": 1024, "hidden": 128, "layers": 3}
-"""The shape of the policy that `make demo` trains."""
+"""The shape of the policy that `make demo-tiny` trains."""
 MIDDLE = {"vocab_size": 600, "hidden": 256, "layers": 4}
 """3.3 million parameters, the shape of the comparisons with TRL and transformers."""
 

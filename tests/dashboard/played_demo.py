@@ -1,4 +1,4 @@
-"""`make demo` in small, in a process of its own: `python -m tests.dashboard.played_demo FOLDER` fills FOLDER/home."""
+"""`make demo-tiny` in small, in a process of its own: `python -m tests.dashboard.played_demo FOLDER` fills FOLDER/home."""
 
 import asyncio
 import os
@@ -13,11 +13,12 @@ def main(folder: Path) -> None:
     sys.path.insert(0, str(EXAMPLE))
     import demo
 
+    from demo_driver import Progress
     from hud.eval import Taskset
 
-    demo.IMITATED_RUNS = demo.SPOKEN_RUNS = 60
-    demo.GRPO = {**demo.GRPO, "group": 2, "tasks_per_step": 2, "eval_every": 1}
-    small = demo.Demo(demo.Progress(folder=folder, seed=0, steps=2, shuffle_advantages=False))
+    small = demo.Demo(Progress(folder=folder, seed=0, steps=2, shuffle_advantages=False))
+    small.imitated_runs = small.spoken_runs = 60
+    small.grpo = {**small.grpo, "group": 2, "tasks_per_step": 2, "eval_every": 1}
     small.tasks = Taskset("tasks", list(small.tasks)[:30])
     small.held_out = Taskset("held-out", list(small.held_out)[:6])
     asyncio.run(small.run())

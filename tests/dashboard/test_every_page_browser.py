@@ -1,7 +1,7 @@
 """Every page that links lead to, over the store of a demo: nothing stands in anybody's way, on a phone or a wide screen.
 
 With SCREENSHOTS=FOLDER each page's picture is left there, and with DEMO=FOLDER it is the store of that finished demo
-(`make demo` leaves one in `.demo`): so the pictures in `docs/images/` were made.
+(`make demo-tiny` leaves one in `.demo-tiny`): so the pictures in `docs/images/` were made.
 """
 
 import os

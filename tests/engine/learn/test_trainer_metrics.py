@@ -122,6 +122,16 @@ def test_the_logprobs_of_a_training_pass_are_those_of_the_trainers_own_forward(l
     assert len(it.last_logprobs) == 1
 
 
+def test_a_large_decoder_on_a_cpu_is_trained_in_smaller_passes():
+    rng = np.random.default_rng(0)
+    datums = [random_datum(rng, length=60) for _ in range(30)]
+    small, large = (
+        LocalTrainer(SmallDecoder(width=width, dtype=torch.float32)) for width in (8, 2600)
+    )
+    assert small.forward_backward(datums)["passes:sum"] == 1
+    assert large.forward_backward(datums)["passes:sum"] == 2
+
+
 def test_the_gap_to_the_sampler_is_told_by_mean_p99_and_maximum():
     it = LocalTrainer(decoder(), pass_tokens=60)
     datums = grouped_batch()

@@ -102,6 +102,18 @@ async def test_what_one_fork_s_cache_holds_is_never_found_by_another(base):
     assert drawn.token_ids == (await alone(other)).token_ids
 
 
+async def test_the_cache_holds_nothing_of_a_version_that_no_turn_will_use(base):
+    one, other = fork_of(base, 1), fork_of(base, 2)
+    await other.sample(PROMPT, GREEDY)
+    pages = base.sampler.prefix_cache.pages
+    of_other = pages.in_use
+    await one.sample(PROMPT, GREEDY)
+    assert pages.in_use > of_other
+    one.checkpoint = "next"
+    assert pages.in_use == of_other
+    assert (await other.sample(PROMPT, GREEDY)).cached_tokens > 0
+
+
 @pytest.mark.slow
 async def test_forks_learn_each_for_itself(base):
     one, other = fork_of(base, 1), fork_of(base, 2)

@@ -20,7 +20,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from hud.engine.cpu_threads import for_training, in_parallel, on_all_cores, passes_at_once
+from hud.engine.cpu_threads import (
+    SMALL_PARAMETERS,
+    for_training,
+    in_parallel,
+    on_all_cores,
+    passes_at_once,
+)
 from hud.engine.decoder import Decoder
 from hud.engine.device_memory import within_memory
 from hud.engine.learn.accumulation import Accumulation, not_finite
@@ -49,6 +55,10 @@ T = TypeVar("T")
 PASS_TOKENS = 4096
 """Most tokens computed at once; a longer sequence goes alone."""
 
+PASS_TOKENS_ON_CPU = 1024
+"""The same for a model above `SMALL_PARAMETERS` on a CPU, which gains no speed from more: with 135 million parameters a thousand
+tokens hold 2.4 GB."""
+
 APART_FROM = 512
 """Fewest tokens of a pass that is computed in parallel with others."""
 
@@ -62,12 +72,14 @@ class LocalTrainer(Trainer):
         *,
         lora: LoraConfig | None = None,
         reference: Decoder | None = None,
-        pass_tokens: int = PASS_TOKENS,
+        pass_tokens: int | None = None,
         options: TrainerOptions | None = None,
         ranks: Ranks | None = None,
         beside: Callable[[], Sequence[PassWorker]] = tuple,
     ) -> None:
         """`reference`: the reference policy of KL terms; with LoRA the base by default.
+
+        `pass_tokens`: most tokens computed at once; None: the default of the device and the model's size.
 
         `beside` returns the current worker processes that compute passes of a small model, if any; `Policy.exclusive`
         updates their weights.
@@ -78,7 +90,7 @@ class LocalTrainer(Trainer):
         self.decoder = decoder
         self.lora = lora
         self.reference = reference
-        self.pass_tokens = pass_tokens
+        self.pass_tokens = pass_tokens or default_pass_tokens(decoder)
         if lora is not None:
             attach(decoder, lora)
             trained = lora_parameters(decoder)
@@ -346,6 +358,12 @@ class LocalTrainer(Trainer):
             logprobs = pass_computer(policy).logprobs(batch).logprobs
         self._ranks.release(policy)
         return logprobs
+
+
+def default_pass_tokens(decoder: Decoder) -> int:
+    """Return the most tokens of a pass: `PASS_TOKENS`, or `PASS_TOKENS_ON_CPU`."""
+    large = sum(parameter.numel() for parameter in decoder.parameters()) > SMALL_PARAMETERS
+    return PASS_TOKENS_ON_CPU if large and decoder.device.type == "cpu" else PASS_TOKENS
 
 
 def save_weights(decoder: Decoder, lora: LoraConfig | None, folder: Path, base: Path) -> bool:

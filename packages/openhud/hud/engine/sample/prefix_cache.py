@@ -114,6 +114,11 @@ class PrefixCache:
         for slot in list(self._idle):
             self._cut(slot, 0)
 
+    def forget_adapter(self, adapter: object) -> None:
+        """Drop the prefixes of an adapter that no request will use again."""
+        for slot in [slot for slot in self._idle if slot.salt is adapter]:
+            self._cut(slot, 0)
+
     def reusable(self, ids: Sequence[int], salt: object = None) -> int:
         """Return how many leading tokens of `ids`, computed with `salt`, are cached."""
         return self._best(ids, salt)[1]

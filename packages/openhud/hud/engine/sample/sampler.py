@@ -19,7 +19,7 @@ import torch
 from hud.engine.cpu_threads import SMALL_PARAMETERS, for_sampling
 from hud.engine.decoder import Decoder
 from hud.engine.device_memory import TRAINING, OutOfMemory, sentence, within_memory
-from hud.engine.sample.adapter_bank import AdapterBank
+from hud.engine.sample.adapter_bank import Adapter, AdapterBank
 from hud.engine.sample.cache_budget import CacheBudget, budget_of
 from hud.engine.sample.kv_cache import CacheSize, most_bytes
 from hud.engine.sample.options import CacheFacts, SamplerOptions, most_slots, slots_within
@@ -264,6 +264,11 @@ class Sampler:
             self._stale = True
             for request in self.active:
                 request.swap(version)
+
+    def forget_adapter(self, adapter: Adapter) -> None:
+        """Free the cache's pages of an adapter that no request will use again."""
+        with self._changed:
+            self.prefix_cache.forget_adapter(adapter)
 
     def close(self) -> None:
         """Stop; unfinished requests end with an `InfrastructureFault`."""

@@ -87,6 +87,7 @@ class SharedBase:
         wanted |= {request.adapter for request in self.sampler.active}
         for adapter in self.bank.held - wanted:
             self.bank.drop(adapter)
+            self.sampler.forget_adapter(adapter)
 
 
 _Loaded = tuple[tuple[Version | None, ...], torch.dtype, str]

@@ -72,6 +72,8 @@ def write_report(
     folder: Path,
     result: TrainReport,
     seconds: dict[str, float],
+    *,
+    cpu_seconds: float,
     seed: int,
     shuffle_advantages: bool,
 ) -> None:
@@ -90,10 +92,12 @@ def write_report(
         "seconds": {
             **{name: round(value, 1) for name, value in seconds.items()},
             "total": round(sum(seconds.values()), 1),
+            "cpu": round(cpu_seconds, 1),
             "grpo_step_mean": round(sum(times) / len(times), 2),
             "grpo_step_max": round(max(times), 2),
         },
         "peak_memory_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
+        "disk_gib": round(disk_bytes(folder) / 2**30, 2),
         "cpus": os.cpu_count(),
         "python": platform.python_version(),
         "training_reward": [row["metrics"].get("rollout_reward:mean") for row in result.history],
@@ -105,26 +109,39 @@ def write_report(
     (folder / "report.json").write_text(json.dumps(report, indent=2) + "\n")
 
 
-def print_report(folder: Path) -> None:
-    """Print before and after, the checkpoint tree, where things are, and what to type next."""
+def disk_bytes(folder: Path) -> int:
+    """Return the size of a folder's files; of a file with several names once."""
+    files = (path.stat() for path in folder.rglob("*") if path.is_file())
+    return sum({status.st_ino: status.st_size for status in files}.values())
+
+
+def print_report(folder: Path, *, example: Path, unseen: str) -> None:
+    """Print before and after, the checkpoint tree, where things are, and what to type next.
+
+    `example` is the folder of the tasks, and `unseen` the noun of the held-out ones.
+    """
     report = json.loads((folder / "report.json").read_text())
     before, after = Score(**report["before"]), Score(**report["after"])
     model, seconds = report["model"], report["seconds"]
     print(f"\nHeld-out reward\n  before  {shown(before)}\n  after   {shown(after)}")
     if report["improved"]:
-        print("  The intervals do not overlap: on incidents it never trained on, it got better.")
+        print(f"  The intervals do not overlap: on {unseen} it never trained on, it got better.")
     else:
         print("  It is not better by more than chance explains.")
     print("\nCheckpoints, ▶ at the head", flush=True)
     hud(["models", "checkpoints", model])
     print(f"\nCurve   {report['plot']}\nReport  {folder / 'report.json'}")
-    print(f"Took    {seconds['total']:.0f} s, {report['peak_memory_gib']:.2f} GiB at most")
+    print(
+        f"Took    {seconds['total']:.0f} s ({seconds['cpu']:.0f} s of CPU time), {report['peak_memory_gib']:.2f} GiB of memory, "
+        f"{report['disk_gib']:.2f} GiB on disk"
+    )
+    tasks = example.relative_to(Path.cwd()) if example.is_relative_to(Path.cwd()) else example
     print(
         f"\nNext:\n"
         "  source .venv/bin/activate\n"
         f"  export HUD_HOME={folder / 'home'}\n"
-        f"  hud eval examples/triage/held_out.py {model} --all    # judge it again\n"
+        f"  hud eval {tasks}/held_out.py {model} --all    # judge it again\n"
         f"  hud jobs                                            # everything is on record\n"
         f"  hud models head {model} --set base                    # go back, and train a branch\n"
-        f"  hud train {model} examples/triage/tasks.py --steps 10"
+        f"  hud train {model} {tasks}/tasks.py --steps 10"
     )
