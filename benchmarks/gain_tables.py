@@ -1,4 +1,4 @@
-"""Tables of docs/gains.md from the records that gains.py, incident_gains.py and curriculum.py write."""
+"""Tables of docs/gains.md from the records that gains.py, pretrained_gains.py, incident_gains.py and curriculum.py write."""
 
 from __future__ import annotations
 
@@ -25,9 +25,26 @@ def reasoning_gym(records: Mapping[str, dict[str, Any]]) -> str:
     ]
     for name, record in sorted(records.items()):
         sides: dict[str, Rewards] = record["rewards"]
-        policies = [shown(sides[one]) for one in ("constant", "base", "null", "trained")]
+        policies = [shown(sides[policy]) for policy in ("constant", "base", "null", "trained")]
+        policies[2] += null_mark(record)
         gains = [compared(sides["base"], sides[one]) for one in ("trained", "null")]
         lines.append(f"| {name} | {' | '.join([*policies, *gains])} |")
+    return "\n".join(lines)
+
+
+def pretrained(records: Mapping[str, dict[str, Any]]) -> str:
+    """Return a line for each family of the pretrained model, with differences from the base paired by task."""
+    lines = [
+        "| family | apprentice | base | null run | trained | trained - base | null - base | minutes, of CPU |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, record in sorted(records.items()):
+        sides: dict[str, Rewards] = record["rewards"]
+        policies = [shown(sides[policy]) for policy in ("base", "null", "trained")]
+        gains = [compared(sides["base"], sides[policy]) for policy in ("trained", "null")]
+        spent = f"{record['minutes']:.0f}, {record['cpu_minutes']:.0f}"
+        cells = [name, f"{record['apprentice']:.3f}", *policies, *gains, spent]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -41,7 +58,10 @@ def incidents(record: dict[str, Any]) -> str:
     for policy, name in (("flat", "flat"), ("lead", "hierarchical")):
         forms = [sides[policy + form] for form in ("-base", "-null", "")]
         gains = [compared(forms[0], forms[2]), compared(forms[0], forms[1])]
-        lines.append(f"| {name} | {' | '.join([*map(shown, forms), *gains])} |")
+        base, null, trained = map(shown, forms)
+        lines.append(
+            f"| {name} | {' | '.join([base, null + null_mark(record), trained, *gains])} |"
+        )
     between = [
         compared(sides[f"flat{form}"], sides[f"lead{form}"]) for form in ("-base", "-null", "")
     ]
@@ -77,6 +97,11 @@ def shown(rewards: Rewards) -> str:
     return with_interval(mean, interval and interval.low, interval and interval.high)
 
 
+def null_mark(record: Mapping[str, Any]) -> str:
+    """Return what a null run's cell says behind its interval: nothing, or that no weight moved."""
+    return "" if record["null"] == "shuffled" else f", {record['null']}"
+
+
 def compared(before: Rewards, after: Rewards) -> str:
     """Return the mean difference, paired by task, and its 95% interval."""
     overall = pair(before, after).overall
@@ -86,7 +111,12 @@ def compared(before: Rewards, after: Rewards) -> str:
 
 def tables() -> dict[str, str]:
     """Return the table of each record that is there, by the record's name."""
-    makers = {"gains": reasoning_gym, "incidents": incidents, "curriculum": curricula}
+    makers = {
+        "gains": reasoning_gym,
+        "pretrained_gains": pretrained,
+        "incidents": incidents,
+        "curriculum": curricula,
+    }
     return {
         name: make(json.loads((FOLDER / f"{name}.json").read_text()))
         for name, make in makers.items()

@@ -5,7 +5,7 @@
 
 1. A teacher that knows the form of an answer, and the answer to a share of the training questions, answers them.
 2. A transformer with random weights and a tokenizer of these texts learns to imitate it: the base.
-3. GRPO trains the base on the training tasks; the null run does the same with every advantage zeroed.
+3. GRPO trains the base on the training tasks; the null run does the same with advantages shuffled within each group.
 4. Base, null run and trained policy answer the held-out tasks, `GROUP` times each. Seeds of the null run are its own, so that its
    difference shows the noise of the measurement.
 
@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 from records import circumstances
 from sizes import size
 
-from gain_tables import reasoning_gym
+from gain_tables import reasoning_gym, shown
 from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.benchmarks import benchmark
@@ -54,6 +54,8 @@ RECORDS = Path(__file__).with_suffix(".json")
 GROUP = 4
 """Runs of each held-out task."""
 SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3, "max_context": 2048}
+NULL_SEED = 1000
+"""Added to the seed of a null run."""
 TRAIN, HELD_OUT = size((None, None), (8, 2))
 """Tasks of each split; None: all."""
 SPOKEN_RUNS = 700
@@ -95,11 +97,14 @@ FAMILIES = {
 
 
 class Lines(Reporter):
-    """Prints a line for every tenth step."""
+    """Prints a line for every `every`-th step."""
+
+    def __init__(self, every: int = 10) -> None:
+        self.every = every
 
     def stepped(self, step: int, metrics: dict[str, float]) -> None:
         reward = metrics.get("rollout_reward:mean")
-        if reward is not None and step % 10 == 0:
+        if reward is not None and step % self.every == 0:
             print(f"  step {step:3d}  reward {reward:.3f}", flush=True)
 
 
@@ -143,6 +148,50 @@ async def constant(tasks: Taskset, held_out: Taskset) -> Rewards:
     return rewards_by_attempt(job.runs)
 
 
+@dataclass
+class Comparison:
+    """A base, its null run and its training by reward, on the same held-out tasks."""
+
+    base: str
+    head: str
+    """Checkpoint of the base."""
+    settings: dict[str, Any]
+    """Of `TrainConfig`, but for model and seed."""
+    tasks: Taskset
+    held_out: Taskset
+    seed: int
+    lines_every: int = 10
+    """Steps between printed lines."""
+    rollouts: int = 0
+    """Of the training."""
+
+    async def rewards(self) -> dict[str, Rewards]:
+        """Train twice; return the held-out rewards of `base`, `null` and `trained`."""
+        config = TrainConfig(model=self.base, seed=self.seed, **self.settings)
+        rewards = {"base": await self._score(config, self.head)}
+        for name, null in (("null", True), ("trained", False)):
+            print(f"{self.base}, {name}", flush=True)
+            slug = f"{self.base}-{name}"
+            body = {"source_model_id": self.base, "name": slug}
+            await connect().post("/v2/models/fork", body)
+            config = TrainConfig(
+                model=slug,
+                seed=self.seed + NULL_SEED if null else self.seed,
+                shuffle_advantages=null,
+                **self.settings,
+            )
+            report = await train(config, tasks=self.tasks, reporter=Lines(self.lines_every))
+            rewards[name] = await self._score(config, report.head or "base")
+            groups = sum(row["metrics"]["groups_drawn:sum"] for row in report.history)
+            self.rollouts = int(groups) * config.group
+        return rewards
+
+    async def _score(self, config: TrainConfig, checkpoint: str) -> Rewards:
+        rewards = rewards_by_attempt((await play(config, checkpoint, self.held_out)).runs)
+        print(f"  {config.model}, held-out: {shown(rewards)}", flush=True)
+        return rewards
+
+
 async def measure(generator: str, seed: int) -> dict[str, Any]:
     """Return the record of one family: rewards of every policy on the held-out tasks, by task."""
     family, started = FAMILIES[generator], perf_counter()
@@ -153,38 +202,29 @@ async def measure(generator: str, seed: int) -> dict[str, Any]:
     head, taught = await make_base(base, family, tasks, seed)
     settings = {**GRPO, "steps": family.steps, "max_tokens": family.max_tokens}
 
-    async def rewards(config: TrainConfig, checkpoint: str) -> dict[str, list[float | None]]:
-        return rewards_by_attempt((await play(config, checkpoint, held_out)).runs)
-
-    found = {
-        "constant": await constant(tasks, held_out),
-        "base": await rewards(TrainConfig(model=base, seed=seed, **settings), head),
-    }
-    rollouts = 0
-    for name, zeroed in (("null", True), ("trained", False)):
-        print(f"{generator}, {name}", flush=True)
-        slug = f"{base}-{name}"
-        await connect().post("/v2/models/fork", {"source_model_id": base, "name": slug})
-        own = {"seed": seed + 1000 if zeroed else seed, "zero_advantages": zeroed}
-        config = TrainConfig(model=slug, **settings, **own)
-        report = await train(config, tasks=tasks, reporter=Lines())
-        found[name] = await rewards(config, report.head or "base")
-        rollouts = int(sum(row["metrics"]["groups_drawn:sum"] for row in report.history))
+    comparison = Comparison(base, head, settings, tasks, held_out, seed)
+    rewards = {"constant": await constant(tasks, held_out), **await comparison.rewards()}
     return {
         "benchmark": shipped.name,
+        "null": "shuffled",
         "seed": seed,
         "steps": family.steps,
-        "rollouts": rollouts * GRPO["group"],
+        "rollouts": comparison.rollouts,
         "teacher": round(taught, 4),
         "minutes": round((perf_counter() - started) / 60, 1),
         **circumstances(),
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
-        "rewards": {
-            name: {
-                slug: [round(one or 0.0, 4) for one in earned] for slug, earned in rewards.items()
-            }
-            for name, rewards in found.items()
-        },
+        "rewards": rounded(rewards),
+    }
+
+
+def rounded(rewards: Mapping[str, Rewards]) -> dict[str, dict[str, list[float]]]:
+    """Return rewards as a record holds them; an unmeasured run counts 0."""
+    return {
+        policy: {
+            slug: [round(reward or 0.0, 4) for reward in earned] for slug, earned in tasks.items()
+        }
+        for policy, tasks in rewards.items()
     }
 
 

@@ -5,8 +5,8 @@
 The lab's incidents (docs/incident-lab.md: 109 tools, records of 50 KiB) are beyond policies of a million parameters. These are
 the demo's (examples/triage): six services, seven causes, seven tools, made from seeds. One policy has all tools, or a lead has a
 tracer and a prober, who are trained first, each on tasks of its own, and frozen while the lead learns. Every policy first imitates
-an apprentice with the same bad habits; both sides take `STEPS` optimizer steps in all. The null runs do the same with every
-advantage zeroed, on seeds of their own. Writes incidents.json beside this file, and its table into docs/gains.md.
+an apprentice with the same bad habits; both sides take `STEPS` optimizer steps in all. The null runs do the same with advantages
+shuffled within each group, on seeds of their own. Writes incidents.json beside this file, and its table into docs/gains.md.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from sizes import size
 
 from gain_tables import PAGE, shown
 from gain_tables import incidents as table
-from gains import SPOKEN_RUNS, Lines
+from gains import NULL_SEED, SPOKEN_RUNS, Lines
 from hud import Task, Taskset
 from hud.agents import Agent
 from hud.client import connect
@@ -112,8 +112,8 @@ def config_of(policy: str, form: str, seed: int) -> TrainConfig:
     return TrainConfig(
         model=policy + form,
         steps=STEPS if policy == "flat" else STEPS // len(ORDER),
-        zero_advantages=form == "-null",
-        seed=seed + 1000 if form == "-null" else seed,
+        shuffle_advantages=form == "-null",
+        seed=seed + NULL_SEED if form == "-null" else seed,
         subagents={tool: SubagentConfig(model=model + form) for tool, model in tools.items()},
         **GRPO,
     )
@@ -171,6 +171,7 @@ def main() -> None:
     with ProcessPoolExecutor(len(SIDES), mp_context=get_context("spawn")) as pool:
         sides = list(pool.map(measured_alone, SIDES, [options.seed] * len(SIDES)))
     record = {
+        "null": "shuffled",
         "seed": options.seed,
         "steps": STEPS,
         "minutes": round((perf_counter() - started) / 60, 1),
