@@ -111,6 +111,20 @@ def test_a_benchmark_that_trains_runs(name, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("family", ["branch", "relay"])
+def test_a_family_of_the_pretrained_model_is_measured(
+    family, pretrained_home, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HUD_HOME", str(pretrained_home))  # Its download.
+    records = tmp_path / "records.json"
+    done = run(BENCHMARKS / "pretrained_gains.py", family, "--records", str(records))
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    rewards = json.loads(records.read_text())[family]["rewards"]
+    assert set(rewards) == {"base", "null", "trained"}
+
+
 def test_every_benchmark_is_run_by_a_test():
     names = {path.stem for path in PERF.glob("*.py") if "__main__" in path.read_text()}
     alone = {name for name in names if not name.endswith(PEERS)}
