@@ -9,6 +9,7 @@ from statistics import fmean
 import pytest
 from tests.benchmarks.played import installed
 
+from hud.eval import NullRecorder
 from hud.eval.results.intervals import clustered_interval
 from hud.eval.results.paired_differences import pair
 
@@ -69,6 +70,20 @@ def test_signal_reaches_the_demo_s_target_in_fewer_rollouts_and_honest_runs_rais
     last = {name: fmean(one[-1] for one in of.values()) for name, of in by_curriculum.items()}
     assert last["signal"] < last["uniform"]
     assert [one for one in runs if one["alarms"]] == []
+
+
+@pytest.mark.parametrize("name", ["branch", "relay"])
+async def test_a_family_of_the_pretrained_model_leaves_much_to_learn(name, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "pretrained_families"))
+    family = script(f"pretrained_families/{name}", monkeypatch)
+    trained, held_out = ({task.slug for task in tasks} for tasks in (family.train, family.held_out))
+    assert not trained & held_out
+    job = await family.train.run(family.apprentice(0), group=4, recorder=NullRecorder())
+    assert 0.2 < job.reward < 0.6
+    for share in ("GUESSES", "SKIPS", "MISTAKES", "SLIPS"):
+        monkeypatch.setattr(family, share, 0.0, raising=False)
+    job = await family.held_out.run(family.apprentice(0), recorder=NullRecorder())
+    assert job.reward == 1.0
 
 
 @pytest.mark.slow
