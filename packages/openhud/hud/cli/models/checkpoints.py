@@ -98,15 +98,45 @@ def discard(slug: str, as_json: bool) -> None:
 @click.option(
     "--to",
     "form",
-    type=click.Choice(["hf", "peft"]),
+    metavar="FORM",
     default="hf",
     show_default=True,
-    help="A complete Hugging Face folder, or the adapter alone.",
+    help="hf: a complete Hugging Face folder. peft: the adapter alone. gguf: one file for llama.cpp.",
 )
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float16", "bfloat16"]),
+    help="Type of a file's weights.  [default: that of the model]",
+)
+@click.option(
+    "--push", metavar="OWNER/NAME", help="Upload it to a new repository of the Hugging Face hub."
+)
+@click.option("--public", is_flag=True, help="With --push: everyone may read the repository.")
 @as_json_option
-def export(slug: str, folder: Path, checkpoint: str | None, form: str, as_json: bool) -> None:
-    """Write a model as a Hugging Face folder, an adapter merged into the weights; or its adapter alone, for PEFT."""
-    body = {"folder": str(folder.resolve()), "checkpoint_id": checkpoint, "form": form}
+def export(
+    slug: str,
+    folder: Path,
+    checkpoint: str | None,
+    form: str,
+    dtype: str | None,
+    push: str | None,
+    public: bool,
+    as_json: bool,
+) -> None:
+    """Write a model with its card to a folder: complete and with an adapter merged, as one file, or the adapter alone."""
+    if public and push is None:
+        raise click.UsageError("--public goes with --push.")
+    body = {
+        "folder": str(folder.resolve()),
+        "checkpoint_id": checkpoint,
+        "form": form,
+        "dtype": dtype,
+        "push": push,
+        "public": public,
+    }
     done = ask("post", model_path(slug, "export"), body)
-    reader = "transformers" if form == "hf" else "peft"
-    tell(as_json, done, f"Wrote {done['folder']}; {reader} loads it.")
+    reader = {"hf": "transformers", "peft": "peft", "gguf": "llama.cpp"}.get(form, form)
+    sentence = f"Wrote {done['folder']}; {reader} loads it."
+    if push is not None:
+        sentence += f"\nUploaded it to {done['url']}."
+    tell(as_json, done, sentence)

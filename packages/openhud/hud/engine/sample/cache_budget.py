@@ -9,7 +9,7 @@ them and the machine has memory to spare. So samplers of several processes share
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from typing import Protocol, TypeVar
@@ -33,7 +33,7 @@ SPARE_SHARE = 0.25
 RESIZED = 1.05
 """Least factor by which a cache is resized: its sequences are computed again, and decode steps recorded again."""
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 
 
 class CacheHolder(Protocol):

@@ -17,23 +17,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hud.engine.chat.chat_format import ChatFormat
-from hud.engine.lora import (
-    attach,
-    load_adapter,
-    lora_parameters,
-    merge,
-)
+from hud.engine.lora import attach, load_adapter, lora_parameters
 from hud.engine.models.precision import computing_type
 from hud.engine.policy import Policy
-from hud.engine.pretrained import load_decoder, save_decoder
 from hud.engine.sample.shared_base import SharedBases
-from hud.errors import OverloadedError, StoreError
+from hud.errors import OverloadedError
 from hud.platform.models.backend_models import BackendModels
 from hud.platform.models.checkpoint_files import SAMPLER
-from hud.platform.models.records import BASE, ModelRecord, Weights
+from hud.platform.models.model_export import export_weights
+from hud.platform.models.records import BASE, FOLDER, ModelRecord, Weights
 from hud.platform.models.sampling_servers import policy_on_servers
 from hud.platform.models.serving_policies import LocalServing, Serving, lora_config, sampler_options
-from hud.platform.models.weight_sources import place_companions
 from hud.train.backends.sampling_servers import ServerSampler
 
 if TYPE_CHECKING:
@@ -115,24 +109,18 @@ class Policies:
             self.forget(model_id)
         self._backends.close()
 
-    def export(self, model: ModelRecord, checkpoint_id: str | None, folder: Path) -> None:
-        """Write a model at a checkpoint as a Hugging Face folder; an adapter is merged into the weights.
-
-        Raises `StoreError` if the folder cannot be written.
-        """
+    def export(
+        self,
+        model: ModelRecord,
+        checkpoint_id: str | None,
+        folder: Path,
+        *,
+        form: str = FOLDER,
+        dtype: str | None = None,
+    ) -> None:
+        """Write a model at a checkpoint to a folder; see `export_weights`."""
         weights = self._verified(model, checkpoint_id)
-        decoder = load_decoder(weights.folder)
-        if weights.adapter is not None:
-            load_adapter(decoder, weights.adapter)
-            merge(decoder)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            save_decoder(decoder, folder)
-            place_companions(weights.folder, folder)
-        except OSError as error:
-            raise StoreError(
-                f"{folder} could not be written: {error.strerror or error}. Free some space, or choose another folder."
-            ) from error
+        export_weights(weights, folder, model.slug, form=form, dtype=dtype)
 
     def _verified(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files of a policy, after comparing them with their recorded hashes."""

@@ -20,6 +20,8 @@ MOST_SLOTS = 4096
 """Most sequences at a time: a GPU records a decode step for every sixteen."""
 SAMPLING = frozenset({"slots", "max_context", "cache_bytes"})
 """Settings of a model's sampler, which a fork sets without changing how it is trained."""
+FOLDER = "hf"
+"""Form of an export: a complete Hugging Face folder."""
 BASE = "base"
 """Name of the base weights where a checkpoint is expected."""
 

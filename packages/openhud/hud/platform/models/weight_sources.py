@@ -106,6 +106,7 @@ def from_hub(source: str, *, public: bool = False, weights: bool = True) -> Path
         ) from None
     try:
         wanted = [f"*{suffix}" for suffix in (*_COMPANIONS, *((".safetensors",) * weights))]
+        wanted.append("README.md")  # The card names the licence.
         if public:
             # A model that was fetched with a token is in the cache and would be returned from there.
             HfApi(token=False).auth_check(source)

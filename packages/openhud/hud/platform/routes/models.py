@@ -22,6 +22,7 @@ from pydantic import BaseModel, Field, field_validator
 
 from hud import exact_json
 from hud.engine.config import DecoderConfig
+from hud.engine.model_files import format_named
 from hud.errors import ConflictError, NotFoundError, PlatformError, UsageError
 from hud.inference.dialects.registry import provider_dialect
 from hud.platform.dependencies import (
@@ -41,8 +42,12 @@ from hud.platform.dependencies import (
 )
 from hud.platform.gateway.providers import builtin_records, find_builtin
 from hud.platform.models.adapter_export import export_adapter
+from hud.platform.models.hub_upload import check_repository, create_repository, upload
+from hud.platform.models.model_card import card_subject, write_card
 from hud.platform.models.promotion import goes_round_the_gate
 from hud.platform.models.records import (
+    BASE,
+    FOLDER,
     BackendConfig,
     ModelConfig,
     ModelRecord,
@@ -145,11 +150,18 @@ class HeadRequest(BaseModel):
 
 
 class ExportRequest(BaseModel):
-    """Export a model as a Hugging Face folder, where an adapter is merged; or its adapter alone."""
+    """Export a model with its card: as a Hugging Face folder or one file, an adapter merged; or its adapter alone."""
 
     folder: str
     checkpoint_id: str | None = None
-    form: Literal["hf", "peft"] = "hf"
+    form: str = FOLDER
+    """`hf`, `peft`, or the name of a format of model files (`hud.model_files`)."""
+    dtype: Literal["float32", "float16", "bfloat16"] | None = None
+    """Type of a file's weights; null: that of the model."""
+    push: str | None = None
+    """Id of a new repository on the Hugging Face hub, OWNER/NAME; null: none. The server's token of the hub is used."""
+    public: bool = False
+    """Whether everyone may read that repository."""
 
 
 class PruneRequest(BaseModel):
@@ -368,12 +380,28 @@ async def export(
     wanted = body.checkpoint_id or "head"
     checkpoint = registry.tree.find(model, wanted)
     _require_disk(team)
+    if body.form not in (FOLDER, "peft"):
+        await asyncio.to_thread(format_named, body.form)
+    elif body.dtype is not None:
+        raise UsageError("A type of weights is set for a file, such as GGUF, alone.")
+    if body.push is not None:
+        await asyncio.to_thread(check_repository, body.push)
     folder = await asyncio.to_thread(_empty_folder, body.folder)
     if body.form == "peft":
         await asyncio.to_thread(export_adapter, registry, model, checkpoint, folder)
     else:
-        await engine.call(model, ExportModel(checkpoint=checkpoint, folder=str(folder)))
-    return {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
+        wanted_form = {"form": body.form, "dtype": body.dtype}
+        call = ExportModel(checkpoint=checkpoint, folder=str(folder), **wanted_form)
+        await engine.call(model, call)
+    subject = await asyncio.to_thread(card_subject, registry, model, checkpoint)
+    await asyncio.to_thread(write_card, subject, folder, body.form, repository=body.push)
+    shown = {"folder": str(folder), "checkpoint_id": checkpoint, "model": model.slug}
+    if body.push is None:
+        return shown
+    await asyncio.to_thread(create_repository, body.push, private=not body.public)
+    message = f"{model.slug} at {checkpoint or BASE}"
+    url = await asyncio.to_thread(upload, folder, body.push, message=message)
+    return {**shown, "url": url}
 
 
 @router.post("/{model_id}/prune", dependencies=TRAIN)

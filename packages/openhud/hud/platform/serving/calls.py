@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -38,10 +39,12 @@ class MoveHead(BaseModel):
 
 
 class ExportModel(BaseModel):
-    """Export a model at a checkpoint as a Hugging Face folder."""
+    """Export a model at a checkpoint as a Hugging Face folder, or as a file of the format `form`."""
 
     checkpoint: str | None
     folder: str
+    form: str = "hf"
+    dtype: str | None = None
 
 
 class ForgetModel(BaseModel):
@@ -114,7 +117,7 @@ async def _change_servers(
 async def _export(
     sessions: Sessions, model: ModelRecord, body: ExportModel, _: Contributor
 ) -> None:
-    export = sessions.policies.export
+    export = partial(sessions.policies.export, form=body.form, dtype=body.dtype)
     await asyncio.to_thread(export, model, body.checkpoint, Path(body.folder))
 
 
