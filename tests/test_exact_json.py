@@ -78,6 +78,45 @@ def test_what_was_refused_is_refused_beside_a_long_integer_too(document):
             exact_json.loads(data)
 
 
+@pytest.mark.parametrize("document", ["[" * 1_020 + "1" * 25 + "]" * 1_020, "[" * 50_000])
+def test_a_document_that_is_nested_too_deep_is_refused(document):
+    with pytest.raises(exact_json.JSONDecodeError):
+        exact_json.loads(document)
+
+
+@pytest.mark.parametrize("depth", [300, 2_000])
+@pytest.mark.parametrize("inner", [1, 10**30])
+def test_a_value_that_is_nested_too_deep_is_refused_as_such(depth, inner):
+    value = inner
+    for _ in range(depth):
+        value = [value]
+    with pytest.raises(exact_json.NestedTooDeepError):
+        exact_json.dumps(value)
+
+
+def nested(levels, around=("[", "]")):
+    return (around[0] * levels + "1" + around[1] * levels).encode()
+
+
+@pytest.mark.parametrize(
+    ("document", "deep"),
+    [
+        (nested(230), False),
+        (nested(231), True),
+        (nested(231, ('{"a":', "}")), True),
+        (nested(115, ('[{"a":', "}]")), False),
+        (nested(116, ('[{"a":', "}]")), True),
+        (b"[" + b",".join([nested(3)] * 5_000) + b"]", False),
+        (json.dumps(["[" * 5_000, '"[' * 5_000, "\\[" * 5_000, "]" * 5_000]).encode(), False),
+        (json.dumps(["]" * 5_000]).encode()[:-1] + b"," + nested(240) + b"]", True),
+        (b"[" * 5_000, True),
+        (b'["' + b"\\n" * 1_000_000, False),
+    ],
+)
+def test_brackets_of_a_document_are_counted_outside_of_its_texts(document, deep):
+    assert exact_json.is_nested_deep(document) is deep
+
+
 def test_long_integers_are_written_wherever_they_are():
     number = 10**30
     options = exact_json.OPT_NON_STR_KEYS | exact_json.OPT_SORT_KEYS

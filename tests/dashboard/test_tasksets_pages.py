@@ -14,6 +14,7 @@ from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.tasksets.versions import Tasksets, row_of
 from hud.trace import new_id, plain
 
+DEEP = json.loads("[" * 240 + "]" * 240)
 SCHEMA = {
     "type": "object",
     "properties": {"n": {"type": "integer"}},
@@ -287,6 +288,9 @@ async def test_tasks_are_imported_from_a_list_or_from_lines(web, platform, text)
         ("[1, 2]", "Tasks are JSON objects"),
         ("[{]", "This is not JSON"),
         ('{"name": "one"}\n{oops', "Line 2 is not JSON"),
+        ("[" * 50_000, "nested too deep"),
+        ('{"name": "one"}\n' + "[" * 50_000, "nested too deep"),
+        (json.dumps([{**task("one"), "args": {"a": DEEP}}]), "nested too deep"),
         ('{"name": "one"}', "names no environment"),
         (json.dumps([task("one"), task("one")]), "2 tasks are called 'one'"),
         (json.dumps([task("one", "x"), task("two", "y")]), "2 things are wrong"),

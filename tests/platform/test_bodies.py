@@ -191,6 +191,38 @@ async def test_json_of_many_lists_is_refused_before_it_is_parsed(api, path):
     assert "lists and objects" in answer.text
 
 
+STORED = {
+    "/v2/training-runs": b'{"model": "m", "config": {"a": %s}, "state": {}}',
+    "/v2/tasks/upload": b'{"taskset_name": "s", "tasks": [{"name": "r", "env": {"name": "e"}, "task_id": "t", "args": {"a": %s}}]}',
+    f"/v3/api/trace/{'1' * 32}/telemetry-upload": b'{"telemetry": [{"attributes": {"a": %s}}]}',
+    "/api/v1/create_session": b'{"user_metadata": {"a": %s}}',
+}
+
+
+@pytest.mark.parametrize("depth", [240, 300, 900])
+@pytest.mark.parametrize("path", STORED)
+async def test_a_body_that_no_answer_could_hold_is_refused(api, path, depth):
+    """Answers wrap what is stored, and have at most 254 levels: lists with such a value could not be read."""
+    body = STORED[path] % (b"[" * depth + b"1" + b"]" * depth)
+    answer = await api.post(path, content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == 400, answer.text
+    assert "nested more than 230 levels" in answer.text
+
+
+@pytest.mark.parametrize("depth", [240, 300, 900])
+async def test_a_step_in_text_that_is_nested_too_deep_is_kept_as_a_span(api, depth):
+    trace, nested = new_id(), "[" * depth + "]" * depth
+    attributes = {
+        "hud.schema": "hud.step.v1",
+        "hud.payload": f'{{"step_id": 0, "message": {nested}}}',
+    }
+    body = {"telemetry": [{"name": "x", "attributes": attributes}]}
+    answer = await api.post(f"/v3/api/trace/{trace}/telemetry-upload", json=body)
+    assert answer.status_code == 200, answer.text
+    for path in (f"/v2/trace/{trace}", f"/v2/trace/{trace}/full", f"/v2/trace/{trace}/spans"):
+        assert (await api.get(path)).status_code == 200
+
+
 @pytest.mark.parametrize("span", [b"{}", b'{"a":[[],[],[],[],[],[],[],[],[],[]]}'])
 async def test_an_upload_of_many_spans_is_refused(api, span):
     trace, count = new_id(), bodies.MOST_CONTAINERS // span.count(b"[") if b"[" in span else 60_000

@@ -26,6 +26,7 @@ COUNTS = {
     "truth": True,
     "nested": {"x": 1},
 }
+DEEP = 'data: {"choices": [], "usage": ' + "[" * 5_000 + "\n\ndata: [DONE]\n\n"
 PATHS = {"passed on": "/v1/chat/completions", "translated": "/v1/messages"}
 
 
@@ -110,6 +111,16 @@ async def test_counts_of_a_provider_are_bounded(world, provider, counted, path):
     for row in found:
         for count in (row.prompt_tokens, row.completion_tokens, row.cached_tokens):
             assert 0 <= count < 2**31
+
+
+@pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)
+async def test_counts_that_are_nested_too_deep_are_none(world, provider, path):
+    admin = bearer(world.key())
+    made = {"name": "odd", "provider": {"url": provider(1, DEEP)}}
+    assert (await world.ask("POST", "/v2/models/provide", admin, made)).status == 200
+    answer = await world.ask("POST", path, admin, {**asking("odd"), "stream": True})
+    assert answer.status in (200, 502)
+    assert [row.model for row in rows(world)] == ["odd"]
 
 
 @pytest.mark.parametrize("path", PATHS.values(), ids=PATHS)

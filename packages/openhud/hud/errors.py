@@ -13,7 +13,8 @@
     │   ├── AgentFault            the agent failed
     │   └── InfrastructureFault   a connection, process or provider failed; the only kind that is retried
     ├── StoreError                the store cannot be read or written (full disk, corrupted file)
-    │   └── StoreAwayError        its database is unreachable: HTTP 503
+    │   ├── StoreAwayError        its database is unreachable: HTTP 503
+    │   └── StoreFullError        its disk is full: HTTP 507
     ├── OverloadedError           too much at once: HTTP 429; `retry_after` says when to ask again
     └── PlatformError             an error response of a server; `status` is its HTTP status
 
@@ -129,6 +130,12 @@ class StoreAwayError(StoreError):
 
     status = 503
     retry_after = 2.0
+
+
+class StoreFullError(StoreError):
+    """The store's disk is full."""
+
+    status = 507
 
 
 class PlatformError(HudError):

@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import json
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -35,8 +36,10 @@ __all__ = [
     "OPT_SORT_KEYS",
     "JSONDecodeError",
     "JSONEncodeError",
+    "NestedTooDeepError",
     "dumps",
     "has_unreadable_integer",
+    "is_nested_deep",
     "loads",
 ]
 
@@ -47,7 +50,18 @@ _LONG = b"0" * 19
 MOST_DIGITS = 4_300
 """Digits of the longest integer that Python converts from text by default."""
 _UNREADABLE = b"0" * (MOST_DIGITS + 1)
+MOST_LEVELS = 230
+"""Nesting of the deepest document that a store takes: answers wrap it, and have at most 254 levels."""
+_STRINGS = re.compile(rb'"[^"]*+"')
+_LISTS = bytes.maketrans(b"{}", b"[]")
+_OTHERS = bytes(set(range(256)) - set(b'[]{}"'))
+_TOO_DEEP = "Recursion limit reached"
+"""Message of `orjson` for a value that is nested too deep."""
 _DIGITS = bytes(ord("0") if chr(code).isdigit() and code < 128 else ord(" ") for code in range(256))
+
+
+class NestedTooDeepError(JSONEncodeError):
+    """A value is nested deeper than `orjson` writes, 254 levels."""
 
 
 def loads(data: bytes | bytearray | memoryview | str) -> Any:
@@ -88,7 +102,7 @@ def _exactly(data: bytes | bytearray | memoryview | str) -> Any:
     try:
         return from_json(document)
     except ValueError:  # It is nested deeper than 200 levels.
-        return json.loads(document)
+        return _nested(document)
 
 
 def _beyond_floats(data: bytes | bytearray | memoryview | str, error: JSONDecodeError) -> Any:
@@ -101,6 +115,14 @@ def _beyond_floats(data: bytes | bytearray | memoryview | str, error: JSONDecode
         raise error from None
 
 
+def _nested(document: str | bytes) -> Any:
+    """Return the value of a valid document. Raises `JSONDecodeError` for one that is nested too deep for this call's stack."""
+    try:
+        return json.loads(document)
+    except RecursionError:
+        raise JSONDecodeError("nested too deep", "", 0) from None
+
+
 def _finite(digits: str) -> float:
     number = float(digits)
     if math.isinf(number):
@@ -108,11 +130,30 @@ def _finite(digits: str) -> float:
     return number
 
 
+def is_nested_deep(document: bytes) -> bool:
+    """Return True for a document of more than `MOST_LEVELS` levels. In linear time; brackets in its texts do not count."""
+    if document.count(b"[") + document.count(b"{") <= MOST_LEVELS:
+        return False
+    level = 0
+    unescaped = document.replace(b"\\\\", b"").replace(b'\\"', b"")
+    # Hot path: most texts hold no bracket, so that few are left for the expression.
+    marks = unescaped.translate(_LISTS, _OTHERS).replace(b'""', b"")
+    brackets = _STRINGS.sub(b"", marks)
+    while b"[]" in brackets:
+        level += 1
+        if level > MOST_LEVELS:
+            return True
+        brackets = brackets.replace(b"[]", b"")
+    return len(brackets) > MOST_LEVELS
+
+
 def dumps(value: Any, default: Callable[[Any], Any] | None = None, option: int = 0) -> bytes:
-    """Return `value` as JSON, as `orjson.dumps` does. Raises `JSONEncodeError`."""
+    """Return `value` as JSON, as `orjson.dumps` does. Raises `JSONEncodeError`, and its kind `NestedTooDeepError`."""
     try:
         return orjson.dumps(value, default, option)
-    except JSONEncodeError:
+    except JSONEncodeError as error:
+        if str(error) == _TOO_DEEP:
+            raise NestedTooDeepError("nested too deep") from None
         try:
             exact = _Exact(default, bool(option & OPT_NON_STR_KEYS))
             rewritten = exact.value(value)
@@ -120,7 +161,7 @@ def dumps(value: Any, default: Callable[[Any], Any] | None = None, option: int =
                 raise
             return orjson.dumps(rewritten, exact.default if default else None, option)
         except RecursionError:
-            raise JSONEncodeError("nested too deep") from None
+            raise NestedTooDeepError("nested too deep") from None
 
 
 class _Exact:

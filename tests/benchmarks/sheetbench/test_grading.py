@@ -243,6 +243,17 @@ def test_formulas_that_do_not_follow_one_of_their_inputs_earn_no_part(kind, shee
 
 @pytest.mark.slow
 @with_office
+def test_a_schedule_with_its_number_of_months_written_into_it_earns_no_payments():
+    asked, left = solved("amortization")
+    for row in range(2, left[ANSWER].max_row):
+        cell = left[ANSWER][f"B{row}"]
+        cell.value = re.sub(r"/12,[^,]+,", f"/12,{left[ANSWER].max_row - 2},", cell.value)
+    parts = {part.name: part.value for part in grade(asked, left).subscores}
+    assert parts["column B"] == 0.0
+
+
+@pytest.mark.slow
+@with_office
 def test_a_pivot_without_its_year_earns_no_region():
     asked, left = solved("pivot")
     (year,) = {int(one) for one in re.findall(r"DATE\((\d{4})", str(left[ANSWER]["B2"].value))}

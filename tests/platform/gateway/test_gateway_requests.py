@@ -495,6 +495,18 @@ def test_no_body_brings_the_gateway_down(url, say, path, body):
     assert isinstance(answer.json(), dict)
 
 
+@pytest.mark.parametrize("arguments", ["[" * 50_000, "[" * 1_020 + "1" * 25 + "]" * 1_020])
+def test_arguments_that_are_nested_too_deep_fail_no_request(ask, say, arguments):
+    say("x")
+    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": arguments}}
+    messages = [
+        {"role": "user", "content": "hello"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+    ]
+    assert ask("/chat/completions", messages=messages).status_code in (200, 400)
+
+
 @pytest.mark.slow
 def test_bodies_that_are_no_json_objects_are_refused(url):
     for content in (b"", b"{", b"[]", b'"x"', b"\xff"):

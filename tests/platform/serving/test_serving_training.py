@@ -16,7 +16,7 @@ from tests.platform.serving.engine_server import SIZES, TEXTS, drawn, engine_of,
 from tests.platform.serving.test_serving_streams import revived, until
 
 from hud.errors import ConflictError, HudError, NotFoundError, UsageError
-from hud.learning.training_calls import OpenRequest
+from hud.learning.training_calls import Conversation, OpenRequest, RenderRequest
 from hud.learning.wire_types import BackwardRequest, ForwardBackwardRequest, OptimStepRequest
 from hud.platform.serving import remote
 from hud.platform.serving.calls import ForgetModel, MoveHead
@@ -132,6 +132,18 @@ async def test_numbers_that_are_not_finite_are_refused_by_the_other_process_with
         runs[0].reward = NAN
         with pytest.raises(UsageError):
             await platform.engine.call(model, ForwardBackwardRequest(inputs=runs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("depth", [230, 300])
+async def test_a_request_that_is_nested_too_deep_is_the_requester_s_fault(tmp_path, depth):
+    nested = []
+    for _ in range(depth):
+        nested = [nested]
+    talk = Conversation(messages=[{"role": "user", "content": nested}])
+    async with engine_of(tmp_path, "worker") as (platform, model):
+        with pytest.raises(UsageError, match=r"nested too deep|recursion limit"):
+            await platform.engine.call(model, RenderRequest(conversations=[talk]))
 
 
 @pytest.mark.slow

@@ -166,6 +166,8 @@ def tasks_in(text: str) -> list[dict[str, Any]]:
     plain_text = text.strip()
     if not plain_text:
         raise UsageError("Paste tasks first: a JSON list, or a line of JSON for each.")
+    if exact_json.is_nested_deep(plain_text.encode()):
+        raise UsageError("This is nested too deep.")
     try:
         parsed = json.loads(plain_text)
     except ValueError as error:

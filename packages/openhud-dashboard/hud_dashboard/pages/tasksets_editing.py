@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from fastapi import Form, Response
 
+from hud import exact_json
 from hud.errors import ConflictError, UsageError
 from hud.platform.access.audit import AuditLog
 from hud.platform.dependencies import Audit, Who, of_team
@@ -122,9 +123,11 @@ def _object(what: str, text: str) -> dict[str, Any]:
     """Return a JSON object from a form. Raises `UsageError` for invalid JSON."""
     if not text.strip():
         return {}
+    if exact_json.is_nested_deep(text.encode()):
+        raise UsageError(f"{what} are nested too deep.")
     try:
         parsed = json.loads(text, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise UsageError(f"{what} are not JSON: {error}.") from None
     if not isinstance(parsed, dict):
         raise UsageError(f'{what} must be a JSON object, such as {{"n": 3}}.')

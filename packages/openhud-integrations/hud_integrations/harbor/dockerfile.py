@@ -200,7 +200,7 @@ def _listed(text: str) -> list[str]:
     """Return the words of a JSON list. Raises `UnknownValue` for anything else."""
     try:
         words = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UnknownValue from None
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise UnknownValue

@@ -91,7 +91,7 @@ class Session(OpenPart):
             async with self._lock, asyncio.timeout(SECONDS):
                 await self._socket.send(json.dumps({"type": kind, "data": data}))
                 response = json.loads(await self._socket.recv())
-        except (ConnectionClosed, OSError, ValueError) as error:
+        except (ConnectionClosed, OSError, RecursionError, ValueError) as error:
             raise InfrastructureFault(f"The OpenEnv server was lost: {error}") from error
         reply: dict[str, Any] = response.get("data") or {}
         if response.get("type") == "error":

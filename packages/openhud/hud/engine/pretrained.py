@@ -115,7 +115,7 @@ def weight_files(folder: Path) -> list[str]:
     try:
         files = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         outside = [name for name in files if Path(name).name != name]
-    except (AttributeError, LookupError, TypeError, ValueError, OSError) as error:
+    except (AttributeError, LookupError, TypeError, ValueError, OSError, RecursionError) as error:
         raise StoreError(
             f"{index} is no index of weights ({type(error).__name__}: {error})."
         ) from error

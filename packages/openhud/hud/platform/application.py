@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -12,8 +13,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from hud import __version__
-from hud.errors import HudError, PlatformError, StoreError
+from hud import __version__, exact_json
+from hud.errors import HudError, PlatformError, StoreError, StoreFullError
 from hud.platform.access import LOCAL
 from hud.platform.access.bodies import NO_TEXT, Bodies
 from hud.platform.access.middleware import Door, retry_headers
@@ -26,6 +27,11 @@ from hud.platform.pages import page_plugs
 from hud.platform.parts import Parts
 from hud.platform.routes import ROUTERS, first_routers
 from hud.platform.routes.plugs import refuse_overlaps, route_plugs
+
+NO_ROOM = "There is no room on the server's disk."
+TOO_DEEP = "A value of this request is nested too deep."
+
+_log = logging.getLogger(__name__)
 
 __all__ = ["LOCAL", "Parts", "PlatformConfig", "create_app"]
 
@@ -75,7 +81,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
             Measured, metrics=parts.metrics
         )  # Outermost: refused requests are measured as well.
     app.add_middleware(ResponseHeaders)  # Outside of all that refuses.
-    for kind in (HudError, RequestValidationError, UnicodeEncodeError, Exception):
+    expected = (HudError, RequestValidationError, UnicodeEncodeError)
+    for kind in (*expected, RecursionError, exact_json.NestedTooDeepError, Exception):
         app.add_exception_handler(kind, _respond_with_error)
     # The router's fallback for paths without a route.
     app.router.default = _absent
@@ -93,6 +100,10 @@ async def _absent(scope: Scope, receive: Receive, send: Send) -> None:
 async def _respond_with_error(request: Request, error: Exception) -> Response:
     """Respond with the sentence of an error. For an unexpected exception only with its type: messages may contain secrets."""
     match error:
+        case StoreFullError() if request.app.state.parts.config.keys:
+            # The server's paths are only logged, for the operator.
+            _log.error("%s", error)
+            return JSONResponse({"detail": NO_ROOM}, status_code=StoreFullError.status)
         case HudError():
             status = error.status if isinstance(error, PlatformError) else type(error).status
             kind = StoreError if isinstance(error, StoreError) else type(error)
@@ -106,8 +117,9 @@ async def _respond_with_error(request: Request, error: Exception) -> Response:
             return JSONResponse({"detail": "; ".join(problems)}, status_code=422)
         case UnicodeEncodeError():  # From a form: JSON with such text is refused earlier.
             return JSONResponse({"detail": NO_TEXT}, status_code=400)
+        case RecursionError() | exact_json.NestedTooDeepError():
+            return JSONResponse({"detail": TOO_DEEP}, status_code=400)
         case OSError(errno=errno.ENOSPC | errno.EDQUOT):
-            sentence = "There is no room on the server's disk."
-            return JSONResponse({"detail": sentence}, status_code=507)
+            return JSONResponse({"detail": NO_ROOM}, status_code=StoreFullError.status)
     sentence = f"{request.method} {request.url.path} failed in the server ({type(error).__name__})."
     return JSONResponse({"detail": f"{sentence} See the server's log."}, status_code=500)

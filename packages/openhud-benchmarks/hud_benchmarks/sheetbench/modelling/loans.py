@@ -48,9 +48,9 @@ def amortization(random: Random) -> Exercise:
     for column in "BCD":
         formulas[ANSWER, f"{column}{end}"] = f"=SUM({column}2:{column}{end - 1})"
 
-    def values(amount: float, rate: float, extra: float) -> dict[Cell, Value]:
+    def values(amount: float, rate: float, count: float, extra: float) -> dict[Cell, Value]:
         monthly, balance = rate / 12, amount
-        annuity = amount * monthly / (1 - (1 + monthly) ** -months)
+        annuity = amount * monthly / (1 - (1 + monthly) ** -count)
         results: dict[Cell, Value] = {}
         sums = [0.0, 0.0, 0.0]
         for row in range(2, months + 2):
@@ -66,12 +66,14 @@ def amortization(random: Random) -> Exercise:
     def part(cell: str) -> str:
         return "sums" if cell[1:] == str(end) else column_of(cell)
 
-    base = inputs["Amount"], inputs["Rate a year"], inputs["Extra a month"]
+    base = tuple(inputs.values())
     want_formulas(exercise, values(*base), formulas, part)
-    places = [cells[label].replace(f"{name}!", "").replace("$", "") for label in inputs]
-    others = base[0] * 1.3, base[1] + 0.0125, base[2] + 240
-    changes = dict(zip(((name, places[0]), (name, places[1]), (name, places[3])), others, strict=True))  # fmt: skip
-    exercise.what_if(changes, values(*others))
+    places = [(name, cells[label].replace(f"{name}!", "").replace("$", "")) for label in inputs]
+    others = base[0] * 1.3, base[1] + 0.0125, months, base[3] + 240
+    # The schedule has no row for more months; with fewer, its last rows are zeros.
+    shorter = base[0] * 1.3, base[1] + 0.0125, months - 5, base[3] + 240
+    for terms in (others, shorter):
+        exercise.what_if(dict(zip(places, terms, strict=True)), values(*terms))
     exercise.request = (
         f"Build the amortization schedule in the sheet ANSWER with formulas over the terms in the sheet {name}. The payment of a "
         "month is the annuity for the amount, the rate and the number of months, paid at the end of each month, plus the extra, but "

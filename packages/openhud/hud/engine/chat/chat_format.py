@@ -381,8 +381,8 @@ def _for_template(message: ChatMessage, call_id: Callable[[str], str]) -> ChatMe
 def _with_object(call: dict[str, Any], call_id: Callable[[str], str]) -> dict[str, Any]:
     function = dict(call["function"])
     if isinstance(function.get("arguments"), str):
-        # A malformed call is rendered unchanged.
-        with contextlib.suppress(ValueError):
+        # A malformed call is rendered unchanged, and so is one that is nested too deep.
+        with contextlib.suppress(ValueError, RecursionError):
             function["arguments"] = json.loads(function["arguments"])
     shown = {**call, "function": function}
     if isinstance(call.get("id"), str):

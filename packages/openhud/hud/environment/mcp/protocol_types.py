@@ -76,7 +76,7 @@ def _value(schema: Mapping[str, Any], text: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

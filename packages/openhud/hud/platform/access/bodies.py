@@ -9,6 +9,7 @@ import asyncio
 import re
 from typing import Any
 
+from hud import exact_json
 from hud.platform.access.identity import Identity
 from hud.platform.access.middleware import App, Receive, Scope, Send, refuse
 from hud.platform.access.page_paths import header
@@ -30,7 +31,7 @@ NO_TEXT = "A value of this request holds half of a surrogate pair, which is not 
 _STREAMED_BELOW = "/uploads/"
 _STREAMED_ENDS = "/telemetry-upload"
 _ROWS = "/v2/tasks/upload"
-"""Path of the task upload, which checks its rows itself and names an invalid one."""
+"""Path of the task upload, which checks the texts of its rows itself and names an invalid one."""
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _ESCAPES = re.compile(
     rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
@@ -121,8 +122,8 @@ class _Held:
             and await asyncio.to_thread(has_many_containers, self.body)
         ):
             return 400, MANY_CONTAINERS, {}
-        if _is_json(scope) and not inference and scope["path"] != _ROWS:
-            look = json_problem
+        if _is_json(scope) and not inference:
+            look = depth_problem if scope["path"] == _ROWS else json_problem
             long = len(self.body) > _LONG
             problem = await asyncio.to_thread(look, self.body) if long else look(self.body)
             if problem is not None:
@@ -148,17 +149,27 @@ MANY_CONTAINERS = (
 )
 
 
+NESTED_DEEP = f"The body is nested more than {exact_json.MOST_LEVELS} levels deep."
+
+
 def has_many_containers(body: bytes) -> bool:
     """Return True for JSON that would take much more memory than its bytes."""
     return body.count(b"[") + body.count(b"{") > MOST_CONTAINERS
 
 
+def depth_problem(body: bytes) -> str | None:
+    """Return the reason why JSON cannot be stored: its depth."""
+    return NESTED_DEEP if exact_json.is_nested_deep(body) else None
+
+
 def json_problem(body: bytes) -> str | None:
-    """Return the reason why JSON cannot be stored: another encoding than UTF-8, or half of a surrogate pair.
+    """Return the reason why JSON cannot be stored: its depth, another encoding than UTF-8, or half of a surrogate pair.
     Python's parser accepts both, but the resulting text can be neither stored nor encoded in a response.
     """
     if b"\0" in body:
         return "The body is JSON that is not encoded as UTF-8."
+    if exact_json.is_nested_deep(body):
+        return NESTED_DEEP
     try:
         body.decode()
     except UnicodeDecodeError as error:

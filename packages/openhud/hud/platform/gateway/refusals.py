@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from hud import exact_json
 from hud.errors import ContextOverflow, HudError, InfrastructureFault
 from hud.inference.dialects.codec import Refusal
 
@@ -40,6 +41,8 @@ def refusal_of(error: BaseException) -> Refusal:
             wait = _BUSY_SECONDS
         too_long = isinstance(error, ContextOverflow) or getattr(error, "too_long", False)
         return Refusal(error.status, str(error), wait, too_long=too_long)
+    if isinstance(error, RecursionError | exact_json.NestedTooDeepError):
+        return Refusal(400, "A value of this request is nested too deep.")
     _log.error("A request failed: %s", type(error).__name__, exc_info=error)
     return Refusal(
         500, f"The gateway failed on this request ({type(error).__name__}); see the server's log."

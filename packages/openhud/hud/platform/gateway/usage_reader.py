@@ -56,7 +56,7 @@ def _counts(data: bytes, fields: Iterable[str]) -> list[dict[str, Any]]:
             text = data[start : start + 4096].decode("utf-8", "replace").lstrip()
             try:
                 value, _ = _DECODER.raw_decode(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 value = None
             if isinstance(value, dict):
                 counts_by_place.append((at, value))

@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from hud.durable_files import make_folder, rename_folder, write_file
-from hud.errors import StoreError
+from hud.errors import StoreError, StoreFullError
 
 MANIFEST = "manifest.json"
 SAMPLER = "sampler"
@@ -69,7 +69,8 @@ def write_checkpoint(
             os.rename(unfinished, folder)
     except OSError as error:
         shutil.rmtree(unfinished, ignore_errors=True)
-        raise StoreError(_write_problem(folder, error)) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise (StoreFullError if full else StoreError)(_write_problem(folder, error)) from error
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request
 
 from hud import exact_json
 from hud.errors import UsageError
-from hud.platform.access.bodies import MANY_CONTAINERS, has_many_containers
+from hud.platform.access.bodies import MANY_CONTAINERS, NESTED_DEEP, has_many_containers
 from hud.platform.dependencies import RUN, StorePart, Team, part
 from hud.platform.metrics import Metrics
 from hud.platform.store import Store
@@ -105,6 +105,8 @@ def _store(store: Store, team: str, trace_id: str, body: bytes) -> tuple[int, in
 def _spans(body: bytes) -> list[dict[str, Any]]:
     if has_many_containers(body):
         raise UsageError(MANY_CONTAINERS)
+    if exact_json.is_nested_deep(body):
+        raise UsageError(NESTED_DEEP)
     try:
         spans = exact_json.loads(body)["telemetry"]
     except (exact_json.JSONDecodeError, KeyError, TypeError):

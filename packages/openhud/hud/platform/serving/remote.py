@@ -17,9 +17,10 @@ from dataclasses import astuple
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from hud import exact_json
+from hud.errors import UsageError
 from hud.platform.config import PlatformConfig
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.calls import BY_REQUEST
@@ -98,7 +99,10 @@ class WorkerEngine(TokenEngine):
         self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
         name = BY_REQUEST[type(body)].call.name
-        packed = await asyncio.to_thread(to_json, body)
+        try:
+            packed = await asyncio.to_thread(to_json, body)
+        except PydanticSerializationError:
+            raise UsageError(f"The request {name} is nested too deep.") from None
         link = await self._linked()
         with self._in_use():
             return await link.call(name, pack_model(model), astuple(client), body=packed)

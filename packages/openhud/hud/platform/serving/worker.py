@@ -17,10 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from hud import exact_json
 from hud.engine import cpu_threads
 from hud.engine.sample.request import Request, SampledTurn
-from hud.errors import HudError
+from hud.errors import HudError, UsageError
 from hud.platform.config import PlatformConfig
 from hud.platform.models.model_lease import work_for
 from hud.platform.parts import Parts
@@ -90,7 +92,12 @@ class Worker:
             return exact_json.dumps(await self.engine.status())
         # A batch may be large: it is parsed in a thread to keep streams responsive.
         read = BY_NAME[kind].call.request.model_validate_json
-        request = await asyncio.to_thread(read, body)
+        try:
+            request = await asyncio.to_thread(read, body)
+        except ValidationError as error:
+            problem = error.errors(include_input=False, include_url=False)[0]
+            place = ".".join(map(str, problem["loc"])) or "the request"
+            raise UsageError(f"The engine cannot read {kind}: {place}: {problem['msg']}.") from None
         return await self.engine.call(read_model(rest[0]), request, Contributor(*rest[1]))
 
     async def _stream(self, number: int, model: Any, checkpoint: str | None, packed: Any) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
-from hud.errors import StoreAwayError, StoreError, UsageError
+from hud.errors import StoreAwayError, StoreError, StoreFullError, UsageError
 from hud.platform.store.blobs import Blobs
 from hud.platform.store.clock import StoreClock
 from hud.platform.store.queries import Query, Row
@@ -143,7 +143,8 @@ class Store:
                 # The database's address and user are only logged, for the operator.
                 _log.error("%s", _sentence(self.url, error))
                 raise StoreAwayError(AWAY) from error
-            raise StoreError(_sentence(self.url, error)) from error
+            kind = StoreFullError if "full" in str(error.orig) else StoreError
+            raise kind(_sentence(self.url, error)) from error
         except sa.exc.TimeoutError as error:
             _log.error("%s: no connection became free in time.", self.url)
             raise StoreAwayError(AWAY) from error

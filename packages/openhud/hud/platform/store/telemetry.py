@@ -91,7 +91,7 @@ def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
         return None
     try:
         payload = attributes["hud.payload"]
-        step = exact_json.loads(payload) if isinstance(payload, str) else dict(payload)
+        step = _read(payload) if isinstance(payload, str) else dict(payload)
         number = int(step["step_id"])
         if not 0 <= number < _MOST_STEPS:
             return None
@@ -104,6 +104,13 @@ def _step(store: Store, team: str, trace_id: str, span: _Row) -> _Step | None:
     detached = detach(store.blobs, team, exact_json.dumps(step))
     counts = _counts(step.get("usage")) if step.get("source") == "agent" else None
     return _Step(number, detached, sample, counts, span)
+
+
+def _read(payload: str) -> Any:
+    """Return the step in a payload. Raises `ValueError` for one that is nested too deep, or no JSON."""
+    if exact_json.is_nested_deep(payload.encode()):
+        raise ValueError("nested too deep")
+    return exact_json.loads(payload)
 
 
 def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row | None]:
