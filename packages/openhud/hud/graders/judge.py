@@ -8,6 +8,7 @@ cannot void a run by confusing its judge.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -28,6 +29,7 @@ _ATTEMPTS = 2
 _NEWER = "max_completion_tokens"
 """Name of the limit of tokens for models that refuse `max_tokens`, and name this one in their refusal."""
 _LIMITS = ("max_tokens", _NEWER)
+_CONTROL = re.compile(r"\[(?=/?[A-Z_]{3,}\])")
 _REPLY_TOKENS = 1024
 _REFUSES_CONTENT = (400, 413, 422)
 """HTTP statuses that refuse the content of a request, not its sender."""
@@ -204,8 +206,9 @@ def _instructions(criteria: Sequence[str]) -> str:
 
 
 def _framed(parts: dict[str, str]) -> str:
-    # No tag and no control token of a chat template can be spelled without "<".
-    return json.dumps(parts, ensure_ascii=False).replace("<", "\\u003c")
+    # Control tokens of chat templates are spelled with "<", or as [INST] is: the judge's server could read them as such.
+    text = json.dumps(parts, ensure_ascii=False).replace("<", "\\u003c")
+    return _CONTROL.sub(r"\\u005b", text)
 
 
 def _unreadable(answer: str) -> str:

@@ -183,6 +183,19 @@ async def test_a_pass_that_cannot_be_read_fails_in_its_turn_and_discards_the_gra
     assert (await api.result(await api.step(model, 5)))["metrics"]["step:max"] == 1.0
 
 
+async def test_a_damaged_pass_fails_in_its_turn(api):
+    """Requests after it would wait for ten minutes."""
+    _, model = await api.model()
+    await api.backward(model, 1)
+    body, headers = forward_backward(model, 2), {"content-type": "application/x-protobuf"}
+    answer = await api.http.post("/api/v1/forward_backward", content=body[:-9], headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert "no protocol buffer" in (await api.result(answer.json()))["error"]
+    assert "Nothing was accumulated" in (await api.result(await api.step(model, 3)))["error"]
+    await api.backward(model, 4)
+    assert (await api.result(await api.step(model, 5)))["metrics"]["step:max"] == 1.0
+
+
 async def test_no_step_applies_the_rest_of_a_batch_of_which_a_part_failed(api):
     """The client sends the parts of a batch side by side, its first one last."""
     _, model = await api.model()

@@ -86,8 +86,26 @@ class Sampled:
 
 
 def read_forward_backward(body: bytes) -> ForwardBackward:
-    """Parse the request of a pass. Raises `UsageError` for data that is no message; other faults are in what is returned."""
+    """Parse the request of a pass. Faults are in what is returned: it takes its turn, and fails there.
+
+    Raises `UsageError` for data that is no message, or is damaged before its model and its number.
+    """
     request = ForwardBackward()
+    try:
+        _read_pass(request, body)
+    except UsageError as error:
+        if not request.model_id or request.seq_id < 1:
+            raise
+        request.fault = error
+    if request.fault is not None:
+        request.datums.clear()
+    elif not request.datums:
+        request.fault = UsageError("The request holds no datum.")
+    return request
+
+
+def _read_pass(request: ForwardBackward, body: bytes) -> None:
+    """Read the fields of a pass into `request`. Raises `UsageError` for damaged data."""
     size = 0
     for number, value in fields(body):
         if number == 1:
@@ -104,9 +122,6 @@ def read_forward_backward(body: bytes) -> ForwardBackward:
             except UsageError as error:
                 request.fault = error
                 request.datums.clear()
-    if not request.datums and request.fault is None:
-        request.fault = UsageError("The request holds no datum.")
-    return request
 
 
 def _read_input(request: ForwardBackward, number: int, value: Value) -> int:
