@@ -109,7 +109,7 @@ def reason(text: str) -> str:
 
 
 def pictures(rows: dict[str, str]) -> Iterator[str]:
-    """Yield the rows of classes with pictures: each is refused, and its text model has a row of its own."""
+    """Yield the rows of classes with pictures: each has the text model inside, and whether it is loaded out of the whole."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -127,6 +127,8 @@ def pictures(rows: dict[str, str]) -> Iterator[str]:
         shown = "none that stands alone"
         if inner in rows and inner != name:
             shown = f"`{inner}`: {rows[inner].split(' | ')[2]}"
+            if inner == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind):
+                shown += "; loaded out of the whole model"
         yield f"| `{name}` | {shown} |"
 
 
@@ -175,7 +177,8 @@ def write(page: str, rows: dict[str, str]) -> None:
         counted(rows),
         HEAD + "\n".join(rows.values()),
         f"## Classes with pictures of {version}",
-        "A class with pictures is refused. The row names the text model inside, which can be saved and added by itself.",
+        "Pictures are not read. The row names the text model inside. Some are loaded out of the whole model, and an export is whole "
+        "again; others can be saved and added by themselves.",
         PICTURES_HEAD + "\n".join(pictures(rows)),
     ]
     PAGE.write_text(start + "\n\n".join(tables) + "\n", encoding="utf-8")

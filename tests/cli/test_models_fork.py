@@ -8,6 +8,7 @@ import sys
 from urllib.parse import unquote
 
 import pytest
+from tests.engine.qwen35 import published_qwen35
 from tests.engine.tiny_policy import tiny_folder
 from tests.platform.gateway.gateway_server import serving
 
@@ -88,8 +89,9 @@ def _etag(data):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_hub_id_is_fetched_with_progress_added_and_forked(home, tmp_path):
-    hub = Hub(tiny_folder())
+    hub = Hub(published_qwen35(tmp_path / "published"))
     with serving(hub) as url:
         environment = {
             **os.environ,
@@ -102,7 +104,7 @@ def test_a_hub_id_is_fetched_with_progress_added_and_forked(home, tmp_path):
         def fork(base, name):
             command = [sys.executable, "-m", "hud.cli.main", "models", "fork", base, "--name", name]
             return subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=240
+                command, env=environment, capture_output=True, text=True, timeout=500
             )
 
         done = fork("Qwen/Qwen3.5-4B", "arith-rl")
@@ -112,7 +114,7 @@ def test_a_hub_id_is_fetched_with_progress_added_and_forked(home, tmp_path):
         assert ("GET", f"/Qwen/Qwen3.5-4B/resolve/{COMMIT}/model.safetensors") in hub.asked
     listed = subprocess.run(
         [sys.executable, "-m", "hud.cli.main", "models", "list", "--json"],
-        env=environment, capture_output=True, text=True, timeout=240,
+        env=environment, capture_output=True, text=True, timeout=500,
     )  # fmt: skip
     assert {one["model_name"] for one in json.loads(listed.stdout)} == {
         "qwen-qwen3.5-4b",

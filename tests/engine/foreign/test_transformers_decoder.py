@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tests.engine.test_decoder_folder import packed_logits
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -14,7 +15,7 @@ from hud.engine.lora import LoraConfig
 from hud.engine.pretrained import load_decoder, load_weights, save_decoder
 from hud.engine.sample.kv_cache import CacheSize, KVCache
 from hud.engine.sample.sampler import Sampler
-from hud.errors import UsageError
+from hud.errors import StoreError, UsageError
 from hud.learning.datums import Datum
 from hud.trace import SamplingParams
 
@@ -186,3 +187,16 @@ def test_odd_values_of_a_model_outside_the_family_are_refused(tmp_path, odd):
     path.write_text(json.dumps({**usual, **odd}))
     with pytest.raises(UsageError, match="config.json"):
         DecoderConfig.from_folder(tmp_path)
+
+
+def test_weights_that_a_folder_lacks_are_not_begun_at_random(tmp_path):
+    write(tmp_path, "mistral")
+    weights = load_file(tmp_path / "model.safetensors")
+    name = "model.layers.1.mlp.up_proj.weight"
+    save_file(
+        {key: weights[key] for key in weights.keys() - {name}},
+        tmp_path / "model.safetensors",
+        {"format": "pt"},
+    )
+    with pytest.raises(StoreError, match=f"{name} is missing"):
+        load_decoder(tmp_path)

@@ -106,12 +106,13 @@ def _special(folder: Path, tokenizer: Tokenizer, config: DecoderConfig) -> dict[
     texts = special_tokens(folder)
     ids = {name.removesuffix("_token"): tokenizer.token_to_id(text) for name, text in texts.items()}
     ends = list(config.eos_token_ids)
-    if ids.get("eos") is not None:
+    eos = ids.get("eos")
+    if eos is not None:
         # The tokenizer's own end first: readers take that as the text of its eos token.
-        ends = list(dict.fromkeys([ids["eos"], *ends]))
+        ends = list(dict.fromkeys([eos, *ends]))
     if len(ends) > len(_ENDS):
         raise _problem(f"ends turns by {len(ends)} tokens; a GGUF file names {len(_ENDS)}")
-    named = dict(zip(_ENDS, ends, strict=False))
+    named: dict[str, int | None] = dict(zip(_ENDS, ends, strict=False))
     named |= {"unknown": ids.get("unk"), "padding": ids.get("pad")}
     named["bos"] = config.bos_token_id if ids.get("bos") is None else ids["bos"]
     begins = tokenizer.encode("a").ids[:1] == [named["bos"]]

@@ -282,11 +282,17 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     )
 
-    shape = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
+    described = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    shape = described.get_text_config()
     text_class = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type)
-    if name != text_class:
+    reads_pictures = name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values()
+    # Of some classes with pictures, transformers loads the text model out of the whole.
+    is_part = text_class is not None and text_class == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(
+        described.model_type
+    )
+    if name != text_class and not (reads_pictures and is_part):
         problem = "is no causal language model that transformers knows"
-        if name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
+        if reads_pictures:
             problem = "reads pictures, which is not supported"
             if text_class is not None:
                 problem += f"; save its text model by itself, as {text_class}"

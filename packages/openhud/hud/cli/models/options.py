@@ -63,7 +63,7 @@ def training_options(function: Any) -> Any:
     return function
 
 
-class Size(click.ParamType):
+class Size(click.ParamType[int]):
     """Size of memory in bytes, such as 8GiB or 512MiB."""
 
     name = "size"

@@ -141,8 +141,9 @@ def load_transformers(
     progress.disable_progress_bar()  # It would break the progress display.
     try:
         # Code that comes with weights is not run.
-        causal: Any = AutoModelForCausalLM.from_pretrained(
+        result: Any = AutoModelForCausalLM.from_pretrained(
             folder,
+            output_loading_info=True,
             dtype=dtype,
             attn_implementation=attention_of(path),
             trust_remote_code=False,
@@ -151,6 +152,11 @@ def load_transformers(
         )
     except Exception as error:  # transformers raises many kinds of errors
         raise StoreError(f"transformers cannot load {folder}: {error}") from error
+    causal, report = result
+    if report["missing_keys"]:
+        # transformers would begin these at random.
+        missing = min(report["missing_keys"])
+        raise StoreError(f"{folder}: the weights do not fit its config.json: {missing} is missing.")
     return decoder_of(config, causal.to(device), path).eval()
 
 

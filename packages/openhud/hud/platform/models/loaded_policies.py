@@ -120,7 +120,7 @@ class Policies:
     ) -> None:
         """Write a model at a checkpoint to a folder; see `export_weights`."""
         weights = self._verified(model, checkpoint_id)
-        export_weights(weights, folder, model.slug, form=form, dtype=dtype)
+        export_weights(weights, folder, model.slug, base=model.folder, form=form, dtype=dtype)
 
     def _verified(self, model: ModelRecord, checkpoint_id: str | None) -> Weights:
         """Return the files of a policy, after comparing them with their recorded hashes."""

@@ -11,12 +11,21 @@ from hud.engine.pretrained import load_decoder, save_decoder
 from hud.errors import StoreError
 from hud.platform.models.records import FOLDER, Weights
 from hud.platform.models.weight_sources import place_companions
+from hud.platform.models.whole_model import complete, is_part_of
 
 
 def export_weights(
-    weights: Weights, folder: Path, name: str, *, form: str = FOLDER, dtype: str | None = None
+    weights: Weights,
+    folder: Path,
+    name: str,
+    *,
+    base: Path,
+    form: str = FOLDER,
+    dtype: str | None = None,
 ) -> None:
     """Write weights, an adapter merged into them, to a folder; as a file of the format `form` unless it is `FOLDER`.
+
+    Where only the text model of `base` is trained, the folder has the rest of it, too.
 
     `dtype` is that of a file; None: that of the weights. Raises `StoreError` if the folder cannot be written, `UsageError` for a
     model that the format cannot hold.
@@ -25,6 +34,8 @@ def export_weights(
         folder.mkdir(parents=True, exist_ok=True)
         if form == FOLDER:
             _write_folder(weights, folder)
+            if is_part_of(folder, base):
+                complete(folder, base)
             return
         _write_file(weights, folder / name, format_named(form), dtype)
     except OSError as error:
