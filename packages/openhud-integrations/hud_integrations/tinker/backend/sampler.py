@@ -22,6 +22,8 @@ SEEDS = 1 << 31
 class TinkerSampler:
     """Samples turns by a sampling client, which is replaced when the version is set."""
 
+    cache = None
+
     def __init__(
         self,
         weights: TinkerWeights,
