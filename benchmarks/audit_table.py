@@ -30,6 +30,7 @@ EXAMPLES = ROOT / "examples"
 PRESETS = ("blank", "tools", "mcp", "subagents", "workspace", "browser")
 SAMPLES: dict[str, dict[str, tuple[int, str]]] = {
     "arithmetic": {"arithmetic.py": (10, "arithmetic_agent.py:agent")},
+    "depot": {"depot/tasks.py": (20, "depot/scripted.py:agent")},
     "triage": {"triage/tasks.py": (50, "triage/scripted.py:agent")},
     "triage, team": {"triage/team_tasks.py": (20, "triage/team_scripted.py:agent")},
     "hierarchy": {

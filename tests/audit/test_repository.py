@@ -82,6 +82,7 @@ async def test_presets_with_servers_shells_and_screens(name, tmp_path, monkeypat
     ("tasks", "solver"),
     [
         ("arithmetic.py", "arithmetic_agent.py:agent"),
+        ("depot/tasks.py", "depot/scripted.py:agent"),
         ("triage/tasks.py", "triage/scripted.py:agent"),
         ("hierarchy/clerk_tasks.py", "hierarchy/scripted.py:expert_clerk"),
     ],
