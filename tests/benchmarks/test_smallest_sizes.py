@@ -15,6 +15,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 PERF = BENCHMARKS / "perf"
 QUICK = (
+    "common_beginnings",
     "fleet_store",
     "fork_rollouts",
     "inprocess_rollouts",

@@ -79,6 +79,8 @@ def pass_on_meta():
         # Where sequences begin is read by the host.
         cu_seqlens=torch.tensor([0, 12]),
         prefixes=None,
+        shared_tokens=0,
+        prediction=None,
         predicts=ids[:6],
         targets=ids[:6],
         temperatures=torch.ones(6, device=META),

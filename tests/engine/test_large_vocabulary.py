@@ -39,6 +39,8 @@ def batch_of(prompt, drawn):
     return PackedPass(
         datums=(0,),
         prefixes=None,
+        shared_tokens=0,
+        prediction=None,
         temperatures=None,
         sequence=torch.zeros(len(drawn), dtype=torch.int64),
         sampling_logprobs=nothing,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hud.errors import UsageError
 from hud.learning.datums import DatumCounts, datums_of, make_batch, payload_of
 from hud.learning.metrics import merge
-from hud.learning.packing import Cost, deal, pack, tokens_of
+from hud.learning.packing import SHARED_FROM, deal, pack, packing_order, tokens_of
 from hud.learning.schedules import learning_rate
 from hud.learning.wire_types import AdvantageOptions, TrajectoryPayload, TrajectorySample
 from hud.trace import AgentStep, Sample, Trace
@@ -216,47 +216,98 @@ def test_a_failed_run_is_a_payload_that_says_so():
     assert payload_of(Trace(), None, failure="grader").samples == []
 
 
-costs = st.builds(
-    Cost,
-    own=st.integers(0, 50),
-    shared=st.just(20),
-    family=st.sampled_from([None, "a", "b", "c"]),
-)
+@st.composite
+def packing_orders(draw):
+    """The order of sequences whose tokens are of two kinds in long stretches, so that they share beginnings."""
+    stretches = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 25)), max_size=4)
+    sequences = [
+        np.concatenate([np.zeros(0, np.int64), *(np.full(length, kind) for kind, length in one)])
+        for one in draw(st.lists(stretches, max_size=20))
+    ]
+    return packing_order(sequences, share=draw(st.booleans()))
+
+
+def numbers(packs):
+    return sorted(place.number for places in packs for place in places)
 
 
 @pytest.mark.slow
-@given(st.lists(costs, max_size=30), st.integers(1, 150), st.integers(1, 6))
-def test_packs_hold_every_sequence_once_within_the_budget(costs, budget, at_least):
-    packs = pack(costs, budget, at_least=at_least)
-    assert sorted(place for one in packs for place in one) == list(range(len(costs)))
-    for one in packs:
-        alone = sum(20 for place in one if costs[place].family is None)
-        shared = 20 * len({costs[place].family for place in one} - {None})
-        load = sum(costs[place].own for place in one) + alone + shared
-        assert one
-        assert len(one) == 1 or load <= budget
-    assert len(packs) >= min(at_least, len(costs))
+@given(packing_orders(), st.integers(1, 150), st.integers(1, 6))
+def test_packs_hold_every_sequence_once_within_the_budget(order, budget, at_least):
+    packs = pack(order, budget, at_least=at_least)
+    assert numbers(packs) == list(range(len(order)))
+    assert all(places for places in packs)
+    for places in packs:
+        assert len(places) == 1 or tokens_of(places) <= budget
+    assert len(packs) >= min(at_least, len(order))
 
 
 @pytest.mark.slow
-@given(st.lists(costs, max_size=30), st.integers(1, 150), st.integers(1, 4))
-def test_no_pack_is_computed_alone_while_there_are_sequences_for_another(costs, budget, at_once):
-    packs = deal(lambda count: pack(costs, budget, at_least=count), 0, 1, at_once=at_once)
-    assert sorted(place for one in packs for place in one) == list(range(len(costs)))
-    assert len(packs) % at_once == 0 or all(len(one) == 1 for one in packs)
-    assert len(pack(costs, budget)) <= len(packs) < len(pack(costs, budget)) + at_once
+@given(packing_orders(), st.integers(1, 150), st.integers(1, 4))
+def test_no_pack_is_computed_alone_while_there_are_sequences_for_another(order, budget, at_once):
+    packs = deal(lambda count: pack(order, budget, at_least=count), 0, 1, at_once=at_once)
+    assert numbers(packs) == list(range(len(order)))
+    assert len(packs) % at_once == 0 or all(len(places) == 1 for places in packs)
+    assert len(pack(order, budget)) <= len(packs) < len(pack(order, budget)) + at_once
+
+
+@pytest.mark.slow
+@given(packing_orders(), st.integers(20, 400))
+def test_a_tree_that_does_not_fit_takes_no_more_passes_than_its_parts_need(order, budget):
+    packs = pack(order, budget)
+    # Two neighbours that fit into one would be one.
+    for places, following in pairwise(packs):
+        assert tokens_of([*places, *following]) > budget or len(packs) == 1
+
+
+def random_sequences(*lengths):
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 1000, length) for length in lengths]
 
 
 def test_packs_are_balanced_and_of_like_length():
-    lengths = [50] * 6 + [100] * 7
-    packs = [[lengths[place] for place in one] for one in pack([Cost(n) for n in lengths], 500)]
+    order = packing_order(random_sequences(*[50] * 6, *[100] * 7))
+    packs = [[place.length for place in places] for places in pack(order, 500)]
     assert packs == [[100] * 5, [100] * 2 + [50] * 6]
 
 
-def test_a_family_stays_together():
-    members = [Cost(10, 90, "a"), Cost(80), Cost(10, 90, "b")] * 3
-    packs = pack(members, 250)
-    assert sorted(sorted(one) for one in packs) == [[0, 2, 3, 5, 6, 8], [1, 4, 7]]
+def test_branches_of_a_tree_stay_together_and_long_ones_come_first():
+    system, *prompts, turn = random_sequences(40, 30, 20, 25)
+    tails = random_sequences(5, 9, 17, 8, 3, 11)
+    first, second = (np.concatenate([system, prompt]) for prompt in prompts)
+    sequences = [
+        np.concatenate(parts)
+        for parts in (
+            (second, tails[0]),
+            (first, turn, tails[1]),
+            (second, tails[2]),
+            (first, tails[3]),
+            (first, turn, tails[5]),
+        )
+    ]
+    order = packing_order(sequences)
+    assert [(place.number, place.shared) for place in order] == [
+        (4, 0),
+        (1, 95),
+        (3, 70),
+        (2, 40),
+        (0, 60),
+    ]
+    assert tokens_of(order) == 40 + 30 + 25 + 11 + 9 + 8 + 20 + 17 + 5
+    assert [place.shared for place in packing_order(sequences, share=False)] == [0] * 5
+
+
+def test_a_short_beginning_in_common_is_no_row():
+    beginning, *tails = random_sequences(SHARED_FROM, 4, 5)
+    for length, shared in ((SHARED_FROM - 1, 0), (SHARED_FROM, SHARED_FROM)):
+        sequences = [np.concatenate([beginning[:length], tail]) for tail in tails]
+        assert packing_order(sequences)[1].shared == shared
+
+
+def test_a_sequence_within_another_is_computed_with_it():
+    [long] = random_sequences(60)
+    order = packing_order([long, long[:40], long])
+    assert tokens_of(order) == 60
 
 
 def test_metrics_merge_by_the_reduction_in_their_name():
@@ -304,27 +355,3 @@ def test_schedules():
     assert rates("cosine") == pytest.approx([1, 0.8535534, 0.5, 0.1464466, 0, 0])
     assert rates("linear", floor=0.2)[-1] == 0.2
     assert rates("cosine", warmup=2) == pytest.approx([1 / 3, 2 / 3, 1, 0.5, 0, 0])
-
-
-@pytest.mark.slow
-@given(
-    families=st.lists(
-        st.tuples(st.integers(1, 60), st.lists(st.integers(1, 90), min_size=1, max_size=8)),
-        min_size=1,
-        max_size=6,
-    ),
-    budget=st.integers(20, 400),
-)
-def test_a_family_that_does_not_fit_takes_no_more_passes_than_its_parts_need(families, budget):
-    costs = [
-        Cost(own, shared, family)
-        for family, (shared, members) in enumerate(families)
-        for own in members
-    ]
-    packs = pack(costs, budget)
-    assert sorted(place for one in packs for place in one) == list(range(len(costs)))
-    loads = [tokens_of(one, costs) for one in packs]
-    assert all(load <= budget or len(one) == 1 for load, one in zip(loads, packs, strict=True))
-    # Two neighbours that fit into one would be one.
-    for one, other in pairwise(packs):
-        assert tokens_of([*one, *other], costs) > budget or len(packs) == 1

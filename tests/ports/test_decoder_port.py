@@ -51,20 +51,27 @@ def test_rows_are_rows_of_the_pass(decoder):
         )
 
 
-def test_a_sequence_that_continues_a_prefix_is_computed_as_both_in_one(decoder):
+def test_a_sequence_that_continues_others_is_computed_as_all_in_one(decoder):
     if not decoder.shares_prefixes:
         pytest.skip("this decoder packs without sharing")
-    prefix, first, second = sequences()
+    first, second, third = sequences()
+    rows, prefixes = [first, second, third, second, first], [-1, 0, 1, 1, 0]
+    chains = [[0], [0, 1], [0, 1, 2], [0, 1, 3], [0, 4]]
+    before = [sum(len(rows[row]) for row in chain[:-1]) for chain in chains]
+    ends = torch.tensor([0, *map(len, rows)]).cumsum(0)
     with torch.no_grad():
         hidden = decoder.hidden_packed(
-            torch.cat([prefix, first, second]),
-            torch.cat([torch.arange(9), 9 + torch.arange(5), 9 + torch.arange(7)]),
-            torch.tensor([0, 9, 14, 21]),
-            torch.tensor([-1, 0, 0]),
+            torch.cat(rows),
+            torch.cat(
+                [start + torch.arange(len(row)) for start, row in zip(before, rows, strict=True)]
+            ),
+            ends,
+            torch.tensor(prefixes),
         )
-        for part, place in ((first, slice(9, 14)), (second, slice(14, 21))):
-            joined = packed(decoder, [torch.cat([prefix, part])])
-            torch.testing.assert_close(hidden[place], joined[9:], **CLOSE)
+        for row, chain in enumerate(chains):
+            joined = packed(decoder, [torch.cat([rows[other] for other in chain])])
+            actual = hidden[ends[row] : ends[row + 1]]
+            torch.testing.assert_close(actual, joined[before[row] :], **CLOSE)
 
 
 def test_tokens_on_top_of_a_cache_are_those_of_the_packed_pass(decoder):

@@ -7,7 +7,7 @@ from tests.engine.learn.small_decoder import random_datum
 from tests.ports.decoders import DECODERS, VOCABULARY, packed_logprobs
 
 from hud.engine.cpu_threads import in_parallel
-from hud.engine.learn.packed_pass import lay_out
+from hud.engine.learn.packed_pass import lay_out, places_of
 from hud.engine.learn.training_pass import PlainPasses
 from hud.learning.losses.config import parse_loss
 from hud_kernels.cpu.backend import CpuBackend
@@ -42,22 +42,29 @@ def threads(request):
 
 
 def datums():
+    """Datums of which the last three form a tree with branches of branches."""
     rng = np.random.default_rng(0)
-    return [
+    made = [
         random_datum(rng, vocab=VOCABULARY, length=length, temperature=temperature)
-        for length, temperature in ((30, 1.0), (7, 1.0), (44, 0.8))
+        for length, temperature in ((30, 1.0), (7, 1.0), (44, 0.8), (40, 1.0), (44, 0.8))
     ]
+    for number, shared in ((3, 18), (4, 37)):
+        made[number].tokens[:shared] = made[2].tokens[:shared]
+    return made
 
 
-def layout(decoder, members=(0, 1, 2)):
-    share = decoder.shares_prefixes
-    return lay_out(datums(), list(members), decoder.device, share=share)
+EVERY = tuple(range(5))
 
 
-def expected(decoder):
+def layout(decoder, members=EVERY):
+    places = places_of(datums(), members, share=decoder.shares_prefixes)
+    return lay_out(datums(), places, decoder.device)
+
+
+def expected(decoder, batch):
     """Return the logprobs of all sampled tokens, each datum by itself."""
     parts = []
-    for datum in datums():
+    for datum in (datums()[number] for number in batch.datums):
         rows = packed_logprobs(decoder, datum.tokens.tolist())
         places = np.flatnonzero(datum.mask)
         rows = (rows[places - 1] / datum.temperatures[0].item()).log_softmax(-1)
@@ -69,8 +76,9 @@ def expected(decoder):
 @pytest.mark.slow
 def test_logprobs_are_those_of_each_sequence_by_itself(implementation):
     decoder, computer = implementation
-    result = computer.logprobs(layout(decoder))
-    torch.testing.assert_close(result.logprobs, expected(decoder), **CLOSE)
+    batch = layout(decoder)
+    result = computer.logprobs(batch)
+    torch.testing.assert_close(result.logprobs, expected(decoder, batch), **CLOSE)
     assert result.gradients is None
     assert not result.logprobs.requires_grad
 
@@ -82,10 +90,10 @@ def test_gradients_are_the_derivatives_of_the_loss(implementation, loss):
     decoder, computer = implementation
     batch, parsed = layout(decoder), parse_loss(loss, None)
     result = computer.gradient(batch, parsed)
-    torch.testing.assert_close(result.logprobs, expected(decoder), **CLOSE)
+    torch.testing.assert_close(result.logprobs, expected(decoder, batch), **CLOSE)
     reference = DECODERS["transformers" if not decoder.config.ours else "reference"]()
     exact = reference.to(decoder.device).double().requires_grad_(True)
-    wide = lay_out(datums(), [0, 1, 2], decoder.device, torch.float64)
+    wide = lay_out(datums(), places_of(datums(), EVERY, share=False), decoder.device, torch.float64)
     PlainPasses(exact).gradient(wide, parsed)
     for (name, parameter), other in zip(
         decoder.named_parameters(), exact.parameters(), strict=True
@@ -114,7 +122,7 @@ def test_gradients_of_several_passes_are_summed(implementation):
     computer.gradient(layout(decoder), loss)
     together = [parameter.grad.clone() for parameter in decoder.parameters()]
     decoder.zero_grad()
-    for member in range(3):
+    for member in EVERY:
         computer.gradient(layout(decoder, [member]), loss)
     for gradient, parameter in zip(together, decoder.parameters(), strict=True):
         torch.testing.assert_close(parameter.grad, gradient, **CLOSE)
@@ -135,8 +143,9 @@ def test_changed_weights_count_in_the_next_pass(implementation):
     with torch.no_grad():
         for parameter in decoder.parameters():
             parameter.mul_(0.8)
-    result = computer.logprobs(layout(decoder))
-    torch.testing.assert_close(result.logprobs, expected(decoder), **CLOSE)
+    batch = layout(decoder)
+    result = computer.logprobs(batch)
+    torch.testing.assert_close(result.logprobs, expected(decoder, batch), **CLOSE)
 
 
 def test_threads_compute_at_the_same_time(implementation):

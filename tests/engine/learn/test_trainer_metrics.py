@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hud.engine.learn.flops import ceiling, pass_flops
 from hud.engine.learn.local_trainer import LocalTrainer
-from hud.engine.learn.packed_pass import lay_out
+from hud.engine.learn.packed_pass import lay_out, places_of
 from hud.engine.lora import LoraConfig
 from hud.learning.metrics import merge
 
@@ -46,12 +46,16 @@ def in_this_thread(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
+def laid_out(datums, share=False):
+    return lay_out(datums, places_of(datums, range(len(datums)), share=share), CPU)
+
+
 @pytest.mark.usefixtures("in_this_thread")
 def test_flops_are_those_that_torch_counts():
     datums = grouped_batch(groups=1, size=1)
     it = LocalTrainer(decoder())
     config = it.decoder.config
-    batch = lay_out(datums, [0], CPU)
+    batch = laid_out(datums)
     assert pass_flops(config, batch) == counted(it, datums) + attention_flops(datums)
 
 
@@ -61,7 +65,7 @@ def test_frozen_weights_have_no_gradient_to_compute():
     lora = LoraConfig(rank=4)
     it = LocalTrainer(decoder(), lora=lora)
     config = it.decoder.config
-    batch = lay_out(datums, [0], CPU)
+    batch = laid_out(datums)
     found = pass_flops(config, batch, lora) - attention_flops(datums)
     # Nothing below the first layer learns, so torch stops at its adapters.
     tokens, width = len(batch.input_ids), config.hidden_size
@@ -73,8 +77,7 @@ def test_frozen_weights_have_no_gradient_to_compute():
 def test_a_shared_prompt_is_counted_once():
     config = decoder().config
     datums = grouped_batch(groups=1, size=4)
-    alone = lay_out(datums, range(4), CPU)
-    shared = lay_out(datums, range(4), CPU, share=True)
+    alone, shared = laid_out(datums), laid_out(datums, share=True)
     assert len(shared.input_ids) < len(alone.input_ids)
     assert pass_flops(config, shared) < pass_flops(config, alone)
 

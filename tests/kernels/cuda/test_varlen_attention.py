@@ -8,15 +8,13 @@ import copy
 import pytest
 import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests.engine.learn.test_trainer_decoder import decoder as small
 from tests.engine.learn.test_trainer_decoder import gradients, grouped_batch
-from tests.kernels.cpu.test_packed_attention import HEADS, KV_HEADS, attended
+from tests.kernels.cpu.test_packed_attention import HEADS, KV_HEADS, check_forest, ends, forests
 
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.learn.options import TrainerOptions
 from hud.engine.learn.training_pass import PlainPasses
-from hud.engine.models.attention import Packing, SharedPacking
 from hud_kernels.cuda.passes import CUDA, CudaPasses
 from hud_kernels.cuda.varlen_attention import VarlenPacking, varlen_packing
 
@@ -50,22 +48,15 @@ def looped(q, k, v, starts, seen, longest, longest_seen, *, window_size, enable_
 
 @pytest.mark.slow
 @settings(deadline=None, max_examples=25)
-@given(
-    alone=st.lists(st.integers(1, 20), min_size=1, max_size=4),
-    continued=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 20)), max_size=4),
-)
-def test_sequences_and_continuations_attend_to_what_padded_ones_do(alone, continued):
-    lengths = [*alone, *(length for _, length in continued)]
-    prefixes = torch.tensor([*[-1] * len(alone), *(row % len(alone) for row, _ in continued)])
-    places = torch.tensor([0, *lengths]).cumsum(0)
-    padded = SharedPacking(places, prefixes) if continued else Packing(places)
+@given(forests(20))
+def test_rows_of_a_tree_attend_as_whole_sequences_do(forest):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(varlen, "varlen_attn", looped)
-        packed = VarlenPacking(places, prefixes if continued else None)
-        for rows in (None, torch.arange(0, sum(lengths), 2)):
-            found = attended(packed, sum(lengths), rows)
-            for mine, theirs in zip(found, attended(padded, sum(lengths), rows), strict=True):
-                torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+        places = ends(forest[0])
+        packings = [VarlenPacking(places, torch.tensor(forest[1]))]
+        if max(forest[1]) < 0:
+            packings.append(VarlenPacking(places, None))
+        check_forest(forest, packings)
 
 
 def test_the_real_interface_takes_what_it_is_given():

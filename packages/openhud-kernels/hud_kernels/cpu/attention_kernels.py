@@ -1,6 +1,6 @@
 """Causal attention of packed sequences and its gradient, compiled, for one core.
 
-A sequence may continue another one, its prefix, whose keys and values come before its own. There is no padding, and only
+A sequence may continue others, whose keys and values come before its own, read where they lie. There is no padding, and only
 the scores of a few queries are in memory: the gradient recomputes them, as in FlashAttention (arXiv 2205.14135).
 """
 
@@ -24,36 +24,33 @@ def attend(
     k: Floats,
     v: Floats,
     starts: Integers,
-    prefixes: Integers,
+    chains: Integers,
     spans: Integers,
     out: Floats,
     masses: Floats,
 ) -> None:
     """Write what queries q (T, H, D) attend to among keys k and values v (T, K, D) into `out` (T, H, D).
 
-    `starts` (S + 1,) holds where each sequence starts, and the total; `prefixes` (S,) which one it continues, or -1; `spans`
-    (M, 3), whose queries are asked for: a sequence, and from and up to which token, in order. Into `masses` (T, H) goes
-    log2 Σ e^score of each of them, for the gradient.
+    `starts` (S + 1,) holds where each sequence starts, and the total; `chains` (S, C) the sequences that each attends to, root
+    first and itself last, then -1; `spans` (M, 3), whose queries are asked for: a sequence, and from and up to which token, in
+    order. Into `masses` (T, H) goes log2 Σ e^score of each of them, for the gradient.
     """
     heads, size, kv_heads = q.shape[1], q.shape[2], k.shape[1]
-    group, room = heads // kv_heads, _longest(starts, prefixes)
+    group, room = heads // kv_heads, _longest(starts, chains)
     scale = f32(LOG2_E / math.sqrt(size))
     # Memory after a sequence's keys is multiplied, too: zeroed, since denormal numbers would be slow.
     keys, all_scores = np.zeros((size, room), f32), np.empty((QUERIES, room), f32)
     for kv_head in range(kv_heads):
-        turned, prefix = -1, -1
+        turned = -1
         for span in range(len(spans)):
             row, begin, end = spans[span]
-            start, stop = starts[row], starts[row + 1]
-            first, before = _prefix(starts, prefixes, row)
             if row != turned:
-                if before and prefixes[row] != prefix:
-                    _turn(k[first : first + before, kv_head], keys)
-                _turn(k[start:stop, kv_head], keys[:, before:])
-                turned, prefix = row, prefixes[row]
+                _turn_chain(k, kv_head, starts, chains, turned, row, keys)
+                turned = row
+            before = _before(starts, chains, row)
             for query in range(begin, end, QUERIES):
                 until = min(query + QUERIES, end)
-                hidden, shown = before + query - start, before + until - start
+                hidden, shown = before + query - starts[row], before + until - starts[row]
                 scores = all_scores[: until - query]
                 for head in range(kv_head * group, (kv_head + 1) * group):
                     into = out[query:until, head]
@@ -64,9 +61,19 @@ def attend(
                         masses[query + offset, head] = weigh(
                             scores[offset], scale, hidden + offset + 1, shown
                         )
-                    multiply(scores[:, :before], v[first : first + before, kv_head], into)
-                    own = v[start : start + shown - before, kv_head]
-                    add_product(scores[:, before:shown], own, into)
+                    column = 0
+                    for link in range(chains.shape[1]):
+                        if column == shown:
+                            break
+                        first = starts[chains[row, link]]
+                        count = min(starts[chains[row, link] + 1] - first, shown - column)
+                        values = v[first : first + count, kv_head]
+                        weights = scores[:, column : column + count]
+                        if column == 0:
+                            multiply(weights, values, into)
+                        else:
+                            add_product(weights, values, into)
+                        column += count
 
 
 @compiled
@@ -75,7 +82,7 @@ def attend_gradient(
     k: Floats,
     v: Floats,
     starts: Integers,
-    prefixes: Integers,
+    chains: Integers,
     spans: Integers,
     out: Floats,
     masses: Floats,
@@ -90,28 +97,22 @@ def attend_gradient(
     dv = pᵀ g,  ds = p (g vᵀ - Σ g out),  dq = ds k / √D,  dk = dsᵀ q / √D.
     """
     heads, size, kv_heads = q.shape[1], q.shape[2], k.shape[1]
-    group, room = heads // kv_heads, _longest(starts, prefixes)
+    group, room = heads // kv_heads, _longest(starts, chains)
     scale = f32(1 / math.sqrt(size))
     keys, values = np.zeros((size, room), f32), np.zeros((size, room), f32)
     all_weights, all_slopes = np.empty((QUERIES, room), f32), np.empty((QUERIES, room), f32)
     for kv_head in range(kv_heads):
-        turned, prefix = -1, -1
+        turned = -1
         for span in range(len(spans)):
             row, begin, end = spans[span]
-            start, stop = starts[row], starts[row + 1]
-            first, before = _prefix(starts, prefixes, row)
-            shared = slice(first, first + before)
             if row != turned:
-                if before and prefixes[row] != prefix:
-                    _turn(k[shared, kv_head], keys)
-                    _turn(v[shared, kv_head], values)
-                _turn(k[start:stop, kv_head], keys[:, before:])
-                _turn(v[start:stop, kv_head], values[:, before:])
-                turned, prefix = row, prefixes[row]
+                _turn_chain(k, kv_head, starts, chains, turned, row, keys)
+                _turn_chain(v, kv_head, starts, chains, turned, row, values)
+                turned = row
+            before = _before(starts, chains, row)
             for query in range(begin, end, QUERIES):
                 until = min(query + QUERIES, end)
-                hidden, shown = before + query - start, before + until - start
-                own = slice(start, start + shown - before)
+                hidden, shown = before + query - starts[row], before + until - starts[row]
                 weights, slopes = all_weights[: until - query], all_slopes[: until - query]
                 for head in range(kv_head * group, (kv_head + 1) * group):
                     asking, upstream = q[query:until, head], g[query:until, head]
@@ -132,13 +133,23 @@ def attend_gradient(
                             hidden + offset + 1,
                             shown,
                         )
-                    of_prefix, of_own = slopes[:, :before], slopes[:, before:shown]
-                    multiply(of_prefix, k[shared, kv_head], to_q[query:until, head])
-                    add_product(of_own, k[own, kv_head], to_q[query:until, head])
-                    add_product(of_prefix.T, asking, to_k[shared, kv_head])
-                    add_product(of_own.T, asking, to_k[own, kv_head])
-                    add_product(weights[:, :before].T, upstream, to_v[shared, kv_head])
-                    add_product(weights[:, before:shown].T, upstream, to_v[own, kv_head])
+                    column = 0
+                    for link in range(chains.shape[1]):
+                        if column == shown:
+                            break
+                        first = starts[chains[row, link]]
+                        count = min(starts[chains[row, link] + 1] - first, shown - column)
+                        part = slice(first, first + count)
+                        of_part = slopes[:, column : column + count]
+                        if column == 0:
+                            multiply(of_part, k[part, kv_head], to_q[query:until, head])
+                        else:
+                            add_product(of_part, k[part, kv_head], to_q[query:until, head])
+                        add_product(of_part.T, asking, to_k[part, kv_head])
+                        add_product(
+                            weights[:, column : column + count].T, upstream, to_v[part, kv_head]
+                        )
+                        column += count
 
 
 @compiled
@@ -148,22 +159,44 @@ def _whole(count: Any) -> Any:
 
 
 @compiled
-def _prefix(starts: Any, prefixes: Any, row: Any) -> Any:
-    """Return start and length of a sequence's prefix."""
-    prefix = prefixes[row]
-    if prefix < 0:
-        return starts[row], starts[row] - starts[row]
-    return starts[prefix], starts[prefix + 1] - starts[prefix]
+def _before(starts: Any, chains: Any, row: Any) -> Any:
+    """Return the number of tokens of the sequences that a sequence continues."""
+    count = starts[row] - starts[row]
+    for link in range(chains.shape[1]):
+        other = chains[row, link]
+        if other == row:
+            break
+        count += starts[other + 1] - starts[other]
+    return count
 
 
 @compiled
-def _longest(starts: Any, prefixes: Any) -> Any:
-    """Return the number of columns for the keys of the longest sequence, including its prefix."""
+def _longest(starts: Any, chains: Any) -> Any:
+    """Return the number of columns for the keys of the longest sequence, including those that it continues."""
     most = 0
-    for row in range(len(prefixes)):
-        _, before = _prefix(starts, prefixes, row)
-        most = max(most, before + starts[row + 1] - starts[row])
+    for row in range(len(chains)):
+        most = max(most, _before(starts, chains, row) + starts[row + 1] - starts[row])
     return _whole(most)
+
+
+@compiled
+def _turn_chain(
+    x: Any, kv_head: Any, starts: Any, chains: Any, turned: Any, row: Any, columns: Any
+) -> None:
+    """Write the keys or values x (T, K, D) of all that a sequence attends to as columns of (D, M).
+
+    `turned` is the sequence whose columns are there already, or -1: what both attend to stays.
+    """
+    column, same = 0, turned >= 0
+    for link in range(chains.shape[1]):
+        other = chains[row, link]
+        if other < 0:
+            break
+        first, last = starts[other], starts[other + 1]
+        same = same and chains[turned, link] == other
+        if not same:
+            _turn(x[first:last, kv_head], columns[:, column:])
+        column += last - first
 
 
 @compiled

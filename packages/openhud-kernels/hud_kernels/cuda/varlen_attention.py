@@ -1,8 +1,8 @@
 """Attention of packed sequences without padding, by the variable-length FlashAttention of torch.
 
 A token that is packed costs what it attends to, and nothing is padded or masked, however lengths differ. A sequence that
-continues a prefix attends to prefix and own tokens as one row of keys, copied behind one another: causal attention is
-aligned to the last key, so that its first query sees the whole prefix.
+continues others attends to theirs and its own tokens as one row of keys, copied behind one another: causal attention is
+aligned to the last key, so that its first query sees all prefixes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from hud.engine.models.attention import AnyPacking, chosen
+from hud.engine.models.attention import AnyPacking, chains, chosen
 
 CAUSAL = (-1, 0)
 """A window of any number of tokens before, and none after."""
@@ -35,16 +35,11 @@ class VarlenPacking:
         self._seen_starts = self._starts
         if prefixes is None:
             return
-        rows = prefixes.tolist()
-        before = [lengths[row] if row >= 0 else 0 for row in rows]
-        seen = [own + shown for own, shown in zip(lengths, before, strict=True)]
-        parts = []
-        for start, end, row in zip(bounds[:-1], bounds[1:], rows, strict=True):
-            if row >= 0:
-                parts.append(torch.arange(bounds[row], bounds[row + 1]))
-            parts.append(torch.arange(start, end))
+        tokens = [torch.arange(start, end) for start, end in pairwise(bounds)]
+        keys = [torch.cat([tokens[row] for row in chain]) for chain in chains(prefixes.tolist())]
         device = cu_seqlens.device
-        self._seen = torch.cat(parts).to(device)
+        self._seen = torch.cat(keys).to(device)
+        seen = [len(row) for row in keys]
         ends = torch.tensor([0, *seen]).cumsum(0)
         self._seen_starts = ends.to(device=device, dtype=torch.int32)
         self._longest_seen = max(seen)

@@ -66,8 +66,9 @@ class Decoder(nn.Module, ABC):
         """Return the last hidden states (T, H) of packed sequences, or (N, H) of the tokens `rows` (N,) alone.
 
         `input_ids` and `positions` are (T,) int64; `cu_seqlens` (S + 1,) int64 holds where each sequence
-        starts, and the total. A token attends to those before it in its own sequence, and to the sequence that
-        its own continues: `prefixes` (S,) int64 holds that one's row, or -1, and rows with -1 come first.
+        starts, and the total. A token attends to those before it in its own sequence, and to all that the last token
+        of the sequence attends to that its own continues: `prefixes` (S,) int64 holds that one's row, or -1. Rows are
+        depth first: each is followed by those that continue it, at any depth, before any other.
         Differentiable with respect to the weights.
         """
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hud.engine.decoder import Decoder
 from hud.engine.learn.accumulation import Accumulation, not_finite
-from hud.engine.learn.packed_pass import check, lay_out
+from hud.engine.learn.packed_pass import check, lay_out, places_of
 from hud.engine.learn.pass_metrics import Measured, pass_metrics
 from hud.engine.trainer import Trainer
 from hud.errors import UsageError
@@ -182,9 +182,10 @@ class TinkerTrainer(Trainer):
     def _accumulate(
         self, datums: Sequence[Datum], used: list[int], loss: LossConfig, measured: Measured
     ) -> None:
-        batch = lay_out(datums, used, _CPU, torch.float64)
+        batch = lay_out(datums, places_of(datums, used, share=False), _CPU, torch.float64)
+        packed = batch.datums
         flat = np.concatenate(
-            [self._last_logprobs[number][datums[number].mask > 0] for number in used]
+            [self._last_logprobs[number][datums[number].mask > 0] for number in packed]
         )
         logprobs = torch.from_numpy(flat.astype(np.float64)).requires_grad_()
         tokens = batch.tokens(logprobs)
@@ -196,8 +197,8 @@ class TinkerTrainer(Trainer):
         if not loss.supervised:
             sums |= sampler_gap(tokens)
         measured.add(batch, {name: float(value) for name, value in sums.items()}, logprobs)
-        ends = np.cumsum([datums[number].actions for number in used])
-        for number, part in zip(used, np.split(-slope.float().numpy(), ends[:-1]), strict=True):
+        ends = np.cumsum([datums[number].actions for number in packed])
+        for number, part in zip(packed, np.split(-slope.float().numpy(), ends[:-1]), strict=True):
             pull = np.zeros(datums[number].length, np.float32)
             pull[datums[number].mask > 0] = part
             self._passes.append((datums[number], pull))

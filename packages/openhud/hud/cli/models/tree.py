@@ -148,8 +148,14 @@ _SHOWN = {
     "clip_fraction:mean": "clipped tokens, share",
     "sampler_gap:mean": "sampler against trainer, nats",
     "policy_lag:mean": "policy lag, steps",
+    "tokens:sum": "tokens computed",
+    "shared_tokens:sum": "tokens saved by common beginnings",
 }
 """Metrics of a step that `hud models head` shows; `--json` has them all."""
+
+
+def _value(name: str, value: float) -> str:
+    return f"{value:,.0f}" if name.endswith(":sum") else f"{value:.4g}"
 
 
 def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
@@ -173,7 +179,7 @@ def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
             f"{number(loss_per_token(metrics), 4)}  {node['loss_fn'] or ''}".rstrip(),
         ),
         ("learning rate", "–" if node["learning_rate"] is None else f"{node['learning_rate']:g}"),
-        *((label, f"{metrics[name]:.4g}") for name, label in _SHOWN.items() if name in metrics),
+        *((label, _value(name, metrics[name])) for name, label in _SHOWN.items() if name in metrics),
     ]
     width = max(len(name) for name, _ in rows)
     return [f"  {name:<{width}}  {value}" for name, value in rows]

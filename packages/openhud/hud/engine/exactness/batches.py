@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach, lora_layers
+from hud.engine.models.attention import chains
 from hud.engine.sample.request import SampledTurn
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
@@ -21,6 +22,8 @@ LARGE = 20.0
 GRADIENT_CLOSE = 1e-3
 """Largest difference of gradients that is rounding, relative to the largest entry of the parameter's."""
 LENGTHS = (41, 9, 27, 1, 18)
+TREE = (-1, 0, 1, 1, 0)
+"""The row that each continues in the batch with shared beginnings, or -1."""
 ADAPTER = LoraConfig(rank=2, alpha=4.0)
 _CACHE_BYTES = 64 << 20
 _MOVED = 0.02
@@ -60,9 +63,11 @@ def packed_logprobs(
     decoder: Decoder, parts: Sequence[Tensor], prefixes: Sequence[int] | None = None
 ) -> Tensor:
     """Return the logprobs (T, V) of sequences in one packed pass; `prefixes`: see `Decoder.hidden_packed`."""
-    before = [0 if row < 0 else len(parts[row]) for row in prefixes or [-1] * len(parts)]
     positions = torch.cat(
-        [torch.arange(start, start + len(part)) for start, part in zip(before, parts, strict=True)]
+        [
+            torch.arange(sum(len(parts[row]) for row in chain))[-len(parts[chain[-1]]) :]
+            for chain in chains(prefixes or [-1] * len(parts))
+        ]
     )
     bounds = torch.tensor([0, *map(len, parts)]).cumsum(0)
     rows = None if prefixes is None else torch.tensor(prefixes)
@@ -71,7 +76,7 @@ def packed_logprobs(
 
 
 def check_packing(decoder: Decoder, plain: Any, part: str = "packing") -> None:
-    """Compare sequences alone, in one packed pass, and as continuations of a common beginning."""
+    """Compare sequences alone, in one packed pass, and as a tree of common beginnings."""
     parts = sequences(decoder.config.vocab_size, LENGTHS)
     with torch.no_grad():
         for alone in parts[:2]:
@@ -79,11 +84,10 @@ def check_packing(decoder: Decoder, plain: Any, part: str = "packing") -> None:
         theirs = torch.cat([plain_logprobs(plain, ids) for ids in parts])
         compare(part, packed_logprobs(decoder, parts), theirs)
         if decoder.shares_prefixes:
-            prefix, *continued = parts[:3]
-            shared = packed_logprobs(decoder, parts[:3], [-1, 0, 0])
-            joined = [plain_logprobs(plain, torch.cat([prefix, ids])) for ids in continued]
-            theirs = torch.cat([logprobs[len(prefix) :] for logprobs in joined])
-            compare(part, shared[len(prefix) :], theirs)
+            shared = packed_logprobs(decoder, parts, TREE)
+            for row, chain in zip(shared.split(list(LENGTHS)), chains(TREE), strict=True):
+                joined = plain_logprobs(plain, torch.cat([parts[other] for other in chain]))
+                compare(part, row, joined[-len(row) :])
 
 
 def check_gradient(decoder: Decoder, plain: Any) -> None:

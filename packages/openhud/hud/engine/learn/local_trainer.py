@@ -35,7 +35,7 @@ from hud.engine.learn.flops import pass_flops
 from hud.engine.learn.memory_advice import training_advice
 from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.packed_pass import PackedPass, check, cost_of, lay_out
+from hud.engine.learn.packed_pass import PackedPass, check, lay_out, places_of
 from hud.engine.learn.pass_computer import PassResult
 from hud.engine.learn.pass_metrics import Measured, pass_metrics
 from hud.engine.learn.pass_workers import Compute, PassWorker, on_first_free
@@ -53,7 +53,7 @@ from hud.learning.packing import deal, pack, tokens_of
 T = TypeVar("T")
 
 PASS_TOKENS = 4096
-"""Most tokens computed at once; a longer sequence goes alone."""
+"""Most tokens computed at once, shared ones once; a longer sequence goes alone."""
 
 PASS_TOKENS_ON_CPU = 1024
 """The same for a model above `SMALL_PARAMETERS` on a CPU, which gains no speed from more: with 135 million parameters a thousand
@@ -273,25 +273,19 @@ class LocalTrainer(Trainer):
 
     def _passes(self, datums: Sequence[Datum], at_least: int) -> list[PackedPass]:
         """Pack this rank's passes: as many as every other's, for the collectives of each layer."""
-        share = self.decoder.shares_prefixes
         used = [number for number, datum in enumerate(datums) if datum.actions]
         check(datums, used)
-        costs = [cost_of(datums[number], share) for number in used]
-        at_once = min(self._at_once, max(1, tokens_of(range(len(costs)), costs) // APART_FROM))
+        order = places_of(datums, used, share=self.decoder.shares_prefixes)
+        at_once = min(self._at_once, max(1, tokens_of(order) // APART_FROM))
         budget = max(1, self.pass_tokens // at_once)
         packs = deal(
-            lambda count: pack(costs, budget, at_least=count),
+            lambda count: pack(order, budget, at_least=count),
             self._ranks.index,
             self._ranks.count,
             at_least=at_least,
             at_once=at_once,
         )
-        return [
-            lay_out(
-                datums, [used[place] for place in places], self._device, self._dtype, share=share
-            )
-            for places in packs
-        ]
+        return [lay_out(datums, places, self._device, self._dtype) for places in packs]
 
     def _each(
         self, passes: Sequence[PackedPass], loss: LossConfig | None

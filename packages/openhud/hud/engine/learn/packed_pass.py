@@ -1,13 +1,13 @@
 """Datums as one packed pass: sequences laid end to end without padding.
 
-The runs of a group begin with the same prompt. A pass holds it once, as a row that the rest of each run
-continues; it computes only tokens that lead up to a sampled one.
+Datums with a common beginning form a tree: the runs of a group share its prompt, some of them their first turns, groups their
+system prompt. A pass holds each shared part once, as a row that others continue; it computes only tokens that lead up to a
+sampled one.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +16,9 @@ import torch
 from torch import Tensor
 
 from hud.errors import UsageError
-from hud.learning.datums import Datum, Ids
+from hud.learning.datums import Datum, Floats, Ids
 from hud.learning.losses.action_tokens import ActionTokens
-from hud.learning.packing import Cost
-
-SHARED_FROM = 16
-"""Fewest tokens of a common prompt that are worth a row of their own."""
+from hud.learning.packing import Place, packing_order
 
 
 @dataclass(frozen=True)
@@ -37,13 +34,18 @@ class PackedPass:
     cu_seqlens: Tensor
     """(R + 1,) int64: where each row begins, and L."""
     prefixes: Tensor | None
-    """(R,) int64: the row that each row continues, or -1, those with -1 first; None if no row does."""
+    """(R,) int64: the row that each row continues, or -1, in depth-first order; None if no row does."""
+    shared_tokens: int
+    """Tokens of the datums that other datums' rows compute."""
     predicts: Tensor
-    """(N,) int64: positions in (L,) that predict a sampled token."""
+    """(M,) int64: positions in (L,) that predict a sampled token."""
     targets: Tensor
-    """(N,) int64: that token."""
+    """(M,) int64: that token."""
     temperatures: Tensor | None
-    """(N,) fp32; None if all are 1."""
+    """(M,) fp32; None if all are 1."""
+    prediction: Tensor | None
+    """(N,) int64: index into (M,) of each sampled token; equal for a shared token that several datums have as an action. None:
+    N is M, in the same order."""
     sequence: Tensor
     """(N,) int64: which of `datums` each sampled token belongs to, counted from 0 here."""
     sampling_logprobs: Tensor
@@ -83,8 +85,8 @@ class _Row:
     """Some tokens of a datum, from position `first`; they continue the row `prefix`, if it is not -1."""
 
     tokens: Ids
-    first: int = 0
-    prefix: int = -1
+    first: int
+    prefix: int
 
 
 _NOBODY = Datum(
@@ -107,84 +109,74 @@ def check(datums: Sequence[Datum], which: Sequence[int]) -> None:
             )
 
 
-def cost_of(datum: Datum, share: bool) -> Cost:
-    """Return what a datum makes a pass compute: the tokens before its last sampled one.
+def places_of(datums: Sequence[Datum], which: Sequence[int], *, share: bool) -> list[Place]:
+    """Return the packing order of the datums of `which`, each with at least one sampled token that follows another.
 
-    Datums with the same prompt, up to the first sampled token, are a family.
+    A datum makes a pass compute the tokens before its last sampled one; with `share`, common beginnings once.
     """
-    first, last = _bounds(datum)
-    if not share or first < SHARED_FROM:
-        return Cost(last)
-    return Cost(last - first, first, datum.tokens[:first].tobytes())
+    order = packing_order([_computed(datums[number]) for number in which], share=share)
+    return [replace(place, number=which[place.number]) for place in order]
 
 
-def _bounds(datum: Datum) -> tuple[int, int]:
-    """Return the length of a datum's prompt, and the position of its last action."""
-    actions = np.flatnonzero(datum.mask)
-    first = int(actions[0]) if datum.prompt_length is None else datum.prompt_length
-    return first, int(actions[-1])
+def _computed(datum: Datum) -> Ids:
+    """Return the tokens before the last action of a datum."""
+    return datum.tokens[: np.flatnonzero(datum.mask)[-1]]
 
 
 def lay_out(
     datums: Sequence[Datum],
-    which: Sequence[int],
+    places: Sequence[Place],
     device: torch.device,
     dtype: torch.dtype = torch.float32,
-    *,
-    share: bool = False,
 ) -> PackedPass:
-    """Return the datums of `which`, each with at least one sampled token that follows another, as one pass.
+    """Return the datums of consecutive `places` as one pass.
 
-    With `share`, a prompt that several of them begin with becomes a row that they continue. Of no datums it is a
-    pass over one token, for a rank that must take part in what the others compute.
+    Of no datums it is a pass over one token, for a rank that must take part in what the others compute.
     """
-    if not which:
-        return replace(lay_out([_NOBODY], [0], device, dtype), datums=())
-    rows, places = _rows(datums, which, share)
-    # Rows that continue others stand behind all that do not.
-    order = sorted(range(len(rows)), key=lambda number: rows[number].prefix >= 0)
-    rank = {number: place for place, number in enumerate(order)}
-    placed = [rows[number] for number in order]
-    starts = np.concatenate(([0], np.cumsum([len(row.tokens) for row in placed])))
-    predicts, columns = [], []
-    for place, number in enumerate(which):
-        datum = datums[number]
+    if not places:
+        alone = places_of([_NOBODY], [0], share=False)
+        return replace(lay_out([_NOBODY], alone, device, dtype), datums=())
+    rows, paths = _rows(datums, places)
+    starts = np.concatenate(([0], np.cumsum([len(row.tokens) for row in rows])))
+    columns = []
+    for index, (place, path) in enumerate(zip(places, paths, strict=True)):
+        datum = datums[place.number]
         actions = np.flatnonzero(datum.mask)
-        own, prefix = places[place]
-        row = rows[own]
-        positions = actions - 1 - row.first + starts[rank[own]]
-        if prefix >= 0:
-            positions = np.where(
-                actions <= row.first, actions - 1 + starts[rank[prefix]], positions
-            )
-        predicts.append(positions)
+        positions = np.concatenate([np.arange(starts[row], starts[row + 1]) for row in path])
         columns.append(
             (
+                positions[actions - 1],
                 (datum.tokens if datum.targets is None else datum.targets)[actions],
-                np.full(len(actions), place),
                 datum.temperatures[actions],
+                np.full(len(actions), index),
                 datum.logprobs[actions],
                 datum.advantages[actions],
                 datum.weights[actions],
             )
         )
-    targets, sequence, temperatures, *floats = (
+    predicts, targets, temperatures, sequence, *floats = (
         np.concatenate(part) for part in zip(*columns, strict=True)
+    )
+    distinct, prediction = _distinct(predicts, targets, temperatures)
+    predicts, targets, temperatures = (
+        column[distinct] for column in (predicts, targets, temperatures)
     )
     tempered = bool((temperatures != 1).any())
     sampling_logprobs, advantages, weights = (_put(part, device, dtype) for part in floats)
-    prefixes = np.asarray([rank[row.prefix] if row.prefix >= 0 else -1 for row in placed])
+    prefixes = np.asarray([row.prefix for row in rows])
     return PackedPass(
-        datums=tuple(which),
-        input_ids=_put(np.concatenate([row.tokens for row in placed]), device),
+        datums=tuple(place.number for place in places),
+        input_ids=_put(np.concatenate([row.tokens for row in rows]), device),
         positions=_put(
-            np.concatenate([np.arange(len(row.tokens)) + row.first for row in placed]), device
+            np.concatenate([np.arange(len(row.tokens)) + row.first for row in rows]), device
         ),
         cu_seqlens=_put(starts, device),
         prefixes=_put(prefixes, device) if (prefixes >= 0).any() else None,
-        predicts=_put(np.concatenate(predicts), device),
+        shared_tokens=sum(place.length for place in places) - int(starts[-1]),
+        predicts=_put(predicts, device),
         targets=_put(targets, device),
         temperatures=_put(temperatures, device, dtype) if tempered else None,
+        prediction=None if prediction is None else _put(prediction, device),
         sequence=_put(sequence, device),
         sampling_logprobs=sampling_logprobs,
         advantages=advantages,
@@ -193,31 +185,45 @@ def lay_out(
 
 
 def _rows(
-    datums: Sequence[Datum], which: Sequence[int], share: bool
-) -> tuple[list[_Row], list[tuple[int, int]]]:
-    """Return the rows of a pass and, for each datum, its own row and its prefix's row or -1."""
-    families = Counter(cost_of(datums[number], share).family for number in which)
+    datums: Sequence[Datum], places: Sequence[Place]
+) -> tuple[list[_Row], list[tuple[int, ...]]]:
+    """Return the rows of a pass, depth first, and the path of each place: the rows of its datum, from the root on."""
     rows: list[_Row] = []
-    places: list[tuple[int, int]] = []
-    prefix_of: dict[Hashable, int] = {}
-    for number in which:
-        datum = datums[number]
-        first, last = _bounds(datum)
-        family = cost_of(datum, share).family
-        if family is None or families[family] == 1:
-            places.append((len(rows), -1))
-            rows.append(_Row(datum.tokens[:last]))
-            continue
-        if family not in prefix_of:
-            prefix_of[family] = len(rows)
-            rows.append(_Row(datum.tokens[:first]))
-        prefix = prefix_of[family]
-        if last == first:  # one sampled token: the prompt alone predicts it
-            places.append((prefix, -1))
-            continue
-        places.append((len(rows), prefix))
-        rows.append(_Row(datum.tokens[first:last], first, prefix))
-    return rows, places
+    paths: list[tuple[int, ...]] = []
+    path: list[int] = []
+    for index, place in enumerate(places):
+        shared = place.shared if index else 0
+        while path and rows[path[-1]].first >= shared:
+            path.pop()
+        tokens, first = datums[place.number].tokens, shared
+        for end in (*_branchings(places[index + 1 :], shared), place.length):
+            if end > first:
+                rows.append(_Row(tokens[first:end], first, path[-1] if path else -1))
+                path.append(len(rows) - 1)
+                first = end
+        paths.append(tuple(path))
+    return rows, paths
+
+
+def _branchings(later: Sequence[Place], shared: int) -> list[int]:
+    """Return the ends, ascending, of what a place shares with later ones beyond its first `shared` tokens."""
+    ends: list[int] = []
+    for place in later:
+        if place.shared <= shared:
+            break
+        if not ends or place.shared < ends[-1]:
+            ends.append(place.shared)
+    return ends[::-1]
+
+
+def _distinct(predicts: Ids, targets: Ids, temperatures: Floats) -> tuple[Ids | slice, Ids | None]:
+    """Return which predictions are distinct (M,), and the index among them of each action's (N,); or all, and None."""
+    keys = predicts * (targets.max() + 1) + targets
+    kinds, kind = np.unique(temperatures, return_inverse=True)
+    _, first, index = np.unique(keys * len(kinds) + kind, return_index=True, return_inverse=True)
+    if len(first) == len(keys):
+        return slice(None), None
+    return first, index
 
 
 def _put(array: np.ndarray, device: torch.device, dtype: torch.dtype | None = None) -> Tensor:

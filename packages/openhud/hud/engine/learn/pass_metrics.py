@@ -24,6 +24,8 @@ class Measured:
     passes: int = 0
     sequences: int = 0
     tokens: int = 0
+    """Computed; a shared one once."""
+    shared_tokens: int = 0
     actions: int = 0
 
     def add(self, batch: PackedPass, sums: dict[str, float], logprobs: Tensor) -> None:
@@ -35,7 +37,8 @@ class Measured:
         self.passes += 1
         self.sequences += len(batch.datums)
         self.tokens += len(batch.input_ids)
-        self.actions += len(batch.targets)
+        self.shared_tokens += batch.shared_tokens
+        self.actions += len(batch.sequence)
 
     @staticmethod
     def together(ranks: Sequence[Measured]) -> Measured:
@@ -47,6 +50,7 @@ class Measured:
             passes=sum(rank.passes for rank in ranks),
             sequences=sum(rank.sequences for rank in ranks),
             tokens=sum(rank.tokens for rank in ranks),
+            shared_tokens=sum(rank.shared_tokens for rank in ranks),
             actions=sum(rank.actions for rank in ranks),
         )
 
@@ -69,6 +73,7 @@ def pass_metrics(
         "loss:sum": sums.pop("loss", 0.0),
         "datums:sum": float(len(datums)),
         "tokens:sum": float(measured.tokens),
+        "shared_tokens:sum": float(measured.shared_tokens),
         "action_tokens:sum": float(measured.actions),
         "passes:sum": float(measured.passes),
     }

@@ -89,8 +89,20 @@ class PlainPasses(PassComputer):
         """Return (N,) logprobs of the sampled tokens and, with `entropy`, entropies of their distributions.
 
         `with_gradient` (N,) bool: tokens whose logprobs the loss has a gradient of; the vocabulary projection of others is
-        computed once for equal ones, and without gradient. None: all.
+        computed without. None: all.
         """
+        logprobs, entropies = self._predicted(batch, entropy, _predictions(batch, with_gradient))
+        if batch.prediction is None:
+            return logprobs, entropies
+        # The gradients of a prediction that several datums have are summed.
+        if entropies is not None:
+            entropies = entropies.index_select(0, batch.prediction)
+        return logprobs.index_select(0, batch.prediction), entropies
+
+    def _predicted(
+        self, batch: PackedPass, entropy: bool, with_gradient: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Return (M,) logprobs and entropies of a pass's predictions; `with_gradient` (M,): see `token_logprobs`."""
         if (
             with_gradient is None
             or entropy
@@ -99,28 +111,18 @@ class PlainPasses(PassComputer):
             hidden = self.hidden(batch, batch.predicts)
             return self._in_chunks(hidden, batch, slice(None), entropy)
         moved, still = with_gradient.nonzero().squeeze(-1), (~with_gradient).nonzero().squeeze(-1)
-        first, place = self._distinct(batch, still)
-        hidden = self.hidden(batch, batch.predicts[torch.cat((moved, first))])
+        places = torch.cat((moved, still))
+        hidden = self.hidden(batch, batch.predicts[places])
         of_moved, _ = self._in_chunks(hidden[: len(moved)], batch, moved)
         with torch.no_grad():
-            of_first, _ = self._in_chunks(hidden[len(moved) :], batch, first)
-        logprobs = torch.cat((of_moved, of_first[place]))
-        places = torch.cat((moved, still))
+            of_still, _ = self._in_chunks(hidden[len(moved) :], batch, still)
+        logprobs = torch.cat((of_moved, of_still))
         return logprobs.new_empty(len(places)).index_copy(0, places, logprobs), None
-
-    def _distinct(self, batch: PackedPass, which: Tensor) -> tuple[Tensor, Tensor]:
-        """Return one of each distinct token of `which` (M,), and (M,) the place of each token's in it."""
-        if batch.temperatures is not None:
-            return which, torch.arange(len(which), device=which.device)
-        # Datums of a family that count their common prompt have its tokens in common.
-        keys = batch.predicts[which] * self.decoder.config.vocab_size + batch.targets[which]
-        distinct, place = torch.unique(keys, return_inverse=True)
-        return which.new_zeros(len(distinct)).scatter_(0, place, which), place
 
     def _in_chunks(
         self, hidden: Tensor, batch: PackedPass, which: Tensor | slice, entropy: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """Return logprobs and entropies of the tokens `which` of a pass, which the states `hidden` (N, H) predict."""
+        """Return logprobs and entropies of the predictions `which` of a pass, from their states `hidden` (K, H)."""
         targets = batch.targets[which]
         temperatures = None if batch.temperatures is None else batch.temperatures[which]
         most = LOGITS_AT_ONCE.get(hidden.device.type, LOGITS_AT_ONCE["cpu"])
@@ -155,6 +157,15 @@ class PlainPasses(PassComputer):
             return logprobs, None
         everything = logits - logits.logsumexp(-1, keepdim=True)
         return logprobs, -(everything.exp() * everything).sum(-1)
+
+
+def _predictions(batch: PackedPass, actions: Tensor | None) -> Tensor | None:
+    """Return (M,) bool: the predictions of some of a pass's sampled tokens, `actions` (N,) bool."""
+    if actions is None or batch.prediction is None:
+        return actions
+    predictions = torch.zeros_like(batch.predicts, dtype=torch.bool)
+    predictions[batch.prediction[actions]] = True
+    return predictions
 
 
 class _TokenLogprobs(torch.autograd.Function):

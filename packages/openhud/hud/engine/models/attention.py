@@ -1,8 +1,8 @@
-"""Causal attention of packed sequences with shared prefixes.
+"""Causal attention of packed sequences that form trees.
 
 Sequences are packed end to end, (T, ...). For attention they are padded, and its output is unpadded. A sequence may
-continue another one, its **prefix**: the shared prompt of a group of runs is then computed once, and receives the summed
-gradients of its continuations.
+continue another one, its **prefix**, and that one a further one: what several runs begin with is then computed once, and
+receives the summed gradients of its continuations.
 
 Every packing has `attend(q, k, v, rows)`, which returns (T, heads * D) for q (T, heads, D), k and v (T, kv_heads, D); or
 (N, heads * D) of the tokens `rows` (N,) alone. With a `window`, a token attends to itself and the `window - 1` before it.
@@ -10,6 +10,8 @@ Every packing has `attend(q, k, v, rows)`, which returns (T, heads * D) for q (T
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -27,6 +29,14 @@ class AnyPacking(Protocol):
 def packing_of(cu_seqlens: Tensor, prefixes: Tensor | None) -> Packing | SharedPacking:
     """Return the packing of sequences; see `Decoder.hidden_packed` for the arguments."""
     return Packing(cu_seqlens) if prefixes is None else SharedPacking(cu_seqlens, prefixes)
+
+
+def chains(prefixes: Sequence[int]) -> list[list[int]]:
+    """Return for each row those that it attends to: the chain of its prefixes, the root first, and itself."""
+    rows: list[list[int]] = []
+    for row, prefix in enumerate(prefixes):
+        rows.append([*rows[prefix], row] if prefix >= 0 else [row])
+    return rows
 
 
 def chosen(rows: Tensor | None, x: Tensor) -> Tensor:
@@ -80,33 +90,23 @@ class Packing:
 
 
 class SharedPacking:
-    """Sequences, of which later ones continue some of the first.
+    """Sequences of which some continue others.
 
-    `prefixes` (S,) int64 holds the row of each sequence's prefix, or -1; those with -1 come first. A
-    continuation attends to the whole of its prefix and to its own tokens so far.
+    `prefixes` (S,) int64 holds the row of each sequence's prefix, which is an earlier one, or -1. A continuation attends to
+    the whole of its prefix, to all that this attends to, and to its own tokens so far.
     """
 
     def __init__(self, cu_seqlens: Tensor, prefixes: Tensor) -> None:
+        bounds = list(pairwise(cu_seqlens.tolist()))
+        by_depth: dict[int, list[list[int]]] = {}
+        for chain in chains(prefixes.tolist()):
+            by_depth.setdefault(len(chain), []).append(chain)
         device = cu_seqlens.device
-        alone = int((prefixes < 0).sum())
-        self.border = int(cu_seqlens[alone])
-        self.alone = Packing(cu_seqlens[: alone + 1])
-        self.continued = Packing(cu_seqlens[alone:])
-        own = cu_seqlens[alone:-1]
-        lengths = cu_seqlens[alone + 1 :] - own
-        rows = prefixes[alone:]
-        before = cu_seqlens[rows]
-        shown = cu_seqlens[rows + 1] - before
-        reach = torch.arange(int((shown + lengths).max()), device=device)
-        # (S', K): index among the sequence's own tokens, if not negative.
-        own_index = reach - shown[:, None]
-        source = torch.where(own_index < 0, before[:, None] + reach, own[:, None] + own_index)
-        # Keys past the end are masked below; their values do not matter.
-        self.sources = torch.where(own_index < lengths[:, None], source, 0)
-        steps = torch.arange(self.continued.longest, device=device)
-        self.behind = (steps[:, None] - own_index[:, None, :]).unsqueeze(1)
-        """(S', 1, L, K): how many tokens a key is behind a query; negative: later."""
-        self._added: dict[tuple[torch.dtype, int | None], Tensor] = {}
+        self.levels = [_Level(bounds, level, device) for _, level in sorted(by_depth.items())]
+        order = torch.cat([level.tokens for level in self.levels])
+        self.places = torch.empty_like(order)
+        """(T,) int64: place of each token's output among those of all levels."""
+        self.places[order] = torch.arange(len(order), device=device)
 
     def attend(
         self,
@@ -116,18 +116,54 @@ class SharedPacking:
         rows: Tensor | None = None,
         window: int | None = None,
     ) -> Tensor:
-        border = self.border
-        # One copy in the backward pass, unlike slices.
-        queries, continued = q.tensor_split((border,))
-        first = self.alone.attend(queries, k[:border], v[:border], window=window)
+        attended = torch.cat([level.attend(q, k, v, window) for level in self.levels])
+        return attended.index_select(0, chosen(rows, self.places))
+
+
+class _Level:
+    """The sequences with equally many prefixes, each with its chain of rows; `bounds`: where each row begins and ends."""
+
+    def __init__(
+        self,
+        bounds: Sequence[tuple[int, int]],
+        level: Sequence[Sequence[int]],
+        device: torch.device,
+    ) -> None:
+        own = [torch.arange(*bounds[chain[-1]]) for chain in level]
+        keys = [torch.cat([torch.arange(*bounds[row]) for row in chain]) for chain in level]
+        ends = torch.tensor([0, *map(len, own)]).cumsum(0)
+        self.packing = Packing(ends.to(device))
+        self.tokens = torch.cat(own).to(device)
+        """(T',) int64: those of the level."""
+        self.roots = len(level[0]) == 1
+        if self.roots:
+            return
+        reach = torch.arange(max(map(len, keys)))
+        before = torch.tensor([len(seen) - len(part) for seen, part in zip(keys, own, strict=True)])
+        # Keys past the end are masked below; their values do not matter.
+        sources = torch.nn.utils.rnn.pad_sequence(keys, batch_first=True)
+        self.sources = sources.to(device)
+        """(S', K) int64: the keys of each continuation, its prefixes' first."""
+        own_index = reach - before[:, None]
+        steps = torch.arange(self.packing.longest)
+        self.behind = (steps[:, None] - own_index[:, None, :]).unsqueeze(1).to(device)
+        """(S', 1, L, K): how many tokens a key is behind a query; negative: later."""
+        self._added: dict[tuple[torch.dtype, int | None], Tensor] = {}
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None) -> Tensor:
+        """Return (T', heads * D) of the level's tokens."""
+        queries = q.index_select(0, self.tokens)
+        if self.roots:
+            own = (x.index_select(0, self.tokens) for x in (k, v))
+            return self.packing.attend(queries, *own, window=window)
         attended = F.scaled_dot_product_attention(
-            self.continued.pad(continued),
+            self.packing.pad(queries),
             self._gather(k),
             self._gather(v),
             attn_mask=self._mask(q.dtype, window),
             enable_gqa=q.shape[1] != k.shape[1],
         )
-        return chosen(rows, torch.cat((first, self.continued.unpad(attended))))
+        return self.packing.unpad(attended)
 
     def _mask(self, dtype: torch.dtype, window: int | None) -> Tensor:
         """Return the additive mask of scores, computed once for all layers with the same window."""
