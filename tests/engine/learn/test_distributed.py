@@ -16,7 +16,13 @@ pytestmark = pytest.mark.slow
 
 RANKS = 2
 MEASURED = ("trainer_seconds:sum", "trainer_tokens_per_second:mean", "peak_memory_bytes:max")
-LAID_OUT = ("passes:sum", "tokens:sum", "flops:sum", "model_flops_utilization:mean")
+LAID_OUT = (
+    "passes:sum",
+    "tokens:sum",
+    "shared_tokens:sum",
+    "flops:sum",
+    "model_flops_utilization:mean",
+)
 """They depend on the machine, and on how a batch is split: prompts are computed once on each rank that needs them."""
 
 

@@ -179,7 +179,11 @@ def statistics_of(node: dict[str, Any], names: dict[str, str]) -> list[str]:
             f"{number(loss_per_token(metrics), 4)}  {node['loss_fn'] or ''}".rstrip(),
         ),
         ("learning rate", "–" if node["learning_rate"] is None else f"{node['learning_rate']:g}"),
-        *((label, _value(name, metrics[name])) for name, label in _SHOWN.items() if name in metrics),
+        *(
+            (label, _value(name, metrics[name]))
+            for name, label in _SHOWN.items()
+            if name in metrics
+        ),
     ]
     width = max(len(name) for name, _ in rows)
     return [f"  {name:<{width}}  {value}" for name, value in rows]
