@@ -137,7 +137,8 @@ async def test_the_tree_is_drawn_newest_first_with_the_head_marked(platform, web
     assert "<path d=" in text
 
 
-async def test_a_model_s_page_shows_its_cache_as_it_is_set_and_then_as_it_is(platform, web):
+async def test_a_model_s_page_and_the_log_show_its_cache(platform, web, caplog):
+    caplog.set_level("INFO", "hud")
     model = make_model(platform)
     shown = (await web.get("/models/m.json")).json()["cache"]
     assert shown == "by free memory, once it is loaded"
@@ -147,6 +148,7 @@ async def test_a_model_s_page_shows_its_cache_as_it_is_set_and_then_as_it_is(pla
     assert shown == "1.00 GiB, 4 sequences at a time, 32 tokens each at most"
     cache = platform.policies.policy(fork, None).cache
     assert (cache.slots, cache.max_context, cache.tokens) == (4, 32, 4 * 64)
+    assert f"Key-value cache of fork: {cache}." in caplog.messages
     text = (await web.get("/models/fork")).text
     assert "0.00 GiB for 256 tokens, 4 sequences at a time, 32 tokens each at most" in text
 

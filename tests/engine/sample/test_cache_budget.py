@@ -200,6 +200,21 @@ def test_a_device_without_room_for_one_conversation_says_so(begun, decoder):
         begun(None, CacheBudget(Gpu(page_bytes(decoder))))
 
 
+def test_weights_that_are_loaded_beside_a_cache_have_room_and_leave_the_rest(begun):
+    gpu = Gpu(40 * MIB)
+    budget = CacheBudget(gpu)
+    sampler = begun(gpu, budget)
+    with budget.room_for(20 * MIB):
+        assert gpu.free() >= 20 * MIB
+        assert sampler.cache_bytes >= BAR * 20 * MIB
+        gpu.held += 20 * MIB
+    with pytest.raises(ValueError, match="no weights"), budget.room_for(5 * MIB):
+        raise ValueError("no weights")
+    budget.reserve(training := Training(), 0)
+    assert BAR * 20 * MIB <= sampler.cache_bytes <= 20 * MIB
+    assert training
+
+
 def test_slots_follow_from_the_tokens_that_fit():
     assert [slots_within(tokens, "cuda") for tokens in (100, 14_563, 10**6)] == [8, 28, 256]
     assert slots_within(10**6, "cpu") == 64

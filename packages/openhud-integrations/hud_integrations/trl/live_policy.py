@@ -23,6 +23,9 @@ from hud.engine.policy import Policy
 from hud.engine.sample.options import SamplerOptions
 from hud.errors import UsageError
 
+CACHE_BYTES = 2 << 30
+"""Key-value cache of a policy whose trainer is TRL: what that takes of a GPU is not known here."""
+
 
 class LivePolicy:
     """A policy over the weights of a model in training."""
@@ -47,7 +50,9 @@ class LivePolicy:
             path: ForeignPath = "packed" if config.ours else exact_path(folder, config)
             self._decoder = self._sharing_decoder(config, path)
             self.policy = Policy(
-                self._decoder, ChatFormat(folder, config), sampling=SamplerOptions(slots=slots)
+                self._decoder,
+                ChatFormat(folder, config),
+                sampling=SamplerOptions(slots=slots, cache_bytes=CACHE_BYTES),
             )
 
     def refresh(self, version: str) -> None:

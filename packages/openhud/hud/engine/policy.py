@@ -14,7 +14,8 @@ from hud.engine.chat.grammars import Constraint
 from hud.engine.chat.tool_calls.format import Parsed
 from hud.engine.learn.pass_workers import PassWorker
 from hud.engine.models.precision import computing_type
-from hud.engine.pretrained import load_decoder
+from hud.engine.pretrained import load_decoder, weight_bytes
+from hud.engine.sample.cache_budget import budget_of
 from hud.engine.sample.options import BY_MEMORY, CacheFacts, SamplerOptions
 from hud.engine.sample.request import Request, SampledTurn, Turn, wait_for_turn
 from hud.engine.sample.sampler import Sampler
@@ -122,7 +123,8 @@ class Policy:
         """Load a Hugging Face folder. A CPU computes it in fp32 where that is faster than `dtype`; see `computing_type`."""
         if dtype is not None:
             dtype = computing_type(dtype, device, folder)
-        decoder = load_decoder(folder, dtype=dtype, device=device)
+        with budget_of(device).room_for(weight_bytes(folder, dtype)):
+            decoder = load_decoder(folder, dtype=dtype, device=device)
         chat = ChatFormat(folder, decoder.config, tool_call_parser=tool_call_parser)
         return cls(decoder, chat, sampling=sampling)
 

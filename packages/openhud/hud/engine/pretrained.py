@@ -124,6 +124,16 @@ def weight_files(folder: Path) -> list[str]:
     return files
 
 
+def weight_bytes(folder: Path, dtype: torch.dtype | None = None) -> int:
+    """Return about how many bytes a folder's weights take in `dtype`; None: in the type of its files."""
+    files = [folder / name for name in weight_files(folder)]
+    total = sum(path.stat().st_size for path in files if path.is_file())
+    stored = DTYPES.get(DecoderConfig.from_folder(folder).dtype)
+    if dtype is None or stored is None:
+        return total
+    return total * dtype.itemsize // stored.itemsize
+
+
 def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """Return every tensor of a folder's safetensors files. Raises `NotFoundError` for none, `StoreError` if damaged."""
     state: dict[str, Tensor] = {}
@@ -155,7 +165,8 @@ def _opened(path: Path, device: torch.device | str = "cpu") -> Iterator[Any]:
 def load_weights(decoder: Decoder, folder: Path) -> None:
     """Put a folder's weights into a decoder of the same shape, in place. Raises `ConflictError` for another shape."""
     if decoder.config.ours:
-        state = read_weights(folder, decoder.device)
+        # In the host's memory: a device has the weights once, and keys and values beside them.
+        state = read_weights(folder)
     else:  # Names in files are not those of modules everywhere: `transformers` knows.
         state = dict(load_decoder(folder, dtype=decoder.dtype).named_parameters())
     for name, parameter in decoder.named_parameters():

@@ -47,6 +47,10 @@ class CacheHolder(Protocol):
         """Replace the cache by one of at most `budget` bytes."""
 
 
+class _Owner:
+    """Key of a reservation."""
+
+
 class CacheBudget:
     """The caches of one device in this process, and the memory that training will take there."""
 
@@ -92,6 +96,17 @@ class CacheBudget:
             self._training[training] = count, measured
             if not self.memory.lazy:
                 self._resize(self._shares(dict(self._wanted)), grow=True)
+
+    @contextmanager
+    def room_for(self, count: int) -> Iterator[None]:
+        """Keep `count` bytes free inside the block, which takes them, such as for the weights of another model."""
+        owner = _Owner()
+        self._reserve(owner, count, measured=True)
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._training[owner]
 
     def first(self, most: int) -> int:
         """Return how much of a cache of `most` bytes may be filled at once; `grows` decides about the rest."""
@@ -144,7 +159,13 @@ def divided(room: int, wanted: Mapping[T, int]) -> dict[T, int]:
     return parts
 
 
-@cache
-def budget_of(device: torch.device) -> CacheBudget:
+def budget_of(device: torch.device | str) -> CacheBudget:
     """Return the budget of a device's caches in this process."""
+    named = torch.device(device)
+    # "cuda" is the current one: the device of its tensors has a number.
+    return _budget_of(torch.empty(0, device=named).device if named.type == "cuda" else named)
+
+
+@cache
+def _budget_of(device: torch.device) -> CacheBudget:
     return CacheBudget(memory_of(device))

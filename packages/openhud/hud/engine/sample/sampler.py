@@ -119,7 +119,6 @@ class Sampler:
         self._runner.deliver = self._deliver
         self._stale = True
         """True if the weights may have changed since the runner's last `refresh`."""
-        log.info("Key-value cache of a sampler: %s.", self.facts)
 
     def _growth(self, size: CacheSize) -> PageGrowth | None:
         """Return how the cache grows where its size follows from free memory that is taken page by page."""
@@ -159,6 +158,7 @@ class Sampler:
             self.scheduler.prefix_cache, self.scheduler.most = self.prefix_cache, self.slots
             for request in [*self.active, *self.waiting]:
                 self._fit(request)
+        log.info("A key-value cache was resized: %s.", self.facts)
 
     def _fit(self, request: Request) -> None:
         """Limit a sequence to the context of the present cache."""

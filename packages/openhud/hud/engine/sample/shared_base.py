@@ -20,8 +20,9 @@ from hud.engine.config import DecoderConfig
 from hud.engine.lora import lora_layers
 from hud.engine.models.file_identity import Version, versions
 from hud.engine.models.reference_decoder import ReferenceDecoder
-from hud.engine.pretrained import load_decoder, weight_files
+from hud.engine.pretrained import load_decoder, weight_bytes, weight_files
 from hud.engine.sample.adapter_bank import Adapter, AdapterBank, sharing
+from hud.engine.sample.cache_budget import budget_of
 from hud.engine.sample.options import BY_MEMORY, CacheFacts, SamplerOptions
 from hud.engine.sample.request import Request, Turn
 from hud.engine.sample.sampler import Sampler
@@ -120,7 +121,8 @@ class SharedBases:
         with self._locks[key]:
             with suppress(LookupError):
                 return self._loaded[key].fork()
-            decoder = load_decoder(folder, dtype=dtype, device=device)
+            with budget_of(device).room_for(weight_bytes(folder, dtype)):
+                decoder = load_decoder(folder, dtype=dtype, device=device)
             assert isinstance(decoder, ReferenceDecoder)
             base = self._loaded[key] = SharedBase(decoder, options)
             return base.fork()

@@ -7,6 +7,7 @@ and requests in flight continue with the new ones. A pinned policy stays at its 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import OrderedDict, defaultdict
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from hud.platform.models.registry import Registry
     from hud.trace import ChatModel
 
+log = logging.getLogger(__name__)
 MOST_PINNED = 2
 """Maximum number of idle pinned policies that stay loaded; the least recently used one is closed first."""
 MOST_BUSY_PINNED = 8
@@ -276,6 +278,8 @@ class Policies:
             if weights.adapter is not None:
                 load_adapter(policy.decoder, weights.adapter)
         policy.checkpoint = checkpoint_id
+        if policy.cache is not None:
+            log.info("Key-value cache of %s: %s.", model.slug, policy.cache)
         return policy, fresh
 
 

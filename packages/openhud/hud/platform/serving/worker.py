@@ -6,6 +6,7 @@ all streams are sent in one frame, and the next frame follows after that write: 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import socket
@@ -235,6 +236,9 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = socket.socket(fileno=int(sys.argv[1]))
     sys.argv = ["hud-engine"]
+    # On the server's error output, where its operator reads what models take.
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("hud").setLevel(logging.INFO)
     work_for(os.getppid())
     import hud.platform.models.loaded_policies
     import hud.platform.training.open_sessions  # noqa: F401 (loads torch now, not when the first request waits for it)

@@ -18,7 +18,8 @@ from safetensors.torch import load_file
 
 from hud.engine.decoder import Decoder
 from hud.engine.models.tensor_file import write_tensors
-from hud.engine.pretrained import load_decoder
+from hud.engine.pretrained import load_decoder, weight_bytes
+from hud.engine.sample.cache_budget import budget_of
 from hud.errors import HudError, NotFoundError, StoreError
 from hud.learning.metrics import merge
 from hud.learning.wire_types import OptimStepRequest, OptimStepResult
@@ -176,7 +177,8 @@ class TrainedModel:
     def _base_policy(self) -> Decoder:
         weights = self.registry.weights(self.model, self.model.config.origin_checkpoint)
         decoder = self.serving.policy.decoder
-        return load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
+        with budget_of(decoder.device).room_for(weight_bytes(weights.folder, decoder.dtype)):
+            return load_decoder(weights.folder, dtype=decoder.dtype, device=decoder.device)
 
     def _optimize(self, body: OptimStepRequest) -> dict[str, float]:
         measured = self.trainer.optim_step(
