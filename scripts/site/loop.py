@@ -78,7 +78,7 @@ STAGES: list[tuple[str, str, list[str]]] = [
             "trace/recording/journal.py",
             "client/shipping.py",
             "platform/store/ingest.py",
-            "trace/token_columns.py",
+            "trace/sampled/token_columns.py",
             "platform/store/records.py",
             "eval/job.py",
             "eval/results/job_statistics.py",

@@ -39,7 +39,15 @@ COMPLETE: dict[str, dict[str, Any]] = {
 PATHS = {"packed": "exact, natively", None: "refused"}
 OTHER = "exact, by its own layers"
 HEAD = "| class | model types | computed | why not natively |\n| --- | --- | --- | --- |\n"
-PICTURES_HEAD = "| class | its text model |\n| --- | --- |\n"
+PICTURES_HEAD = "| class | computed | its text model |\n| --- | --- | --- |\n"
+TESTED = {
+    "Gemma3ForConditionalGeneration",
+    "Idefics3ForConditionalGeneration",
+    "Qwen3VLForConditionalGeneration",
+    "Qwen3_5ForConditionalGeneration",
+}
+"""Classes with pictures that `tests/engine/foreign/test_picture_decoder.py` samples and trains."""
+CHECKED = "checked when it is added"
 
 
 def configuration(kind: str) -> Any:
@@ -53,25 +61,27 @@ def configuration(kind: str) -> Any:
 
 
 def causal_classes() -> dict[str, list[str]]:
-    """Return the model types of each causal class."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    """Return the model types of each causal class without pictures."""
+    from transformers.models.auto.modeling_auto import (
+        MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    )
 
     kinds: dict[str, list[str]] = {}
+    pictures = set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values())
     for kind, name in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.items()):
+        if name in pictures:
+            continue
         kinds.setdefault(name, []).append(kind)
     return dict(sorted(kinds.items()))
 
 
 def row(name: str, kinds: list[str]) -> str:
     """Return the row of a class, checked with the first of its model types that makes a model."""
-    from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
-
     for kind in kinds:
         path, why = checked(kind)
         if path is not None:
             break
-    if path is None and name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
-        why = "pictures"
     return f"| `{name}` | {', '.join(kinds)} | {PATHS.get(path, OTHER)} | {reason(why)} |"
 
 
@@ -109,16 +119,15 @@ def reason(text: str) -> str:
 
 
 def pictures(rows: dict[str, str]) -> Iterator[str]:
-    """Yield the rows of classes with pictures: each has the text model inside, and whether it is loaded out of the whole."""
+    """Yield the rows of classes with pictures; a text model that stands alone has a row of its own."""
     from transformers import AutoConfig
     from transformers.models.auto.modeling_auto import (
         MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     )
 
-    for kind, name in sorted(
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items(), key=lambda item: item[1]
-    ):
+    kinds = {name: kind for kind, name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.items()}
+    for name, kind in sorted(kinds.items()):
         try:
             text = AutoConfig.for_model(kind).get_text_config().model_type
         except Exception:  # The class refuses its own default values by any error.
@@ -128,8 +137,8 @@ def pictures(rows: dict[str, str]) -> Iterator[str]:
         if inner in rows and inner != name:
             shown = f"`{inner}`: {rows[inner].split(' | ')[2]}"
             if inner == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(kind):
-                shown += "; loaded out of the whole model"
-        yield f"| `{name}` | {shown} |"
+                shown += "; loaded out of the whole model where the folder has no processor"
+        yield f"| `{name}` | {OTHER if name in TESTED else CHECKED} | {shown} |"
 
 
 def read_rows(page: str) -> dict[str, str]:
@@ -177,8 +186,8 @@ def write(page: str, rows: dict[str, str]) -> None:
         counted(rows),
         HEAD + "\n".join(rows.values()),
         f"## Classes with pictures of {version}",
-        "Pictures are not read. The row names the text model inside. Some are loaded out of the whole model, and an export is whole "
-        "again; others can be saved and added by themselves.",
+        "A class with pictures is checked with its folder's own [picture processor](pictures.md). Those with a result here are "
+        "tested with every release. The last column names the text model inside, which can be saved and added by itself.",
         PICTURES_HEAD + "\n".join(pictures(rows)),
     ]
     PAGE.write_text(start + "\n\n".join(tables) + "\n", encoding="utf-8")

@@ -110,7 +110,7 @@ class Writing:
         self.chat, self.prompts = chat, []
         self._ids = chat.encode(text)
 
-    async def sample(self, prompt, params, *, stopped=None):
+    async def sample(self, prompt, params, *, pictures=(), stopped=None):
         self.prompts.append(prompt)
         return SampledTurn(self._ids, [-1.0] * len(self._ids), "stop", 0, None)
 

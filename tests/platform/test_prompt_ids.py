@@ -75,7 +75,7 @@ class Recorder:
     def __init__(self, chat):
         self.chat = chat
 
-    async def sample(self, prompt, params, *, stopped=None):
+    async def sample(self, prompt, params, *, pictures=(), stopped=None):
         self.prompt = prompt
         raise asyncio.CancelledError
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud.trace.token_columns import (
+from hud.trace.sampled.token_columns import (
     added_prompt,
     pack_ids,
     pack_logprobs,

@@ -3,11 +3,12 @@
 import json
 
 import pytest
+from tests.engine.picture_folders import write_folder
 from transformers import AutoConfig
 
 from hud.engine.config import DecoderConfig
 from hud.engine.exactness import check
-from hud.engine.exactness.check import check_config
+from hud.engine.exactness.check import check_config, check_folder
 from hud.engine.foreign import verdicts
 from hud.engine.foreign.verdicts import Verdict, exact_path, recorded_verdict
 from hud.errors import UsageError
@@ -107,3 +108,17 @@ def test_a_check_is_a_process_with_limits(folder, monkeypatch, checks_of_exactne
     monkeypatch.setattr(verdicts, "CPU_SECONDS", 1)
     with pytest.raises(UsageError, match="more than 1 s of processor time"):
         checks_of_exactness(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("idefics3", "chunks"),
+        pytest.param("qwen3_vl", "chunks", marks=pytest.mark.slow),
+        pytest.param("qwen3_5", "chunks", marks=pytest.mark.slow),
+        pytest.param("gemma3", "turns", marks=pytest.mark.slow),
+    ],
+)
+def test_classes_with_pictures_are_checked_with_their_processors_pictures(tmp_path, kind, path):
+    write_folder(tmp_path, kind)
+    assert check_folder(tmp_path).path == path

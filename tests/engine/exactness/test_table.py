@@ -16,7 +16,6 @@ SLOW = (
     "bloom",
     "deepseek_v2",
     "falcon_mamba",
-    "fuyu",
     "gemma3_text",
     "glm4_moe",
     "llama4_text",

@@ -135,9 +135,9 @@ def test_attention_within_a_window_is_that_of_transformers(tmp_path):
         ("bert", "BertForMaskedLM", "BertForMaskedLM is no causal"),
         ("t5", "T5Model", "no causal language model"),
         (
-            "gemma3",
-            "Gemma3ForConditionalGeneration",
-            "reads pictures, which is not supported; save its text model by itself, as Gemma3ForCausalLM",
+            "pix2struct",
+            "Pix2StructForConditionalGeneration",
+            "reads pictures, but has no token that stands for one",
         ),
     ],
 )

@@ -42,6 +42,7 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             ),
             {"id": node, "model": here, "at": AT, "metrics": json.dumps({"tinker": names})},
         )
+        connection.execute(sa.text("ALTER TABLE samples DROP COLUMN pictures"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))
     store.close()
 

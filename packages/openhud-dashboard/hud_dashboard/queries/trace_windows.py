@@ -18,7 +18,7 @@ from hud.platform.store import Store, tables
 from hud.platform.store.job_titles import titles_of
 from hud.platform.store.queries import Query, as_dict
 from hud.platform.store.records import steps_in_order
-from hud.trace.token_columns import unpack_ids, unpack_logprobs
+from hud.trace.sampled.token_columns import unpack_ids, unpack_logprobs
 
 WINDOW_STEPS = 100
 WINDOW_BYTES = 4 << 20

@@ -14,8 +14,9 @@ from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.config import DecoderConfig
 from hud.engine.policy import PolicyChatModel
 from hud.engine.sample.request import SampledTurn, room_after
-from hud.errors import InfrastructureFault
+from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
+from hud.trace.sampled.pictures import Picture
 from hud_integrations.tinker.backend.sampler import service_params
 
 GATHER_SECONDS = 0.01
@@ -95,9 +96,12 @@ class ServicePolicy:
         prompt: list[int],
         params: SamplingParams,
         *,
+        pictures: tuple[Picture, ...] = (),
         stopped: Callable[[list[int]], bool] | None = None,
     ) -> SampledTurn:
-        """Sample one turn. Raises `ContextOverflow` for a prompt that leaves no room."""
+        """Sample one turn. Raises `ContextOverflow` for a prompt that leaves no room, `UsageError` for one with pictures."""
+        if pictures:
+            raise UsageError("Prompts with pictures are not sampled by a Tinker service.")
         config = self.config
         room = room_after(prompt, config.vocab_size, config.max_position_embeddings, "the model")
         most = params.most_tokens(room)

@@ -128,6 +128,10 @@ class VllmSampler(ServerSampler):
         if turn.constraint is not None:
             raise UsageError("vLLM servers are not asked for answers in a fixed form; ask without.")
         context = min(self._context, pool.max_context or self._context)
+        if turn.pictures:
+            raise UsageError(
+                "Prompts with pictures are not sampled by vLLM servers: sample this model on the platform."
+            )
         room = room_after(turn.prompt, self._vocab_size, context, "the model's context")
         request = RemoteRequest(
             **vars(turn),

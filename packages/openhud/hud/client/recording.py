@@ -25,7 +25,8 @@ from hud.errors import StoreError
 from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
 from hud.trace.recording.journal import Journal, encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
-from hud.trace.token_columns import added_prompt
+from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
+from hud.trace.sampled.token_columns import added_prompt
 
 WRITE_BYTES = 1 << 17
 """Recorded bytes after which they are written before the event loop's iteration ends: one may play hundreds of rollouts."""
@@ -39,7 +40,7 @@ class EventRecorder(ABC):
     """Encoder of recorded events as journal lines; subclasses store them."""
 
     def __init__(self) -> None:
-        self._last_prompt: dict[str, tuple[int, list[int]]] = {}
+        self._last_prompt: dict[str, tuple[int, list[int], Sequence[Picture]]] = {}
         self._openings: dict[str, dict[str, Any]] = {}
         """By trace, of the runs in progress."""
 
@@ -111,7 +112,14 @@ class EventRecorder(ABC):
         before = self._last_prompt.get(trace_id)
         prompt = sample.prompt_token_ids
         added = added_prompt(before[1] if before else None, prompt)
-        self._last_prompt[trace_id] = (step_id, prompt + sample.output_token_ids)
+        pictures: Sequence[Picture] = sample.pictures
+        if before and added is not None and (pictures or before[2]):
+            length = len(before[1])
+            if same_pictures(before[2], pictures_within(pictures, length)):
+                pictures = [picture for picture in pictures if picture.start >= length]
+            else:  # Equal ids over other pixels.
+                added = None
+        self._last_prompt[trace_id] = (step_id, prompt + sample.output_token_ids, sample.pictures)
         payload: dict[str, Any] = {
             "extends": before[0] if before and added is not None else None,
             "prompt": prompt if added is None else added,
@@ -121,6 +129,8 @@ class EventRecorder(ABC):
             "swaps": sample.swaps,
             "temperature": sample.temperature,
         }
+        if pictures:
+            payload["pictures"] = [picture.model_dump() for picture in pictures]
         return encode_event(b"T", trace_id, step_id, encode_json(payload))
 
 

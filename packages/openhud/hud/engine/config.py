@@ -29,6 +29,9 @@ _MOST = {
 }
 """Largest values of a downloaded folder: an object is made for each layer before any weight is read."""
 
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
+"""Files of a model folder that have the settings of its picture processor, either of them or both."""
+
 _DTYPE = re.compile(r"[a-z][a-z0-9_]{0,30}")
 
 _FOREIGN_MOST = {"layer": 1000, "expert": 1 << 16}
@@ -86,11 +89,13 @@ class DecoderConfig:
     """Type of the stored weights."""
     value_head_dim: int | None = None
     """Width of values; None: `head_dim`."""
+    reads_pictures: bool = False
+    """True for a class with a vision tower; the sizes are those of its text model."""
 
     @property
     def ours(self) -> bool:
         """True for the family supported by `Decoder`; others use `transformers`."""
-        return self.model_type in ARCHITECTURES.values()
+        return self.model_type in ARCHITECTURES.values() and not self.reads_pictures
 
     @property
     def value_width(self) -> int:
@@ -214,7 +219,8 @@ class DecoderConfig:
         values["architectures"] = [
             name for name, kind in ARCHITECTURES.items() if kind == self.model_type
         ]
-        del values["value_head_dim"]  # No model of the family has it.
+        for name in ("value_head_dim", "reads_pictures"):  # No model of the family has them.
+            del values[name]
         eos = values.pop("eos_token_ids")
         values["eos_token_id"] = eos[0] if len(eos) == 1 else list(eos) or None
         scaling = values.pop("rope_scaling") or {"rope_type": "default"}
@@ -225,6 +231,11 @@ class DecoderConfig:
         values["torch_dtype"] = self.dtype
         values["hidden_act"] = "silu"
         return values
+
+
+def has_processor(folder: Path) -> bool:
+    """Return whether a model folder has a picture processor; without one its model is used for text alone."""
+    return any((folder / name).exists() for name in PROCESSOR_FILES)
 
 
 def token_ids(value: Any) -> tuple[int, ...]:
@@ -282,21 +293,24 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
         MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
     )
 
-    described = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    shape = described.get_text_config()
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    shape = config.get_text_config()
     text_class = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type)
-    reads_pictures = name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values()
+    # Some causal classes have a tower, too: Gemma 3's.
+    tower = name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values()
     # Of some classes with pictures, transformers loads the text model out of the whole.
     is_part = text_class is not None and text_class == MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(
-        described.model_type
+        config.model_type
     )
-    if name != text_class and not (reads_pictures and is_part):
-        problem = "is no causal language model that transformers knows"
-        if reads_pictures:
-            problem = "reads pictures, which is not supported"
-            if text_class is not None:
-                problem += f"; save its text model by itself, as {text_class}"
-        raise UsageError(f"{folder / 'config.json'}: {name} {problem}.")
+    pictures = tower and (not is_part or has_processor(folder))
+    if not tower and name != text_class:
+        raise UsageError(
+            f"{folder / 'config.json'}: {name} is no causal language model that transformers knows."
+        )
+    if pictures and not isinstance(getattr(config, "image_token_id", None), int):
+        raise UsageError(
+            f"{folder / 'config.json'}: {name} reads pictures, but has no token that stands for one, which is not supported."
+        )
     # Models without attention have no heads: their sizes bound what a state takes.
     heads = getattr(shape, "num_attention_heads", None) or 1
     if not isinstance(heads, int):  # One number for each layer.
@@ -322,7 +336,8 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
         tie_word_embeddings=bool(getattr(shape, "tie_word_embeddings", False)),
         bos_token_id=getattr(shape, "bos_token_id", None),
         eos_token_ids=token_ids(getattr(shape, "eos_token_id", None)),
-        dtype=str(shape.dtype or "float32").removeprefix("torch."),
+        dtype=str(shape.dtype or config.dtype or "float32").removeprefix("torch."),
+        reads_pictures=pictures,
     )
 
 

@@ -2,7 +2,8 @@
 
 A decoder is a `torch.nn.Module` whose parameters are the model's weights; adapters wrap its linear layers in place.
 Implementations: `models.reference_decoder.ReferenceDecoder` in plain PyTorch, and, for other architectures,
-`foreign.transformers_decoder.TransformersDecoder` and `foreign.state_decoder.StateDecoder`. `tests/ports/test_decoder_port.py` is their conformance suite.
+`foreign.transformers_decoder.TransformersDecoder`, `foreign.state_decoder.StateDecoder` and, with pictures,
+`foreign.picture_decoder.PictureDecoder`. `tests/ports/test_decoder_port.py` is their conformance suite.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from hud.engine.config import DecoderConfig
+from hud.trace.sampled.pictures import Picture
 
 
 class AttentionCache(Protocol):
@@ -40,6 +42,15 @@ class Decoder(nn.Module, ABC):
 
     keeps_state: ClassVar[bool] = False
     """True: sampled by `advance`, with a state of the decoder's own for each sequence; False: by `hidden_cached`."""
+
+    whole_prompts: ClassVar[bool] = False
+    """True: `advance` gets a prompt's new tokens at once. For decoders with `keeps_state`."""
+
+    picture_tokens: frozenset[int] = frozenset()
+    """Ids of the tokens that stand for pictures; empty: it reads text alone."""
+
+    tower_modules: tuple[str, ...] = ()
+    """Names of the modules that compute pictures alone; adapters leave them out by default."""
 
     checkpointed: bool = False
     """True: recompute each layer in the backward pass instead of keeping its activations."""
@@ -79,11 +90,26 @@ class Decoder(nn.Module, ABC):
         Each layer writes the keys and values of the new tokens to `cache` and then attends by it. No gradient is needed.
         """
 
-    def advance(self, state: Any, ids: Sequence[int]) -> tuple[Any, Tensor]:
+    def hidden_with_pictures(
+        self,
+        input_ids: Tensor,
+        cu_seqlens: Tensor,
+        pictures: Sequence[Sequence[Picture]],
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Return what `hidden_packed` returns, for sequences with `pictures`: a list for each, of positions in it.
+
+        For decoders with `picture_tokens`.
+        """
+        raise NotImplementedError
+
+    def advance(
+        self, state: Any, ids: Sequence[int], pictures: Sequence[Picture] = ()
+    ) -> tuple[Any, Tensor]:
         """Return the state of a sequence after new tokens `ids`, and the last hidden state (H,) of the last of them.
 
-        `state` is None for a new sequence, else what the last call returned; it may be changed in place. No gradient is
-        needed. For decoders with `keeps_state`.
+        `state` is None for a new sequence, else what the last call returned; it may be changed in place. `pictures` are those
+        of the new tokens, at positions in the whole sequence. No gradient is needed. For decoders with `keeps_state`.
         """
         raise NotImplementedError
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from hud.engine.decoder import Decoder
 from hud.engine.models.tensor_file import write_tensors
 from hud.errors import StoreError, UsageError
 
@@ -39,6 +41,8 @@ class LoraConfig:
     alpha: float = 32.0
     targets: tuple[str, ...] = DEFAULT_TARGETS
     """Last parts of the names of the linear layers that get one."""
+    tower: bool = False
+    """True: also in the vision tower and its projection, of a model with pictures."""
     seed: int = 0
     """Seed of the random A matrices."""
 
@@ -115,7 +119,7 @@ def check_targets(decoder: nn.Module, targets: tuple[str, ...]) -> None:
         )
 
 
-def attach(decoder: nn.Module, config: LoraConfig) -> None:
+def attach(decoder: Decoder, config: LoraConfig) -> None:
     """Freeze a decoder and wrap its target layers. Wrapped layers of the same rank are left as they are.
 
     Raises `UsageError` for layers wrapped with another rank or scale, and for targets that are no layers.
@@ -123,6 +127,7 @@ def attach(decoder: nn.Module, config: LoraConfig) -> None:
     check_targets(decoder, config.targets)
     decoder.requires_grad_(False)
     generator = torch.Generator().manual_seed(config.seed)
+    tower = tuple(f"{module}." for module in decoder.tower_modules)
     for name, module in list(decoder.named_modules()):
         if isinstance(module, LoraLinear):
             if module.lora_A.shape[0] != config.rank or module.scale != config.scale:
@@ -132,6 +137,8 @@ def attach(decoder: nn.Module, config: LoraConfig) -> None:
             module.lora_A.requires_grad_(True)
             module.lora_B.requires_grad_(True)
         elif isinstance(module, nn.Linear) and name.rpartition(".")[2] in config.targets:
+            if not config.tower and name.startswith(tower):
+                continue
             parent, _, last = name.rpartition(".")
             setattr(decoder.get_submodule(parent), last, LoraLinear(module, config, generator))
 
@@ -174,7 +181,7 @@ def merge(decoder: nn.Module) -> None:
         setattr(decoder.get_submodule(parent), last, layer.base)
 
 
-def save_adapter(decoder: nn.Module, config: LoraConfig, folder: Path, *, base: str = "") -> None:
+def save_adapter(decoder: Decoder, config: LoraConfig, folder: Path, *, base: str = "") -> None:
     """Write `adapter_model.safetensors` and `adapter_config.json` into an existing folder."""
     tensors = {
         _PEFT_PREFIX + name + ".weight": parameter.detach().contiguous().cpu()
@@ -193,6 +200,9 @@ def save_adapter(decoder: nn.Module, config: LoraConfig, folder: Path, *, base: 
         "inference_mode": True,
         "target_modules": sorted(config.targets),
     }
+    if decoder.tower_modules and not config.tower:
+        modules = "|".join(re.escape(module) for module in decoder.tower_modules)
+        described["exclude_modules"] = rf"({modules})\..*"
     (folder / _CONFIG).write_text(json.dumps(described, indent=2) + "\n")
 
 
@@ -205,6 +215,7 @@ def read_adapter_config(folder: Path) -> LoraConfig:
             rank=int(read["r"]),
             alpha=float(read["lora_alpha"]),
             targets=(targets,) if isinstance(targets, str) else tuple(targets),
+            tower="exclude_modules" not in read,
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(
@@ -213,7 +224,7 @@ def read_adapter_config(folder: Path) -> LoraConfig:
 
 
 @torch.no_grad()
-def load_adapter(decoder: nn.Module, folder: Path) -> LoraConfig:
+def load_adapter(decoder: Decoder, folder: Path) -> LoraConfig:
     """Put a saved adapter on a decoder, in place; the decoder is wrapped first where it is not yet.
 
     Raises `StoreError` if its files are missing, damaged or another model's.

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import torch
 
 from hud.engine.chat.chat_format import ChatFormat
+from hud.engine.chat.conversation_pictures import PromptIds
 from hud.engine.chat.grammars import Constraint
 from hud.engine.chat.tool_calls.format import Parsed
 from hud.engine.learn.pass_workers import PassWorker
@@ -30,6 +31,7 @@ from hud.trace import (
     Usage,
     begins_turn,
 )
+from hud.trace.sampled.pictures import Picture
 
 
 class TurnSampler(Protocol):
@@ -156,10 +158,17 @@ class Policy:
         prompt: list[int],
         params: SamplingParams,
         *,
+        pictures: tuple[Picture, ...] = (),
         stopped: Callable[[list[int]], bool] | None = None,
     ) -> SampledTurn:
         """Sample one turn; see `Sampler.submit`."""
-        turn = Turn(prompt=prompt, params=params, stop_ids=self.chat.stop_ids, stopped=stopped)
+        turn = Turn(
+            prompt=prompt,
+            pictures=pictures,
+            params=params,
+            stop_ids=self.chat.stop_ids,
+            stopped=stopped,
+        )
         return await wait_for_turn(lambda listener: self.submit(turn, listener))
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
@@ -197,6 +206,7 @@ class SampledPolicy(Protocol):
         prompt: list[int],
         params: SamplingParams,
         *,
+        pictures: tuple[Picture, ...] = (),
         stopped: Callable[[list[int]], bool] | None = None,
     ) -> SampledTurn:
         """Sample one turn; see `Policy.sample`."""
@@ -229,7 +239,7 @@ class PolicyChatModel:
                 text = chat.decode(ids)
                 return any(stop in text for stop in params.stop)
 
-        drawn = await self.policy.sample(prompt, params, stopped=stopped)
+        drawn = await self.policy.sample(prompt, params, pictures=prompt.pictures, stopped=stopped)
         completion = completion_of(chat, prompt, drawn, tools, begun=begins_turn(messages))
         completion.content = _before(completion.content, params.stop)
         completion.model, completion.extended = self.name, extended
@@ -247,7 +257,7 @@ def next_prompt(
     tools: list[ToolSpec],
     continuation: Continuation | None,
     effort: str | None = None,
-) -> tuple[list[int], bool]:
+) -> tuple[PromptIds, bool]:
     """Return the tokens of a turn's prompt, and True where they extend those of the turn before, or none came before.
 
     A last message of the assistant is the beginning of the turn. Raises `UsageError` where the model cannot continue it.
@@ -292,11 +302,12 @@ def completion_of(
     )
 
 
-def sample_of(prompt: list[int], drawn: SampledTurn, temperature: float) -> Sample:
+def sample_of(prompt: PromptIds, drawn: SampledTurn, temperature: float) -> Sample:
     """Return a turn's tokens as a sample to train on."""
     # Built, not validated: these lists are the sampler's own, and long.
     return Sample.model_construct(
         prompt_token_ids=prompt,
+        pictures=list(prompt.pictures),
         output_token_ids=drawn.token_ids,
         output_logprobs=drawn.logprobs,
         checkpoint=drawn.version,

@@ -32,7 +32,8 @@ from hud.learning.wire_types import (
     TrajectorySample,
 )
 from hud.trace import AgentStep, Trace
-from hud.trace.token_columns import samples_checksum
+from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
+from hud.trace.sampled.token_columns import samples_checksum
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -60,6 +61,8 @@ class Datum:
     """Policy lag, in optimizer steps; None if unknown."""
     targets: Ids | None = None
     """Predicted token of each position, where it is not the sequence's own token; None: `tokens`."""
+    pictures: tuple[Picture, ...] = ()
+    """Pictures among the tokens, with their files."""
     prompt_length: int | None = None
     """Leading tokens that a pass may compute once for all datums that begin with them; None: those before the first action."""
 
@@ -210,6 +213,7 @@ class _Open:
     """A datum under construction."""
 
     tokens: list[int] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
     # (first position, number of its sample, that sample) of every output in it.
     outputs: list[tuple[int, int, TrajectorySample]] = field(default_factory=list)
 
@@ -239,11 +243,12 @@ def datums_of(
         prompt = sample.prompt_token_ids
         counts.samples += 1
         last = parts[-1] if parts else None
-        if last is None or prompt[: len(last.tokens)] != last.tokens:
+        if last is None or not _extends(sample, last):
             counts.splits += last is not None
             last = _Open()
             parts.append(last)
         last.tokens.extend(prompt[len(last.tokens) :])
+        last.pictures = list(sample.pictures)
         last.outputs.append((len(last.tokens), number, sample))
         last.tokens.extend(sample.output_token_ids)
     datums = [
@@ -264,6 +269,13 @@ def datums_of(
         check_length(datum.length, where.capitalize(), max_context)
     counts.datums += len(datums)
     return datums
+
+
+def _extends(sample: TrajectorySample, part: _Open) -> bool:
+    """Return whether a prompt begins with a datum's tokens and pictures."""
+    length = len(part.tokens)
+    within = pictures_within(sample.pictures, length)
+    return sample.prompt_token_ids[:length] == part.tokens and same_pictures(within, part.pictures)
 
 
 def weighted_datums(
@@ -319,6 +331,7 @@ def _closed(part: _Open, advantage: float, supervised: bool, counts: DatumCounts
         advantages=mask * np.float32(advantage),
         weights=weights,
         temperatures=temperatures,
+        pictures=tuple(part.pictures),
     )
 
 
@@ -341,7 +354,7 @@ def _check_sample(sample: TrajectorySample, where: str, supervised: bool) -> Non
     outputs = len(sample.output_token_ids)
     if sample.prompt_chunks:
         raise UsageError(
-            f"{where} has a multimodal prompt (prompt_chunks); this trainer takes token ids only."
+            f"{where} has a multimodal prompt of another trainer (prompt_chunks); this one takes token ids and pictures."
         )
     if not sample.prompt_token_ids:
         raise UsageError(

@@ -66,7 +66,7 @@ _Swaps = Annotated[list[tuple[int, str | None]], _null_is_empty]
 _Logprob = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
-_OPTIONAL = ("prompt_token_ids", "swaps")
+_OPTIONAL = ("prompt_token_ids", "swaps", "pictures")
 
 
 class TrajectorySample(Sample):

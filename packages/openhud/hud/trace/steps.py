@@ -16,6 +16,7 @@ from hud.errors import AgentFault
 from hud.trace.content import Message, ToolCall, ToolResult
 from hud.trace.foreign_steps import understood
 from hud.trace.limits import check_answer, check_arguments
+from hud.trace.sampled.pictures import Picture
 
 STEP_SCHEMA = "hud.step.v1"
 DEEPEST_NESTING = 8
@@ -49,6 +50,8 @@ class Sample(BaseModel):
     swaps: list[tuple[int, str | None]] = Field(default_factory=list)
     """`(place, checkpoint)`: each weight update during the turn, with the position of the first output token sampled after
     it."""
+    pictures: list[Picture] = Field(default_factory=list)
+    """Pictures of the prompt, in order."""
     temperature: float = 1.0
     """Requested temperature, or the server's. 0: greedy; `output_logprobs` are then those of temperature 1."""
 

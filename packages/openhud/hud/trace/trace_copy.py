@@ -23,7 +23,7 @@ def copied_trace(trace: Trace) -> Trace:
 
 def _copied_sample(sample: Sample) -> Sample:
     # A deep copy visits each token: a hundred times slower.
-    lists = ("prompt_token_ids", "output_token_ids", "output_logprobs", "swaps")
+    lists = ("prompt_token_ids", "output_token_ids", "output_logprobs", "swaps", "pictures")
     chunks = copy.deepcopy(sample.prompt_chunks)
     update = {name: list(getattr(sample, name)) for name in lists}
     return sample.model_copy(update={**update, "prompt_chunks": chunks})

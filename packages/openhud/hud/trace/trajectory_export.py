@@ -165,5 +165,6 @@ def _images(step: Step) -> Iterator[ImageContent]:
 
 def _sample(step: AgentStep) -> dict[str, Any]:
     assert step.sample is not None
-    unsaid = {"prompt_chunks"} if step.sample.swaps else {"prompt_chunks", "swaps"}
+    empty = {name for name in ("swaps", "pictures") if not getattr(step.sample, name)}
+    unsaid = {"prompt_chunks", *empty}
     return step.sample.model_dump(exclude=unsaid)

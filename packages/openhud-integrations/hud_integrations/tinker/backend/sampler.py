@@ -87,6 +87,8 @@ class TinkerSampler:
             )
         config = self._weights.config
         context = config.max_position_embeddings
+        if turn.pictures:
+            raise UsageError("Prompts with pictures are not sampled by a Tinker backend.")
         room = room_after(turn.prompt, config.vocab_size, context, "the model's context")
         request = Request(
             **vars(turn),

@@ -55,6 +55,12 @@ def training_options(function: Any) -> Any:
             metavar="NAME",
             help="Format of tools and their calls, such as hermes or qwen3_coder.  [default: by its chat template]",
         ),
+        click.option(
+            "--lora-tower",
+            is_flag=True,
+            default=None,
+            help="Train adapters in the vision tower, too.  [default: frozen]",
+        ),
         click.option("--lora-targets", help="Layers with an adapter, comma-separated."),
         click.option("--lora-alpha", type=float, help="LoRA alpha.  [default: 32]"),
         click.option("--lora-rank", type=int, help="LoRA rank; without it, full fine-tuning."),

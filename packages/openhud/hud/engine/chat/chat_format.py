@@ -8,20 +8,23 @@ and callers is plain text, also if it spells a control token.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hud.engine.chat.chat_template import ChatTemplate
+from hud.engine.chat.conversation_pictures import (
+    ConversationPictures,
+    PromptIds,
+    ShownPicture,
+)
+from hud.engine.chat.conversation_renderer import ConversationRenderer, template_for
 from hud.engine.chat.prompt_tokens import PromptTokenizer
 from hud.engine.chat.template_text import Span, TemplateText, joined
 from hud.engine.chat.tokenizer_settings import (
-    DEFAULT,
-    TOOL_USE,
     chat_templates,
     read_json,
     special_tokens,
@@ -30,22 +33,12 @@ from hud.engine.chat.tokenizers.prompt_process import PromptProcess
 from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
 from hud.engine.chat.tool_calls.format import Parsed, parse_output
 from hud.engine.chat.tool_calls.formats import format_named, format_of_template
-from hud.engine.chat.tool_prompt import with_calls, with_tools
 from hud.engine.config import DecoderConfig, is_token_id, token_ids
 from hud.errors import StoreError, UsageError
 from hud.trace import ChatMessage, Continuation, ToolSpec
 
 if TYPE_CHECKING:
     from hud.engine.chat.grammars import Grammars
-
-_ROLES = {
-    role: TemplateText.literal(role)
-    for role in ("system", "developer", "user", "assistant", "tool")
-}
-
-
-_PROBE, _PROBE_RESULT = "probe_of_shown_tools", "probe_of_shown_results"
-_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 class ChatFormat:
@@ -56,6 +49,8 @@ class ChatFormat:
     ) -> None:
         """`tool_call_parser` names a format of `hud.engine.chat.tool_calls`; None: that of the chat template."""
         self.folder = folder
+        self.pictures = _pictures_of(folder, config)
+        """Pictures of its prompts; None: it reads text alone."""
         loaded = load_tokenizer(folder)
         self.tokenizer = loaded.tokenizer
         self.special = special_tokens(folder)
@@ -77,11 +72,17 @@ class ChatFormat:
         else:
             self._prompts = PromptProcess(loaded.text, templates, loaded.growth)
             self.encoding_threads = self._prompts.threads
-        self._own = {name: TemplateText.literal(token) for name, token in self.special.items()}
+        self._renderer = ConversationRenderer(
+            self._templates, self.tool_format, self.special, self.pictures
+        )
         self.stop_ids = self._stop_ids(config)
+        """Ids that end a turn."""
         texts = {self.tokenizer.id_to_token(token): token for token in sorted(self.stop_ids)}
         self._stops = {text: token for text, token in texts.items() if text}
         self._stop = re.compile("|".join(map(re.escape, self._stops)))
+        if self.pictures is not None:
+            # No picture belongs to a token that was sampled.
+            self.stop_ids |= {self.pictures.processor.token}
         self.end_id = self._end_id()
 
     def render_apart(self) -> None:
@@ -91,8 +92,7 @@ class ChatFormat:
 
     def template(self, *, tools: bool) -> ChatTemplate:
         """Return the template of conversations with tools, or of those without."""
-        names = (TOOL_USE, DEFAULT) if tools else (DEFAULT, TOOL_USE)
-        return next(self._templates[name] for name in names if name in self._templates)
+        return template_for(self._templates, tools=tools)
 
     def render_text(
         self,
@@ -103,8 +103,17 @@ class ChatFormat:
         generation: bool = True,
     ) -> TemplateText:
         """Return the conversation rendered by the template; `effort` as for `ReasoningSwitch`."""
-        shown = self._shown(messages, tools)
-        return self._render(shown, _schemas(tools), effort, generation=generation)
+        return self._renderer.render(messages, tools, effort=effort, generation=generation)
+
+    @property
+    def shows_tools(self) -> bool:
+        """True if the template writes the tools it is given; False: they are written into its system prompt."""
+        return self._renderer.shows_tools
+
+    @property
+    def shows_calls(self) -> bool:
+        """True if the template writes tool calls and their results; False: they are written as texts."""
+        return self._renderer.shows_calls
 
     @cached_property
     def grammars(self) -> Grammars:
@@ -113,79 +122,15 @@ class ChatFormat:
 
         return grammars_of(self.tokenizer, self.end_id)
 
-    @cached_property
-    def shows_tools(self) -> bool:
-        """True if the template writes the tools it is given; False: they are written into its system prompt."""
-        probe = ToolSpec(name=_PROBE, description=_PROBE, parameters=_NO_PARAMETERS)
-        talk: list[ChatMessage] = [{"role": "user", "content": "?"}]
-        shown = self._probed(talk, _schemas([probe]))
-        # A template that refuses the probe is no template that drops it.
-        return shown is None or _PROBE in shown
-
-    @cached_property
-    def shows_calls(self) -> bool:
-        """True if the template writes tool calls and their results; False: they are written as texts."""
-        id = self.tool_format.call_id("call_1")
-        call = {"id": id, "type": "function", "function": {"name": _PROBE, "arguments": {}}}
-        tool = ToolSpec(name="look", description="", parameters=_NO_PARAMETERS)
-        talk: list[ChatMessage] = [
-            {"role": "user", "content": "?"},
-            {"role": "assistant", "content": "", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": id, "name": _PROBE, "content": _PROBE_RESULT},
-        ]
-        shown = self._probed(talk, _schemas([tool]))
-        return shown is not None and _PROBE in shown and _PROBE_RESULT in shown
-
-    @cached_property
-    def _shows_system(self) -> bool:
-        talk: list[ChatMessage] = [
-            {"role": "system", "content": _PROBE},
-            {"role": "user", "content": "?"},
-        ]
-        shown = self._probed(talk, [])
-        return shown is not None and _PROBE in shown
-
-    def _probed(self, talk: list[ChatMessage], schemas: list[Any]) -> str | None:
-        """Return a conversation as rendered without any rewriting; None if the template refuses it."""
-        try:
-            return self._render(talk, schemas, None, generation=True)
-        except UsageError:
-            return None
-
-    def _shown(
-        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec]
-    ) -> list[ChatMessage]:
-        """Return messages as the template renders them, with texts for tools and calls that it would drop."""
-        form = self.tool_format
-        shown = [_for_template(message, form.call_id) for message in messages]
-        if any(map(_is_call_or_result, shown)) and not self.shows_calls:
-            shown = with_calls(shown, form)
-        if tools and not self.shows_tools:
-            shown = with_tools(shown, _schemas(tools), form, system=self._shows_system)
-        return shown
-
-    def _render(
-        self, shown: list[ChatMessage], schemas: list[Any], effort: str | None, *, generation: bool
-    ) -> TemplateText:
-        template = self.template(tools=bool(schemas))
-        return template.render(
-            messages=shown,
-            tools=schemas or None,
-            documents=None,
-            add_generation_prompt=generation,
-            **self._own,
-            **template.reasoning.variables(effort),
-        )
-
     def render(
         self,
         messages: Sequence[ChatMessage],
         tools: Sequence[ToolSpec],
         *,
         effort: str | None = None,
-    ) -> list[int]:
+    ) -> PromptIds:
         """Return the prompt ids of a conversation, ready for the assistant's turn."""
-        return self.encode_rendered(self.render_text(messages, tools, effort=effort))
+        return self._prompt(self.render_text(messages, tools, effort=effort), messages)
 
     def render_beginning(
         self,
@@ -193,7 +138,7 @@ class ChatFormat:
         tools: Sequence[ToolSpec],
         *,
         effort: str | None = None,
-    ) -> list[int]:
+    ) -> PromptIds:
         """Return the prompt ids of a conversation whose last message is the beginning of the assistant's turn.
 
         Raises `UsageError` for a beginning with tool calls, and for a template that begins turns with reasoning.
@@ -210,7 +155,7 @@ class ChatFormat:
                 "a user message, or switch the reasoning off (effort 'none')."
             )
         # Encoded together, as the model would have written it.
-        return self.encode_rendered(joined((prompt, last.get("content") or "")))
+        return self._prompt(joined((prompt, last.get("content") or "")), before)
 
     def extend(
         self,
@@ -219,7 +164,7 @@ class ChatFormat:
         tools: Sequence[ToolSpec],
         *,
         effort: str | None = None,
-    ) -> list[int] | None:
+    ) -> PromptIds | None:
         """Return the prompt: the continuation's ids, and the rendering of the messages that they do not cover.
 
         None if the template renders the covered messages differently with the new ones: it removes the reasoning of
@@ -230,20 +175,44 @@ class ChatFormat:
         covered = continuation.covered + system
         if covered >= len(messages):
             return None
-        schemas = _schemas(tools)
-        answered = self._shown(messages[:covered], tools)
-        before = self._render(answered, schemas, effort, generation=False)
-        rendered = self._render(self._shown(messages, tools), schemas, effort, generation=True)
+        answered = messages[:covered]
+        before = self.render_text(answered, tools, effort=effort, generation=False)
+        rendered = self.render_text(messages, tools, effort=effort)
         start = self._covered_end(before, rendered)
         if start is None:
             return None
         # The rendering after the covered turn's end belongs to the next prompt.
-        added = self.encode_rendered(rendered[start:])
+        pictures, tail = self._read(messages), rendered[start:]
+        added = self._encoded(tail, pictures[len(pictures) - self._count(tail) :])
         ids = list(continuation.token_ids)
         if not ids or ids[-1] not in self.stop_ids:
-            return ids + added  # The turn reached its length limit.
+            return self._placed(ids + added, pictures)  # The turn reached its length limit.
         ends = added[:1] == ids[-1:] or self.turn_end(before) is not None
-        return ids + added[1:] if ends else None
+        return self._placed(ids + added[1:], pictures) if ends else None
+
+    def _prompt(self, text: TemplateText, messages: Sequence[ChatMessage]) -> PromptIds:
+        """Return the prompt of a rendered conversation."""
+        pictures = self._read(messages)
+        prompt = self._placed(self._encoded(text, pictures), pictures)
+        if prompt is None:
+            raise UsageError(
+                f"{self.folder}: the tokens of a picture in the prompt are not those of its picture processor."
+            )
+        return prompt
+
+    def _read(self, messages: Sequence[ChatMessage]) -> list[ShownPicture]:
+        return [] if self.pictures is None else self.pictures.read(messages)
+
+    def _count(self, text: TemplateText) -> int:
+        return 0 if self.pictures is None else self.pictures.count(text)
+
+    def _encoded(self, text: TemplateText, pictures: Sequence[ShownPicture]) -> list[int]:
+        if self.pictures is not None:
+            text = self.pictures.expanded(text, pictures)
+        return self.encode_rendered(text)
+
+    def _placed(self, ids: list[int], pictures: Sequence[ShownPicture]) -> PromptIds | None:
+        return PromptIds(ids) if self.pictures is None else self.pictures.placed(ids, pictures)
 
     def _covered_end(self, before: TemplateText, rendered: TemplateText) -> int | None:
         """Return the end of the covered turn in `rendered`, None if the template renders the covered messages differently.
@@ -337,54 +306,10 @@ class ChatFormat:
         return frozenset(ids)
 
 
-def _is_call_or_result(message: ChatMessage) -> bool:
-    return message.get("role") == "tool" or bool(message.get("tool_calls"))
+def _pictures_of(folder: Path, config: DecoderConfig) -> ConversationPictures | None:
+    if not config.reads_pictures:
+        return None
+    from hud.engine.pictures.processor import picture_processor  # Loads transformers.
 
-
-def _schemas(tools: Sequence[ToolSpec]) -> list[dict[str, Any]]:
-    """Return tools in the templates' format."""
-    return [
-        {
-            "type": "function",
-            "function": {
-                "name": tool.name,
-                "description": tool.description,
-                "parameters": tool.parameters,
-            },
-        }
-        for tool in tools
-    ]
-
-
-def _for_template(message: ChatMessage, call_id: Callable[[str], str]) -> ChatMessage:
-    """Return a message in the templates' format: tool arguments as objects, text parts as one text, valid ids."""
-    shown = dict(message)
-    if shown.get("role") in _ROLES:
-        # Some templates build control tokens of it: '<|' + message.role + '|>'.
-        shown["role"] = _ROLES[shown["role"]]
-    if isinstance(shown.get("content"), list):
-        parts = shown["content"]
-        if any(part.get("type") not in ("text", "input_text") for part in parts):
-            raise UsageError("This model reads text only; the conversation holds an image.")
-        shown["content"] = "\n".join(part["text"] for part in parts)
-    if shown.get("content") is None:
-        shown["content"] = ""
-    if shown.get("tool_calls"):
-        shown["tool_calls"] = [_with_object(call, call_id) for call in shown["tool_calls"]]
-    if isinstance(shown.get("tool_call_id"), str):
-        shown["tool_call_id"] = call_id(shown["tool_call_id"])
-    if shown.get("reasoning_content") is not None:
-        shown.setdefault("thinking", shown["reasoning_content"])  # gpt-oss reads it by this name.
-    return shown
-
-
-def _with_object(call: dict[str, Any], call_id: Callable[[str], str]) -> dict[str, Any]:
-    function = dict(call["function"])
-    if isinstance(function.get("arguments"), str):
-        # A malformed call is rendered unchanged, and so is one that is nested too deep.
-        with contextlib.suppress(ValueError, RecursionError):
-            function["arguments"] = json.loads(function["arguments"])
-    shown = {**call, "function": function}
-    if isinstance(call.get("id"), str):
-        shown["id"] = call_id(call["id"])
-    return shown
+    processor = picture_processor(folder)
+    return None if processor is None else ConversationPictures(processor)

@@ -33,6 +33,8 @@ _FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
+    "preprocessor_config.json",
+    "processor_config.json",
 )
 
 

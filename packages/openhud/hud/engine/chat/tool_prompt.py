@@ -17,6 +17,8 @@ from hud.engine.chat.tool_calls.writing import mark
 from hud.trace import ChatMessage
 
 _USER, _SYSTEM = mark("user"), mark("system")
+Content = str | list[dict[str, Any]]
+"""Content of a message: a text, or parts of texts and pictures."""
 _RESULT, _RESULT_END = mark("<tool_response>\n"), mark("\n</tool_response>")
 
 
@@ -32,17 +34,17 @@ def with_tools(
     listed = _listed(schemas, format)
     if first["role"] == (_SYSTEM if system else _USER):
         parts = (first["content"], listed) if system else (listed, first["content"])
-        return [{**first, "content": mark("\n\n").join(filter(None, parts))}, *rest]
+        return [{**first, "content": _together(mark("\n\n"), list(filter(None, parts)))}, *rest]
     return [{"role": _SYSTEM if system else _USER, "content": listed}, *messages]
 
 
 def with_calls(messages: Sequence[ChatMessage], format: ToolFormat) -> list[ChatMessage]:
     """Return a conversation with calls as text of their turns, and the results after a turn as one user message."""
     written: list[ChatMessage] = []
-    results: list[str] = []
+    results: list[Content] = []
     for message in messages:
         if message["role"] == "tool":
-            results.append(joined((_RESULT, message["content"], _RESULT_END)))
+            results.append(_together(mark(""), [_RESULT, message["content"], _RESULT_END]))
             continue
         written += _answered(results)
         results = []
@@ -63,14 +65,43 @@ def _listed(schemas: Sequence[dict[str, Any]], format: ToolFormat) -> TemplateTe
     return joined(pieces)
 
 
-def _answered(results: list[str]) -> list[ChatMessage]:
-    return [{"role": _USER, "content": mark("\n").join(results)}] if results else []
+def with_pictures_below(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return a conversation with the pictures of tool results in a user message after them, for templates that drop them."""
+    written: list[ChatMessage] = []
+    pictures: list[dict[str, Any]] = []
+    for message in messages:
+        if message["role"] == "tool" and isinstance(message["content"], list):
+            pictures += [part for part in message["content"] if part["type"] == "image"]
+            texts = [part["text"] for part in message["content"] if part["type"] == "text"]
+            message = {**message, "content": mark("\n").join(texts) or mark("(a picture, below)")}
+        elif message["role"] != "tool" and pictures:
+            # After the last result: no message may be between the results of a turn's calls.
+            written.append({"role": _USER, "content": pictures})
+            pictures = []
+        written.append(message)
+    return [*written, *([{"role": _USER, "content": pictures}] if pictures else [])]
+
+
+def _together(between: TemplateText, contents: list[Content]) -> Content:
+    """Return contents as one: a text or, with pictures, a list of parts."""
+    if all(isinstance(content, str) for content in contents):
+        return between.join(content for content in contents if isinstance(content, str))
+    parts: list[dict[str, Any]] = []
+    for place, content in enumerate(contents):
+        if place and between:
+            parts.append({"type": "text", "text": between})
+        parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return parts
+
+
+def _answered(results: list[Content]) -> list[ChatMessage]:
+    return [{"role": _USER, "content": _together(mark("\n"), results)}] if results else []
 
 
 def _with_text(message: ChatMessage, format: ToolFormat) -> ChatMessage:
     functions = [call["function"] for call in message["tool_calls"]]
     calls = format.write([(made["name"], made.get("arguments") or {}) for made in functions])
-    content = mark("\n").join(filter(None, (message["content"], calls)))
+    content = _together(mark("\n"), list(filter(None, (message["content"], calls))))
     return {
         **{key: value for key, value in message.items() if key != "tool_calls"},
         "content": content,

@@ -25,7 +25,7 @@ LENGTHS = (41, 9, 27, 1, 18)
 TREE = (-1, 0, 1, 1, 0)
 """The row that each continues in the batch with shared beginnings, or -1."""
 ADAPTER = LoraConfig(rank=2, alpha=4.0)
-_CACHE_BYTES = 64 << 20
+CACHE_BYTES = 64 << 20
 _MOVED = 0.02
 
 
@@ -41,6 +41,14 @@ def sequences(vocabulary: int, lengths: Sequence[int], seed: int = 0) -> list[Te
     """Return random token ids."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randint(3, vocabulary, (length,), generator=generator) for length in lengths]
+
+
+def _sequences(decoder: Decoder, lengths: Sequence[int], seed: int = 0) -> list[Tensor]:
+    """Return random token ids, none of which stands for a picture."""
+    parts = sequences(decoder.config.vocab_size, lengths, seed)
+    for token in decoder.picture_tokens:
+        parts = [torch.where(ids == token, 3 if token != 3 else 4, ids) for ids in parts]
+    return parts
 
 
 def plain_logprobs(plain: Any, ids: Tensor) -> Tensor:
@@ -77,7 +85,7 @@ def packed_logprobs(
 
 def check_packing(decoder: Decoder, plain: Any, part: str = "packing") -> None:
     """Compare sequences alone, in one packed pass, and as a tree of common beginnings."""
-    parts = sequences(decoder.config.vocab_size, LENGTHS)
+    parts = _sequences(decoder, LENGTHS)
     with torch.no_grad():
         for alone in parts[:2]:
             compare("attention", packed_logprobs(decoder, [alone]), plain_logprobs(plain, alone))
@@ -92,11 +100,16 @@ def check_packing(decoder: Decoder, plain: Any, part: str = "packing") -> None:
 
 def check_gradient(decoder: Decoder, plain: Any) -> None:
     """Compare the gradient of a packed batch."""
-    parts = sequences(decoder.config.vocab_size, LENGTHS[:3], seed=1)
+    parts = _sequences(decoder, LENGTHS[:3], seed=1)
     decoder.requires_grad_(True)
     plain.requires_grad_(True)
     theirs = torch.cat([plain_logprobs(plain, ids) for ids in parts])
     ours = packed_logprobs(decoder, parts)
+    compare_gradients(decoder, plain, ours, theirs)
+
+
+def compare_gradients(decoder: Decoder, plain: Any, ours: Tensor, theirs: Tensor) -> None:
+    """Raise `Difference` where the gradients of logprobs, computed by each of both, differ by more than rounding."""
     weights = torch.randn(theirs.shape, generator=torch.Generator().manual_seed(2))
     gradients = []
     for module, logprobs in ((decoder, ours), (plain, theirs)):
@@ -119,15 +132,13 @@ def check_gradient(decoder: Decoder, plain: Any) -> None:
 
 def check_cache(decoder: Decoder, plain: Any) -> None:
     """Compare what the sampler samples: a batch, second turns, a branched prefix, and all again after a swap of weights."""
-    sampler = Sampler(decoder, slots=4, cache_bytes=_CACHE_BYTES)
+    sampler = Sampler(decoder, slots=4, cache_bytes=CACHE_BYTES)
     try:
-        prompts = [
-            ids.tolist() for ids in sequences(decoder.config.vocab_size, (30, 70, 13), seed=3)
-        ]
+        prompts = [ids.tolist() for ids in _sequences(decoder, (30, 70, 13), seed=3)]
         branched = prompts[0][:24] + prompts[2][:6]
         turns = asyncio.run(_sampled(sampler, prompts))
         second = [
-            [*prompt, *turn.token_ids, *prompts[2][:5]]
+            [*prompt, *_text(decoder, turn), *prompts[2][:5]]
             for prompt, turn in zip(prompts, turns, strict=True)
         ]
         _check_turns("cache", plain, prompts, turns)
@@ -135,11 +146,16 @@ def check_cache(decoder: Decoder, plain: Any) -> None:
             "cache", plain, [*second, branched], asyncio.run(_sampled(sampler, [*second, branched]))
         )
         with sampler.exclusive():
-            _move(decoder, plain)
+            move(decoder, plain)
         sampler.set_version("moved")
         _check_turns("cache", plain, second, asyncio.run(_sampled(sampler, second)))
     finally:
         sampler.close()
+
+
+def _text(decoder: Decoder, turn: SampledTurn) -> list[int]:
+    """Return the ids of a turn without a token that stands for a picture, which ends it."""
+    return [token for token in turn.token_ids if token not in decoder.picture_tokens]
 
 
 async def _sampled(sampler: Sampler, prompts: Sequence[list[int]]) -> list[SampledTurn]:
@@ -164,7 +180,7 @@ def _check_turns(
 
 
 @torch.no_grad()
-def _move(decoder: Decoder, plain: Any) -> None:
+def move(decoder: Decoder, plain: Any) -> None:
     """Move the weights of both alike, as a training step does."""
     theirs = dict(plain.named_parameters())
     generator = torch.Generator().manual_seed(4)
@@ -186,9 +202,9 @@ def check_adapter(decoder: Decoder, plain: Any) -> None:
             assert isinstance(merged, nn.Linear)
             merged.weight += layer.merged_weight() - layer.base.weight
     check_packing(decoder, plain, "adapter")
-    sampler = Sampler(decoder, slots=4, cache_bytes=_CACHE_BYTES)
+    sampler = Sampler(decoder, slots=4, cache_bytes=CACHE_BYTES)
     try:
-        prompts = [ids.tolist() for ids in sequences(decoder.config.vocab_size, (20, 40), seed=6)]
+        prompts = [ids.tolist() for ids in _sequences(decoder, (20, 40), seed=6)]
         _check_turns("adapter", plain, prompts, asyncio.run(_sampled(sampler, prompts)))
     finally:
         sampler.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,27 +20,35 @@ from hud.engine.exactness.batches import (
     check_gradient,
     check_packing,
 )
-from hud.engine.exactness.small_model import config_of, plain_model
+from hud.engine.exactness.picture_batches import PictureChecks
+from hud.engine.exactness.small_model import config_of, plain_model, reads_pictures
+from hud.engine.foreign.picture_decoder import PictureDecoder
 from hud.engine.foreign.transformers_decoder import load_transformers
 from hud.engine.foreign.verdicts import ForeignPath, Verdict
+from hud.engine.pictures.processor import PictureProcessor, picture_processor
 from hud.engine.pretrained import load_decoder
 from hud.errors import HudError, UsageError
 
 PATHS: tuple[ForeignPath, ...] = ("packed", "chunks", "tokens", "recomputed")
 """The fastest first."""
+PICTURE_PATHS: tuple[ForeignPath, ...] = ("chunks", "turns", "recomputed")
+"""Paths of classes with pictures, the fastest first."""
 
 
 def check_folder(folder: Path) -> Verdict:
     """Check the class and configuration of a folder's model; its weights are not read."""
     try:
         config = config_of(folder)
+        processor = picture_processor(folder) if reads_pictures(config) else None
+        if processor is None and reads_pictures(config):
+            config.architectures = None  # Without its processor a type of both is its text model.
     except UsageError as error:
-        return Verdict(None, f"{error}.")
-    return check_config(config)
+        return Verdict(None, f"{error}".rstrip(".") + ".")
+    return check_config(config, processor)
 
 
-def check_config(config: Any) -> Verdict:
-    """Check a class with a configuration of `transformers`."""
+def check_config(config: Any, processor: PictureProcessor | None = None) -> Verdict:
+    """Check a class with a configuration of `transformers`; one with pictures is given some with `processor`."""
     try:
         plain = plain_model(config)
     except UsageError as error:
@@ -50,11 +59,12 @@ def check_config(config: Any) -> Verdict:
         try:
             plain.save_pretrained(folder)
             shape = DecoderConfig.from_folder(folder)
+            shape = replace(shape, reads_pictures=reads_pictures(config))
         except Exception as error:  # transformers raises many kinds of errors
             return Verdict(None, f"{name} cannot be saved and read again: {_sentence(error)}.")
         reasons: list[str] = []
-        for path, decoder in _decoders(folder, shape, name):
-            reason = _difference(decoder, deepcopy(plain))
+        for path, decoder in _decoders(folder, shape, name, processor):
+            reason = _difference(decoder, deepcopy(plain), processor)
             if reason is None:
                 return Verdict(path, reasons[0] if reasons else "")
             reasons.append(reason)
@@ -62,31 +72,42 @@ def check_config(config: Any) -> Verdict:
 
 
 def _decoders(
-    folder: Path, shape: DecoderConfig, name: str
+    folder: Path, shape: DecoderConfig, name: str, processor: PictureProcessor | None
 ) -> Iterator[tuple[ForeignPath, Callable[[], Decoder]]]:
     """Yield the ways of computing a model, the fastest first."""
     if name in ARCHITECTURES:
         yield "packed", lambda: load_decoder(folder)
         return
-    for path in PATHS:
+    for path in PICTURE_PATHS if shape.reads_pictures else PATHS:
 
         def load(path: ForeignPath = path) -> Decoder:
-            return load_transformers(folder, shape, path, dtype=torch.float32, device="cpu")
+            decoder = load_transformers(folder, shape, path, dtype=torch.float32, device="cpu")
+            if isinstance(decoder, PictureDecoder):
+                decoder.processor = processor
+            return decoder
 
         yield path, load
 
 
-def _difference(load: Callable[[], Decoder], plain: Any) -> str | None:
+def _difference(
+    load: Callable[[], Decoder], plain: Any, processor: PictureProcessor | None
+) -> str | None:
     """Return in which part a decoder differs from plain `transformers`, and by how much; None: in none."""
     part = "loading"
     try:
         decoder = load()
-        for part, check in (  # noqa: B007
+        checks: list[tuple[str, Callable[[Decoder, Any], None]]] = [
             ("packing", check_packing),
             ("gradient", check_gradient),
             ("cache", check_cache),
-            ("adapter", check_adapter),
-        ):
+        ]
+        if processor is not None:
+            part = "pictures"
+            pictures = PictureChecks(decoder, processor)
+            checks += [("pictures", pictures.check_packing), ("pictures", pictures.check_gradient)]
+            checks += [("pictures", pictures.check_cache)]
+        checks.append(("adapter", check_adapter))
+        for part, check in checks:  # noqa: B007
             check(decoder, plain)
     except Difference as error:
         return f"{error.part} ({error.detail})"

@@ -74,6 +74,11 @@ _SIZES: tuple[tuple[str, int], ...] = (
     ),
 )
 """Names of sizes, as regular expressions, and what they become; the first that fits counts."""
+_GEOMETRY = re.compile(
+    r"image_size|.*patch_size|.*merge_size|num_position_embeddings|mm_tokens_per_image|image_seq_length|"
+    r"(in|num)_channels|scale_factor|pooling_kernel_size|position_embedding_size|.*deepstack.*"
+)
+"""Sizes of pictures, which a processor's settings depend on: they stay."""
 
 _FIRST_LAYERS = (
     "first_k_dense_replace",
@@ -106,19 +111,19 @@ def _built(config: Any, values: Numbers) -> Any:
 
 def _by_name(values: Numbers) -> Numbers:
     """Return small values by the names of sizes, then by the ratio to the hidden size."""
-    hidden = _first(values, _HIDDEN) or 64
+    hidden = _hidden(values)
     return _walked(values, lambda name, value: _named(name, value, hidden))
 
 
 def _by_name_twice(values: Numbers) -> Numbers:
     """Return small values with two layers of each kind: some classes share weights between those of a kind."""
-    hidden = _first(values, _HIDDEN) or 64
+    hidden = _hidden(values)
     return _walked(values, lambda name, value: _named(name, value, hidden), repeats=2)
 
 
 def _by_ratio(values: Numbers) -> Numbers:
     """Return values of which all sizes of layers are divided by the same number; heads stay as many."""
-    hidden = _first(values, _HIDDEN) or 64
+    hidden = _hidden(values)
     divisor = max(1, hidden // 64)
 
     def smaller(name: str, value: int) -> int:
@@ -141,11 +146,17 @@ def _wide(values: Numbers) -> Numbers:
     return _walked(values, smaller)
 
 
+def _hidden(values: Numbers) -> int:
+    """Return the hidden size, of a class with pictures that of its text model."""
+    return _first(values, _HIDDEN) or _first(values.get("text_config") or {}, _HIDDEN) or 64
+
+
 def _named(name: str, value: int, hidden: int) -> int:
     """Return the small value of a size: by its name, or by its ratio to the hidden size."""
-    if value <= 0:
+    if value <= 0 or _GEOMETRY.fullmatch(name):
         return value
-    if name in _HIDDEN:
+    # A tower's output is as wide as the text model.
+    if name in _HIDDEN or (name == "out_hidden_size" and value == hidden):
         return 64
     for pattern, size in _SIZES:
         if re.fullmatch(pattern, name):

@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 
 from hud.engine.config import ARCHITECTURES
 from hud.engine.exactness.small_configs import parameters_of, small_configs
 from hud.errors import UsageError
 
 MOST_PARAMETERS = 30_000_000
+PICTURE_CONTEXT = 8192
+"""Positions of a small model with pictures, which have as many tokens as in a large one."""
 _NOISE = 0.05
 """Standard deviation of what is added to every parameter: many begin at 0 or 1, and would hide what is left out."""
 
@@ -22,6 +24,8 @@ def plain_model(config: Any) -> Any:
     """Return a small random model of a configuration's class. Raises `UsageError` where none can be made."""
     problem = "its configuration could not be made small"
     for small in small_configs(config):
+        if reads_pictures(small):
+            small.get_text_config().max_position_embeddings = PICTURE_CONTEXT
         try:
             with torch.device("meta"):
                 size = parameters_of(_of_config(small))
@@ -34,10 +38,20 @@ def plain_model(config: Any) -> Any:
     raise UsageError(f"no small model of it can be made ({problem})")
 
 
+def reads_pictures(config: Any) -> bool:
+    """Return whether a configuration is of a class with pictures. Some types have a class for text alone, too: theirs by default."""
+    kind, name = type(config), (getattr(config, "architectures", None) or [None])[0]
+    if kind not in AutoModelForImageTextToText._model_mapping:
+        return False
+    if kind not in AutoModelForCausalLM._model_mapping:
+        return True
+    pictures = AutoModelForImageTextToText._model_mapping[kind]
+    return name == pictures.__name__ or pictures is AutoModelForCausalLM._model_mapping[kind]
+
+
 def _of_config(config: Any) -> Any:
-    return AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-        config, attn_implementation="eager", dtype=torch.float32
-    ).eval()
+    auto: Any = AutoModelForImageTextToText if reads_pictures(config) else AutoModelForCausalLM
+    return auto.from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
 
 
 @torch.no_grad()

@@ -22,6 +22,7 @@ from hud.engine.decoder import AttentionCache
 from hud.engine.foreign.transformers_decoder import TransformersDecoder, layers_of
 from hud.engine.foreign.verdicts import ForeignPath
 from hud.engine.models.attention import chosen
+from hud.trace.sampled.pictures import Picture
 
 _STATES = ("past_key_values", "cache_params", "state", "mems")
 """Names of a model's state, in its output and among its arguments."""
@@ -49,13 +50,17 @@ class StateDecoder(TransformersDecoder):
         """`path`: what the model's own state can continue."""
         super().__init__(config, causal)
         self.path = path
-        layers = layers_of(causal)
+        layers = self.find_layers(causal)
         layers.forward = _Layers(layers)
         self._layers = (layers,)  # In a tuple: it is a module of `causal` already.
         accepted = inspect.signature(type(layers).forward).parameters
         self._caches = "use_cache" in accepted or any(
             parameter.kind is parameter.VAR_KEYWORD for parameter in accepted.values()
         )
+
+    def find_layers(self, causal: Any) -> nn.Module:
+        """Return the module that turns inputs into last hidden states."""
+        return layers_of(causal)
 
     def hidden_packed(
         self,
@@ -76,7 +81,10 @@ class StateDecoder(TransformersDecoder):
         """Raise: its keys and values are its own; see `advance`."""
         raise NotImplementedError("This decoder keeps its own state.")
 
-    def advance(self, state: Any, ids: Sequence[int]) -> tuple[Any, Tensor]:
+    def advance(
+        self, state: Any, ids: Sequence[int], pictures: Sequence[Picture] = ()
+    ) -> tuple[Any, Tensor]:
+        assert not pictures
         state = state or _State([])
         new = list(ids)
         first = not state.ids

@@ -14,7 +14,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
+from transformers import (
+    AttentionInterface,
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+)
 from transformers.utils import logging
 
 from hud.engine.config import DecoderConfig
@@ -141,7 +146,7 @@ def load_transformers(
     progress.disable_progress_bar()  # It would break the progress display.
     try:
         # Code that comes with weights is not run.
-        result: Any = AutoModelForCausalLM.from_pretrained(
+        result: Any = _auto_class(config).from_pretrained(
             folder,
             output_loading_info=True,
             dtype=dtype,
@@ -157,11 +162,22 @@ def load_transformers(
         # transformers would begin these at random.
         missing = min(report["missing_keys"])
         raise StoreError(f"{folder}: the weights do not fit its config.json: {missing} is missing.")
-    return decoder_of(config, causal.to(device), path).eval()
+    return _decoder_of(config, causal.to(device), path, folder).eval()
 
 
-def decoder_of(config: DecoderConfig, causal: Any, path: ForeignPath) -> TransformersDecoder:
-    """Return the decoder of a causal model, which was made with `attention_of(path)`."""
+def _auto_class(config: DecoderConfig) -> Any:
+    return AutoModelForImageTextToText if config.reads_pictures else AutoModelForCausalLM
+
+
+def _decoder_of(
+    config: DecoderConfig, causal: Any, path: ForeignPath, folder: Path
+) -> TransformersDecoder:
+    """Return the decoder of a folder's model, which was made with `attention_of(path)`."""
+    if config.reads_pictures:
+        from hud.engine.foreign.picture_decoder import PictureDecoder  # Derived from this module's.
+        from hud.engine.pictures.processor import picture_processor
+
+        return PictureDecoder(config, causal, path, picture_processor(folder))
     if path == "packed":
         return TransformersDecoder(config, causal)
     from hud.engine.foreign.state_decoder import StateDecoder  # Derived from this module's.
@@ -178,9 +194,8 @@ def save_transformers(decoder: Decoder, folder: Path) -> None:
 def empty_transformers(folder: Path) -> nn.Module:
     """Return the modules of a folder's model on the default device, which is the meta device for no weights."""
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    causal: nn.Module = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-        config, trust_remote_code=False
-    )
+    kind = _auto_class(DecoderConfig.from_folder(folder))
+    causal: nn.Module = kind.from_config(config, trust_remote_code=False)
     return causal
 
 

@@ -15,13 +15,14 @@ from typing import Any, Literal
 
 from hud import settings
 from hud.durable_files import write_file
-from hud.engine.config import DecoderConfig
+from hud.engine.config import PROCESSOR_FILES, DecoderConfig
 from hud.errors import UsageError
 from hud.processes.limited import run_limited
 
-ForeignPath = Literal["packed", "chunks", "tokens", "recomputed"]
+ForeignPath = Literal["packed", "chunks", "tokens", "turns", "recomputed"]
 """Ways of computing a model outside the family: `packed` with our attention and key-value cache, or one sequence at a time, with a
-state of the model's own that continues with any new tokens (`chunks`) or one at a time (`tokens`), or without a state."""
+state of the model's own that continues with any new tokens (`chunks`), one at a time (`tokens`) or with sampled tokens alone
+(`turns`: each prompt is computed from its beginning), or without a state."""
 
 PROCESS = "hud.engine.exactness.process"
 MEMORY = 6 << 30
@@ -99,7 +100,11 @@ def _relevant(folder: Path, config: DecoderConfig) -> Any:
 
     # A saved configuration has defaults that a published one leaves out.
     raw = AutoConfig.from_pretrained(folder, trust_remote_code=False).to_dict()
-    return {key: raw[key] for key in raw.keys() - _IRRELEVANT}
+    relevant: dict[str, Any] = {key: raw[key] for key in raw.keys() - _IRRELEVANT}
+    if config.reads_pictures:
+        files = [folder / name for name in PROCESSOR_FILES]
+        relevant["processor"] = [path.read_text("utf-8") if path.exists() else "" for path in files]
+    return relevant
 
 
 def _without_numbers(value: Any) -> Any:

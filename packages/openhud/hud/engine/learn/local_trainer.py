@@ -35,7 +35,7 @@ from hud.engine.learn.flops import pass_flops
 from hud.engine.learn.memory_advice import training_advice
 from hud.engine.learn.optimizer import AdamW
 from hud.engine.learn.options import TrainerOptions
-from hud.engine.learn.packed_pass import PackedPass, check, lay_out, places_of
+from hud.engine.learn.packed_pass import PackedPass, check, check_pictures, lay_out, places_of
 from hud.engine.learn.pass_computer import PassResult
 from hud.engine.learn.pass_metrics import Measured, pass_metrics
 from hud.engine.learn.pass_workers import Compute, PassWorker, on_first_free
@@ -275,6 +275,7 @@ class LocalTrainer(Trainer):
         """Pack this rank's passes: as many as every other's, for the collectives of each layer."""
         used = [number for number, datum in enumerate(datums) if datum.actions]
         check(datums, used)
+        check_pictures(datums, used, self.decoder.picture_tokens)
         order = places_of(datums, used, share=self.decoder.shares_prefixes)
         at_once = min(self._at_once, max(1, tokens_of(order) // APART_FROM))
         budget = max(1, self.pass_tokens // at_once)

@@ -15,10 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hud.engine.pictures.placement import check_placed
 from hud.errors import UsageError
 from hud.learning.datums import Datum, Floats, Ids
 from hud.learning.losses.action_tokens import ActionTokens
 from hud.learning.packing import Place, packing_order
+from hud.trace.sampled.pictures import Picture, pictures_within
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class PackedPass:
     sampling_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+    pictures: tuple[tuple[Picture, ...], ...] = ()
+    """Pictures of each row; empty: no row has one."""
 
     def __getstate__(self) -> dict[str, Any]:
         # As arrays: torch would send a file descriptor for each tensor.
@@ -107,6 +111,21 @@ def check(datums: Sequence[Datum], which: Sequence[int]) -> None:
             raise UsageError(
                 f"Datum {number} samples its first token from nothing; begin it with a prompt."
             )
+
+
+def check_pictures(
+    datums: Sequence[Datum], which: Sequence[int], picture_tokens: frozenset[int]
+) -> None:
+    """Raise `UsageError` if a pass of one of these datums would compute a picture token without its picture."""
+    for number in which:
+        datum, last = datums[number], len(_computed(datums[number]))
+        if not datum.pictures and not picture_tokens:
+            continue
+        try:
+            pictures = pictures_within(datum.pictures, last)
+            check_placed(datum.tokens[:last].tolist(), pictures, picture_tokens)
+        except UsageError as error:
+            raise UsageError(f"Datum {number} cannot be trained on. {error}") from None
 
 
 def places_of(datums: Sequence[Datum], which: Sequence[int], *, share: bool) -> list[Place]:
@@ -181,7 +200,15 @@ def lay_out(
         sampling_logprobs=sampling_logprobs,
         advantages=advantages,
         weights=weights,
+        pictures=_pictures(datums, places),
     )
+
+
+def _pictures(datums: Sequence[Datum], places: Sequence[Place]) -> tuple[tuple[Picture, ...], ...]:
+    """Return the pictures of each datum's row; such datums share no beginnings."""
+    if not any(datums[place.number].pictures for place in places):
+        return ()
+    return tuple(pictures_within(datums[place.number].pictures, place.length) for place in places)
 
 
 def _rows(

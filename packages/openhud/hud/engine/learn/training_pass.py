@@ -75,6 +75,10 @@ class PlainPasses(PassComputer):
 
     def hidden(self, batch: PackedPass, rows: Tensor) -> Tensor:
         """Return the last hidden states (N, H) of the positions `rows` (N,) of a pass."""
+        if batch.pictures:
+            return self.decoder.hidden_with_pictures(
+                batch.input_ids, batch.cu_seqlens, batch.pictures, rows
+            )
         return self.decoder.hidden_packed(
             batch.input_ids, batch.positions, batch.cu_seqlens, batch.prefixes, rows
         )

@@ -19,6 +19,7 @@ from hud.engine.sample.plain_runner import PlainRunner
 from hud.engine.sample.prefix_cache import Placement, PrefixCache, Slot
 from hud.engine.sample.runner import Sampled
 from hud.engine.sample.scheduler import Chunk
+from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
 
 
 class PageCount(KVCache):
@@ -48,8 +49,14 @@ class OwnStates(PrefixCache):
 
     shares: ClassVar[bool] = False
 
-    def place(self, ids: Sequence[int], ahead: int = 0, salt: object = None) -> Placement | None:
-        source = self._continued(ids, salt)
+    def place(
+        self,
+        ids: Sequence[int],
+        ahead: int = 0,
+        salt: object = None,
+        pictures: Sequence[Picture] = (),
+    ) -> Placement | None:
+        source = self._continued(ids, salt, pictures)
         if not self.pages.provide(self._count(len(ids) + ahead)):
             return None
         slot = Slot(salt=salt) if source is None else source
@@ -65,14 +72,17 @@ class OwnStates(PrefixCache):
         source = self._continued(ids, salt)
         return 0 if source is None else len(source.tokens)
 
-    def _continued(self, ids: Sequence[int], salt: object) -> Slot | None:
-        """Return the idle slot with most tokens that `ids` begin with; None: there is none."""
+    def _continued(
+        self, ids: Sequence[int], salt: object, pictures: Sequence[Picture] = ()
+    ) -> Slot | None:
+        """Return the idle slot with most tokens that `ids` begin with, with the same pictures; None: there is none."""
         starts = [
             slot
             for slot in self._idle
             if slot.salt is salt
             and len(slot.tokens) < len(ids)
             and ids[: len(slot.tokens)] == slot.tokens
+            and same_pictures(pictures_within(pictures, len(slot.tokens)), slot.pictures)
         ]
         return max(starts, key=lambda slot: len(slot.tokens), default=None)
 
@@ -93,10 +103,16 @@ class StateRunner(PlainRunner):
         complete: list[Chunk] = []
         states: list[Tensor] = []
         for chunk in chunks:
-            slot = chunk.request.place
-            ids = chunk.request.next_ids(chunk.count)
-            slot.state, hidden = self.decoder.advance(slot.state, ids)
-            slot.tokens.extend(ids)
+            slot, pictures = chunk.request.place, chunk.request.pictures
+            slot.tokens.extend(chunk.request.next_ids(chunk.count))
+            slot.pictures = pictures_within(pictures, len(slot.tokens))
+            slot.uncomputed += chunk.count
+            if self.decoder.whole_prompts and chunk.request.missing:
+                continue
+            since = len(slot.tokens) - slot.uncomputed
+            new = [picture for picture in slot.pictures if picture.start >= since]
+            slot.state, hidden = self.decoder.advance(slot.state, slot.tokens[since:], new)
+            slot.uncomputed = 0
             if not chunk.request.missing:
                 complete.append(chunk)
                 states.append(hidden)

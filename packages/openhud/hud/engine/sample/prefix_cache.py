@@ -13,6 +13,7 @@ from itertools import chain
 from typing import ClassVar
 
 from hud.engine.sample.pages import Pages
+from hud.trace.sampled.pictures import Picture
 
 SHORTEST_SHARED = 16
 """A shorter common prefix is computed again."""
@@ -33,6 +34,10 @@ class Slot:
     """True while an active sequence holds keys of older weights: it is not shared."""
     state: object = None
     """State after `tokens` of a decoder that keeps its own (`Decoder.advance`)."""
+    uncomputed: int = 0
+    """Last tokens that `state` lacks, of a decoder that gets prompts at once."""
+    pictures: tuple[Picture, ...] = ()
+    """Pictures among `tokens`."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +63,19 @@ class PrefixCache:
         self._idle: dict[Slot, None] = {}
         """The least recently used first."""
 
-    def place(self, ids: Sequence[int], ahead: int = 0, salt: object = None) -> Placement | None:
+    def place(
+        self,
+        ids: Sequence[int],
+        ahead: int = 0,
+        salt: object = None,
+        pictures: Sequence[Picture] = (),
+    ) -> Placement | None:
         """Return a busy slot with pages for `ids`; None if there are not enough for them and `ahead` more tokens.
 
         The last token never counts as cached. A slot that holds a prefix of the ids and nothing else (the conversation's last
         turn) is taken over; otherwise a new slot shares the longest prefix that any slot holds.
         """
+        assert not pictures  # Of decoders with a state of their own.
         source, cached = self._best(ids, salt)
         full_pages, rest = divmod(cached, self.page_tokens)
         shared = source.pages[: full_pages + (rest > 0)] if source is not None else []

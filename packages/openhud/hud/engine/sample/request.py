@@ -14,6 +14,7 @@ from hud.engine.sample.prefix_cache import Slot
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import ContextOverflow, InfrastructureFault, UsageError
 from hud.trace import SamplingParams
+from hud.trace.sampled.pictures import Picture
 
 
 class Fork(Protocol):
@@ -48,6 +49,8 @@ class Turn:
     """One turn to sample."""
 
     prompt: list[int]
+    pictures: tuple[Picture, ...] = ()
+    """Pictures of the prompt, in order."""
     params: SamplingParams
     stop_ids: frozenset[int]
     stopped: Callable[[list[int]], bool] | None = None

@@ -11,7 +11,7 @@ import atexit
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -19,6 +19,7 @@ import torch
 from hud.engine.cpu_threads import SMALL_PARAMETERS, for_sampling
 from hud.engine.decoder import Decoder
 from hud.engine.device_memory import TRAINING, OutOfMemory, sentence, within_memory
+from hud.engine.pictures.placement import check_placed
 from hud.engine.sample.adapter_bank import Adapter, AdapterBank
 from hud.engine.sample.cache_budget import CacheBudget, budget_of
 from hud.engine.sample.kv_cache import CacheSize, most_bytes
@@ -38,6 +39,7 @@ from hud.engine.sample.scheduler import PASS_TOKENS, Scheduler
 from hud.engine.sample.token_sampling import Uniforms
 from hud.errors import InfrastructureFault, UsageError
 from hud.trace import SamplingParams
+from hud.trace.sampled.pictures import Picture
 
 PREFILL_TOKENS = 512
 """Most prompt tokens between two decode steps, where the runner measures none (`Runner.prompt_tokens`)."""
@@ -175,20 +177,25 @@ class Sampler:
         request.listener()
 
     async def sample(
-        self, prompt: list[int], params: SamplingParams, stop_ids: frozenset[int]
+        self,
+        prompt: list[int],
+        params: SamplingParams,
+        stop_ids: frozenset[int],
+        pictures: tuple[Picture, ...] = (),
     ) -> SampledTurn:
         """Sample one turn after `prompt`; see `submit`."""
-        turn = Turn(prompt=prompt, params=params, stop_ids=stop_ids)
+        turn = Turn(prompt=prompt, pictures=pictures, params=params, stop_ids=stop_ids)
         return await wait_for_turn(lambda listener: self.submit(turn, listener))
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
         """Queue one turn and return its request at once; see `Request.listener`.
 
-        Raises what `check` raises, and `SamplerClosed`.
+        Raises what `check` raises, and `SamplerClosed`. A sampled picture token ends the turn: no picture belongs to it.
         """
-        room = self.check(turn.prompt)
+        room = self.check(turn.prompt, turn.pictures)
+        stop_ids = turn.stop_ids | self.decoder.picture_tokens
         request = Request(
-            **vars(turn),
+            **{**vars(turn), "stop_ids": stop_ids},
             uniforms=Uniforms(turn.params.seed),
             most=turn.params.most_tokens(room),
             listener=listener,
@@ -199,8 +206,9 @@ class Sampler:
             self._queue([request])
         return request
 
-    def check(self, prompt: list[int]) -> int:
-        """Return how many tokens may follow a prompt; raises what `room_after` raises."""
+    def check(self, prompt: list[int], pictures: Sequence[Picture] = ()) -> int:
+        """Return how many tokens may follow a prompt; raises what `room_after` and `check_placed` raise."""
+        check_placed(prompt, pictures, self.decoder.picture_tokens)
         size, model_context = self.cache.size, self.decoder.config.max_position_embeddings
         limit = "the model's context"
         if self.max_context == size.pages * size.page_tokens < model_context:

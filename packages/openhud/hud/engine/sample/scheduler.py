@@ -132,7 +132,9 @@ class Scheduler:
         adapter = request.adapter
         if adapter is None and request.fork is not None:
             adapter = request.fork.adapter
-        placement = self.prefix_cache.place(request.ids, ahead=ahead if shared else 0, salt=adapter)
+        placement = self.prefix_cache.place(
+            request.ids, ahead if shared else 0, adapter, request.pictures
+        )
         if placement is None:
             return False
         request.adapter = adapter

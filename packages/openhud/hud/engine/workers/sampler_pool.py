@@ -82,7 +82,7 @@ class SamplerPool:
         return self.own.sampler.facts
 
     def submit(self, turn: Turn, listener: Callable[[], None]) -> Request:
-        self.own.sampler.check(turn.prompt)
+        self.own.sampler.check(turn.prompt, turn.pictures)
         # Grammars and text stops are in this process.
         here = turn.constraint is not None or turn.stopped is not None
         self._start_sides()

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hud.engine.chat.conversation_pictures import has_pictures
 from hud.engine.chat.template_limits import SlowTemplateError, at_most
 from hud.errors import UsageError
 from hud.inference.dialects.events import Begun, Event
@@ -97,6 +98,7 @@ class LocalTurns:
         reader = TurnReader(model.format, request, choice, prompt)
         token_request = TokenRequest(
             prompt=prompt.ids,
+            pictures=prompt.pictures,
             params=request.params(choice),
             stop_ids=model.format.chat.stop_ids,
             top_logprobs=request.top_logprobs or 0,
@@ -145,9 +147,10 @@ def _prompts_within(seconds: float, model: LocalModel, request: GenerationReques
 def _size(request: GenerationRequest) -> int:
     if request.prompts is not None:
         return sum(len(prompt) for prompt in request.prompts)
-    return sum(len(message.get("content") or "") for message in request.messages) + 200 * len(
-        request.tools
-    )
+    texts = sum(len(message.get("content") or "") for message in request.messages)
+    # The processor takes milliseconds for a picture.
+    pictures = sum(map(has_pictures, request.messages))
+    return texts + 200 * len(request.tools) + (_LONG + 1) * pictures
 
 
 def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
@@ -169,7 +172,8 @@ def _prompts(model: LocalModel, request: GenerationRequest) -> list[Prompt]:
     if ids is None:
         render = chat.render_beginning if begun else chat.render
         ids = render(request.messages, request.offered, effort=effort)
-    return [Prompt(ids, opened=not begun and chat.opens_reasoning(ids), begun=begun)]
+    opened = not begun and chat.opens_reasoning(ids)
+    return [Prompt(ids, ids.pictures, opened=opened, begun=begun)]
 
 
 def _known(ids: list[int], vocabulary: Vocabulary) -> list[int]:

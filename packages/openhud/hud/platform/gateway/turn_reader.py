@@ -23,6 +23,7 @@ from hud.platform.gateway.chat_formats import Format
 from hud.platform.gateway.stopping import StopScanner
 from hud.platform.serving.token_engine import TokenDelta, TokenEnd
 from hud.trace import Sample, ToolCall, Usage
+from hud.trace.sampled.pictures import Picture
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Prompt:
     """Prompt of a model, as token ids."""
 
     ids: list[int]
+    pictures: tuple[Picture, ...] = ()
     opened: bool = False
     """True if it ends inside reasoning, which the turn continues."""
     begun: bool = False
@@ -189,6 +191,7 @@ class TurnReader:
             # Constructed without validation: the lists come from the engine and are long.
             sample = Sample.model_construct(
                 prompt_token_ids=self._prompt.ids,
+                pictures=list(self._prompt.pictures),
                 output_token_ids=self._ids,
                 output_logprobs=self._logprobs,
                 checkpoint=self._version,

@@ -132,7 +132,7 @@ def find_candidate(
 ) -> CheckpointRecord:
     """Return the checkpoint of `source` that may become the head of `model`. Raises `UsageError` for any other."""
     if source.id != model.id:
-        same = ("training", "lora_rank", "lora_alpha", "lora_targets")
+        same = ("training", "lora_rank", "lora_alpha", "lora_targets", "lora_tower")
         alike = all(
             getattr(source.config, setting) == getattr(model.config, setting) for setting in same
         )

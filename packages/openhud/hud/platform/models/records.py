@@ -91,6 +91,8 @@ class ModelConfig(BaseModel, extra="forbid"):
     lora_alpha: float = Field(default=32.0, gt=0, allow_inf_nan=False)
     lora_targets: tuple[str, ...] = ()
     """Empty: every linear layer of attention and MLP."""
+    lora_tower: bool = False
+    """Adapters in the vision tower, too, of a model with pictures; False: it is frozen."""
     lora_seed: int = Field(default=0, ge=0, lt=1 << 63)
     """Seed of an adapter's initial weights."""
     dtype: Literal["float32", "bfloat16"] = "float32"

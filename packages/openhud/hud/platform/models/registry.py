@@ -469,7 +469,7 @@ def slug_of(name: str) -> str:
 
 
 def _same_adapter(first: ModelConfig, other: ModelConfig) -> bool:
-    shape = {"lora_rank", "lora_alpha", "lora_targets"}
+    shape = {"lora_rank", "lora_alpha", "lora_targets", "lora_tower"}
     return first.model_dump(include=shape) == other.model_dump(include=shape)
 
 

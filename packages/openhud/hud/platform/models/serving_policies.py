@@ -95,7 +95,11 @@ def lora_config(config: ModelConfig) -> LoraConfig | None:
         return None
     targets = config.lora_targets or DEFAULT_TARGETS
     return LoraConfig(
-        rank=config.lora_rank, alpha=config.lora_alpha, targets=targets, seed=config.lora_seed
+        rank=config.lora_rank,
+        alpha=config.lora_alpha,
+        targets=targets,
+        tower=config.lora_tower,
+        seed=config.lora_seed,
     )
 
 

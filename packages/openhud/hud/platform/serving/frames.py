@@ -20,6 +20,7 @@ from hud.errors import HudError, OverloadedError, PlatformError
 from hud.platform.models.records import ModelRecord
 from hud.platform.serving.token_engine import EngineDownError, TokenRequest
 from hud.trace import SamplingParams
+from hud.trace.sampled.pictures import Picture
 
 _LENGTHS = struct.Struct(">II")
 _MODEL: TypeAdapter[ModelRecord] = TypeAdapter(ModelRecord)
@@ -65,14 +66,18 @@ def pack_request(request: TokenRequest) -> Any:
         request.grammar,
         request.followed,
     )
-    return [request.prompt, asdict(request.params), *rest]
+    pictures = [picture.model_dump() for picture in request.pictures]
+    return [request.prompt, pictures, asdict(request.params), *rest]
 
 
 def read_request(packed: Any) -> TokenRequest:
     """Return the request of packed data."""
-    prompt, params, stop_ids, *rest = packed
+    prompt, shown, params, stop_ids, *rest = packed
     params["stop"] = tuple(params["stop"])
-    return TokenRequest(prompt, SamplingParams(**params), frozenset(stop_ids), *rest)
+    pictures = tuple(Picture(**picture) for picture in shown)
+    return TokenRequest(
+        prompt, SamplingParams(**params), frozenset(stop_ids), *rest, pictures=pictures
+    )
 
 
 def pack_error(error: BaseException) -> list[Any]:

@@ -80,6 +80,7 @@ class InlineEngine(TokenEngine):
             constraint = await asyncio.to_thread(policy.constraint, request.grammar)
         turn = Turn(
             prompt=request.prompt,
+            pictures=request.pictures,
             params=request.params,
             stop_ids=request.stop_ids,
             followed=request.followed,

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from hud.errors import HudError
 from hud.platform.models.records import ModelRecord
 from hud.trace import SamplingParams
+from hud.trace.sampled.pictures import Picture
 from hud.train.contributor import UNNAMED, Contributor
 
 
@@ -28,6 +29,8 @@ class TokenRequest:
     """Tenant for fair scheduling: tenants take turns when slots are scarce."""
     grammar: str | None = None
     """Grammar of the output, in llguidance's Lark; None: free text."""
+    pictures: tuple[Picture, ...] = ()
+    """Pictures of the prompt, in order."""
     followed: bool = True
     """False: all tokens come at the end, in one delta, which takes less processor time."""
 

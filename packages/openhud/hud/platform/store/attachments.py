@@ -24,14 +24,19 @@ def detach(blobs: Blobs, team: str, payload: bytes) -> bytes:
     for block in _objects(step):
         data = block.get("data")
         if isinstance(data, str) and len(data) >= LARGE_CHARACTERS and data.isascii():
-            # Named by a hash of its content: identical screenshots share a blob.
-            key = f"{team}/attachments/{hashlib.sha256(data.encode()).hexdigest()}"
-            if not blobs.exists(key):
-                blobs.put(key, data.encode())
+            block[_MARK] = store_attachment(blobs, team, data)
             del block["data"]
-            block[_MARK] = key
             detached = True
     return exact_json.dumps(step) if detached else payload
+
+
+def store_attachment(blobs: Blobs, team: str, data: str) -> str:
+    """Store the base64 text of an attachment, and return the name of its blob."""
+    # Named by a hash of its content: identical screenshots share a blob.
+    key = f"{team}/attachments/{hashlib.sha256(data.encode()).hexdigest()}"
+    if not blobs.exists(key):
+        blobs.put(key, data.encode())
+    return key
 
 
 def attach(blobs: Blobs, team: str, step: Any) -> None:

@@ -17,13 +17,14 @@ from sqlalchemy.exc import IntegrityError
 from hud import exact_json
 from hud.errors import NotFoundError, UsageError
 from hud.platform.store import Store, tables
-from hud.platform.store.attachments import detach
+from hud.platform.store.attachments import detach, store_attachment
 from hud.platform.store.blobs import Blobs
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace import TraceStatus, plain
 from hud.trace.recording.job_purpose import PURPOSES
 from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
-from hud.trace.token_columns import pack_ids, pack_logprobs
+from hud.trace.sampled.pictures import Picture
+from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
 
 _Row = dict[str, Any]
 _logger = logging.getLogger("hud.platform.store")
@@ -151,6 +152,15 @@ class Batch:
         batch._check()
         return batch
 
+    def _pictures(self, pictures: list[_Row]) -> bytes | None:
+        """Store the files of a sample's pictures; return the column that names their blobs."""
+        rows = []
+        for item in pictures:
+            picture = Picture.model_validate(item)
+            blob = store_attachment(self.blobs, self.team, picture.data or "")
+            rows.append({**picture.model_dump(exclude={"data"}), "blob": blob})
+        return exact_json.dumps(rows) if rows else None
+
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
         """Return the rows of several batches of one team; of a job or run that several hold, the last."""
@@ -174,7 +184,9 @@ class Batch:
             detached = detach(self.blobs, self.team, payload)
             self.steps.append({"trace_id": identifier, "step_id": step, "payload": detached})
         elif kind == b"T":
-            self.samples.append(_sample(identifier, step, exact_json.loads(payload)))
+            sample = exact_json.loads(payload)
+            pictures = self._pictures(sample.get("pictures") or [])
+            self.samples.append({**_sample(identifier, step, sample), "pictures": pictures})
         elif kind == b"R":
             self.opened[identifier] = _run(identifier, self.team, exact_json.loads(payload))
         elif kind == b"E":

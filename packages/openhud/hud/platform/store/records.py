@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud.errors import NotFoundError
+from hud.errors import NotFoundError, UsageError
 from hud.learning.wire_types import TrajectorySample
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import attach, has_attachments
@@ -20,7 +20,8 @@ from hud.platform.store.job_titles import titles_of
 from hud.platform.store.queries import Query, as_dict, in_parts
 from hud.trace import TOOL_CALLS
 from hud.trace.ids import plain, trace_id_of
-from hud.trace.token_columns import unpack_ids, unpack_logprobs
+from hud.trace.sampled.pictures import Picture
+from hud.trace.sampled.token_columns import unpack_ids, unpack_logprobs
 
 _JOB = ("id", "team_id", "name", "purpose", "taskset_id", "group_size")
 _SUMS = ("runs", "graded", "failed", "reward", "low", "high", "completion_tokens")
@@ -100,7 +101,9 @@ def samples_of(
             for trace_id, turns in groupby(rows, key=lambda row: str(row.trace_id)):
                 by_trace[trace_id] = [
                     # Constructed without validation: the lists come from the columns and are long.
-                    TrajectorySample.model_construct(**sample)
+                    TrajectorySample.model_construct(
+                        **{**sample, "pictures": _with_files(store, team, sample["pictures"])}
+                    )
                     for _, sample in _whole_samples(turns)
                     if sample["output_token_ids"]
                 ]
@@ -121,7 +124,7 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
         if has_attachments(payload):
             attach(store.blobs, team, step)
         if step_id in by_step:
-            step["sample"] = {**step.get("sample", {}), **by_step[step_id]}
+            step["sample"] = {**step.get("sample", {}), **_without_blobs(by_step[step_id])}
         payloads.append(step)
     return payloads
 
@@ -163,13 +166,15 @@ def trace_spans(
 
 def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each step's sample with its full prompt."""
-    so_far: dict[int, list[int]] = {}
+    so_far: dict[int, tuple[list[int], list[dict[str, Any]]]] = {}
     for row in rows:
         prompt = unpack_ids(row.prompt)
+        pictures = [] if row.pictures is None else exact_json.loads(row.pictures)
         if row.extends is not None:
-            prompt = so_far[row.extends] + prompt
+            prompt = so_far[row.extends][0] + prompt
+            pictures = so_far[row.extends][1] + pictures
         output = unpack_ids(row.output)
-        so_far[row.step_id] = prompt + output
+        so_far[row.step_id] = prompt + output, pictures
         yield (
             row.step_id,
             {
@@ -179,8 +184,37 @@ def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
                 "checkpoint": row.checkpoint,
                 "swaps": [] if row.swaps is None else exact_json.loads(row.swaps),
                 "temperature": row.temperature,
+                "pictures": pictures,
             },
         )
+
+
+def _without_blobs(sample: dict[str, Any]) -> dict[str, Any]:
+    """Return a sample whose pictures do not name their blobs."""
+    pictures = [
+        {name: value for name, value in picture.items() if name != "blob"}
+        for picture in sample["pictures"]
+    ]
+    kept = {name: value for name, value in sample.items() if name != "pictures"}
+    return {**kept, "pictures": pictures} if pictures else kept
+
+
+def _with_files(store: Store, team: str, pictures: list[dict[str, Any]]) -> list[Picture]:
+    """Return pictures with their files. Raises `UsageError` for one whose file is gone."""
+    shown: list[Picture] = []
+    for picture in pictures:
+        name = picture["blob"]
+        try:
+            if not name.startswith(f"{team}/"):
+                raise NotFoundError(name)
+            data = store.blobs.get(name).decode("ascii")
+        except NotFoundError:
+            raise UsageError(
+                f"The file of a recorded picture (SHA-256 {picture['sha256'][:16]}…) is no longer stored; leave its run out."
+            ) from None
+        values = {key: value for key, value in picture.items() if key != "blob"}
+        shown.append(Picture(**values, data=data))
+    return shown
 
 
 def taskset_names(connection: sa.Connection, team: str, jobs: Sequence[Any]) -> dict[str, str]:

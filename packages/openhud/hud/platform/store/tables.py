@@ -204,6 +204,8 @@ samples = sa.Table(
     sa.Column("checkpoint", sa.String(32)),
     # JSON, [[position, checkpoint], ...]; NULL: the weights of one checkpoint sampled all tokens.
     sa.Column("swaps", sa.LargeBinary),
+    # JSON, [{start, tokens, sha256, pixels, blob}, ...]: the prompt's pictures after those of the step that it extends.
+    sa.Column("pictures", sa.LargeBinary),
     sa.Column("temperature", sa.Float, nullable=False, default=1.0),
 )
 

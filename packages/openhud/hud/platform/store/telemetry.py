@@ -21,7 +21,7 @@ from hud.platform.store.ownership import refuse_foreign
 from hud.platform.store.queries import in_parts
 from hud.platform.store.reporting import new_run
 from hud.trace import is_id, plain
-from hud.trace.token_columns import pack_ids, pack_logprobs
+from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
 
 STEP_SCHEMA = "hud.step.v1"
 _TOKENS = ("prompt_token_ids", "output_token_ids", "output_logprobs")
@@ -128,6 +128,7 @@ def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row 
         "logprobs": pack_logprobs(_flat(sample.get("output_logprobs") or [])),
         "checkpoint": plain(str(checkpoint)) if is_id(str(checkpoint)) else None,
         "swaps": _swaps(sample.get("swaps")),
+        "pictures": None,
         "temperature": float(temperature) if measured and temperature else 1.0,
     }
     rest = {name: value for name, value in sample.items() if name not in _TOKENS}

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import upsert
 from hud.platform.store.queries import in_parts
-from hud.trace.token_columns import unpack_logprobs
+from hud.trace.sampled.token_columns import unpack_logprobs
 
 _COLUMNS = ("logprobs", "model_id", "step", "checkpoint")
 
@@ -39,7 +39,7 @@ class ComputedRun:
 
     trace_id: str
     turns: list[tuple[bytes, bytes]]
-    """Output ids of each turn and their logprobs, both packed by `hud.trace.token_columns`; NaN: not trained on."""
+    """Output ids of each turn and their logprobs, both packed by `hud.trace.sampled.token_columns`; NaN: not trained on."""
 
 
 def record_pass(

@@ -18,7 +18,7 @@ from hud.platform.store import Store, records
 from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
 from hud.trace import parse_trace
 from hud.trace.ids import trace_id_of
-from hud.trace.token_columns import pack_ids, pack_logprobs, samples_checksum
+from hud.trace.sampled.token_columns import pack_ids, pack_logprobs, samples_checksum
 
 _log = logging.getLogger(__name__)
 
@@ -190,4 +190,7 @@ def _recorded(store: Store, team: str, reference: str, supervised: bool) -> Traj
             'them (completion_kwargs={"extra_body": {"return_token_ids": true}}). Learn from it by warm_up (hud train '
             "--from-job), which makes ids of its text."
         )
+    if any(sample.pictures for sample in payload.samples):
+        # Steps are without the files.
+        payload.samples = records.samples_of(store, team, [run["trace_id"]])[run["trace_id"]]
     return payload

@@ -29,7 +29,8 @@ def render_conversation(
         if prompt is None:
             prompt = form.render(before, tools)
         output = _turn(form, messages[: place + 1], tools)
-        samples.append({"prompt_token_ids": prompt, "output_token_ids": output})
+        sample = {"prompt_token_ids": prompt, "output_token_ids": output}
+        samples.append({**sample, "pictures": prompt.pictures} if prompt.pictures else sample)
         spoken = sum(message["role"] != "system" for message in messages[: place + 1])
         continuation = Continuation(token_ids=prompt + output, covered=spoken)
     if not samples:

@@ -53,6 +53,7 @@ _TOKENS = {
     "output_logprobs",
     "checkpoint",
     "swaps",
+    "pictures",
     "temperature",
 }
 """Fields of a sample that have columns of their own."""

@@ -143,6 +143,7 @@ def _sample(choice: dict[str, Any], answer: dict[str, Any], temperature: float) 
         output_logprobs=logprobs,
         checkpoint=choice.get("checkpoint"),
         swaps=choice.get("swaps") or [],
+        pictures=choice.get("pictures") or [],
         temperature=_number(choice.get("temperature"), temperature),
     )
 
@@ -190,6 +191,11 @@ def write_ending(finished: Finished) -> dict[str, Any]:
         ending["checkpoint"] = sample.checkpoint
         if sample.swaps:
             ending["swaps"] = sample.swaps
+        if sample.pictures:
+            # Without the files, which the client sent.
+            ending["pictures"] = [
+                picture.model_dump(exclude={"data"}) for picture in sample.pictures
+            ]
         ending["temperature"] = sample.temperature
     return ending
 

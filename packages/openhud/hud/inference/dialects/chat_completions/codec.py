@@ -20,6 +20,7 @@ from hud.inference.dialects.chat_completions.answer import (
     write_usage,
 )
 from hud.inference.dialects.chat_completions.conversation import documented_messages, read_message
+from hud.inference.dialects.chat_completions.sampled_pictures import with_files
 from hud.inference.dialects.chat_completions.stream import DONE, ChatReader, joined_answer
 from hud.inference.dialects.chat_completions.stream_writer import ChatWriter
 from hud.inference.dialects.chat_completions.tools import (
@@ -181,6 +182,8 @@ class ChatCodec:
             read = read_answer(answer, model, continued, sampling.temperature)
             for call in read.tool_calls:
                 call.name = named.get(call.name, call.name)
+            if read.sample is not None and read.sample.pictures:
+                read.sample.pictures = with_files(read.sample.pictures, request.messages)
             return read
 
         return StreamedRequest(

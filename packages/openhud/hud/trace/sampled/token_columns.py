@@ -43,7 +43,7 @@ def added_prompt(before: Sequence[int] | None, prompt: Sequence[int]) -> Sequenc
 
 
 def samples_checksum(samples: Iterable[Sample]) -> int:
-    """Return the CRC-32 of the token-id and logprob columns of some samples, in order."""
+    """Return the CRC-32 of the token-id and logprob columns of some samples, in order, and of their pictures."""
     checksum = 0
     for sample in samples:
         for column in (
@@ -52,4 +52,6 @@ def samples_checksum(samples: Iterable[Sample]) -> int:
             pack_logprobs(sample.output_logprobs),
         ):
             checksum = zlib.crc32(column, checksum)
+        for picture in sample.pictures:
+            checksum = zlib.crc32(f"{picture.start} {picture.pixels}".encode(), checksum)
     return checksum

@@ -1,0 +1,1 @@
+"""Tokens of sampled turns: columns that store them, and their pictures."""
