@@ -25,7 +25,7 @@ class GgufFormat(ModelFileFormat):
         convert_gguf(path, folder, dtype=dtype)
 
     def write(self, folder: Path, path: Path, *, dtype: str | None = None) -> None:
-        """Write a folder of the families that are read, in float32, float16 or bfloat16."""
+        """Write a folder of the families that are read, in float32, float16 or bfloat16. Raises `UsageError` without `gguf`."""
         if importlib.util.find_spec("gguf") is None:
             raise UsageError("Writing GGUF needs the gguf package: pip install 'openhud[train]'.")
         from hud_integrations.gguf.model_writing import write_model_file

@@ -98,6 +98,7 @@ class WorkerEngine(TokenEngine):
     async def call(
         self, model: ModelRecord, body: BaseModel, client: Contributor = UNNAMED
     ) -> bytes:
+        """See `TokenEngine.call`. Raises `UsageError` also for a request that is nested too deep."""
         name = BY_REQUEST[type(body)].call.name
         try:
             packed = await asyncio.to_thread(to_json, body)
