@@ -35,8 +35,10 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 """Formats of pictures that are read."""
 MOST_PIXELS = 50_000_000
 """Most pixels of a picture: the sizes in a small file may claim any number."""
-_CACHED = 32
-"""Number of pictures, and of lists of pictures, whose values are kept."""
+_CACHED = 1024
+"""Number of pictures whose results are kept, without their values."""
+_CACHED_BYTES = 256 << 20
+"""Size of the values that are kept: a screenshot's take some ten MiB."""
 _OF_TEXT = ("input_ids", "attention_mask", "mm_token_type_ids", "token_type_ids")
 """Outputs of a processor that are not made of pictures."""
 
@@ -121,9 +123,10 @@ class PictureProcessor:
         return {name: value for name, value in output.items() if name not in _OF_TEXT}, text, tokens
 
     def _trim(self) -> None:
-        for cache in (self._pictures, self._values):
-            while len(cache) > _CACHED:
-                cache.popitem(last=False)
+        while len(self._pictures) > _CACHED:
+            self._pictures.popitem(last=False)
+        while len(self._values) > 1 and sum(map(_bytes_of, self._values.values())) > _CACHED_BYTES:
+            self._values.popitem(last=False)
 
 
 @lru_cache(maxsize=8)
@@ -184,6 +187,10 @@ def _image(file: bytes) -> Image.Image:
         ) from None
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise UsageError(f"A picture cannot be read: {error}.") from error
+
+
+def _bytes_of(values: dict[str, Tensor]) -> int:
+    return sum(value.nbytes for value in values.values())
 
 
 def _hash_of(values: dict[str, Tensor]) -> str:
