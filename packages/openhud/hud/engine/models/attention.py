@@ -154,8 +154,8 @@ class _Level:
         """Return (T', heads * D) of the level's tokens."""
         queries = q.index_select(0, self.tokens)
         if self.roots:
-            own = (x.index_select(0, self.tokens) for x in (k, v))
-            return self.packing.attend(queries, *own, window=window)
+            keys, values = k.index_select(0, self.tokens), v.index_select(0, self.tokens)
+            return self.packing.attend(queries, keys, values, window=window)
         attended = F.scaled_dot_product_attention(
             self.packing.pad(queries),
             self._gather(k),
