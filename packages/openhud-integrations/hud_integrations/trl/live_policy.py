@@ -48,7 +48,7 @@ class LivePolicy:
             tokenizer.save_pretrained(folder)
             config = DecoderConfig.from_folder(folder)
             path: ForeignPath = "packed" if config.ours else exact_path(folder, config)
-            self._decoder = self._sharing_decoder(config, path)
+            self._decoder = self._sharing_decoder(config, path, folder)
             self.policy = Policy(
                 self._decoder,
                 ChatFormat(folder, config),
@@ -66,14 +66,14 @@ class LivePolicy:
                             own[name].copy_(tensor)
             self.policy.checkpoint = version
 
-    def _sharing_decoder(self, config: DecoderConfig, path: ForeignPath) -> Decoder:
+    def _sharing_decoder(self, config: DecoderConfig, path: ForeignPath, folder: Path) -> Decoder:
         if _is_peft(self._model):
             state = {name: tensor.clone() for name, tensor in merged_weights(self._model)}
         else:
             state = {name: tensor.detach() for name, tensor in self._model.state_dict().items()}
         device = self._whole.device
         if not config.ours:
-            return _transformers_decoder(self._whole, config, path, state)
+            return _transformers_decoder(self._whole, config, path, folder, state)
         if config.tie_word_embeddings:
             state.pop("lm_head.weight", None)
         with torch.device("meta"):
@@ -102,19 +102,17 @@ def merged_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _transformers_decoder(
-    model: Any, config: DecoderConfig, path: ForeignPath, state: dict[str, Tensor]
+    model: Any, config: DecoderConfig, path: ForeignPath, folder: Path, state: dict[str, Tensor]
 ) -> Decoder:
-    import transformers
-
     # Registers our attention.
-    from hud.engine.foreign.transformers_decoder import attention_of, decoder_of
+    from hud.engine.foreign.transformers_decoder import attention_of, auto_class, decoder_of
 
-    make: Any = transformers.AutoModelForCausalLM.from_config
+    make: Any = auto_class(config).from_config
     with model.device:
         causal = make(model.config, attn_implementation=attention_of(path), dtype=model.dtype)
     causal.load_state_dict(state, assign=True)
     causal.tie_weights()
-    decoder: Decoder = decoder_of(config, causal, path).requires_grad_(False).eval()
+    decoder: Decoder = decoder_of(config, causal, path, folder).requires_grad_(False).eval()
     return decoder
 
 

@@ -93,7 +93,7 @@ def check_packing(decoder: Decoder, plain: Any, part: str = "packing") -> None:
         compare(part, packed_logprobs(decoder, parts), theirs)
         if decoder.shares_prefixes:
             shared = packed_logprobs(decoder, parts, TREE)
-            for row, chain in zip(shared.split(list(LENGTHS)), chains(TREE), strict=True):
+            for row, chain in zip(torch.split(shared, list(LENGTHS)), chains(TREE), strict=True):
                 joined = plain_logprobs(plain, torch.cat([parts[other] for other in chain]))
                 compare(part, row, joined[-len(row) :])
 

@@ -82,9 +82,13 @@ class PictureChecks:
             self._check_turns(plain, self._prompts, first)
             second = []
             for place, (prompt, turn) in enumerate(zip(self._prompts, first, strict=True)):
-                sampled = [token for token in turn.token_ids if token != self._token]
-                added = [self._words[5], *([self._files[0], self._words[2]] if place % 2 else [])]
-                second.append(self._prompt([sampled, *added], after=prompt))
+                parts: list[list[int] | bytes] = [
+                    [token for token in turn.token_ids if token != self._token],
+                    self._words[5],
+                ]
+                if place % 2:
+                    parts += [self._files[0], self._words[2]]
+                second.append(self._prompt(parts, after=prompt))
             self._check_turns(plain, second, asyncio.run(_sampled(sampler, second)))
             with sampler.exclusive():
                 move(decoder, plain)

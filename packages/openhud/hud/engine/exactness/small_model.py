@@ -45,7 +45,7 @@ def reads_pictures(config: Any) -> bool:
         return False
     if kind not in AutoModelForCausalLM._model_mapping:
         return True
-    pictures = AutoModelForImageTextToText._model_mapping[kind]
+    pictures: Any = AutoModelForImageTextToText._model_mapping[kind]
     return name == pictures.__name__ or pictures is AutoModelForCausalLM._model_mapping[kind]
 
 

@@ -115,16 +115,16 @@ class PictureDecoder(StateDecoder):
 
     def _positions(self, state: _State, since: int, ids: Tensor, inputs: dict[str, Any]) -> Tensor:
         """Return the rotary positions of the tokens from `since` on, where there are pictures."""
-        known = state.positions
-        if known is not None and state.pictures[-1].start < since:
+        before = state.positions
+        if before is not None and state.pictures[-1].start < since:
             # Text after the last picture counts on.
-            first = int(known.max()) + 1
+            first = int(before.max()) + 1
             following = torch.arange(first, first + len(ids) - since, device=self.device)
-            new = following.expand(*known.shape[:-1], -1)
-            state.positions = torch.cat((known[..., :since], new), -1)
+            new = following.expand(*before.shape[:-1], -1)
+            state.positions = torch.cat((before[..., :since], new), -1)
             return new
-        whole = inputs if since == 0 else self._inputs(ids, state.pictures)
-        accepted = {name: whole[name] for name in whole.keys() & self._rope_arguments}
+        everything = inputs if since == 0 else self._inputs(ids, state.pictures)
+        accepted = {name: everything[name] for name in everything.keys() & self._rope_arguments}
         state.positions, _ = self._rope(input_ids=ids[None], **accepted)
         assert state.positions is not None
         return state.positions[..., since:]

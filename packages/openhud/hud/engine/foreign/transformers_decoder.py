@@ -146,7 +146,7 @@ def load_transformers(
     progress.disable_progress_bar()  # It would break the progress display.
     try:
         # Code that comes with weights is not run.
-        result: Any = _auto_class(config).from_pretrained(
+        result: Any = auto_class(config).from_pretrained(
             folder,
             output_loading_info=True,
             dtype=dtype,
@@ -162,14 +162,14 @@ def load_transformers(
         # transformers would begin these at random.
         missing = min(report["missing_keys"])
         raise StoreError(f"{folder}: the weights do not fit its config.json: {missing} is missing.")
-    return _decoder_of(config, causal.to(device), path, folder).eval()
+    return decoder_of(config, causal.to(device), path, folder).eval()
 
 
-def _auto_class(config: DecoderConfig) -> Any:
+def auto_class(config: DecoderConfig) -> Any:
     return AutoModelForImageTextToText if config.reads_pictures else AutoModelForCausalLM
 
 
-def _decoder_of(
+def decoder_of(
     config: DecoderConfig, causal: Any, path: ForeignPath, folder: Path
 ) -> TransformersDecoder:
     """Return the decoder of a folder's model, which was made with `attention_of(path)`."""
@@ -194,7 +194,7 @@ def save_transformers(decoder: Decoder, folder: Path) -> None:
 def empty_transformers(folder: Path) -> nn.Module:
     """Return the modules of a folder's model on the default device, which is the meta device for no weights."""
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    kind = _auto_class(DecoderConfig.from_folder(folder))
+    kind = auto_class(DecoderConfig.from_folder(folder))
     causal: nn.Module = kind.from_config(config, trust_remote_code=False)
     return causal
 

@@ -153,16 +153,18 @@ def _loaded(folder: Path, config: Any) -> Any:
     if type(config) not in PROCESSOR_MAPPING:
         raise UsageError(f"{folder}: transformers has no processor for {config.model_type!r}.")
     # Videos need torchvision, and are not read; the class would refuse to be made without their processor.
-    base = PROCESSOR_MAPPING[type(config)]
-    kind = type(base.__name__, (base,), {"check_argument_for_proper_class": lambda *_: None})
-    parts = []
+    base: Any = PROCESSOR_MAPPING[type(config)]
+    kind: Any = type(base.__name__, (base,), {"check_argument_for_proper_class": lambda *_: None})
+    parts: list[Any] = []
+    images: Any = AutoImageProcessor
+    without: Any = ImageProcessingMixin
     for name in kind.get_attributes():
         if name == "tokenizer":
             parts.append(AutoTokenizer.from_pretrained(folder, **local))
         elif name == "image_processor":
-            parts.append(AutoImageProcessor.from_pretrained(folder, backend="pil", **local))
+            parts.append(images.from_pretrained(folder, backend="pil", **local))
         else:
-            parts.append(ImageProcessingMixin(model_input_names=[]))
+            parts.append(without(model_input_names=[]))
     settings, _ = kind.get_processor_dict(folder, local_files_only=True)
     processor = kind.from_args_and_dict(parts, settings)
     if not isinstance(getattr(processor, "image_token", None), str):

@@ -59,24 +59,31 @@ def read_model(packed: Any) -> ModelRecord:
 
 def pack_request(request: TokenRequest) -> Any:
     """Return a request as plain data for a header."""
-    rest = (
+    return [
+        request.prompt,
+        asdict(request.params),
         list(request.stop_ids),
         request.top_logprobs,
         request.tenant,
         request.grammar,
+        [picture.model_dump() for picture in request.pictures],
         request.followed,
-    )
-    pictures = [picture.model_dump() for picture in request.pictures]
-    return [request.prompt, pictures, asdict(request.params), *rest]
+    ]
 
 
 def read_request(packed: Any) -> TokenRequest:
     """Return the request of packed data."""
-    prompt, shown, params, stop_ids, *rest = packed
+    prompt, params, stop_ids, top_logprobs, tenant, grammar, pictures, followed = packed
     params["stop"] = tuple(params["stop"])
-    pictures = tuple(Picture(**picture) for picture in shown)
     return TokenRequest(
-        prompt, SamplingParams(**params), frozenset(stop_ids), *rest, pictures=pictures
+        prompt,
+        SamplingParams(**params),
+        frozenset(stop_ids),
+        top_logprobs,
+        tenant,
+        grammar,
+        tuple(Picture(**picture) for picture in pictures),
+        followed,
     )
 
 

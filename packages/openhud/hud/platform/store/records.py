@@ -195,8 +195,8 @@ def _without_blobs(sample: dict[str, Any]) -> dict[str, Any]:
         {name: value for name, value in picture.items() if name != "blob"}
         for picture in sample["pictures"]
     ]
-    kept = {name: value for name, value in sample.items() if name != "pictures"}
-    return {**kept, "pictures": pictures} if pictures else kept
+    others = {name: value for name, value in sample.items() if name != "pictures"}
+    return {**others, "pictures": pictures} if pictures else others
 
 
 def _with_files(store: Store, team: str, pictures: list[dict[str, Any]]) -> list[Picture]:
