@@ -21,7 +21,7 @@ FLUSHED_LATER = {
     "platform/environments/virtual_environment.py": "part of a build",
     "platform/models/adapter_export.py": "an export into the caller's folder",
     "platform/models/whole_model.py": "an export into the caller's folder",
-    "platform/models/model_card.py": "an export into the caller's folder",
+    "platform/exports/model_card.py": "an export into the caller's folder",
     "platform/models/named_models.py": "a temporary file for pip",
     "platform/models/checkpoint_files.py": "part of a checkpoint",
     "platform/models/backend_models.py": "part of a model's base",

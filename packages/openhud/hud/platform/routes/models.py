@@ -40,10 +40,10 @@ from hud.platform.dependencies import (
     TeamSecrets,
     Who,
 )
+from hud.platform.exports.hub_upload import check_repository, create_repository, upload
+from hud.platform.exports.model_card import card_subject, write_card
 from hud.platform.gateway.providers import builtin_records, find_builtin
 from hud.platform.models.adapter_export import export_adapter
-from hud.platform.models.hub_upload import check_repository, create_repository, upload
-from hud.platform.models.model_card import card_subject, write_card
 from hud.platform.models.promotion import goes_round_the_gate
 from hud.platform.models.records import (
     BASE,

@@ -6,7 +6,7 @@ import pytest
 from tests.platform.training.test_sessions import home, make, platform, sampled  # noqa: F401
 
 from hud.client import connect
-from hud.platform.models.model_card import card_subject, write_card
+from hud.platform.exports.model_card import card_subject, write_card
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.training.runs import TrainingRuns
 from hud.train import TrainingClient

@@ -1,0 +1,1 @@
+"""Companions of exported weights: the model card, and uploads to a hub."""
