@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +230,8 @@ def load_adapter(decoder: Decoder, folder: Path) -> LoraConfig:
     Raises `StoreError` if its files are missing, damaged or another model's.
     """
     config = read_adapter_config(folder)
+    if not decoder.tower_modules:
+        config = replace(config, tower=False)
     try:
         tensors = load_file(folder / _WEIGHTS)
     except Exception as error:  # safetensors raises its own kind, which is no public name
