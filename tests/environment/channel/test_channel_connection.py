@@ -297,8 +297,12 @@ async def test_a_refused_hello_is_final():
 
 async def test_serving_ends_when_it_is_cancelled_also_with_a_client_connected(capsys):
     serving = asyncio.create_task(serve(env, port=0))
-    await asyncio.sleep(0.05)
-    port = int(capsys.readouterr().out.partition("HUD_SERVE_PORT=")[2])
+    shown = ""
+    async with asyncio.timeout(30):
+        while not shown.endswith("\n"):
+            await asyncio.sleep(0.01)
+            shown += capsys.readouterr().out
+    port = int(shown.partition("HUD_SERVE_PORT=")[2])
     connection = await RemoteConnection.dial("127.0.0.1", port)
     await connection.start("count", {})
     serving.cancel()
