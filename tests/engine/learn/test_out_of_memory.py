@@ -1,6 +1,7 @@
 """A GPU without memory left: one sentence that names what to lower, and a trainer that can go on."""
 
 import asyncio
+import errno
 
 import pytest
 import torch
@@ -81,8 +82,11 @@ def test_weights_that_do_not_fit_are_an_error_of_the_device(monkeypatch):
 
 
 def test_a_cache_that_does_not_fit_is_an_error_of_the_device(monkeypatch):
-    monkeypatch.setattr("hud.engine.sample.kv_cache.torch.zeros", no_memory)
-    with pytest.raises(DeviceMemoryError, match="the sampler's key-value cache"):
+    def refused(*arguments, **options):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr("hud.engine.sample.kv_cache.mmap.mmap", refused)
+    with pytest.raises(DeviceMemoryError, match=r"no [\d,]+ MiB of memory for the key-value cache"):
         Policy.load(tiny_folder())
 
 

@@ -135,10 +135,10 @@ async def test_a_terminal_of_any_size_is_one(size):
         (capability,) = run.capabilities
         async with await connected(capability) as connection:
             process = await connection.create_process(
-                "stty size > size; cat", term_type="xterm", term_size=(*size, 0, 0)
+                "stty size > size; echo written; cat", term_type="xterm", term_size=(*size, 0, 0)
             )
             process.change_terminal_size(2**32 - 1, 70_000)
-            await asyncio.sleep(0.2)
+            await asyncio.wait_for(process.stdout.readuntil("written"), 30)
             process.terminate()
 
     run = await rollout(look(), agent, runtime=LocalRuntime(env), recorder=NullRecorder())
