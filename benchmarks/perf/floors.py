@@ -28,6 +28,7 @@ from hud.agents import ScriptedAgent
 from hud.engine.config import DecoderConfig
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.policy import Policy
+from hud.engine.sample.options import SamplerOptions
 from hud.environment import Environment
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.trace import Completion, SamplingParams, ToolCall
@@ -276,7 +277,7 @@ def main(rounds: int) -> None:
         for label, sizes in (("demo", shapes.DEMO), ("3.3M", shapes.MIDDLE)):
             folder = Path(name) / label
             shapes.create_policy(folder, sizes)
-            policy = Policy.load(folder, slots=ROWS)
+            policy = Policy.load(folder, sampling=SamplerOptions(slots=ROWS))
             parameters = sum(one.numel() for one in policy.decoder.parameters())
             for phase in phases(policy, rounds):
                 report_phase(f"{parameters / 1e6:.2f}M parameters", phase)

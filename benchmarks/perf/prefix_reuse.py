@@ -18,6 +18,7 @@ import torch
 from records import report
 
 from hud.engine.policy import Policy
+from hud.engine.sample.options import SamplerOptions
 from hud.trace import SamplingParams
 from hud_kernels.cpu.fused_decoder import FusedDecoder
 
@@ -91,7 +92,7 @@ async def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shapes.create_policy(folder, shapes.MIDDLE, max_context=2 * PROMPT)
-        policy = Policy.load(folder, slots=GROUP)
+        policy = Policy.load(folder, sampling=SamplerOptions(slots=GROUP))
         policy.chat.stop_ids = frozenset()
         counter = Counter()
         turns, members = await conversation(policy, counter), await group(policy, counter)

@@ -29,6 +29,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from hud.engine.models.precision import computing_type
 from hud.engine.policy import Policy
+from hud.engine.sample.options import SamplerOptions
 
 PROMPT, NEW, BATCHES = size((200, 64, (1, 16, 64)), (8, 4, (1, 2)))
 SHAPE = {
@@ -111,7 +112,7 @@ def main(rounds: int, vllm: str | None, llama: str | None) -> None:
         folder = Path(name)
         create(folder)
         dtype = computing_type(torch.bfloat16, "cpu")
-        policy = Policy.load(folder, dtype=dtype, slots=max(BATCHES))
+        policy = Policy.load(folder, dtype=dtype, sampling=SamplerOptions(slots=max(BATCHES)))
         policy.chat.stop_ids = frozenset()  # Nothing ends a row before its length.
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
         for batch in BATCHES:

@@ -20,6 +20,7 @@ from sizes import size
 from transformers import AutoModelForCausalLM
 
 from hud.engine.policy import Policy
+from hud.engine.sample.options import SamplerOptions
 from hud.engine.tiny_model import create_tiny
 from hud.trace import SamplingParams
 
@@ -51,7 +52,7 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         create_tiny(folder, WORDS, vocab_size=1024, hidden=128, layers=4)
-        policy = Policy.load(folder, slots=SEQUENCES)
+        policy = Policy.load(folder, sampling=SamplerOptions(slots=SEQUENCES))
         model = AutoModelForCausalLM.from_pretrained(folder).eval()
         size = policy.decoder.config.vocab_size
         rates: tuple[list[float], list[float]] = ([], [])

@@ -26,6 +26,7 @@ from transformers.utils.logging import disable_progress_bar, set_verbosity_error
 
 from hud.engine.cpu_threads import limit
 from hud.engine.policy import Policy
+from hud.engine.sample.options import SamplerOptions
 
 PROMPT, BATCH, THREADS = size((32, 32, (1, 2)), (4, 2, (1,)))
 NEW = {False: size((64, 64), (4, 4)), True: size((16, 256), (2, 6))}
@@ -76,7 +77,7 @@ def compare(folder: Path, case: str, rows: int, new: tuple[int, int], rounds: in
     policies = {}
     for count in THREADS:
         limit(sampling=count)  # It may sample with as many processes instead.
-        policies[count] = Policy.load(folder, dtype=dtype, slots=rows)
+        policies[count] = Policy.load(folder, dtype=dtype, sampling=SamplerOptions(slots=rows))
         # Nothing ends a row before its length.
         policies[count].chat.stop_ids = frozenset()
         shapes.settle(policies[count])

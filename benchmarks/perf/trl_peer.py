@@ -36,6 +36,7 @@ from hud.engine.cpu_threads import limit
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.policy import Policy
 from hud.engine.pretrained import load_decoder
+from hud.engine.sample.options import SamplerOptions
 from hud.eval import Job, LocalRuntime, Taskset
 from hud.learning.datums import Datum, datums_of, make_batch, payload_of
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
@@ -109,7 +110,7 @@ class OurStep:
         model_of: Callable[[Policy, int], object],
     ) -> None:
         """`model_of(policy, step)` returns the model that plays a step."""
-        self.policy = Policy.load(folder, slots=PROMPTS * GROUP)
+        self.policy = Policy.load(folder, sampling=SamplerOptions(slots=PROMPTS * GROUP))
         # Nothing ends a turn but its length, as on the other side.
         self.policy.chat.stop_ids = frozenset()
         shapes.settle(self.policy)
