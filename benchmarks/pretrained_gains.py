@@ -30,7 +30,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "perf"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "pretrained_families"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "examples" / "depot"))
 
+import demo
 from records import circumstances
 from sizes import SMALLEST, size
 
@@ -46,32 +48,19 @@ from page_tables import write_table
 
 RECORDS = Path(__file__).with_suffix(".json")
 FAMILIES = ("branch", "relay")
-BASE = "smollm2-135m-instruct"
-ADAPTER = {"training": "lora", "lora_rank": 16, "tool_call_parser": "pythonic"}
 GROUP = 2
 """Runs of each held-out task."""
 TRAIN, HELD_OUT = size((None, None), (2, 2))
 """Tasks of each split; None: all."""
 IMITATED = size(2, 1)
 """Runs of the apprentice of each training task."""
-WARM_UP: dict[str, Any] = {"epochs": 1, "batch": 8, "lr": 1e-3}
 GRPO: dict[str, Any] = {
+    **demo.GRPO,
     "steps": size(14, 1),
-    "group": size(8, 2),
-    "tasks_per_step": 4,
-    # No higher: Adam's steps are as long for noise as for a signal, and at 5e-4 null runs forget the format.
-    "lr": 1e-4,
-    "lr_schedule": "linear",
-    "lr_floor": 0.2,
-    "warmup_steps": 2,
-    "loss": "importance_sampling",
-    "loss_config": {"token_mean": 1.0},
-    "max_grad_norm": 1.0,
-    "dynamic_sampling": 0,
-    "max_tokens": 24,
+    "group": size(demo.GRPO["group"], 2),
     "eval_group": GROUP,
-    "keep": 1,
 }
+"""The settings of `make demo`; a family has its own `max_turns`."""
 
 
 async def measure(name: str, seed: int) -> dict[str, Any]:
@@ -80,12 +69,13 @@ async def measure(name: str, seed: int) -> dict[str, Any]:
     tasks = Taskset("train", list(family.train)[:TRAIN])
     held_out = Taskset("held-out", list(family.held_out)[:HELD_OUT])
     client = connect()
-    await client.post("/v2/models/add", {"source": BASE, "name": BASE})
-    await client.post("/v2/models/fork", {"source_model_id": BASE, "name": name, "config": ADAPTER})
+    await client.post("/v2/models/add", {"source": demo.BASE, "name": demo.BASE})
+    fork = {"source_model_id": demo.BASE, "name": name, "config": demo.ADAPTER}
+    await client.post("/v2/models/fork", fork)
     job = await Job.start("apprentice", group=IMITATED)
     await tasks.run(family.apprentice(seed), job=job)
     await job.finish()
-    taught = await warm_up(name, job.runs, seed=seed, **WARM_UP)
+    taught = await warm_up(name, job.runs, seed=seed, **demo.WARM_UP)
     print(f"{name}: apprentice {job.reward:.3f}, loss {taught.last_loss:.3f}", flush=True)
     training = {**GRPO, **family.training}
     comparison = Comparison(
@@ -119,7 +109,7 @@ def main() -> None:
         parser.error(f"there is no family {unknown[0]}, but there are {', '.join(FAMILIES)}")
     os.environ.pop("HUD_API_URL", None)
     lasting = settings.load().home
-    fetch(NAMED_MODELS[BASE], lasting)
+    fetch(NAMED_MODELS[demo.BASE], lasting)
     file: Path = options.records
     records: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     for name in options.names or FAMILIES:

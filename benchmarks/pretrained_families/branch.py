@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
-from items import HELD_OUT, TRAINED, quoted
+from items import HELD_OUT, TRAINED, quoted, tasks
 
 from hud import Environment, Taskset
 from hud.agents import ScriptedAgent
@@ -68,16 +68,8 @@ async def left(item: str, seed: Annotated[int, GradingArg]) -> AsyncGenerator[ob
     yield numeric_match(answer, stores.right(item))
 
 
-def tasks(name: str, items: tuple[str, ...], first: int) -> Taskset:
-    """Return a task of each item, in stores of its own."""
-    made = [left(item=item, seed=seed) for seed, item in enumerate(items, first)]
-    return Taskset(
-        name, [task.model_copy(update={"slug": str(task.args["item"])}) for task in made]
-    )
-
-
-train: Taskset = tasks("branch-train", TRAINED, 0)
-held_out: Taskset = tasks("branch-held-out", HELD_OUT, 1000)
+train: Taskset = tasks("branch-train", left, TRAINED, 0)
+held_out: Taskset = tasks("branch-held-out", left, HELD_OUT, 1000)
 training: dict[str, Any] = {"max_turns": 4}
 """Settings of the training by reward that are this family's own."""
 

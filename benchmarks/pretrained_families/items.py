@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
+
+from hud import Task, Taskset
 
 TRAINED = (
     "anvils", "apples", "bags", "barrels", "baskets", "bells", "belts", "blankets", "bolts", "books", "boots", "bottles",
@@ -23,3 +26,11 @@ def quoted(text: Any) -> str:
     named = re.search(r"'(\w+)'", str(text))
     assert named is not None
     return named[1]
+
+
+def tasks(name: str, template: Callable[..., Task], items: tuple[str, ...], first: int) -> Taskset:
+    """Return a task of each item, named after it, in a world of its own: seeds count from `first`."""
+    made = [template(item=item, seed=seed) for seed, item in enumerate(items, first)]
+    return Taskset(
+        name, [task.model_copy(update={"slug": str(task.args["item"])}) for task in made]
+    )

@@ -6,7 +6,7 @@ import random
 from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
-from items import HELD_OUT, TRAINED, quoted
+from items import HELD_OUT, TRAINED, quoted, tasks
 
 from hud import Environment, Taskset
 from hud.agents import ScriptedAgent
@@ -67,16 +67,8 @@ async def pieces(
     yield numeric_match(answer, depot.right(item))
 
 
-def tasks(name: str, items: tuple[str, ...], first: int) -> Taskset:
-    """Return a task of each item, in a depot of its own."""
-    made = [pieces(item=item, seed=seed) for seed, item in enumerate(items, first)]
-    return Taskset(
-        name, [task.model_copy(update={"slug": str(task.args["item"])}) for task in made]
-    )
-
-
-train: Taskset = tasks("relay-train", TRAINED, 0)
-held_out: Taskset = tasks("relay-held-out", HELD_OUT, 1000)
+train: Taskset = tasks("relay-train", pieces, TRAINED, 0)
+held_out: Taskset = tasks("relay-held-out", pieces, HELD_OUT, 1000)
 training: dict[str, Any] = {"max_turns": 5}
 """Settings of the training by reward that are this family's own."""
 

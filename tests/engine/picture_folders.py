@@ -42,6 +42,14 @@ QWEN_PIXELS = {
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
+SIGLIP_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "patch_size": 4,
+    "image_size": 16,
+}
 QWEN_VISION = {
     "depth": 2,
     "hidden_size": 32,
@@ -88,14 +96,7 @@ def _idefics(ids):
     return AutoConfig.for_model(
         "idefics3",
         text_config={"model_type": "llama", **TEXT, "vocab_size": ids["size"]},
-        vision_config={
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "patch_size": 4,
-            "image_size": 16,
-        },
+        vision_config=SIGLIP_VISION,
         scale_factor=2,
         image_token_id=ids["<image>"],
         pad_token_id=0,
@@ -111,14 +112,7 @@ def _gemma(ids):
             "num_hidden_layers": 6,
             "sliding_window": 8,
         },
-        vision_config={
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "patch_size": 4,
-            "image_size": 16,
-        },
+        vision_config=SIGLIP_VISION,
         mm_tokens_per_image=4,
         image_token_id=ids["<image_soft_token>"],
         boi_token_id=ids["<start_of_image>"],

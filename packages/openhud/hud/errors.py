@@ -149,6 +149,8 @@ class PlatformError(HudError):
         self.status = status
 
 
+MOST_REASON = 300
+"""Characters of `reason_of`."""
 _MOST_NAMED = 3
 """Maximum number of a group's exceptions that a message names."""
 
@@ -174,6 +176,14 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an exception's text as a part of a sentence: on one line, at most `MOST_REASON` characters, no full stop.
+
+    Without a text it is the exception's name.
+    """
+    return " ".join(text_of(error).split())[:MOST_REASON].rstrip(".") or type(error).__name__
 
 
 _PATHS = sysconfig.get_paths()

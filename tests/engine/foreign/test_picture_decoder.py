@@ -7,6 +7,7 @@ import inspect
 import numpy as np
 import pytest
 import torch
+from tests.engine.foreign.gradients import compare
 from tests.engine.picture_folders import FAMILIES, png, shown, write_folder
 from transformers import AutoModelForImageTextToText
 
@@ -225,15 +226,6 @@ def test_pixels_that_the_processor_makes_no_longer_are_refused(folder):
     bounds = torch.tensor([0, len(prompt)])
     with pytest.raises(UsageError, match="sampled with other pixels"):
         decoder.hidden_with_pictures(torch.tensor(prompt), bounds, [[other]])
-
-
-def compare(ours, theirs):
-    if ours is None or theirs is None:
-        assert ours is None or not ours.any()
-        assert theirs is None or not theirs.any()
-        return
-    largest = float(theirs.abs().max())
-    torch.testing.assert_close(ours, theirs, atol=1e-3 * largest + 1e-5, rtol=0)
 
 
 def _present(decoder, names):

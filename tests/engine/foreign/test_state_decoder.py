@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 import torch
+from tests.engine.foreign.gradients import compare
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hud.engine.exactness.small_configs import small_configs
@@ -129,15 +130,6 @@ def test_a_training_step_has_the_gradient_of_transformers(tmp_path, kind, adapte
     with torch.no_grad():
         again = fresh.logits(fresh.hidden_packed(*single(prompts[0])))
     torch.testing.assert_close(again, after, atol=1e-5, rtol=0)
-
-
-def compare(ours, theirs):
-    if ours is None or theirs is None:
-        assert ours is None or not ours.any()
-        assert theirs is None or not theirs.any()
-        return
-    largest = float(theirs.abs().max())
-    torch.testing.assert_close(ours, theirs, atol=1e-3 * largest + 1e-5, rtol=0)
 
 
 def single(ids):

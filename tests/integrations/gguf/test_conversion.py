@@ -9,7 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.integrations.gguf import written_files
-from tests.integrations.gguf.written_files import SPECIAL, TEMPLATE, decoder, rope_factors, write
+from tests.integrations.gguf.written_files import (
+    PIECES,
+    SPECIAL,
+    TEMPLATE,
+    decoder,
+    rope_factors,
+    write,
+)
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
 
@@ -164,27 +171,13 @@ def test_special_tokens_and_templates_come_with_the_file(tmp_path, folder):
 
 def test_a_vocabulary_of_sentence_pieces_is_read(tmp_path, folder):
     pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
-    words = [
-        "\u2581",
-        "l",
-        "o",
-        "k",
-        "lo",
-        "ok",
-        "\u2581lo",
-        "\u2581look",
-        "a",
-        "t",
-        "at",
-        "\u2581at",
-    ]
-    kinds = [2, 3, 3, *[6] * 256, *[1] * len(words)]
-    scores = [0.0] * 259 + [-float(index) for index in range(len(words))]
+    kinds = [2, 3, 3, *[6] * 256, *[1] * len(PIECES)]
+    scores = [0.0] * 259 + [-float(index) for index in range(len(PIECES))]
     further = {
         "tokenizer.ggml.model": "llama",
         "tokenizer.ggml.pre": None,
         "tokenizer.ggml.merges": None,
-        "tokenizer.ggml.tokens": [*pieces, *words],
+        "tokenizer.ggml.tokens": [*pieces, *PIECES],
         "tokenizer.ggml.token_type": kinds,
         "tokenizer.ggml.scores": scores,
         "tokenizer.ggml.unknown_token_id": 0,

@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 import torch
 from tests.integrations.gguf.test_conversion import read_by_transformers, same_bits
-from tests.integrations.gguf.written_files import SPECIAL, TEMPLATE, TEXTS, decoder, tokenizer
+from tests.integrations.gguf.written_files import (
+    PIECES,
+    SPECIAL,
+    TEMPLATE,
+    TEXTS,
+    decoder,
+    tokenizer,
+)
 from transformers import AutoTokenizer
 
 from hud.engine.chat.chat_format import ChatFormat
@@ -130,21 +137,7 @@ def pieces(tmp_path):
     from tokenizers import Tokenizer
 
     folder = saved(tmp_path / "model", decoder(vocabulary=280))
-    words = [
-        "\u2581",
-        "l",
-        "o",
-        "k",
-        "lo",
-        "ok",
-        "\u2581lo",
-        "\u2581look",
-        "a",
-        "t",
-        "at",
-        "\u2581at",
-    ]
-    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *words]
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *PIECES]
     merges = ["l o", "o k", "\u2581 lo", "\u2581lo ok", "a t", "\u2581 at"]
     described = {
         "version": "1.0",

@@ -15,6 +15,8 @@ TEXTS = [
     f"look at item {n}: the answer is {n} apples, isn't it?\n  été {n * 37}" for n in range(200)
 ]
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
+PIECES = ("\u2581", "l", "o", "k", "lo", "ok", "\u2581lo", "\u2581look", "a", "t", "at", "\u2581at")
+"""Words of a small vocabulary of sentence pieces."""
 TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

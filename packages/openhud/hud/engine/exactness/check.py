@@ -27,7 +27,7 @@ from hud.engine.foreign.transformers_decoder import load_transformers
 from hud.engine.foreign.verdicts import ForeignPath, Verdict
 from hud.engine.pictures.processor import PictureProcessor, picture_processor
 from hud.engine.pretrained import load_decoder
-from hud.errors import HudError, UsageError
+from hud.errors import HudError, UsageError, reason_of
 
 PATHS: tuple[ForeignPath, ...] = ("packed", "chunks", "tokens", "recomputed")
 """The fastest first."""
@@ -126,5 +126,5 @@ def _class_name(config: Any) -> str:
 
 
 def _sentence(error: Exception) -> str:
-    text = " ".join(str(error).split())[:300].rstrip(".")
+    text = reason_of(error)
     return text if isinstance(error, HudError) else f"{type(error).__name__}: {text}"

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 
 from hud.engine.config import ARCHITECTURES
 from hud.engine.exactness.small_configs import parameters_of, small_configs
-from hud.errors import UsageError
+from hud.errors import UsageError, reason_of
 
 MOST_PARAMETERS = 30_000_000
 PICTURE_CONTEXT = 8192
@@ -34,7 +34,7 @@ def plain_model(config: Any) -> Any:
                 continue
             return randomized(_of_config(small))
         except Exception as error:  # transformers raises many kinds of errors
-            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            problem = f"{type(error).__name__}: {reason_of(error)}"
     raise UsageError(f"no small model of it can be made ({problem})")
 
 

@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from hud.engine.config import has_processor
-from hud.errors import UsageError
+from hud.errors import UsageError, reason_of
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 """Formats of pictures that are read."""
@@ -113,9 +113,9 @@ class PictureProcessor:
                     return_text_replacement_offsets=True,
                 )
         except Exception as error:  # transformers raises many kinds of errors
-            reason = " ".join(str(error).split())[:300].rstrip(".")
             raise UsageError(
-                f"The model's processor refuses a picture of {images[0].width} x {images[0].height} pixels ({reason})."
+                f"The model's processor refuses a picture of {images[0].width} x {images[0].height} pixels "
+                f"({reason_of(error)})."
             ) from error
         replaced = output.pop("text_replacement_offsets")[0]
         text = "".join(item["replacement"] for item in replaced)
@@ -143,8 +143,9 @@ def picture_processor(folder: Path) -> PictureProcessor | None:
     except UsageError:
         raise
     except Exception as error:  # transformers raises many kinds of errors
-        reason = " ".join(str(error).split())[:300].rstrip(".")
-        raise UsageError(f"{folder}: its picture processor cannot be loaded ({reason}).") from error
+        raise UsageError(
+            f"{folder}: its picture processor cannot be loaded ({reason_of(error)})."
+        ) from error
 
 
 def _loaded(folder: Path, config: Any) -> Any:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hud.errors import ConflictError, UsageError
+from hud.errors import ConflictError, UsageError, reason_of
 from hud.platform.models.weight_sources import is_hub_id
-
-_LONGEST_REASON = 300
-"""Characters of the hub's error in a message."""
 
 
 def check_repository(repository: str) -> None:
@@ -63,8 +60,7 @@ def upload(folder: Path, repository: str, *, message: str) -> str:
 
 
 def _failed(repository: str, error: Exception) -> UsageError:
-    reason = " ".join(str(error).split())[:_LONGEST_REASON].rstrip(".") or type(error).__name__
     return UsageError(
-        f"{repository} could not be uploaded to the hub ({reason}). Check the network; the exported folder is complete, and "
+        f"{repository} could not be uploaded to the hub ({reason_of(error)}). Check the network; the exported folder is complete, and "
         f"`hf upload {repository} FOLDER` uploads it."
     )
