@@ -137,3 +137,16 @@ async def test_tasks_of_the_recorded_job_of_a_supervised_run_are_trained_on(task
     jobs = [(await play(plain, one, tasks)).id for one in ("base", made)]
     with pytest.raises(ConflictError, match=r"of the 16 tasks are trained on, such as say\(word="):
         await connect().post("/v2/models/m/promote", {"checkpoint_id": made, "jobs": jobs})
+
+
+async def test_a_held_out_task_that_only_names_its_defaults_is_trained_on(tasks):
+    env = Environment("plain")
+
+    @env.template()
+    async def say(word: str, loud: bool = False):
+        yield word
+        yield 1.0
+
+    trained, named = Taskset("t", [say("red")]), Taskset("h", [say("red", loud=False)])
+    with pytest.raises(UsageError, match="1 of 1 held-out tasks are trained on, too"):
+        await train(config(), tasks=trained, held_out=named)

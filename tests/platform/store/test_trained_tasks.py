@@ -20,14 +20,16 @@ def store(tmp_path, monkeypatch):
 
 
 def put_job(store, purpose, runs):
-    """Record a job of runs: pairs of slug and task argument; returns their ids in the order of the runs."""
+    """Record a job of runs: pairs of slug and task argument or task; returns their ids in the order of the runs."""
     job = new_id()
     opening = {"name": "j", "purpose": purpose, "group_size": 1, "taskset_id": None, "at": 1}
     opening |= {"pid": None, "process_started": None, "host": "here"}
     events = [encode_event(b"J", job, 0, orjson.dumps(opening))]
     ids = sorted(new_id() for _ in runs)
     for trace_id, (slug, word) in zip(ids, runs, strict=True):
-        task = {"env": "letters", "id": "say", "args": {"word": word}}
+        task = word
+        if isinstance(word, str):
+            task = {"env": "letters", "id": "say", "args": {"word": word}}
         row = {"job_id": job, "group_id": None, "attempt": 0, "slug": slug, "task": task}
         ended = {**row, "model": "m", "status": "completed", "reward": 1.0, "step_count": 0}
         events.append(encode_event(b"R", trace_id, 0, orjson.dumps(row)))
@@ -62,3 +64,30 @@ def test_a_repeated_end_of_a_run_changes_neither_its_task_nor_its_job(store):
     ingest(store, encode_event(b"E", trained, 0, orjson.dumps(again)), tables.LOCAL_TEAM)
     played = put_job(store, "evaluation", [("other", "red")])
     assert trained_on(store, tables.LOCAL_TEAM, ["m"], played) == {"other"}
+
+
+def form(*equal_args, **args):
+    """A recorded task with these arguments, and other forms of them."""
+    return {"env": "letters", "id": "say", "args": args, "equal_args": list(equal_args)}
+
+
+@pytest.mark.parametrize(
+    ("trained", "played"),
+    [
+        (form(word="red"), form({"word": "red"}, word="red", loud=False)),
+        (form({"word": "red", "loud": False}, word="red"), form(word="red", loud=False)),
+        (form(word="red", share=2), form(share=2.0, word="red")),
+        (form(word="\u00e9"), form(word="e\u0301")),
+    ],
+)
+def test_no_form_of_arguments_hides_a_trained_task(store, trained, played):
+    put_job(store, "training", [("red", trained)])
+    runs = put_job(store, "evaluation", [("other", played), ("blue", "blue")])
+    assert trained_on(store, tables.LOCAL_TEAM, ["m"], runs) == {"other"}
+
+
+@pytest.mark.parametrize("forms", ["red", 3, [3, None, "red"], {"word": "red"}])
+def test_forms_that_are_none_are_ignored(store, forms):
+    put_job(store, "training", [("red", {**form(word="red"), "equal_args": forms})])
+    runs = put_job(store, "evaluation", [("other", "red"), ("blue", "blue")])
+    assert trained_on(store, tables.LOCAL_TEAM, ["m"], runs) == {"other"}

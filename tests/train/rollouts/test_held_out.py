@@ -13,7 +13,7 @@ from hud.train.config import TrainConfig, load_config
 from hud.train.loop import train
 from hud.train.monitoring.evaluations import evaluation_lines
 from hud.train.monitoring.progress import Reporter, score_key, scores_of
-from hud.train.rollouts.held_out import HeldOut, held_out_sets, key_of
+from hud.train.rollouts.held_out import HeldOut, held_out_sets
 
 env = Environment("letters")
 
@@ -120,7 +120,7 @@ def test_sets_may_share_slugs_and_names():
     assert len(set(slugs)) == 12
     assert slugs[6:] == [f"long-answers-2/{slug}" for slug in slugs[:6]]
     assert all(task.environment is env for task in again.tasks)
-    assert again.trained_on({key_of(task) for task in list(LONG)[:2]}) == 4
+    assert again.trained_on(task.keys for task in list(LONG)[:2]) == 4
 
 
 def test_a_set_is_a_file_or_a_benchmark(tmp_path):

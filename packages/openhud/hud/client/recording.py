@@ -306,7 +306,9 @@ def _checkpoint(steps: Sequence[Step]) -> str | None:
 
 
 def _task(task: Any) -> Any:
-    return task.__pydantic_serializer__.to_python(task, mode="json", exclude_none=True)
+    row = task.__pydantic_serializer__.to_python(task, mode="json", exclude_none=True)
+    forms = [form for form in task.equal_args if form != task.args]
+    return {**row, "equal_args": forms} if forms else row
 
 
 def _text(value: Any) -> str | None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Mapping
 from typing import Any
 
 _DEEPEST = 200
+_EXACT = 2**53
+"""Bound of the integers that a float holds exactly."""
 _MOST_BITS = 14_000
 """Longest integer that is written as a number, in bits: Python converts at most 4,300 digits to and from text."""
 
@@ -42,6 +46,18 @@ def copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     return [copied(item) for item in value] if isinstance(value, list) else value
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of JSON for comparisons: with 3 in place of 3.0, and text in its composed form (NFC)."""
+    if isinstance(value, Mapping):
+        return {plain_value(name): plain_value(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain_value(part) for part in value]
+    if isinstance(value, str):
+        return unicodedata.normalize("NFC", value)
+    whole = isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT
+    return int(value) if whole else value
 
 
 def is_writable(value: int) -> bool:

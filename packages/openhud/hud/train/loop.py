@@ -35,7 +35,7 @@ from hud.train.planning.default_rates import original, reward_rate, trained_part
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.convergence import Convergence
 from hud.train.rollouts.curriculum import Curriculum
-from hud.train.rollouts.held_out import HeldOut, held_out_sets, key_of, overlap_note
+from hud.train.rollouts.held_out import HeldOut, held_out_sets, overlap_note
 from hud.train.rollouts.sampling import Models, Rollouts, load_tasks
 from hud.train.rollouts.stream import RolloutStream
 from hud.train.run_journal import over_note
@@ -127,7 +127,7 @@ async def train(
     if config.backend != PLATFORM:
         model = await model_on(config.backend, connect(), config.model)
         config = config.model_copy(update={"model": model})
-    overlap = scored.trained_on({key_of(task) for task in chosen})
+    overlap = scored.trained_on(task.keys for task in chosen)
     row = await connect().get("/v2/models/resolve", params={"model": config.model})
     if "lr" not in config.model_fields_set:
         row = await original(connect(), row)

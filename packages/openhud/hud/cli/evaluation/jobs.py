@@ -125,10 +125,12 @@ def _table(runs: list[dict[str, Any]]) -> list[str]:
 def _cells(run: dict[str, Any], most: int | None, priced: bool) -> list[str]:
     from hud.cli.output import number, seconds
     from hud.environment.templates.task import task_label
+    from hud.environment.templates.task_identity import equal_args_of
     from hud.eval.results.run_summary import elapsed
 
     task = run["task"] or {}
-    label = task_label(run["slug"] or "–", task.get("id") or "", task.get("args") or {}, most)
+    slug, args = run["slug"] or "–", task.get("args") or {}
+    label = task_label(slug, task.get("id") or "", args, equal_args_of(task), most)
     return [
         run["id"][:12],
         label,

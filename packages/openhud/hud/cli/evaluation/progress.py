@@ -145,7 +145,7 @@ class Watch:
         )
         outcome = f" #{run.attempt}{_outcome(run)}"
         room = rest(self._columns) - len(outcome)
-        label = task_label(run.slug, run.task.id, run.task.args, room)
+        label = task_label(run.slug, run.task.id, run.task.args, run.task.equal_args, room)
         self.out.print(f"{numbers}  {fitted(label, room)}{outcome}", markup=False)
 
     def say(self, text: str) -> None:

@@ -57,6 +57,7 @@ async def _show(
 ) -> None:
     from hud.cli.output import console, lines_of, number, print_json, some
     from hud.environment.templates.task import task_label
+    from hud.environment.templates.task_identity import equal_args_of
     from hud.eval.results.task_signal import job_signal
 
     job, runs, tasks = await _played(reference)
@@ -79,7 +80,13 @@ async def _show(
         *others,
     ]
     labels = {
-        slug: task_label(slug, row.get("id") or "", row.get("args") or {}, console().width // 4)
+        slug: task_label(
+            slug,
+            row.get("id") or "",
+            row.get("args") or {},
+            equal_args_of(row),
+            console().width // 4,
+        )
         for slug, row in tasks.items()
     }
     rows = [

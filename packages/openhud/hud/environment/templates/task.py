@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from hud.trace.json_values import copied
+from hud.environment.templates.task_identity import TaskKeys, task_keys
+from hud.errors import UsageError
+from hud.trace.json_values import copied, plain_value
 
 if TYPE_CHECKING:
     from hud.environment.connection import Connection
@@ -42,18 +44,29 @@ def default_slug(task_id: str, args: dict[str, Any]) -> str:
     """Return the default slug of a task: its id, and a digest of its arguments, if any."""
     if not args:
         return task_id
-    text = json.dumps(args, sort_keys=True, default=str)
+    text = json.dumps(plain_value(args), sort_keys=True, default=str)
     return f"{task_id}-{hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()[:8]}"
 
 
-def task_label(slug: str, task_id: str, args: dict[str, Any], most: int | None = None) -> str:
+def task_label(
+    slug: str,
+    task_id: str,
+    args: dict[str, Any],
+    equal_args: Sequence[dict[str, Any]] = (),
+    most: int | None = None,
+) -> str:
     """Return a task's display name: `total(order=7, currency='EUR')` instead of a digest, else its slug.
 
-    If it is longer than `most`, arguments lose their names: `total(7, 'EUR')`.
+    If it is longer than `most`, arguments lose their names: `total(7, 'EUR')`. `equal_args`: other forms of `args`.
     """
-    default = default_slug(task_id, args)
-    number = slug.removeprefix(f"{default}-")  # Of a repetition in its taskset.
-    if not args or (slug != default and not number.isdigit()):
+    defaults = [default_slug(task_id, form) for form in (args, *equal_args) if form]
+    number = next(
+        (slug.removeprefix(f"{form}-") for form in defaults if slug.startswith(f"{form}-")), ""
+    )
+    default = (
+        slug.removesuffix(f"-{number}") if number.isdigit() else slug
+    )  # Of a repetition in its taskset.
+    if not args or default not in defaults:
         return slug
     again = "" if slug == default else f" ({number})"
     label = f"{task_id}({', '.join(f'{name}={value!r}' for name, value in args.items())}){again}"
@@ -120,14 +133,38 @@ class Task(BaseModel):
         return task
 
     def bind(self, environment: Environment) -> Task:
-        """Bind the task to an environment, and return it."""
+        """Bind the task to an environment, and return it. A slug that is made from the arguments leaves out defaults."""
+        is_default = self.slug == default_slug(self.id, self.args)
         self._environment = environment
+        if is_default and (forms := self.equal_args):
+            self.slug = default_slug(self.id, forms[0])
         return self
+
+    @property
+    def equal_args(self) -> list[dict[str, Any]]:
+        """Other forms of `args`: without arguments that equal their default, and with all defaults.
+
+        Empty for a task without its environment, and for arguments that its template refuses.
+        """
+        template = None
+        if self._environment is not None:
+            template = self._environment.templates.get(self.id)
+        if template is None:
+            return []
+        try:
+            return list(template.arguments.forms(self.args))
+        except UsageError:
+            return []
+
+    @property
+    def keys(self) -> TaskKeys:
+        """Keys of the task's identity: environment, template and arguments. Tasks with a common key are the same."""
+        return task_keys(self.env, self.id, (self.args, *self.equal_args))
 
     @property
     def label(self) -> str:
         """Display name of the task: its slug, or its call if the slug has a digest of its arguments."""
-        return task_label(self.slug, self.id, self.args)
+        return task_label(self.slug, self.id, self.args, self.equal_args)
 
     def _repr_html_(self) -> str:
         from hud.trace.notebook.html_table import table, titled

@@ -12,14 +12,18 @@ from pydantic import (
     ConfigDict,
     Field,
     PydanticUserError,
+    Secret,
+    SecretBytes,
+    SecretStr,
     ValidationError,
     create_model,
 )
 from pydantic_core import from_json
 
+from hud import exact_json
 from hud.environment.tools.docstrings import parse_docstring
 from hud.errors import UsageError
-from hud.trace.json_values import copied
+from hud.trace.json_values import copied, plain_value
 
 HINT, GRADING = "x-hud-hint", "grading"
 
@@ -86,16 +90,43 @@ class Arguments:
         A string that does not fit its annotation is also tried as JSON: models quote numbers and lists. A null that an
         optional argument does not take is its default.
         """
-        arguments = copied(arguments)
-        try:
-            model = self.model.model_validate(arguments)
-        except ValidationError as first:
-            try:
-                model = self.model.model_validate(_unquoted(arguments, first, self._optional))
-            except ValidationError:
-                raise UsageError(f"{self.what}: {self._sentence(first)}") from None
+        model = self._validated(copied(arguments))
         values = {name: getattr(model, field) for name, field in self._fields.items()}
         return {**values, **(model.model_extra or {})}
+
+    def _validated(self, arguments: dict[str, Any]) -> BaseModel:
+        try:
+            return self.model.model_validate(arguments)
+        except ValidationError as first:
+            try:
+                return self.model.model_validate(_unquoted(arguments, first, self._optional))
+            except ValidationError:
+                raise UsageError(f"{self.what}: {self._sentence(first)}") from None
+
+    def forms(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return two forms of the same arguments, as JSON: `arguments` without those that equal their default, and all.
+
+        The first has values as they are in `arguments`, or validated if that changes their type ("7" for an integer); the
+        second has validated values. Raises `UsageError` for invalid arguments.
+        """
+        model = self._validated(arguments)
+        unset = {field for field in self._fields.values() if field not in model.model_fields_set}
+        complete = _as_json(model)
+        defaults = _as_json(self.model.model_construct())
+        short: dict[str, Any] = {}
+        for name, argument in arguments.items():
+            field = self._fields.get(name)
+            if field is None:
+                short[name] = argument
+                continue
+            value = complete[name]
+            if isinstance(getattr(model, field), Secret | SecretStr | SecretBytes):
+                value = complete[name] = argument
+            if field in unset or (name in defaults and _text(value) == _text(defaults[name])):
+                continue
+            is_scalar = value is None or isinstance(value, str | int | float)
+            short[name] = value if is_scalar and type(value) is not type(argument) else argument
+        return short, complete
 
     def _sentence(self, error: ValidationError) -> str:
         problems = []
@@ -121,6 +152,21 @@ class Arguments:
             entry.pop("title", None)
         schema["additionalProperties"] = self.takes_any
         return schema
+
+
+def _as_json(model: BaseModel) -> dict[str, Any]:
+    """Return validated arguments as JSON; a set is a sorted list, a value without a JSON form its text."""
+    values = model.model_dump(mode="json", by_alias=True, warnings=False, fallback=repr)
+    for field, info in type(model).model_fields.items():
+        name = info.alias or field
+        if isinstance(getattr(model, field, None), set | frozenset):
+            values[name] = sorted(values[name], key=_text)
+    return values
+
+
+def _text(value: Any) -> str:
+    """Return a value of JSON as text: in Python 1, 1.0 and True are equal."""
+    return exact_json.dumps(plain_value(value), option=exact_json.OPT_SORT_KEYS).decode()
 
 
 def unwrapped(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,10 +10,12 @@ from dataclasses import asdict, dataclass
 from statistics import fmean, pstdev, variance
 from typing import Any, Literal
 
+from hud.environment.templates.task_identity import equal_args_of
 from hud.errors import UsageError
 from hud.eval.results.job_statistics import pass_at_k
 from hud.eval.results.run_summary import RunSummary
 from hud.graders.group_signal import has_signal
+from hud.trace.json_values import plain_value
 
 NEAR = 0.8
 """Minimum Jaccard similarity of near-duplicates, over character 5-grams of their prose."""
@@ -157,12 +159,14 @@ def near_duplicates(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     for slug, row in tasks.items():
         if not row:
             continue
-        args = row.get("args") or {}
+        # The form with all defaults.
+        args = max((*reversed(equal_args_of(row)), row.get("args") or {}), key=len)
         prose = {name for name, argument in args.items() if len(str(argument).split()) >= _PROSE}
         text = " ".join(str(args[name]) for name in sorted(prose))
         exact = {name: None if name in prose else argument for name, argument in args.items()}
         place = [row.get("env"), row.get("id"), exact, re.findall(r"\d+", text)]
-        same = originals.setdefault(json.dumps(place, sort_keys=True, default=str), [])
+        key = json.dumps(plain_value(place), sort_keys=True, default=str)
+        same = originals.setdefault(key, [])
         grams = _grams(text)
         first = next((other for other, theirs in same if _alike(grams, theirs)), None)
         if first is None:

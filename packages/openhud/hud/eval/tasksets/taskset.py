@@ -253,12 +253,18 @@ def _distinct(tasks: Iterable[Task]) -> list[Task]:
         slug = slug_of(task)
         if slug not in first:
             first[slug] = task
-        elif task == first[slug] or slug == default_slug(task.id, task.args):
+        elif task == first[slug] or _is_default(task):
             number = next(n for n in count(2) if f"{slug}-{n}" not in taken)
             task = task.model_copy(update={"slug": f"{slug}-{number}"})
             taken.add(task.slug)
         distinct.append(task)
     return distinct
+
+
+def _is_default(task: Task) -> bool:
+    """True for a slug that is made from the task's arguments."""
+    forms = (task.args, *task.equal_args)
+    return slug_of(task) in {default_slug(task.id, form) for form in forms}
 
 
 def slug_of(task: Task) -> str:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 
 from hud import exact_json
 from hud.environment.templates.task import task_label
+from hud.environment.templates.task_identity import equal_args_of
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import in_parts
 
@@ -37,4 +38,4 @@ def label_of(slug: str | None, task: object) -> str:
     identifier, arguments = task.get("id"), task.get("args")
     if not isinstance(identifier, str) or not isinstance(arguments, dict):
         return slug
-    return task_label(slug, identifier, arguments, LONGEST)
+    return task_label(slug, identifier, arguments, equal_args_of(task), LONGEST)

@@ -9,11 +9,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
+from hud.environment.templates.task_identity import recorded_task_keys
 from hud.errors import NotFoundError
 from hud.platform.store import Store, records, tables
 from hud.platform.store.queries import in_parts
-
-_IDENTITY = ("env", "id", "args")
 
 
 def trained_on(
@@ -22,8 +21,8 @@ def trained_on(
     """Return the slugs of those runs whose task one of these models was trained on: in a training run, which played it or
     learned from a recorded job, or in a training client's passes over recorded runs.
 
-    Tasks are equal if environment, template and arguments are, whatever their slugs; where a run records no task, its slug
-    decides.
+    Tasks are equal if environment, template and a form of their arguments are, whatever their slugs; where a run records
+    no task, its slug decides.
     """
     jobs, noted = tables.jobs, tables.job_models
     rollouts = (
@@ -41,12 +40,12 @@ def trained_on(
     if not trained:
         return set()
     played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])
-    tasks = {task for identities in trained.values() for task in identities if task is not None}
-    unnamed = {slug for slug, identities in trained.items() if None in identities}
+    tasks = {key for keys in trained.values() for key in keys if key is not None}
+    unnamed = {slug for slug, keys in trained.items() if None in keys}
     return {
         slug
-        for slug, identities in played.items()
-        if identities & tasks or slug in unnamed or (None in identities and slug in trained)
+        for slug, keys in played.items()
+        if keys & tasks or slug in unnamed or (None in keys and slug in trained)
     }
 
 
@@ -76,32 +75,16 @@ def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[st
 
 def _tasks(
     store: Store, conditions: Collection[sa.ColumnElement[bool]]
-) -> dict[str, set[bytes | None]]:
-    """Return the identities of the tasks of each slug, of all runs: a recorder may give one slug to several tasks.
+) -> dict[str, set[str | None]]:
+    """Return the keys of the tasks of each slug, of all runs: a recorder may give one slug to several tasks.
 
     None for a run that records no task.
     """
     runs = tables.runs
-    by_slug: dict[str, set[bytes | None]] = {}
+    by_slug: dict[str, set[str | None]] = {}
     for condition in conditions:
         query = sa.select(runs.c.slug, runs.c.task).where(condition, runs.c.slug.is_not(None))
         for slug, task in store.rows(query.distinct()):
-            by_slug.setdefault(slug, set()).add(None if task is None else _identity(task))
+            data = None if task is None else exact_json.loads(task)
+            by_slug.setdefault(slug, set()).update(recorded_task_keys(data) if data else {None})
     return by_slug
-
-
-def _identity(task: bytes) -> bytes | None:
-    data = exact_json.loads(task)
-    if not data:
-        return None
-    named = [_whole_numbers(data.get(name)) for name in _IDENTITY]
-    return exact_json.dumps(named, option=exact_json.OPT_SORT_KEYS)
-
-
-def _whole_numbers(value: Any) -> Any:
-    """Return a value of JSON with 3 in place of 3.0."""
-    if isinstance(value, dict):
-        return {name: _whole_numbers(part) for name, part in value.items()}
-    if isinstance(value, list):
-        return [_whole_numbers(part) for part in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value

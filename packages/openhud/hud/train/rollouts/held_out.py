@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -18,19 +18,13 @@ from hud.train.monitoring.trends import change_of, recent_change_of
 
 if TYPE_CHECKING:
     from hud.environment import Task
+    from hud.environment.templates.task_identity import TaskKeys
     from hud.eval.run import Run
 
 BENCHMARK = "benchmark:"
 """Prefix of a held-out source: the held-out split of a benchmark."""
 _PAGE = 1000
 Rewards = Mapping[str, Sequence[float | None]]
-TaskKey = tuple[str, str, str]
-"""Identity of a task: environment, template, and arguments as text."""
-
-
-def key_of(task: Task) -> TaskKey:
-    """Return the key by which equal tasks are the same, whatever their slugs."""
-    return task.env, task.id, repr(task.args)
 
 
 @dataclass(frozen=True)
@@ -79,9 +73,10 @@ class HeldOut:
     def __bool__(self) -> bool:
         return bool(self.tasks)
 
-    def trained_on(self, keys: Collection[TaskKey]) -> int:
-        """Return the number of held-out tasks that are also training tasks, of which `keys` are given."""
-        return sum(key_of(task) in keys for task in self.tasks)
+    def trained_on(self, trained: Iterable[TaskKeys]) -> int:
+        """Return the number of held-out tasks that are also training tasks, of which the keys are given."""
+        keys = frozenset[str]().union(*trained)
+        return sum(not keys.isdisjoint(task.keys) for task in self.tasks)
 
     def score(self, step: int, runs: Sequence[Run], job_id: str | None = None) -> Score | None:
         """Return the scores of an evaluation after `step` steps; None without a measured run."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hud.agents.chat_messages import opening_messages, tool_message
 from hud.client import Client
+from hud.environment.templates.task_identity import TaskKeys, recorded_task_keys
 from hud.eval.results.failures import FailedRun
 from hud.trace import (
     AgentStep,
@@ -22,7 +23,6 @@ from hud.trace import (
     parse_trace,
 )
 from hud.train.monitoring.progress import Reporter
-from hud.train.rollouts.held_out import TaskKey, key_of
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -38,8 +38,8 @@ class Example:
     trace: Trace
     tools: list[ToolSpec]
     reward: float | None
-    task: TaskKey | None
-    """None: its task is not on record."""
+    task: TaskKeys | None
+    """Keys of its task; None: its task is not on record."""
     failed: FailedRun | None = None
     """Failure kind of a failed run."""
 
@@ -85,7 +85,7 @@ def examples_of(runs: Sequence[Run]) -> list[Example]:
             run.trace,
             list(run.tools),
             run.reward,
-            key_of(run.task),
+            run.task.keys,
             _failed(run.failure_kind, run.error, run.slug, run.trace_id),
         )
         for run in runs
@@ -112,10 +112,10 @@ async def recorded_examples(
             full = await client.get(f"/v2/trace/{row['trace_id']}/full")
             run, trace = full["run"], parse_trace(full["trace"])
             task = run.get("task") or {}
-            key = (task["env"], task["id"], repr(task.get("args") or {})) if task else None
+            keys = recorded_task_keys(task) if task else None
             failed = _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"])
             examples.append(
-                Example(trace, tools.get(task.get("env", ""), []), run["reward"], key, failed)
+                Example(trace, tools.get(task.get("env", ""), []), run["reward"], keys, failed)
             )
             reporter.run_ended(run["reward"])
         if not page["items"] or len(examples) >= page["total"]:

@@ -141,7 +141,7 @@ async def learn_from(
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
         runtime = training_runtime(config.runtime, scored.tasks)
-    overlap = scored.trained_on({example.task for example in usable if example.task is not None})
+    overlap = scored.trained_on(example.task for example in usable if example.task is not None)
     if overlap:
         reporter.note(overlap_note(overlap, len(scored.tasks)))
     async with AsyncExitStack() as stack:
