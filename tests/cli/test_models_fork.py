@@ -8,7 +8,7 @@ import sys
 from urllib.parse import unquote
 
 import pytest
-from tests.engine.qwen35 import published_qwen35
+from tests.engine.published_families import published
 from tests.engine.tiny_policy import tiny_folder
 from tests.platform.gateway.gateway_server import serving
 
@@ -91,7 +91,7 @@ def _etag(data):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_hub_id_is_fetched_with_progress_added_and_forked(home, tmp_path):
-    hub = Hub(published_qwen35(tmp_path / "published"))
+    hub = Hub(published("qwen3_5", tmp_path / "published"))
     with serving(hub) as url:
         environment = {
             **os.environ,

@@ -49,6 +49,9 @@ class Decoder(nn.Module, ABC):
     picture_tokens: frozenset[int] = frozenset()
     """Ids of the tokens that stand for pictures; empty: it reads text alone."""
 
+    name_prefix: ClassVar[str] = ""
+    """What its modules' names begin with that the names in files do not."""
+
     tower_modules: tuple[str, ...] = ()
     """Names of the modules that compute pictures alone; adapters leave them out by default."""
 

@@ -3,7 +3,8 @@
     y = x Wᵀ + b + (alpha / rank) · x Aᵀ Bᵀ        A: (rank, in), B: (out, rank), B = 0 at the start
 
 `attach` wraps layers in place, so a sampler that computes with the same decoder samples from the adapted policy as
-soon as a step changes A and B. Saved adapters are in PEFT's format, for other tools to load.
+soon as a step changes A and B. Fused experts get a term for each expert (`models.expert_adapters`). Saved adapters are in PEFT's
+format, for other tools to load.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from hud.engine.decoder import Decoder
+from hud.engine.models.expert_adapters import LoraExperts, adapt, adapters_of, expert_weights, fold
 from hud.engine.models.tensor_file import write_tensors
 from hud.errors import StoreError, UsageError
 
 DEFAULT_TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+
+FUSED = {"gate_up_proj": {"gate_proj", "up_proj"}}
+"""Stacked weights that stand for several layers: targets as those are."""
 
 _PEFT_PREFIX = "base_model.model."
 _WEIGHTS = "adapter_model.safetensors"
@@ -40,7 +45,7 @@ class LoraConfig:
     rank: int = 16
     alpha: float = 32.0
     targets: tuple[str, ...] = DEFAULT_TARGETS
-    """Last parts of the names of the linear layers that get one."""
+    """Last parts of the names of the linear layers, and of the stacked weights of experts, that get one."""
     tower: bool = False
     """True: also in the vision tower and its projection, of a model with pictures."""
     seed: int = 0
@@ -86,6 +91,11 @@ class LoraLinear(nn.Module):
         return y + (F.linear(low, self.lora_B) * self.scale).to(y.dtype)
 
     @property
+    def rank(self) -> int:
+        """Rank of the term."""
+        return self.lora_A.shape[0]
+
+    @property
     def weight(self) -> Tensor:
         """The weight that is computed with: some classes of `transformers` read it instead of calling the layer."""
         return self._merged() if self.enabled else self.base.weight
@@ -106,12 +116,13 @@ class LoraLinear(nn.Module):
 
 
 def check_targets(decoder: nn.Module, targets: tuple[str, ...]) -> None:
-    """Raise `UsageError` for targets that no linear layer of a decoder has; of the default ones, some may be missing."""
+    """Raise `UsageError` for targets that no layer of a decoder has; of the default ones, some may be missing."""
     layers = {
         name.removesuffix(".base").rpartition(".")[2]
         for name, module in decoder.named_modules()
         if isinstance(module, nn.Linear)
     }
+    layers |= {own for _, _, own in expert_weights(decoder)}
     unknown = sorted(set(targets) - layers)
     if unknown and (set(targets) != set(DEFAULT_TARGETS) or layers.isdisjoint(targets)):
         raise UsageError(
@@ -127,20 +138,33 @@ def attach(decoder: Decoder, config: LoraConfig) -> None:
     check_targets(decoder, config.targets)
     decoder.requires_grad_(False)
     generator = torch.Generator().manual_seed(config.seed)
-    tower = tuple(f"{module}." for module in decoder.tower_modules)
+    tower = () if config.tower else tuple(f"{module}." for module in decoder.tower_modules)
     for name, module in list(decoder.named_modules()):
-        if isinstance(module, LoraLinear):
-            if module.lora_A.shape[0] != config.rank or module.scale != config.scale:
-                raise UsageError(
-                    f"{name} already has an adapter of rank {module.lora_A.shape[0]}; this one has rank {config.rank}."
-                )
+        if isinstance(module, LoraLinear | LoraExperts):
+            _check_shape(name, module, config)
             module.lora_A.requires_grad_(True)
             module.lora_B.requires_grad_(True)
         elif isinstance(module, nn.Linear) and name.rpartition(".")[2] in config.targets:
-            if not config.tower and name.startswith(tower):
+            if name.startswith(tower):
                 continue
             parent, _, last = name.rpartition(".")
             setattr(decoder.get_submodule(parent), last, LoraLinear(module, config, generator))
+    for name, owner, own in list(expert_weights(decoder)):
+        if not name.startswith(tower) and own not in adapters_of(owner) and _is_target(own, config):
+            adapt(owner, own, config.rank, config.scale, generator)
+
+
+def _is_target(stacked: str, config: LoraConfig) -> bool:
+    """Return whether a stacked weight gets an adapter: by its name, or by those of all layers that it stands for."""
+    parts = FUSED.get(stacked)
+    return stacked in config.targets or (parts is not None and parts <= set(config.targets))
+
+
+def _check_shape(name: str, layer: LoraLinear | LoraExperts, config: LoraConfig) -> None:
+    if layer.rank != config.rank or layer.scale != config.scale:
+        raise UsageError(
+            f"{name} already has an adapter of rank {layer.rank}; this one has rank {config.rank}."
+        )
 
 
 def lora_parameters(decoder: nn.Module) -> dict[str, nn.Parameter]:
@@ -162,7 +186,9 @@ def lora_layers(decoder: nn.Module) -> dict[str, LoraLinear]:
 @contextmanager
 def disabled(decoder: nn.Module) -> Iterator[None]:
     """Compute with the base weights alone inside the block."""
-    layers = list(lora_layers(decoder).values())
+    layers = [
+        module for module in decoder.modules() if isinstance(module, LoraLinear | LoraExperts)
+    ]
     for layer in layers:
         layer.enabled = False
     try:
@@ -179,13 +205,16 @@ def merge(decoder: nn.Module) -> None:
         layer.base.weight.copy_(layer.merged_weight())
         parent, _, last = name.rpartition(".")
         setattr(decoder.get_submodule(parent), last, layer.base)
+    for owner in list(decoder.modules()):
+        if adapters_of(owner):
+            fold(owner)
 
 
 def save_adapter(decoder: Decoder, config: LoraConfig, folder: Path, *, base: str = "") -> None:
     """Write `adapter_model.safetensors` and `adapter_config.json` into an existing folder."""
     tensors = {
-        _PEFT_PREFIX + name + ".weight": parameter.detach().contiguous().cpu()
-        for name, parameter in lora_parameters(decoder).items()
+        name: parameter.detach().contiguous().cpu()
+        for name, parameter in _peft_parameters(decoder).items()
     }
     write_tensors(tensors, folder / _WEIGHTS, metadata={"format": "pt"})
     described = {
@@ -198,12 +227,46 @@ def save_adapter(decoder: Decoder, config: LoraConfig, folder: Path, *, base: st
         "bias": "none",
         "fan_in_fan_out": False,
         "inference_mode": True,
-        "target_modules": sorted(config.targets),
+        **_peft_targets(decoder),
     }
     if decoder.tower_modules and not config.tower:
-        modules = "|".join(re.escape(module) for module in decoder.tower_modules)
+        modules = "|".join(
+            re.escape(module.removeprefix(decoder.name_prefix)) for module in decoder.tower_modules
+        )
         described["exclude_modules"] = rf"({modules})\..*"
     (folder / _CONFIG).write_text(json.dumps(described, indent=2) + "\n")
+
+
+def _peft_targets(decoder: Decoder) -> dict[str, list[str]]:
+    """Return the names of the adapted layers and stacked weights, as PEFT's configuration has them."""
+    layers = {name.rpartition(".")[2] for name in lora_layers(decoder)}
+    stacked = {
+        f"{name.rpartition('.')[2]}.{own}": own
+        for name, owner, own in expert_weights(decoder)
+        if own in adapters_of(owner)
+    }
+    if not stacked:
+        return {"target_modules": sorted(layers)}
+    # PEFT takes the names of experts' layers among `target_modules` for the stacked weights: others are named by their weights.
+    of_experts = {part for own in stacked.values() for part in FUSED.get(own, {own})} & layers
+    return {
+        "target_modules": sorted(layers - of_experts),
+        "target_parameters": sorted([*stacked, *(f"{name}.weight" for name in of_experts)]),
+    }
+
+
+def _peft_parameters(decoder: Decoder) -> dict[str, nn.Parameter]:
+    """Return the adapters' parameters by their names in PEFT's files."""
+    named: dict[str, nn.Parameter] = {}
+    layers: dict[str, LoraLinear | LoraExperts] = dict(lora_layers(decoder))
+    for name, owner in decoder.named_modules():
+        # PEFT nests the adapters of one module: that of the last weight is the outermost.
+        for depth, adapter in enumerate(reversed(adapters_of(owner).values())):
+            layers[name + ".base_layer" * depth] = adapter
+    for name, layer in layers.items():
+        path = _PEFT_PREFIX + name.removeprefix(decoder.name_prefix)
+        named |= {f"{path}.lora_A.weight": layer.lora_A, f"{path}.lora_B.weight": layer.lora_B}
+    return named
 
 
 def read_adapter_config(folder: Path) -> LoraConfig:
@@ -211,10 +274,14 @@ def read_adapter_config(folder: Path) -> LoraConfig:
     try:
         read: dict[str, Any] = json.loads((folder / _CONFIG).read_text())
         targets = read["target_modules"]
+        weights = [name.removesuffix(".weight") for name in read.get("target_parameters") or ()]
+        stacked = [name.rpartition(".")[2] for name in weights]
         return LoraConfig(
             rank=int(read["r"]),
             alpha=float(read["lora_alpha"]),
-            targets=(targets,) if isinstance(targets, str) else tuple(targets),
+            targets=tuple(
+                dict.fromkeys([*([targets] if isinstance(targets, str) else targets), *stacked])
+            ),
             tower="exclude_modules" not in read,
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -237,17 +304,13 @@ def load_adapter(decoder: Decoder, folder: Path) -> LoraConfig:
     except Exception as error:  # safetensors raises its own kind, which is no public name
         raise StoreError(f"{folder / _WEIGHTS} is damaged or missing: {error}.") from error
     attach(decoder, config)
-    wanted = lora_parameters(decoder)
-    saved = {
-        key.removeprefix(_PEFT_PREFIX).removesuffix(".weight"): tensor
-        for key, tensor in tensors.items()
-    }
+    wanted = _peft_parameters(decoder)
     wrong = [
-        name for name in wanted if name not in saved or saved[name].shape != wanted[name].shape
+        name for name in wanted if name not in tensors or tensors[name].shape != wanted[name].shape
     ]
-    if wrong or len(saved) != len(wanted):
-        odd = wrong or sorted(saved.keys() - wanted.keys())
+    if wrong or len(tensors) != len(wanted):
+        odd = wrong or sorted(tensors.keys() - wanted.keys())
         raise StoreError(f"{folder} holds an adapter of another model: {odd[0]} does not fit.")
     for name, parameter in wanted.items():
-        parameter.copy_(saved[name])
+        parameter.copy_(tensors[name])
     return config

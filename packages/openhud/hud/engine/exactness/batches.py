@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, attach, lora_layers
 from hud.engine.models.attention import chains
+from hud.engine.models.expert_adapters import adapters_of, expert_weights
 from hud.engine.sample.request import SampledTurn
 from hud.engine.sample.sampler import Sampler
 from hud.trace import SamplingParams
@@ -201,6 +203,13 @@ def check_adapter(decoder: Decoder, plain: Any) -> None:
             merged: nn.Module = plain.get_submodule(name.removeprefix("causal."))
             assert isinstance(merged, nn.Linear)
             merged.weight += layer.merged_weight() - layer.base.weight
+        for name, owner, own in expert_weights(decoder):
+            adapter = adapters_of(owner).get(own)
+            if adapter is None:
+                continue
+            adapter.lora_B.copy_(torch.randn(adapter.lora_B.shape, generator=generator) * 0.1)
+            stacked = plain.get_submodule(name.removeprefix(decoder.name_prefix))
+            stacked.get_parameter(own).add_(adapter.delta())
     check_packing(decoder, plain, "adapter")
     sampler = Sampler(decoder, slots=4, cache_bytes=CACHE_BYTES)
     try:
@@ -219,7 +228,8 @@ def wrap(decoder: Decoder) -> bool:
         for name, module in decoder.named_modules()
         if isinstance(module, nn.Linear) and module is not head
     }
-    targets = tuple(name for name in ADAPTER.targets if name in names) or tuple(sorted(names))
+    names |= {own for _, _, own in expert_weights(decoder)}
+    targets = tuple(sorted(names)) if names.isdisjoint(ADAPTER.targets) else ADAPTER.targets
     if targets:
-        attach(decoder, LoraConfig(rank=ADAPTER.rank, alpha=ADAPTER.alpha, targets=targets))
+        attach(decoder, replace(ADAPTER, targets=targets))
     return bool(targets)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,8 @@ Attend = Callable[[int, Tensor, Tensor, Tensor, int | None], Tensor]
 
 class TransformersDecoder(Decoder):
     """A `transformers` model behind the port of decoders."""
+
+    name_prefix: ClassVar[str] = "causal."
 
     def __init__(self, config: DecoderConfig, causal: Any) -> None:
         super().__init__()

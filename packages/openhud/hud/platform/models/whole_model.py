@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from safetensors import safe_open
@@ -23,8 +24,10 @@ def complete(folder: Path, base: Path) -> bool:
     """
     trained = read_weights(folder)
     places = _places(base)
-    if not trained.keys() < places.keys():
+    prefix = _prefix(trained, places)
+    if prefix is None:
         return False
+    trained = {prefix + name: tensor for name, tensor in trained.items()}
     for path in [*folder.glob("*.safetensors"), folder / INDEX]:
         path.unlink(missing_ok=True)
     exported = {name: file for name, file in places.items() if not name.startswith(LEFT_OUT)}
@@ -48,6 +51,16 @@ def is_part_of(folder: Path, base: Path) -> bool:
         for place in (folder, base)
     )
     return bool(first != second)
+
+
+def _prefix(trained: Iterable[str], places: Collection[str]) -> str | None:
+    """Return what the whole model puts before the names of its text model; None: it has other names."""
+    first, *others = trained
+    for name in places:
+        prefix = name.removesuffix(first)
+        if name.endswith(first) and all(prefix + other in places for other in others):
+            return prefix
+    return None
 
 
 def _places(folder: Path) -> dict[str, str]:
