@@ -209,10 +209,17 @@ def _read_user(content: CamelFields, open_calls: list[tuple[str, str]]) -> list[
             {
                 "role": "tool",
                 "tool_call_id": identifier,
-                "content": _result_text(response.object("response") or {}),
+                "content": _result_content(response),
             }
         )
     return [*results, {"role": "user", "content": join_parts(parts)}] if parts else results
+
+
+def _result_content(response: CamelFields) -> Any:
+    """Return a function's response as message content: its text, then its images."""
+    text = _result_text(response.object("response") or {})
+    images = [_read_part(part) for part in _parts(response)]
+    return join_parts([{"type": "text", "text": text}, *images]) if images else text
 
 
 def _result_text(value: dict[str, Any]) -> str:
