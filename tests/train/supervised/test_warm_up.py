@@ -1,13 +1,17 @@
 """Warm-up from recorded runs: which of them can be learned from, and what is said where none can."""
 
+import re
+
 import pytest
-from tests.train.test_client_training import home
+from tests.train.test_client_training import SIZES, TEXTS, home
 
 from hud import Environment, TrainingClient
-from hud.agents import ScriptedAgent
+from hud.agents import ScriptedAgent, create_agent
+from hud.client import connect
 from hud.errors import UsageError
 from hud.eval import Taskset
 from hud.trace import ToolCall
+from hud.train.monitoring.progress import Reporter
 from hud.train.supervised.recorded_runs import conversation_of
 from hud.train.supervised.warm_up import warm_up
 
@@ -97,3 +101,56 @@ async def test_runs_without_an_answer_or_below_the_reward_are_counted(home):
     wrong = await tasks.run(ScriptedAgent(lambda run: "green"))
     with pytest.raises(UsageError, match=r"2 have a reward below min_reward=0\.5"):
         await warm_up("m", wrong.runs, min_reward=0.5)
+
+
+class Notes(Reporter):
+    """Collects the notes of a run."""
+
+    def __init__(self):
+        self.texts = []
+
+    def note(self, text):
+        self.texts.append(text)
+
+
+def answers(**by_word):
+    """An agent that answers a task's word with a text of its own."""
+
+    async def answer(run):
+        return by_word[run.prompt_text.split()[-1]]
+
+    return ScriptedAgent(answer)
+
+
+async def test_runs_beyond_the_context_are_left_out_and_counted(home):
+    """The model of these tests has a context of 64 tokens."""
+    job = await tasks.run(answers(red="red", blue="blue " * 100), group=2)
+    notes = Notes()
+    report = await warm_up("m", job.runs, batch=1, reporter=notes)
+    assert (report.runs, report.left_out, report.steps) == (2, 2, 2)
+    (note,) = [text for text in notes.texts if "context" in text]
+    assert re.fullmatch(
+        r"2 of 4 runs are longer than the model's context of 64 tokens \(the longest has \d{3}\) and are left out\.",
+        note,
+    )
+
+
+async def test_where_every_run_is_beyond_the_context_nothing_begins(home):
+    job = await tasks.run(answers(red="red " * 100, blue="blue " * 100))
+    with pytest.raises(
+        UsageError, match="None of the 2 runs fits the model's context of 64 tokens"
+    ):
+        await warm_up("m", job.runs)
+    assert (await connect().get("/v2/training-runs"))["items"] == []
+    assert (await warm_up("m", (await tasks.run(ScriptedAgent(script))).runs)).finished
+
+
+async def test_the_policys_own_runs_of_another_context_are_counted_too(home):
+    """Token ids of a model with a longer context are used unchanged, where they fit."""
+    sizes = {**SIZES, "max_context": 512}
+    await connect().post("/v2/models/create", {"name": "long", "texts": TEXTS, "sizes": sizes})
+    own = create_agent("long", system_prompt="say " * 60, completion_kwargs={"max_tokens": 8})
+    job = await tasks.run(own)
+    short = await tasks.run(ScriptedAgent(script))
+    report = await warm_up("m", [*job.runs, *short.runs])
+    assert (report.runs, report.left_out) == (2, 2)

@@ -31,7 +31,7 @@ from hud.learning.wire_types import (
     TrajectoryPayload,
     TrajectorySample,
 )
-from hud.trace import AgentStep, Trace
+from hud.trace import AgentStep, Sample, Trace
 from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
 from hud.trace.sampled.token_columns import samples_checksum
 
@@ -108,6 +108,15 @@ class DatumCounts:
         }
 
 
+def sampled_turns(trace: Trace) -> list[Sample]:
+    """Return the recorded token ids of a run's turns; a run of another agent has none."""
+    return [
+        step.sample
+        for step in trace.steps
+        if isinstance(step, AgentStep) and step.sample and step.sample.output_token_ids
+    ]
+
+
 def payload_of(
     trace: Trace,
     reward: float | None,
@@ -125,11 +134,7 @@ def payload_of(
     if reward is None and failure is None:
         name = f"Run {trace.trace_id}" if trace.trace_id else "A run"
         raise UsageError(f"{name} has no reward; grade it, or give one explicitly.")
-    samples = [
-        step.sample
-        for step in trace.steps
-        if isinstance(step, AgentStep) and step.sample and step.sample.output_token_ids
-    ]
+    samples = sampled_turns(trace)
     if not samples and failure is None:
         return None
     # Columns have no prompt chunks.
@@ -165,7 +170,7 @@ def make_batch(
 
     Runs of groups without signal are removed, to save their forward passes. With `cross_entropy` rewards and groups are
     ignored and all runs kept. `keep_all` keeps every run that counts: a custom loss gets a datum of each. Raises `UsageError`
-    for sampled runs with more tokens than `max_context`.
+    for runs with more tokens than `max_context`.
     """
     options = options or AdvantageOptions()
     supervised = loss_fn == BuiltinLoss.CROSS_ENTROPY
@@ -193,7 +198,7 @@ def make_batch(
             traj_idx=position,
             group_idx=advantages.group_idx[position],
             vocab_size=vocab_size,
-            max_context=None if supervised else max_context,
+            max_context=max_context,
             supervised=supervised,
             lag=lag,
             counts=counts,

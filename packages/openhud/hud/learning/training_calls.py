@@ -98,6 +98,8 @@ class RenderResult(Strict):
     """Answer to `RenderRequest`: the samples of each conversation, without logprobs."""
 
     samples: list[list[dict[str, Any]]]
+    max_context: int
+    """Number of tokens that the model's context holds."""
 
 
 OPEN = Call("open", OpenRequest, OpenedSession)

@@ -56,8 +56,8 @@ def plain_value(value: Any) -> Any:
         return [plain_value(part) for part in value]
     if isinstance(value, str):
         return unicodedata.normalize("NFC", value)
-    whole = isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT
-    return int(value) if whole else value
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT
+    return int(value) if is_whole else value
 
 
 def is_writable(value: int) -> bool:

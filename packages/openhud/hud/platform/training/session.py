@@ -165,14 +165,15 @@ class Session:
 
     async def render(self, body: RenderRequest) -> RenderResult:
         """Return conversations as samples in this model's tokens."""
-        form = self.trained.serving.policy.chat
+        policy = self.trained.serving.policy
+        form, context = policy.chat, policy.decoder.config.max_position_embeddings
 
         def work() -> RenderResult:
             samples = [
                 render_conversation(form, conversation.messages, conversation.tools)
                 for conversation in body.conversations
             ]
-            return RenderResult(samples=samples)
+            return RenderResult(samples=samples, max_context=context)
 
         return await self.run(work)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hud.client import Client
 from hud.errors import UsageError
 from hud.eval.results.failures import causes
-from hud.learning.datums import payload_of
+from hud.learning.datums import payload_of, sampled_turns
 from hud.learning.wire_types import TrajectoryPayload, TrajectorySample
+from hud.trace import Sample
 from hud.train.rollouts.seeds import seed_of
 from hud.train.supervised.recorded_runs import Example, conversation_of
 
@@ -47,22 +49,36 @@ def batch_of(
     return [orders[place // count][place % count] for place in range(first, last)]
 
 
-async def payloads_of(
-    client: Client, model_id: str, examples: Sequence[Example], *, on_record: bool
-) -> list[TrajectoryPayload]:
-    """Return the runs as token ids: the policy's own if recorded, else of their text.
+@dataclass(frozen=True)
+class TokenizedRuns:
+    """Runs that fit the model's context, with their token ids."""
 
-    With `on_record`, the policy's own are read from the embedded store, by trace id.
+    examples: list[Example]
+    payloads: list[TrajectoryPayload]
+    note: str | None
+    """Number of the runs that do not fit; None without any."""
+
+
+async def tokenized(
+    client: Client, model_id: str, examples: Sequence[Example], *, on_record: bool
+) -> TokenizedRuns:
+    """Return the runs that fit the model's context, as token ids: the policy's own if recorded, else of their text.
+
+    With `on_record`, the policy's own are read from the embedded store, by trace id. Raises `UsageError` if none fits.
     """
     payloads: dict[int, TrajectoryPayload] = {}
+    lengths: dict[int, int] = {}
     spoken: list[int] = []
     for place, example in enumerate(examples):
         own = payload_of(example.trace, example.reward or 0.0, on_record=on_record)
         if own is not None:
             payloads[place] = own
+            lengths[place] = _length(sampled_turns(example.trace))
         else:
             spoken.append(place)
-    for start in range(0, len(spoken), _RENDERED_AT_ONCE):
+    context = 0
+    # One call at least: it tells the model's context.
+    for start in range(0, max(len(spoken), 1), _RENDERED_AT_ONCE):
         places = spoken[start : start + _RENDERED_AT_ONCE]
         body: dict[str, Any] = {
             "conversations": [
@@ -74,13 +90,38 @@ async def payloads_of(
             ]
         }
         answer = await client.post(f"/v1/models/{model_id}/train/render", body)
-        for place, samples in zip(places, answer["samples"], strict=True):
+        context = answer["max_context"]
+        for place, rendered in zip(places, answer["samples"], strict=True):
+            samples = [TrajectorySample.model_validate(sample) for sample in rendered]
+            lengths[place] = _length(samples)
             payloads[place] = TrajectoryPayload(
-                samples=[TrajectorySample.model_validate(sample) for sample in samples],
+                samples=samples,
                 reward=examples[place].reward or 0.0,
                 trace_id=examples[place].trace.trace_id,
             )
-    return [payloads[place] for place in sorted(payloads)]
+    fitting = [place for place in sorted(payloads) if lengths[place] <= context]
+    if not fitting:
+        raise UsageError(
+            f"None of the {len(examples)} runs fits the model's context of {context:,} tokens (the shortest has "
+            f"{min(lengths.values()):,}): train on shorter runs, or a model with a longer context."
+        )
+    note = None
+    if len(fitting) < len(examples):
+        note = (
+            f"{len(examples) - len(fitting)} of {len(examples)} runs are longer than the model's context of {context:,} tokens "
+            f"(the longest has {max(lengths.values()):,}) and are left out."
+        )
+    return TokenizedRuns(
+        [examples[place] for place in fitting], [payloads[place] for place in fitting], note
+    )
+
+
+def _length(samples: Iterable[Sample]) -> int:
+    """Return the number of tokens of a run's longest sequence."""
+    return max(
+        (len(sample.prompt_token_ids) + len(sample.output_token_ids) for sample in samples),
+        default=0,
+    )
 
 
 def _usable(example: Example, min_reward: float | None) -> bool:

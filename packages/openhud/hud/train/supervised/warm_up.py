@@ -31,7 +31,7 @@ from hud.train.rollouts.sampling import Rollouts
 from hud.train.run_journal import over_note
 from hud.train.supervised.config import SupervisedConfig
 from hud.train.supervised.demonstrations import default_rate
-from hud.train.supervised.examples import batch_of, payloads_of, usable_examples
+from hud.train.supervised.examples import batch_of, tokenized, usable_examples
 from hud.train.supervised.recorded_runs import Example, examples_of, recorded_examples
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class WarmUpReport:
     runs: int
     """Number of runs trained on."""
     left_out: int
-    """Number of omitted runs: below `min_reward`, without a reward, or without an answer or a call."""
+    """Number of omitted runs: below `min_reward`, without a reward, without an answer or a call, or longer than the context."""
     first_step: int
     """First step of the call; above 0 for a continued run."""
     next_step: int
@@ -135,13 +135,20 @@ async def learn_from(
         examples = await recorded_examples(client, config.job, tasks, reporter)
     else:
         raise UsageError("Give runs to learn from, or the id of a job.")
-    usable = usable_examples(examples, config.min_reward)
+    model = await client.get("/v2/models/resolve", params={"model": config.model})
+    on_record = runs is None and client.api_url is None
+    fitting = await tokenized(
+        client, model["id"], usable_examples(examples, config.min_reward), on_record=on_record
+    )
+    usable = fitting.examples
     config = config.over(len(usable)).on(*(example.trace.trace_id or "" for example in usable))
     if runtime is None and scored:
         from hud.train.rollouts.runtimes import training_runtime  # Imports sockets and processes.
 
         runtime = training_runtime(config.runtime, scored.tasks)
     overlap = scored.trained_on(example.task for example in usable if example.task is not None)
+    if fitting.note is not None:
+        reporter.note(fitting.note)
     if overlap:
         reporter.note(overlap_note(overlap, len(scored.tasks)))
     async with AsyncExitStack() as stack:
@@ -158,9 +165,7 @@ async def learn_from(
         if learner.run.over:
             reporter.note(over_note(learner.run, config.total_steps))
             return loop.report(learner.run.next_step, 0.0)
-        on_record = runs is None and client.api_url is None
-        payloads = await payloads_of(client, learner.run.model_id, usable, on_record=on_record)
-        return await loop.run_to_end(payloads)
+        return await loop.run_to_end(fitting.payloads)
 
 
 class _Loop:
