@@ -171,9 +171,8 @@ class ChatFormat:
         earlier turns, or moves the tools. Differences in the template's own text are ignored: Qwen3 writes an empty block
         of reasoning in the last turn only.
         """
-        system = sum(message["role"] == "system" for message in messages)
-        covered = continuation.covered + system
-        if covered >= len(messages):
+        covered = _covered_length(messages, continuation.covered)
+        if covered is None:
             return None
         answered = messages[:covered]
         before = self.render_text(answered, tools, effort=effort, generation=False)
@@ -304,6 +303,18 @@ class ChatFormat:
                 f"{self.folder} names no end-of-turn token (eos_token in tokenizer_config.json)."
             )
         return frozenset(ids)
+
+
+def _covered_length(messages: Sequence[ChatMessage], covered: int) -> int | None:
+    """Return the length of the covered messages, system messages included; None if no message follows them.
+
+    The last covered message is the assistant's: system messages after it are not in its ids.
+    """
+    spoken = [place for place, message in enumerate(messages) if message["role"] != "system"]
+    if covered > len(spoken):
+        return None
+    end = spoken[covered - 1] + 1 if covered else next(iter(spoken), 0)
+    return end if end < len(messages) else None
 
 
 def _pictures_of(folder: Path, config: DecoderConfig) -> ConversationPictures | None:

@@ -1,6 +1,7 @@
 """Conversations as a chat template renders them: in the shapes that it reads, with texts in place of what it drops.
 
-What a template drops (tools, calls and their results, pictures of results, plain texts) is found by rendering probes.
+What a template drops or refuses (tools, calls and their results, pictures of results, plain texts, orders of messages) is found
+by rendering probes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from hud.engine.chat.chat_template import ChatTemplate
 from hud.engine.chat.conversation_pictures import ConversationPictures, has_pictures, template_parts
+from hud.engine.chat.message_order import MessageOrder, in_order, probed_order
 from hud.engine.chat.template_text import TemplateText
 from hud.engine.chat.tokenizer_settings import DEFAULT, TOOL_USE
 from hud.engine.chat.tool_calls.format import ToolFormat
@@ -20,10 +22,9 @@ from hud.engine.chat.tool_prompt import with_calls, with_pictures_below, with_to
 from hud.errors import UsageError
 from hud.trace import ChatMessage, ToolSpec
 
-_ROLES = {
-    role: TemplateText.literal(role)
-    for role in ("system", "developer", "user", "assistant", "tool")
-}
+_ROLES = {role: TemplateText.literal(role) for role in ("system", "user", "assistant", "tool")}
+# No template but gpt-oss's has developers; there they are system messages, too.
+_ROLES["developer"] = _ROLES["system"]
 
 
 _PROBE, _PROBE_RESULT = "probe_of_shown_tools", "probe_of_shown_results"
@@ -45,6 +46,7 @@ class ConversationRenderer:
         self._format = tool_format
         self._own = {name: TemplateText.literal(token) for name, token in special.items()}
         self._pictures = pictures
+        self._orders: dict[bool, MessageOrder] = {}
 
     def render(
         self,
@@ -81,14 +83,27 @@ class ConversationRenderer:
         shown = self._probed(talk, _schemas([tool]))
         return shown is not None and _PROBE in shown and _PROBE_RESULT in shown
 
+    def order(self, *, tools: bool) -> MessageOrder:
+        """Return the orders of messages that the template of conversations with tools renders, or that of those without."""
+        if tools not in self._orders:
+            spec = ToolSpec(name=_PROBE, description=_PROBE, parameters=_NO_PARAMETERS)
+            schemas = _schemas([spec]) if tools else []
+            self._orders[tools] = probed_order(
+                lambda talk: self._probed(talk, schemas),
+                _probe_call(self._format) if self.shows_calls else None,
+            )
+        return self._orders[tools]
+
     @cached_property
-    def _shows_system(self) -> bool:
-        talk: list[ChatMessage] = [
-            {"role": "system", "content": _PROBE},
-            {"role": "user", "content": "?"},
-        ]
-        shown = self._probed(talk, [])
-        return shown is not None and _PROBE in shown
+    def _no_tools(self) -> list[Any] | None:
+        """Value of `tools` in a conversation without any: None, or a list for templates that refuse None."""
+        template = template_for(self._templates, tools=False)
+        talk = [{"role": _ROLES["user"], "content": "?"}]
+        try:
+            template.render(messages=talk, tools=None, add_generation_prompt=True, **self._own)
+        except UsageError:
+            return []
+        return None
 
     def _probed(self, talk: list[ChatMessage], schemas: list[Any]) -> str | None:
         """Return a conversation as rendered without any rewriting; None if the template refuses it."""
@@ -141,8 +156,10 @@ class ConversationRenderer:
             shown = with_calls(shown, form)
         elif any(_has_image(message) for message in shown) and not self._shows_tool_pictures:
             shown = with_pictures_below(shown)
+        order = self.order(tools=bool(tools))
+        shown = in_order(shown, order)
         if tools and not self.shows_tools:
-            shown = with_tools(shown, _schemas(tools), form, system=self._shows_system)
+            shown = with_tools(shown, _schemas(tools), form, system=order.system)
         return self._in_parts(shown)
 
     def _render(
@@ -151,7 +168,7 @@ class ConversationRenderer:
         template = template_for(self._templates, tools=bool(schemas))
         return template.render(
             messages=shown,
-            tools=schemas or None,
+            tools=schemas or self._no_tools,
             documents=None,
             add_generation_prompt=generation,
             **self._own,

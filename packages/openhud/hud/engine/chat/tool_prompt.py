@@ -34,7 +34,7 @@ def with_tools(
     listed = _listed(schemas, format)
     if first["role"] == (_SYSTEM if system else _USER):
         parts = (first["content"], listed) if system else (listed, first["content"])
-        return [{**first, "content": _together(mark("\n\n"), list(filter(None, parts)))}, *rest]
+        return [{**first, "content": together(mark("\n\n"), list(filter(None, parts)))}, *rest]
     return [{"role": _SYSTEM if system else _USER, "content": listed}, *messages]
 
 
@@ -44,7 +44,7 @@ def with_calls(messages: Sequence[ChatMessage], format: ToolFormat) -> list[Chat
     results: list[Content] = []
     for message in messages:
         if message["role"] == "tool":
-            results.append(_together(mark(""), [_RESULT, message["content"], _RESULT_END]))
+            results.append(together(mark(""), [_RESULT, message["content"], _RESULT_END]))
             continue
         written += _answered(results)
         results = []
@@ -82,7 +82,7 @@ def with_pictures_below(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     return [*written, *([{"role": _USER, "content": pictures}] if pictures else [])]
 
 
-def _together(between: TemplateText, contents: list[Content]) -> Content:
+def together(between: TemplateText, contents: list[Content]) -> Content:
     """Return contents as one: a text or, with pictures, a list of parts."""
     if all(isinstance(content, str) for content in contents):
         return between.join(content for content in contents if isinstance(content, str))
@@ -95,13 +95,13 @@ def _together(between: TemplateText, contents: list[Content]) -> Content:
 
 
 def _answered(results: list[Content]) -> list[ChatMessage]:
-    return [{"role": _USER, "content": _together(mark("\n"), results)}] if results else []
+    return [{"role": _USER, "content": together(mark("\n"), results)}] if results else []
 
 
 def _with_text(message: ChatMessage, format: ToolFormat) -> ChatMessage:
     functions = [call["function"] for call in message["tool_calls"]]
     calls = format.write([(made["name"], made.get("arguments") or {}) for made in functions])
-    content = _together(mark("\n"), list(filter(None, (message["content"], calls))))
+    content = together(mark("\n"), list(filter(None, (message["content"], calls))))
     return {
         **{key: value for key, value in message.items() if key != "tool_calls"},
         "content": content,
