@@ -135,6 +135,8 @@ def published(kind, folder):
         config = AutoConfig.for_model(kind, text_config=text, **whole)
         model = AutoModelForImageTextToText.from_config(config, attn_implementation="eager")
     randomized(model.float().eval()).save_pretrained(folder)
+    if kind == "gpt_oss":
+        _quantize(folder)
     if kind == "qwen3_5":
         weights = load_file(folder / "model.safetensors")
         weights["mtp.fc.weight"] = torch.randn(64, 128)
@@ -142,3 +144,28 @@ def published(kind, folder):
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(source / name, folder / name)
     return folder
+
+
+def _quantize(folder):
+    """Put random MXFP4 weights of the experts into a folder of gpt-oss, as it is published; others stay in float32."""
+    generator = torch.Generator().manual_seed(0)
+    weights = {}
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        if not name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            weights[name] = tensor
+            continue
+        experts, inner, out = tensor.shape
+        blocks = (experts, out, inner // 32, 16)
+        weights[f"{name}_blocks"] = torch.randint(256, blocks, generator=generator).byte()
+        weights[f"{name}_scales"] = torch.randint(121, 124, blocks[:3], generator=generator).byte()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    path = folder / "config.json"
+    kept = [
+        "model.layers.*.self_attn",
+        "model.layers.*.mlp.router",
+        "model.embed_tokens",
+        "lm_head",
+    ]
+    quantization = {"quant_method": "mxfp4", "modules_to_not_convert": kept}
+    described = json.loads(path.read_text())
+    path.write_text(json.dumps({**described, "quantization_config": quantization}))

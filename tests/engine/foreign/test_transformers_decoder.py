@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tests.engine.published_families import published
 from tests.engine.test_decoder_folder import packed_logits
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, Mxfp4Config
 
 from hud.engine.config import DecoderConfig
 from hud.engine.learn.local_trainer import LocalTrainer
 from hud.engine.lora import LoraConfig
-from hud.engine.pretrained import load_decoder, load_weights, save_decoder
+from hud.engine.pretrained import load_decoder, load_weights, save_decoder, weight_bytes
 from hud.engine.sample.kv_cache import CacheSize, KVCache
 from hud.engine.sample.sampler import Sampler
 from hud.errors import StoreError, UsageError
@@ -200,3 +201,35 @@ def test_weights_that_a_folder_lacks_are_not_begun_at_random(tmp_path):
     )
     with pytest.raises(StoreError, match=f"{name} is missing"):
         load_decoder(tmp_path)
+
+
+def test_mxfp4_weights_are_read_as_transformers_dequantizes_them_and_saved_without(tmp_path):
+    folder = published("gpt_oss", tmp_path / "published")
+    settings = Mxfp4Config(dequantize=True)
+    plain = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.bfloat16, quantization_config=settings
+    )
+    decoder = load_decoder(folder, dtype=torch.bfloat16)
+    theirs = dict(plain.named_parameters())
+    for name, parameter in decoder.named_parameters():
+        assert torch.equal(parameter, theirs[name.removeprefix("causal.")])
+    assert weight_bytes(folder, torch.bfloat16) == sum(p.nbytes for p in decoder.parameters())
+    save_decoder(decoder, tmp_path / "saved")
+    assert "quantization_config" not in json.loads((tmp_path / "saved/config.json").read_text())
+    saved = dict(load_decoder(tmp_path / "saved").named_parameters())
+    assert all(torch.equal(saved[name], p) for name, p in decoder.named_parameters())
+
+
+@pytest.mark.parametrize("name", ["LlamaForCausalLM", "MixtralForCausalLM"])
+@pytest.mark.parametrize("method", ["gptq", "new"])
+def test_weights_in_a_quantization_that_has_no_plain_form_are_refused(tmp_path, name, method):
+    kind = name.removesuffix("ForCausalLM").lower()
+    AutoConfig.for_model(kind, **SMALL, architectures=[name]).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    described = {
+        **json.loads(path.read_text()),
+        "quantization_config": {"quant_method": method, "bits": 4},
+    }
+    path.write_text(json.dumps(described))
+    with pytest.raises(UsageError, match=rf"its weights are quantized \({method}\); add the model"):
+        DecoderConfig.from_folder(tmp_path)

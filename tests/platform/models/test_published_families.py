@@ -55,9 +55,12 @@ def plain(folder):
     """Load a folder with plain `transformers`, by the class that it names."""
     import transformers
 
-    (name,) = json.loads((folder / "config.json").read_text())["architectures"]
-    kind = getattr(transformers, name)
-    return kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    described = json.loads((folder / "config.json").read_text())
+    kind = getattr(transformers, described["architectures"][0])
+    settings = {"dtype": torch.float32, "attn_implementation": "eager"}
+    if "quantization_config" in described:
+        settings["quantization_config"] = transformers.Mxfp4Config(dequantize=True)
+    return kind.from_pretrained(folder, **settings).eval()
 
 
 def inputs_of(folder, sample):
@@ -93,7 +96,7 @@ def difference(model, folder, batch):
 @pytest.mark.parametrize("family", [*FAMILIES, *(f"pictures-{kind}" for kind in WITH_PICTURES)])
 async def test_a_family_is_sampled_trained_exported_and_reloaded(home, tmp_path, family, training):  # noqa: F811
     base = folder_of(family, tmp_path / "base")
-    config = {"training": training, "lora_rank": 4}
+    config = {"training": training, "lora_rank": 4, "dtype": "float32"}
     await connect().post("/v2/models/add", {"source": str(base), "name": "m", "config": config})
     batch = await sampled(family, "m", [1.0, 0.0])
     measured = {"sampled": difference(plain(base), base, batch)}
@@ -117,10 +120,11 @@ async def test_a_family_is_sampled_trained_exported_and_reloaded(home, tmp_path,
     )
     assert max(measured.values()) < CLOSE, measured
     before, after = read_weights(base), read_weights(out)
-    assert before.keys() - after.keys() == {name for name in before if name.startswith("mtp.")}
+    gone = {n for n in before if n.startswith("mtp.") or n.endswith(("_blocks", "_scales"))}
+    assert before.keys() - after.keys() == gone
     if family.startswith("pictures-"):
         return
     tower = {name for name in after if "vision" in name or "visual" in name}
     assert all(torch.equal(before[name], after[name]) for name in tower)
     experts = [name for name in after if ".experts." in name and "bias" not in name]
-    assert all(not torch.equal(before[name], after[name]) for name in experts)
+    assert all(name not in before or not torch.equal(before[name], after[name]) for name in experts)

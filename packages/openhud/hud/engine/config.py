@@ -181,6 +181,8 @@ class DecoderConfig:
     def from_dict(cls, raw: dict[str, Any], where: str = "config.json") -> DecoderConfig:
         """Return the shape that a `config.json` describes. Raises `UsageError` for an unsupported one."""
         name = raw["architectures"][0]
+        if raw.get("quantization_config"):
+            raise UsageError(f"{where}: {_quantized(raw['quantization_config'])}")
         if raw.get("use_sliding_window") and raw.get("sliding_window"):
             raise UsageError(f"{where}: sliding-window attention is not supported.")
         # transformers 5 keeps theta and scaling together in rope_parameters.
@@ -285,6 +287,12 @@ def _foreign(folder: Path, name: str, raw: Any) -> DecoderConfig:
     return config
 
 
+def _quantized(quantization: Any) -> str:
+    """Return why quantized weights are refused."""
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else None
+    return f"its weights are quantized ({method}); add the model whose weights are not."
+
+
 def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
     """Return the dimensions that `transformers` reads. Raises `UsageError` for a model that cannot be computed."""
     from transformers import AutoConfig  # Seconds to import, and most models are of the family.
@@ -294,6 +302,9 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
     )
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    quantization = getattr(config, "quantization_config", None)
+    if quantization is not None and dequantization(quantization) is None:
+        raise UsageError(f"{folder / 'config.json'}: {_quantized(quantization)}")
     shape = config.get_text_config()
     text_class = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(shape.model_type)
     # Some causal classes have a tower, too: Gemma 3's.
@@ -339,6 +350,20 @@ def _foreign_shape(folder: Path, name: str) -> DecoderConfig:
         dtype=str(shape.dtype or config.dtype or "float32").removeprefix("torch."),
         reads_pictures=pictures,
     )
+
+
+def dequantization(quantization: Any) -> Any:
+    """Return the settings by which `transformers` loads quantized weights as plain ones; None: it cannot."""
+    from transformers.quantizers.auto import AutoQuantizationConfig
+
+    try:
+        settings = AutoQuantizationConfig.from_dict(quantization)
+    except Exception:  # A method that it does not know, or that needs another package.
+        return None
+    if not hasattr(settings, "dequantize"):
+        return None
+    settings.dequantize = True
+    return settings
 
 
 def _size(shape: Any, name: str, default: int) -> int:

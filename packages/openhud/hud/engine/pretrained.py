@@ -126,12 +126,20 @@ def weight_files(folder: Path) -> list[str]:
 
 def weight_bytes(folder: Path, dtype: torch.dtype | None = None) -> int:
     """Return about how many bytes a folder's weights take in `dtype`; None: in the type of its files."""
+    if _is_quantized(folder):
+        count = sum(parameter.numel() for parameter in empty_decoder(folder).parameters())
+        return count * (dtype or DTYPES[DecoderConfig.from_folder(folder).dtype]).itemsize
     files = [folder / name for name in weight_files(folder)]
     total = sum(path.stat().st_size for path in files if path.is_file())
     stored = DTYPES.get(DecoderConfig.from_folder(folder).dtype)
     if dtype is None or stored is None:
         return total
     return total * dtype.itemsize // stored.itemsize
+
+
+def _is_quantized(folder: Path) -> bool:
+    raw = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    return bool(raw.get("quantization_config"))
 
 
 def read_weights(folder: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from hud.engine.config import DecoderConfig
+from hud.engine.config import DecoderConfig, dequantization
 from hud.engine.decoder import AttentionCache, Decoder
 from hud.engine.foreign.verdicts import ForeignPath
 from hud.engine.models.attention import chosen, packing_of
@@ -42,6 +42,8 @@ class TransformersDecoder(Decoder):
         super().__init__()
         self.config = config
         self.causal = causal
+        self.dequantized = False
+        """True: its folder has quantized weights, which it does not."""
         shape = causal.config.get_text_config()
         self._softcap: float | None = getattr(shape, "final_logit_softcapping", None)
         # Granite divides its logits, Cohere multiplies them.
@@ -146,7 +148,11 @@ def load_transformers(
         raise StoreError(f"{folder} is an adapter; add its base model.")
     progress: Any = logging
     progress.disable_progress_bar()  # It would break the progress display.
+    settings: dict[str, Any] = {}
     try:
+        quantization = getattr(_configuration(folder), "quantization_config", None)
+        if quantization is not None:
+            settings["quantization_config"] = dequantization(quantization)
         # Code that comes with weights is not run.
         result: Any = auto_class(config).from_pretrained(
             folder,
@@ -156,6 +162,7 @@ def load_transformers(
             trust_remote_code=False,
             use_safetensors=True,
             local_files_only=True,
+            **settings,
         )
     except Exception as error:  # transformers raises many kinds of errors
         raise StoreError(f"transformers cannot load {folder}: {error}") from error
@@ -164,7 +171,9 @@ def load_transformers(
         # transformers would begin these at random.
         missing = min(report["missing_keys"])
         raise StoreError(f"{folder}: the weights do not fit its config.json: {missing} is missing.")
-    return decoder_of(config, causal.to(device), path, folder).eval()
+    decoder = decoder_of(config, causal.to(device), path, folder).eval()
+    decoder.dequantized = bool(settings)
+    return decoder
 
 
 def auto_class(config: DecoderConfig) -> Any:
@@ -190,15 +199,20 @@ def decoder_of(
 def save_transformers(decoder: Decoder, folder: Path) -> None:
     """Write a decoder that `load_transformers` returned as a Hugging Face folder."""
     assert isinstance(decoder, TransformersDecoder)
-    decoder.causal.save_pretrained(folder)
+    # The layout of the folder that it was loaded from, which may have one for quantized weights alone.
+    decoder.causal.save_pretrained(folder, save_original_format=not decoder.dequantized)
 
 
 def empty_transformers(folder: Path) -> nn.Module:
     """Return the modules of a folder's model on the default device, which is the meta device for no weights."""
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    config = _configuration(folder)
     kind = auto_class(DecoderConfig.from_folder(folder))
     causal: nn.Module = kind.from_config(config, trust_remote_code=False)
     return causal
+
+
+def _configuration(folder: Path) -> Any:
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def _attention(

@@ -40,6 +40,7 @@ _IRRELEVANT = {
     "bos_token_id",
     "eos_token_id",
     "pad_token_id",
+    "quantization_config",
     "use_cache",
 }
 """Values of a configuration that no computation depends on."""

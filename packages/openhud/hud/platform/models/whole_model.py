@@ -45,12 +45,14 @@ def complete(folder: Path, base: Path) -> bool:
 
 
 def is_part_of(folder: Path, base: Path) -> bool:
-    """Return True for a folder with a text model of another class than the whole in `base`."""
+    """Return True for a folder with a text model of another class than the whole in `base`, whose weights are not quantized."""
     first, second = (
-        json.loads((place / "config.json").read_text(encoding="utf-8")).get("architectures")
-        for place in (folder, base)
+        json.loads((place / "config.json").read_text(encoding="utf-8")) for place in (folder, base)
     )
-    return bool(first != second)
+    return bool(
+        first.get("architectures") != second.get("architectures")
+        and not second.get("quantization_config")
+    )
 
 
 def _prefix(trained: Iterable[str], places: Collection[str]) -> str | None:
