@@ -142,7 +142,7 @@ def _training(subject: CardSubject) -> Iterator[str]:
 
 
 def _of_run(config: dict[str, Any], steps: int) -> str:
-    parts = [f"{steps} steps"]
+    parts = ["1 step" if steps == 1 else f"{steps:,} steps"]
     if config.get("tasks"):
         parts.append(f"tasks `{_name(config['tasks'])}`")
     held_out = config.get("held_out") or []
