@@ -18,6 +18,7 @@ QUICK = (
     "common_beginnings",
     "fleet_store",
     "fork_rollouts",
+    "host_step",
     "inprocess_rollouts",
     "many_environments",
     "rollout_memory",

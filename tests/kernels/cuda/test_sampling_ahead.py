@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -65,22 +66,29 @@ async def play(sampler, turns):
 
 
 def calls_of(monkeypatch):
-    """Return a list to which each `decode` adds how many steps it delivered."""
+    """Return a list to which each `decode` adds its steps: the most tokens that a sequence got."""
     calls, original = [], CudaRunner.decode
 
     def decode(self, batch):
-        before, deliver = len(calls), self.deliver
+        place, deliver = len(calls), self.deliver
+        counts = Counter()
         calls.append(0)
 
         def count(sampled):
-            calls[before] += 1
+            counts.update({request: len(ids) for request, ids, _ in sampled})
+            calls[place] = max(counts.values(), default=0)
+
+        def counted(sampled):
+            count(sampled)
             deliver(sampled)
 
-        self.deliver = count
+        self.deliver = counted
         try:
-            return original(self, batch)
+            rest = original(self, batch)
         finally:
             self.deliver = deliver
+        count(rest)
+        return rest
 
     monkeypatch.setattr(CudaRunner, "decode", decode)
     return calls

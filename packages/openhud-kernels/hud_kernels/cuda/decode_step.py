@@ -10,8 +10,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hud.engine.models.reference_decoder import ReferenceDecoder
@@ -89,7 +92,7 @@ class DecodeGraphs:
         params: Sequence[SamplingParams],
         uniforms: Sequence[Sequence[float]],
         proceed: Callable[[], bool],
-    ) -> Iterator[tuple[list[int], list[float]]]:
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
         """Sample tokens for each sequence, one for each of its `uniforms`; yield the ids and logprobs of each step.
 
         The pages of `tables` have room for them; tokens past a sequence's pages are computed with the padding page, for
@@ -112,7 +115,7 @@ class DecodeGraphs:
 
     def _known(
         self, step: int, count: int, event: torch.cuda.Event | None
-    ) -> tuple[list[int], list[float]]:
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the ids and logprobs of a step, once its event is over."""
         if event is not None:
             event.synchronize()
@@ -265,10 +268,10 @@ def rows_of(
 
     There is a column more than the longest table has, for steps ahead.
     """
-    widest = max(map(len, tables)) + 1
-    rows = [
-        [token, start, *pages, *[padding] * (widest - len(pages))]
-        for token, start, pages in zip(ids, starts, tables, strict=True)
-    ]
-    rows += [[0, 0, *[padding] * widest]] * (size - len(rows))
-    return torch.tensor(rows)
+    lengths = np.fromiter(map(len, tables), dtype=np.int64, count=len(tables))
+    rows = np.full((size, 3 + lengths.max()), padding)
+    rows[:, :2] = 0
+    rows[: len(ids), 0], rows[: len(ids), 1] = ids, starts
+    filled = np.arange(rows.shape[1] - 2) < lengths[:, None]
+    rows[: len(ids), 2:][filled] = np.fromiter(chain.from_iterable(tables), dtype=np.int64)
+    return torch.from_numpy(rows)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from hud.trace import SamplingParams
@@ -59,13 +61,16 @@ class Drawing:
 
         count = len(logits)
         params = RowParams(self._temperatures[:count], self._top_p[:count], self._top_k[:count])
-        at = self.step[None]
-        uniforms = self._uniforms[:, :count].index_select(0, at)[0]
+        uniforms = self._uniforms[:, :count].index_select(0, self.step[None])[0]
         ids, logprobs = sample_rows(logits, params, uniforms, cut=cut)
-        both = torch.stack((ids.double(), logprobs.double()))
-        self._sampled[:, :, :count].index_copy_(0, at, both[None])
-        self.step.add_(1)
+        self.keep(ids, logprobs)
         return ids
+
+    def keep(self, ids: Tensor, logprobs: Tensor) -> None:
+        """Store the ids and logprobs (B,) of a step for `fetch`, and count the step."""
+        both = torch.stack((ids.double(), logprobs.double()))
+        self._sampled[:, :, : len(ids)].index_copy_(0, self.step[None], both[None])
+        self.step.add_(1)
 
     def fetch(self, step: int) -> torch.cuda.Event | None:
         """Begin to copy a launched step's tokens to the host; return the event of its end. None: they are there."""
@@ -79,11 +84,11 @@ class Drawing:
         event.record()
         return event
 
-    def read(self, step: int, count: int) -> tuple[list[int], list[float]]:
-        """Return ids and logprobs of the first `count` rows of a step that was fetched."""
+    def read(self, step: int, count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Return ids and logprobs (count,) of the first rows of a step that was fetched."""
         assert self._read is not None
-        ids, logprobs = self._read[step, :, :count]
-        return ids.long().tolist(), logprobs.tolist()
+        ids, logprobs = self._read[step, :, :count].numpy()
+        return ids.astype(np.int64), logprobs
 
 
 def to_device(rows: Tensor, device: torch.device) -> Tensor:

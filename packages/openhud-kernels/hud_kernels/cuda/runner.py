@@ -21,7 +21,6 @@ from hud.engine.sample.adapter_bank import Adapter, AdapterBank
 from hud.engine.sample.ahead import reserve_ahead
 from hud.engine.sample.kv_cache import KVCache
 from hud.engine.sample.plain_runner import PlainRunner
-from hud.engine.sample.request import Request
 from hud.engine.sample.runner import Sampled
 from hud.engine.sample.scheduler import Chunk, Scheduler
 from hud_kernels.cuda.decode_step import DecodeGraphs
@@ -30,6 +29,7 @@ from hud_kernels.cuda.graph_cache import GraphCache
 from hud_kernels.cuda.prefill.budget import PrefillBudget, device_clock
 from hud_kernels.cuda.prefill.passes import Prefill
 from hud_kernels.cuda.recording_progress import show_recording
+from hud_kernels.cuda.untaken_tokens import UntakenTokens
 
 
 class CudaRunner(PlainRunner):
@@ -119,22 +119,17 @@ class CudaRunner(PlainRunner):
             [request.uniforms.coming(self._count) for request in self._batch],
             self._proceed,
         )
+        self._untaken = UntakenTokens(self._batch, self._count)
         for ids, logprobs in steps:
-            rows = zip(self._batch, ids, logprobs, strict=True)
-            # What is computed of a sequence after its end is discarded.
-            self.deliver([_taken(*row) for row in rows if row[0].outcome is None])
-        return []
+            if sampled := self._untaken.add(ids, logprobs):
+                self.deliver(sampled)
+                self._untaken.note_ends(sampled)
+        return self._untaken.rest()
 
     def _proceed(self) -> bool:
         """Return whether another step may be launched before the sampler's thread is back."""
-        going = [request for request in self._batch if request.outcome is None]
-        if not going or any(request.abandoned for request in going):
+        if self._untaken.over or self.interrupted():
             return False
-        return not self.interrupted() and len(self._scheduler.waiting) <= self._arrived
-
-
-def _taken(request: Request, token: int, logprob: float) -> tuple[Request, list[int], list[float]]:
-    """Return a request's token, and record that the cache holds the one before it."""
-    request.uniforms.skip(1)
-    request.place.tokens += request.next_ids(1)
-    return request, [token], [logprob]
+        if len(self._scheduler.waiting) > self._arrived:
+            return False
+        return not any(request.abandoned and request.outcome is None for request in self._batch)

@@ -373,18 +373,21 @@ class Sampler:
             self._runner.reserve(batch, self.scheduler)
         # Of a prompt that was found whole in the cache, the last token is computed here.
         self.scheduler.prefilled += sum(not chunk.request.token_ids for chunk in batch)
+        lengths = [len(chunk.request.token_ids) for chunk in batch]
         sampled = self._runner.decode(batch)
         if self._ended is not None:
             self._leave_ended()
         self._take(sampled)
-        self.steps += max((len(ids) for _, ids, _ in sampled), default=0)
+        self.steps += max(
+            len(chunk.request.token_ids) - length
+            for chunk, length in zip(batch, lengths, strict=True)
+        )
 
     def _deliver(self, sampled: Sampled) -> None:
-        """Take a step's tokens in the middle of a `decode`."""
+        """Take tokens in the middle of a `decode`."""
         if self._ended is None:
             self._ended = []
         self._take(sampled)
-        self.steps += 1
 
     def _leave_ended(self) -> None:
         ended, self._ended = self._ended or [], None

@@ -1,0 +1,124 @@
+"""Processor time of the host for a decode step, the device's work aside, by number of sequences.
+
+The GPU's runner samples with recorded steps that sleep in place of the device's work: what is left is the sampler's thread
+between two launches. Its processor time counts, so that a busy machine changes little.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import shapes
+import torch
+from records import report
+from sizes import SMALLEST
+from torch import Tensor
+
+from hud.engine.policy import Policy
+from hud.engine.sample.options import SamplerOptions
+from hud.engine.sample.request import Turn
+from hud.engine.sample.sampler import Sampler
+from hud.trace import SamplingParams
+from hud_kernels.cuda.decode_step import DecodeGraphs
+from hud_kernels.cuda.runner import CudaRunner
+
+SEQUENCES = (1, 8, 64, 256, 512)
+TOKENS, PROMPT = 512, 64
+DEVICE_SECONDS = 0.002
+LIMIT_AT = 256
+LIMIT_MS = 1.0
+if SMALLEST:
+    SEQUENCES, TOKENS, DEVICE_SECONDS = (1, 4), 40, 0.0
+
+
+class SleepingGraphs(DecodeGraphs):
+    """Recorded steps that sleep, and sample a fixed token for each row."""
+
+    seconds = 0.0
+    """Processor time of the stand-in for the device."""
+    steps = 0
+
+    @property
+    def complete(self) -> bool:
+        """True: there is nothing to record."""
+        return True
+
+    def _launch(self, size: int, kind: str) -> Tensor:
+        begun = time.thread_time()
+        time.sleep(DEVICE_SECONDS)
+        SleepingGraphs.steps += 1
+        ids = torch.full((size,), 7)
+        self._drawing.keep(ids, torch.full((size,), -1.0))
+        SleepingGraphs.seconds += time.thread_time() - begun
+        return ids
+
+
+class SleepingRunner(CudaRunner):
+    """The GPU's runner over `SleepingGraphs`; prompts take no time."""
+
+    def use(self, decoder):
+        super().use(decoder)
+        self.graphs = SleepingGraphs(decoder, self.cache, self.most)
+
+    def last_hidden(self, ids, tables, starts):
+        return torch.zeros(len(ids), self.decoder.config.hidden_size)
+
+
+class TimedSampler(Sampler):
+    """A sampler that adds up the processor time of its decode steps."""
+
+    seconds = 0.0
+
+    def _decode(self) -> None:
+        begun, device = time.thread_time(), SleepingGraphs.seconds
+        super()._decode()
+        self.seconds += time.thread_time() - begun - (SleepingGraphs.seconds - device)
+
+
+def step_seconds(policy: Policy, count: int) -> float:
+    """Return the processor time of the sampler's thread for a decode step of `count` sequences, in seconds."""
+    import hud.engine.sample.sampler as module
+
+    module.runner_type = lambda decoder, bank: SleepingRunner
+    sampler = TimedSampler(policy.decoder, slots=count)
+    SleepingGraphs.steps = 0
+    done = threading.Semaphore(0)
+    params = SamplingParams(max_tokens=TOKENS)
+    for number in range(count):
+        prompt = [number % 50 + 1] * PROMPT
+        turn = Turn(prompt=prompt, params=params, stop_ids=frozenset({0}))
+        sampler.submit(turn, done.release)
+    for _ in range(count):
+        done.acquire()
+    sampler.close()
+    return sampler.seconds / SleepingGraphs.steps
+
+
+def main() -> int:
+    """Print the time of a step at each number of sequences; return 1 where the limit is exceeded."""
+    held = True
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        shapes.create_policy(folder, shapes.MIDDLE, max_context=1024)
+        policy = Policy.load(folder, sampling=SamplerOptions(slots=8))
+        for count in SEQUENCES:
+            seconds = step_seconds(policy, count)
+            bar = LIMIT_MS if count == LIMIT_AT else None
+            print(f"  {count} sequences: {seconds / count * 1e6:.2f} µs a sequence")
+            held &= report(
+                f"host, a decode step of {count} sequences",
+                seconds * 1000,
+                "ms",
+                bar=bar,
+                at_most=True,
+            )
+        policy.close()
+    return int(not held)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

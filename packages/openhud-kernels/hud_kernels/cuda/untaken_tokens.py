@@ -1,0 +1,71 @@
+"""Tokens of several decode steps that their requests do not have yet, and which requests must have theirs now.
+
+A step that ends no turn, and that no caller watches, costs nothing for each sequence: stops and lengths are compared as
+arrays, and a request gets the tokens of several steps at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hud.engine.sample.ahead import is_watched
+from hud.engine.sample.request import Request
+from hud.engine.sample.runner import Sampled
+
+
+class UntakenTokens:
+    """Sampled tokens of at most `most` steps of a batch."""
+
+    def __init__(self, requests: Sequence[Request], most: int) -> None:
+        self._requests = requests
+        self._ids = np.empty((most, len(requests)), dtype=np.int64)
+        self._logprobs = np.empty((most, len(requests)))
+        self._steps = 0
+        """Steps so far."""
+        self._taken = np.zeros(len(requests), dtype=np.int64)
+        """Steps of which each request has the tokens."""
+        self._room = np.array([request.most - len(request.token_ids) for request in requests])
+        """Steps after which each turn is as long as it may be."""
+        self._watched = np.array([is_watched(request) for request in requests])
+        self._stops = np.array(
+            sorted(frozenset().union(*(r.stop_ids for r in requests))), dtype=np.int64
+        )
+        self._ended = np.zeros(len(requests), dtype=bool)
+
+    def add(self, ids: NDArray[np.int64], logprobs: NDArray[np.float64]) -> Sampled:
+        """Keep a step's ids and logprobs (B,); return the tokens of requests that may end with it, or are watched."""
+        self._ids[self._steps], self._logprobs[self._steps] = ids, logprobs
+        self._steps += 1
+        due = self._watched | (self._room <= self._steps)
+        due |= (ids[:, None] == self._stops).any(axis=1)
+        return self._take(np.flatnonzero(due & ~self._ended))
+
+    def note_ends(self, sampled: Sampled) -> None:
+        """Discard what is sampled from now on of those requests that have ended."""
+        ended = {request for request, _, _ in sampled if request.outcome is not None}
+        if ended:
+            self._ended |= [request in ended for request in self._requests]
+
+    @property
+    def over(self) -> bool:
+        """True once every request has ended."""
+        return bool(self._ended.all())
+
+    def rest(self) -> Sampled:
+        """Return the tokens that the requests still lack."""
+        return self._take(np.flatnonzero(~self._ended & (self._taken < self._steps)))
+
+    def _take(self, rows: NDArray[np.intp]) -> Sampled:
+        sampled: Sampled = []
+        for row in rows.tolist():
+            steps = slice(int(self._taken[row]), self._steps)
+            request, ids = self._requests[row], self._ids[steps, row].tolist()
+            request.uniforms.skip(len(ids))
+            # The cache holds all but the last token.
+            request.place.tokens += request.next_ids(1) + ids[:-1]
+            sampled.append((request, ids, self._logprobs[steps, row].tolist()))
+        self._taken[rows] = self._steps
+        return sampled
