@@ -74,6 +74,11 @@ def own_entry_points() -> list[metadata.EntryPoint]:
     return list(metadata.distribution(OWN).entry_points)
 
 
+def own_packages() -> set[str]:
+    """Return the names of this distribution's import packages."""
+    return {"hud", *(point.value.split(":")[0].split(".")[0] for point in own_entry_points())}
+
+
 def _project() -> dict[str, Any]:
     """Return the `project` table of the source tree; empty for an installed package."""
     try:

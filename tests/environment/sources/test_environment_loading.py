@@ -39,6 +39,25 @@ def test_two_folders_may_call_their_files_the_same(tmp_path):
 
 
 @pytest.mark.slow
+def test_two_folders_may_call_their_packages_the_same(tmp_path):
+    """Files beside a file, packages with their modules, and folders without `__init__.py`."""
+    code = (
+        "from hud import Environment\n"
+        "from near import NAME as FILE\n"
+        "from helpers import NAME as PACKAGE\n"
+        "from helpers.tools import NAME as MODULE\n"
+        "from loose.tools import NAME as LOOSE\n"
+        "env = Environment(f'{FILE}-{PACKAGE}-{MODULE}-{LOOSE}')\n"
+    )
+    for name in ("first", "second", "first"):
+        folder = tmp_path / name
+        for file in ("near.py", "helpers/__init__.py", "helpers/tools.py", "loose/tools.py"):
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(f"NAME = {name!r}\n")
+        (folder / "env.py").write_text(code)
+        assert load_environment(folder).name == "-".join([name] * 4)
+
+
 def test_the_attribute_or_the_name_picks_one_of_several(tmp_path):
     home = folder(tmp_path, "one", "other = Environment('two')\n")
     assert load_environment(f"{home}/env.py:other").name == "two"

@@ -21,6 +21,7 @@ from hud.environment.templates.agent_tool import AgentTool
 from hud.environment.templates.task import Task
 from hud.errors import HudError, NotFoundError, UsageError, text_of
 from hud.foreign_code import is_failure
+from hud.plugs import own_packages
 
 FOLDER_FILES = ("env.py", "environment.py", "tasks.py", "main.py")
 _serial = count()
@@ -93,12 +94,13 @@ def _telling_where(target: str) -> Iterator[None]:
 
 def _refuse_shadowing(path: Path) -> None:
     """Raise `UsageError` for a file that would be imported instead of a module that this package or its libraries import."""
-    for file in (path, *sorted(path.parent.glob("*.py"))):
+    packages = (file.parent for file in path.parent.glob("*/__init__.py"))
+    for file in (path, *sorted(path.parent.glob("*.py")), *sorted(packages)):
         used = file == path or file.stem in sys.modules
         owner = None
         if used and file.stem in sys.stdlib_module_names - {"test"}:
             owner = "Python's standard library"
-        elif file.stem == "hud" or is_required(file.stem):
+        elif file.stem in own_packages() or is_required(file.stem):
             owner = "an installed package"
         if owner is not None:
             raise UsageError(
@@ -113,13 +115,22 @@ def _make_neighbours_importable(folder: Path) -> None:
         sys.path.remove(str(folder))
     sys.path.insert(0, str(folder))
     _folders.add(str(folder))
-    for name, module in list(sys.modules.items()):
-        origin = getattr(module, "__file__", None)
-        home = str(Path(origin).parent) if origin else ""
-        namesake = (folder / f"{name}.py").exists()
-        # Most environments have an `env.py`: a cached module of another folder must not be used.
-        if namesake and home != str(folder) and home in _folders:
+    # Most environments have an `env.py`: a cached module of another folder must not be used.
+    stale = {
+        name
+        for name, module in list(sys.modules.items())
+        if not _folders.isdisjoint(_homes(module) - {str(folder)})
+        and ((folder / f"{name}.py").exists() or (folder / name).is_dir())
+    }
+    for name in list(sys.modules):
+        if name.partition(".")[0] in stale:
             del sys.modules[name]
+
+
+def _homes(module: ModuleType) -> set[str]:
+    """Return the folders that hold a module: its file, or the folders of its package."""
+    places = list(getattr(module, "__path__", None) or ()) or [getattr(module, "__file__", None)]
+    return {str(Path(place).parent) for place in places if place}
 
 
 def load_module(name: str) -> ModuleType:
