@@ -136,6 +136,7 @@ def test_gateway_without_a_gateway_says_what_to_set(hud):
     assert "takes no" in hud("hud init e && hud eval tasks.py e/agent.py -g", code=2)
 
 
+@pytest.mark.slow
 def test_full_plays_every_task_and_answers_questions(hud):
     turns = [[anthropic.say("Shall I open it?")], [anthropic.say("a door")]] * 3
     with beside(anthropic.AnthropicMessages(*turns)) as server:

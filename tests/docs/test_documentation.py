@@ -26,8 +26,11 @@ from hud.client import disconnect
 SLOW = [
     f"docs/{name}.md"
     for name in (
+        "benchmarks",
+        "chat-formats",
         "coding-agents",
         "deployment",
+        "extending",
         "first-policy",
         "fleet",
         "gateway",
@@ -40,6 +43,7 @@ SLOW = [
         "promotion",
         "rewards",
         "scaling",
+        "supervised",
         "training",
         "vllm",
     )

@@ -153,6 +153,7 @@ def test_no_page_loads_from_elsewhere_or_holds_what_the_policy_blocks(installed)
     assert seen > 50
 
 
+@pytest.mark.slow
 def test_a_server_shows_the_site_without_a_key(server):
     with httpx.Client(base_url=server.url) as api:
         assert api.get("/docs").headers["location"] == "/docs/"

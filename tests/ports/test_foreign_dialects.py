@@ -263,6 +263,7 @@ def test_a_stranger_s_dialect_is_served_and_asked_by_the_gateway(run):
         ("plug = 3", "must be hud.inference.dialects.dialect.Dialect"),
     ],
 )
+@pytest.mark.slow
 def test_one_that_cannot_join_is_refused_with_a_sentence(run, tmp_path, code, said):
     program = (
         "from hud.errors import UsageError\n"

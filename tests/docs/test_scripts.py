@@ -13,7 +13,7 @@ import hud
 from hud.client import connect, disconnect
 from hud.errors import UsageError
 
-README = (Path(__file__).parents[1] / "README.md").read_text()
+README = (Path(__file__).parents[2] / "README.md").read_text()
 (LOOP,) = re.findall(r"Or in Python:\n\n```python\n(.*?)```", README, re.DOTALL)
 
 TASKS = """
@@ -50,6 +50,7 @@ def script(code, folder):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_readmes_loop_runs_as_printed_until_the_policy_has_converged(tmp_path, monkeypatch):
     """Also where no group has signal: the reward is that of answers which a random policy gives always or never."""
     monkeypatch.setenv("HUD_HOME", str(tmp_path / "home"))
