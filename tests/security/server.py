@@ -153,7 +153,7 @@ class AttackedServer:
         return ((b"cookie", f"hud_session={session}".encode()),)
 
     async def ask(
-        self, method: str, path: str, headers=(), body: Any = None, seconds: float = 20.0
+        self, method: str, path: str, headers=(), body: Any = None, seconds: float = 60.0
     ) -> Answer:
         """Send one request; an event stream is left after its first event. `body`: bytes, or an object of JSON."""
         sent = [(b"host", b"platform"), *headers]

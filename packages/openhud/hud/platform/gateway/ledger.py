@@ -93,7 +93,13 @@ class Ledger:
         loop = asyncio.get_running_loop()
         if self._due is not loop:
             self._due = loop
-            loop.call_later(EVERY_SECONDS, lambda: loop.run_in_executor(None, self.flush))
+            loop.call_later(EVERY_SECONDS, self._write, loop)
+
+    def _write(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            loop.run_in_executor(None, self.flush)
+        except RuntimeError:  # The interpreter ends, and its threads before this loop.
+            self.flush()
 
     def flush(self) -> None:
         """Write buffered entries now. Blocks."""
