@@ -344,3 +344,41 @@ async def test_a_stranger_s_weights_are_no_candidate(web, platform, scene):
     sent = {"checkpoint_id": node, "source_model_id": "other", "jobs": [jobs["head"], job]}
     answer = await web.post("/v2/models/m/promote", json=sent)
     assert (answer.status_code, "is not a fork of 'm'" in answer.text) == (400, True)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_a_fork_s_checkpoint_that_loses_a_race_leaves_no_copy(
+    web, platform, scene, monkeypatch, count
+):
+    """Two requests for one candidate, and for one candidate of each of two forks."""
+    model, _, jobs = scene
+    registry = platform.registry.of(model.team_id)
+    sent = []
+    for number in range(count):
+        fork = registry.fork("m", f"m-candidate-{number}")
+        theirs = checkpoint(platform, fork, step=4)
+        job = recorded(platform, fork, theirs, tasks(0.7))
+        sent.append(
+            {"checkpoint_id": theirs, "source_model_id": fork.slug, "jobs": [jobs["head"], job]}
+        )
+    before = set(await listed(web))
+    both_judged, decide = threading.Barrier(2, timeout=30), promotions.judge
+
+    def judge(*arguments):
+        decision = decide(*arguments)
+        both_judged.wait()
+        return decision
+
+    monkeypatch.setattr(promotions, "judge", judge)
+    answers = await asyncio.gather(
+        *(web.post("/v2/models/m/promote", json=body) for body in (sent * 2)[:2])
+    )
+    assert sorted(answer.status_code for answer in answers) == [200, 409]
+    added = set(await listed(web)) - before
+    head = registry.model("m").head_checkpoint_id
+    assert added == {head}
+    own = registry.tree.place(model.id)
+    assert [folder.name for folder in own.glob("step-4-*")] == [registry.tree.get(head).name]
+    with platform.store.read() as connection:
+        actions = connection.execute(sa.select(tables.audit.c.action)).scalars().all()
+    assert actions.count("head promoted") == 1

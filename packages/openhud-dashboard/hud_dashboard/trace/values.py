@@ -77,5 +77,5 @@ def moment_of(value: Any) -> datetime | None:
 
 
 def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
-    """Return the seconds from one time to another; None if one of them is unknown."""
-    return None if start is None or end is None else (end - start).total_seconds()
+    """Return the seconds from one time to another, at least 0; None if one of them is unknown."""
+    return None if start is None or end is None else max(0.0, (end - start).total_seconds())

@@ -11,7 +11,6 @@ import atexit
 import os
 import socket
 import threading
-import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from hud.client.presence import process_started
 from hud.client.shipping import KEEP_BYTES, Shipper
 from hud.errors import StoreError
 from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
+from hud.trace.recorded_time import recorded_seconds
 from hud.trace.recording.journal import Journal, encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
@@ -322,7 +322,7 @@ def _count(value: int) -> int:
 
 
 def _now() -> int:
-    return time.time_ns() // 1000
+    return round(recorded_seconds() * 1e6)
 
 
 def _abandon_all() -> None:

@@ -23,6 +23,7 @@ from hud.trace.content import (
     text_of,
 )
 from hud.trace.ids import dashed, derived_id, is_id, new_id, plain, trace_id_of
+from hud.trace.recorded_time import now
 from hud.trace.steps import (
     STEP_SCHEMA,
     AgentStep,
@@ -36,7 +37,6 @@ from hud.trace.steps import (
     Trace,
     TraceStatus,
     Usage,
-    now,
     parse_step,
     parse_trace,
     without_samples,

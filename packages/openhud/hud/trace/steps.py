@@ -6,7 +6,7 @@ A rollout reads: task (setup), user (the prompt), then agent and tool steps in t
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from hud.errors import AgentFault
 from hud.trace.content import Message, ToolCall, ToolResult
 from hud.trace.foreign_steps import understood
 from hud.trace.limits import check_answer, check_arguments
+from hud.trace.recorded_time import now
 from hud.trace.sampled.pictures import Picture
 
 STEP_SCHEMA = "hud.step.v1"
@@ -24,11 +25,6 @@ DEEPEST_NESTING = 8
 
 StopReason = Literal["done", "max_steps", "length", "timeout", "malformed_tool_call"]
 TraceStatus = Literal["completed", "error", "cancelled"]
-
-
-def now() -> datetime:
-    """The time, in UTC."""
-    return datetime.now(UTC)
 
 
 class Sample(BaseModel):

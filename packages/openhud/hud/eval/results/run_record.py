@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hud.errors import FailureKind
 from hud.eval.grade import Grade
 from hud.trace import Message, ToolSpec, Trace, new_id, now
+from hud.trace.recorded_time import seconds_between
 
 if TYPE_CHECKING:
     from hud.environment import Task
@@ -92,4 +93,4 @@ class RunRecord:
     @property
     def seconds(self) -> float | None:
         """Wall-clock time of the run, in seconds."""
-        return None if self.ended_at is None else (self.ended_at - self.started_at).total_seconds()
+        return None if self.ended_at is None else seconds_between(self.started_at, self.ended_at)

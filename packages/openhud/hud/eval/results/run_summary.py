@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hud.errors import FailureKind
+from hud.trace.recorded_time import seconds_between
 
 
 @dataclass(frozen=True)
@@ -34,4 +35,4 @@ def elapsed(started: str | None, ended: str | None) -> float | None:
     """Return the seconds between two ISO timestamps; None if one is missing."""
     if started is None or ended is None:
         return None
-    return (datetime.fromisoformat(ended) - datetime.fromisoformat(started)).total_seconds()
+    return seconds_between(datetime.fromisoformat(started), datetime.fromisoformat(ended))

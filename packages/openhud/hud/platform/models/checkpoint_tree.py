@@ -327,6 +327,20 @@ class Tree:
         self.store.write(sa.insert(tables.checkpoints).values(**_row(adopted)))
         return adopted
 
+    def withdraw(self, node: CheckpointRecord) -> None:
+        """Remove an adopted checkpoint, unless it is its model's head or has children."""
+        nodes, models = tables.checkpoints, tables.models
+        child = nodes.alias()
+        used = sa.or_(
+            sa.exists().where(models.c.head_checkpoint_id == node.id),
+            sa.exists().where(child.c.parent_id == node.id),
+        )
+        with self.store.begin() as connection:
+            unused = sa.delete(nodes).where(nodes.c.id == node.id, sa.not_(used))
+            removed = connection.execute(unused).rowcount == 1
+        if removed and node.folder is not None:
+            shutil.rmtree(node.folder, ignore_errors=True)
+
     def annotate(self, checkpoint_id: str, metrics: Mapping[str, Any]) -> None:
         """Merge `metrics` into the recorded metrics of a checkpoint."""
         with self.store.begin() as connection:

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from pydantic import Field
 
+from hud.errors import HudError
 from hud.eval.results.promotion import Decision, Gate
 from hud.platform.access.audit import Action
 from hud.platform.dependencies import TRAIN, Audit, EnginePart, LedgerPart, Models, StrictBody, Who
@@ -72,7 +73,12 @@ async def promote(
     chosen = node if source.id == model.id else await asyncio.to_thread(tree.adopt, model, node)
     client = read_contributor(request.headers.get(HEADER), who.key_id)
     compared = HeadDecision(compared_with=model.head_checkpoint_id, metrics={PROMOTION: record})
-    await engine.call(model, MoveHead(checkpoint=chosen.id, decision=compared), client)
+    try:
+        await engine.call(model, MoveHead(checkpoint=chosen.id, decision=compared), client)
+    except HudError:
+        if chosen is not node:
+            await asyncio.to_thread(tree.withdraw, chosen)
+        raise
     action: Action = "head forced" if forced else "head promoted"
     moved = {"model_id": model.id, "before": model.head_checkpoint_id, "after": chosen.id}
     await asyncio.to_thread(audit.note, action, model.slug, **moved)

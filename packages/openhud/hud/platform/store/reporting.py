@@ -4,7 +4,6 @@ Reports may be repeated, out of order, or missing: each updates only the columns
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +14,7 @@ from hud import exact_json
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import note_models, to_be_indexed, upsert
 from hud.platform.store.ownership import refuse_foreign
+from hud.trace.recorded_time import recorded_seconds
 from hud.trace.recording.journal import encode_json
 
 
@@ -115,4 +115,4 @@ def _json(value: dict[str, Any] | None) -> bytes | None:
 
 
 def _now() -> int:
-    return time.time_ns() // 1000
+    return round(recorded_seconds() * 1e6)

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar, cast, overload
 
-from hud.trace.steps import Step, now
+from hud.trace.recorded_time import now
+from hud.trace.steps import Step
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
