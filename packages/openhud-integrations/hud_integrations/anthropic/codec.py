@@ -42,7 +42,8 @@ from hud_integrations.anthropic.tools import (
     write_choice,
 )
 
-_UNSUPPORTED = ("mcp_servers", "container", "context_management")
+_UNSUPPORTED = ("mcp_servers", "container")
+_CLEARS_THOUGHTS = "clear_thinking_20251015"
 DEFAULT_TOKENS = 4096
 """Default `max_tokens`: the dialect requires a limit, and all its models support this one."""
 LONGEST_WHOLE = 21_333
@@ -76,6 +77,7 @@ class AnthropicCodec:
         """Return the request in a body. Raises `UsageError` for invalid or unsupported fields, and without messages."""
         body.refuse(_UNSUPPORTED, " for this model")
         body.require("speed", "standard")
+        _check_edits(body.inner("context_management") or Fields({}))
         tools = read_tools(body)
         choice = body.inner("tool_choice")
         thinking = body.inner("thinking")
@@ -198,6 +200,13 @@ class AnthropicCodec:
             return thinking
         betas.append(_BINDING_BETA)
         return {**thinking, "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+
+
+def _check_edits(management: Fields) -> None:
+    """Raise `UsageError` for an edit of the conversation; clients ask by default for one that keeps every thought."""
+    for edit in management.objects("edits"):
+        if edit.text("type") != _CLEARS_THOUGHTS or edit.get("keep") != "all":
+            raise edit.unsupported("context edits", "are not supported for this model")
 
 
 def _read_thinking(thinking: Fields) -> ReasoningEffort | None:

@@ -26,6 +26,7 @@ from hud_integrations.anthropic.tools import Declared
 Block = dict[str, Any]
 
 DIALECT = "messages"
+_BILLING = "x-anthropic-billing-header:"
 LONGEST_ID = 64
 """Most characters of a call's id, of letters, digits, `_` and `-`."""
 _CACHED_MESSAGES = 2
@@ -154,12 +155,8 @@ def read_conversation(body: Fields) -> list[ChatMessage]:
     messages: list[ChatMessage] = []
     system = body.get("system")
     if system is not None:
-        text = (
-            system
-            if isinstance(system, str)
-            else "\n".join(part.text("text") or "" for part in body.objects("system"))
-        )
-        messages.append({"role": "system", "content": text})
+        blocks = [system] if isinstance(system, str) else _system_texts(body)
+        messages.append({"role": "system", "content": "\n".join(blocks)})
     for message in body.objects("messages"):
         role = message.needed_text("role")
         if role == "user":
@@ -171,6 +168,15 @@ def read_conversation(body: Fields) -> list[ChatMessage]:
         else:
             raise message.wrong("role", "'user' or 'assistant'")
     return messages
+
+
+def _system_texts(body: Fields) -> list[str]:
+    """Return the texts of the system prompt, without Claude Code's billing header.
+
+    It differs between conversations: no two of them would share a prefix.
+    """
+    texts = [part.text("text") or "" for part in body.objects("system")]
+    return [text for text in texts if not text.startswith(_BILLING)]
 
 
 def _read_user(message: Fields) -> list[ChatMessage]:

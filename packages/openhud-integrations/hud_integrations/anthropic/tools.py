@@ -29,6 +29,7 @@ _BETAS = {
     "computer_20251124": "computer-use-2025-11-24",
     "computer_20250124": "computer-use-2025-01-24",
 }
+_SEARCHES = ("web_search_", "web_fetch_")
 _VERSION = re.compile(r"(?:(opus|sonnet|haiku)-)?(\d)(?:[-.](\d{1,2}))?(?!\d)")
 _UNKNOWN = (99, 0)
 _SHARP = (4, 7)
@@ -161,10 +162,16 @@ def write_choice(request: GenerationRequest, declared: Declared) -> dict[str, An
 
 
 def read_tools(body: Fields) -> list[ToolSpec]:
-    """Return the functions of a request. Raises `UsageError` for the provider's native tools."""
+    """Return the functions of a request, without searches by the provider: this server makes none.
+
+    Raises `UsageError` for the provider's native tools.
+    """
     tools = []
     for tool in body.objects("tools"):
-        if tool.text("type") not in (None, "custom"):
+        kind = tool.text("type")
+        if kind is not None and kind.startswith(_SEARCHES):
+            continue
+        if kind not in (None, "custom"):
             raise tool.unsupported("tools", "are not supported here, only custom ones")
         tools.append(tool_spec(tool, tool.object("input_schema")))
     return tools

@@ -189,10 +189,11 @@ def read_choice(body: Fields, tools: list[ToolSpec]) -> ToolChoice:
     mode = (calling.text("mode") or "AUTO").upper()
     names = calling.texts("allowedFunctionNames")
     match mode:
-        case "AUTO" | "MODE_UNSPECIFIED":
+        # Calls of local models are checked against their schemas in every mode.
+        case "AUTO" | "MODE_UNSPECIFIED" | "VALIDATED":
             return ToolChoice()
         case "NONE":
             return ToolChoice("none")
         case "ANY":
             return checked_choice(ToolChoice("required", names), tools)
-    raise calling.wrong("mode", "'AUTO', 'ANY' or 'NONE'")
+    raise calling.wrong("mode", "'AUTO', 'VALIDATED', 'ANY' or 'NONE'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hud.inference.dialects.chat_completions.answer import write_logprobs
@@ -13,7 +14,7 @@ from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Citation, Completion, ToolCall, new_id, parsed_arguments
 from hud_integrations.openai.computer import actions_of
 from hud_integrations.openai.conversation import DIALECT
-from hud_integrations.openai.tools import Declared
+from hud_integrations.openai.tools import ClientTool, Declared, shell_arguments
 
 _KINDS = {"text": "output_text"}
 """Kinds of content of other servers, by the dialect's."""
@@ -214,8 +215,8 @@ def item_id(prefix: str) -> str:
     return f"{prefix}_{new_id()}"
 
 
-def write_output(turn: Turn) -> list[dict[str, Any]]:
-    """Return the items of a turn."""
+def write_output(turn: Turn, tools: Mapping[str, ClientTool]) -> list[dict[str, Any]]:
+    """Return the items of a turn; `tools` as returned by `client_tools`."""
     output: list[dict[str, Any]] = []
     if turn.reasoning:
         output.append(reasoning_item(item_id("rs"), turn.reasoning))
@@ -229,6 +230,7 @@ def write_output(turn: Turn) -> list[dict[str, Any]]:
             call.name,
             call.arguments,
             "completed" if call.complete else "incomplete",
+            tools.get(call.name),
         )
         for call in turn.calls
     )
@@ -291,14 +293,34 @@ def reasoning_item(identifier: str, text: str) -> dict[str, Any]:
 
 
 def call_item(
-    identifier: str, call_id: str, name: str, arguments: str, status: str
+    identifier: str,
+    call_id: str,
+    name: str,
+    arguments: str,
+    status: str,
+    tool: ClientTool | None = None,
 ) -> dict[str, Any]:
-    """Return a function call."""
-    return {
-        "id": identifier,
-        "type": "function_call",
-        "call_id": call_id,
-        "name": name,
-        "arguments": arguments,
-        "status": status,
-    }
+    """Return a call as the client knows its tool; None: a function of the same name."""
+    item: dict[str, Any] = {"id": identifier, "call_id": call_id, "status": status}
+    match tool:
+        case ClientTool("custom"):
+            return {
+                **item,
+                "type": "custom_tool_call",
+                "name": name,
+                "input": text_input(arguments),
+            }
+        case ClientTool("local_shell"):
+            given = parsed_arguments(arguments or "{}")
+            values = given if isinstance(given, dict) else {}
+            action = {"type": "exec", "command": [], "env": {}, **shell_arguments(values)}
+            return {**item, "type": "local_shell_call", "action": action}
+    item |= {"type": "function_call", "name": name, "arguments": arguments}
+    return item if tool is None else {**item, "name": tool.name, "namespace": tool.namespace}
+
+
+def text_input(arguments: str) -> str:
+    """Return the text in the arguments of a custom tool's call."""
+    values = parsed_arguments(arguments)
+    text = values.get("input") if isinstance(values, dict) else None
+    return text if isinstance(text, str) else arguments

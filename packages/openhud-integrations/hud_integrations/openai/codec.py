@@ -31,7 +31,7 @@ from hud_integrations.openai.conversation import (
     read_items,
 )
 from hud_integrations.openai.stream import ResponseWriter, joined_response
-from hud_integrations.openai.tools import declare, read_tools
+from hud_integrations.openai.tools import client_tools, declare, read_tools
 
 _UNSUPPORTED = ("background", "conversation", "prompt", "max_tool_calls", "context_management")
 _WITHOUT_REASONING = ("gpt-3", "gpt-4", "chatgpt-")
@@ -91,10 +91,11 @@ class ResponsesCodec:
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         (turn,) = turns
-        return end_response(_begin(body, request, model), write_output(turn), turn.finished)
+        output = write_output(turn, client_tools(body))
+        return end_response(_begin(body, request, model), output, turn.finished)
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> ResponseWriter:
-        return ResponseWriter(_begin(body, request, model))
+        return ResponseWriter(_begin(body, request, model), client_tools(body))
 
     def request(self, model: str, request: GenerationRequest) -> WireRequest:
         declared = declare(request.tools, self.computer, self.hosted_tools)

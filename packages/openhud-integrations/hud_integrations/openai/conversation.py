@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hud import exact_json
 from hud.inference.dialects.conversation_parts import (
     image_part,
     images_in,
@@ -22,6 +23,7 @@ from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.tool_calls import with_call_ids
 from hud.trace import ChatMessage, call_message
 from hud_integrations.openai.computer import BLANK
+from hud_integrations.openai.tools import SHELL, function_name, shell_arguments
 
 DIALECT = "responses"
 LONGEST_ID = 64
@@ -179,17 +181,18 @@ def read_items(body: Fields) -> list[ChatMessage]:
             case "message":
                 _add_message(messages, item)
             case "function_call":
-                call = call_message(
-                    item.needed_text("call_id"),
-                    item.needed_text("name"),
-                    item.text("arguments") or "{}",
-                )
-                _assistant(messages).setdefault("tool_calls", []).append(call)
-            case "function_call_output":
+                name = function_name(item.needed_text("name"), item.text("namespace"))
+                _add_call(messages, item, name, item.text("arguments") or "{}")
+            case "custom_tool_call":
+                arguments = {"input": item.text("input") or ""}
+                _add_call(messages, item, item.needed_text("name"), _json(arguments))
+            case "local_shell_call":
+                _add_call(messages, item, SHELL, _json(shell_arguments(item.object("action"))))
+            case "function_call_output" | "custom_tool_call_output" | "local_shell_call_output":
                 messages.append(
                     {
                         "role": "tool",
-                        "tool_call_id": item.needed_text("call_id"),
+                        "tool_call_id": item.needed_text("call_id", "id"),
                         "content": _read_content(item, "output"),
                     }
                 )
@@ -214,6 +217,15 @@ def _add_message(messages: list[ChatMessage], item: Fields) -> None:
         last["content"] = content  # It contains the reasoning before this text.
         return
     messages.append({"role": role, "content": content})
+
+
+def _add_call(messages: list[ChatMessage], item: Fields, name: str, arguments: str) -> None:
+    call = call_message(item.needed_text("call_id"), name, arguments)
+    _assistant(messages).setdefault("tool_calls", []).append(call)
+
+
+def _json(value: Any) -> str:
+    return exact_json.dumps(value).decode()
 
 
 def _assistant(messages: list[ChatMessage]) -> ChatMessage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hud import exact_json
@@ -29,6 +30,7 @@ from hud_integrations.openai.answer import (
     message_item,
     reasoning_item,
 )
+from hud_integrations.openai.tools import ClientTool
 
 _OVER = ("response.completed", "response.incomplete", "response.failed")
 
@@ -94,8 +96,10 @@ class ResponseWriter:
 
     content_type = EVENTS
 
-    def __init__(self, response: dict[str, Any]) -> None:
+    def __init__(self, response: dict[str, Any], tools: Mapping[str, ClientTool]) -> None:
+        """`tools` as returned by `client_tools`."""
         self.answer: dict[str, Any] = response
+        self._tools = tools
         self._number = 0
         self._output: list[dict[str, Any]] = []
         self._open: _OpenItem | None = None
@@ -114,7 +118,7 @@ class ResponseWriter:
                 return self._more("message", text)
             case CallBegun(_, _, identifier, name):
                 return self._close() + self._begin(
-                    _OpenItem("call", item_id("fc"), identifier, name)
+                    _OpenItem("call", item_id("fc"), identifier, name, self._tools.get(name))
                 )
             case CallArguments(_, _, text):
                 return self._more("call", text)
@@ -153,6 +157,8 @@ class ResponseWriter:
         assert item is not None
         item.text += text
         place = {"item_id": item.id, "output_index": len(self._output)}
+        if kind == "call" and item.tool is not None and item.tool.kind != "function":
+            return b""  # It has the text of an argument, or no text.
         if kind == "call":
             return self._event("response.function_call_arguments.delta", **place, delta=text)
         if kind == "reasoning":
@@ -191,12 +197,7 @@ class ResponseWriter:
         place = {"item_id": item.id, "output_index": len(self._output)}
         done = item.done(self._finished.reason == "length")
         if item.kind == "call":
-            events = self._event(
-                "response.function_call_arguments.done",
-                **place,
-                name=item.name,
-                arguments=item.text,
-            )
+            events = self._call_done(item, done, place)
         else:
             place["content_index"] = 0
             extra: dict[str, Any] = {}
@@ -212,6 +213,21 @@ class ResponseWriter:
         self._output.append(done)
         return events
 
+    def _call_done(self, item: _OpenItem, done: dict[str, Any], place: dict[str, Any]) -> bytes:
+        match done["type"]:
+            case "custom_tool_call":
+                name = "response.custom_tool_call_input"
+                delta = self._event(f"{name}.delta", **place, delta=done["input"])
+                return delta + self._event(f"{name}.done", **place, input=done["input"])
+            case "local_shell_call":
+                return b""
+        return self._event(
+            "response.function_call_arguments.done",
+            **place,
+            name=done["name"],
+            arguments=item.text,
+        )
+
     def _event(self, kind: str, **values: Any) -> bytes:
         event = {"type": kind, "sequence_number": self._number, **values}
         self._number += 1
@@ -221,7 +237,15 @@ class ResponseWriter:
 class _OpenItem:
     """An item that is being written."""
 
-    def __init__(self, kind: str, identifier: str, call_id: str = "", name: str = "") -> None:
+    def __init__(
+        self,
+        kind: str,
+        identifier: str,
+        call_id: str = "",
+        name: str = "",
+        tool: ClientTool | None = None,
+    ) -> None:
+        self.tool = tool
         self.kind = kind
         self.id = identifier
         self.call_id = call_id
@@ -233,7 +257,7 @@ class _OpenItem:
 
     def begun(self) -> dict[str, Any]:
         if self.kind == "call":
-            return call_item(self.id, self.call_id, self.name, "", "in_progress")
+            return call_item(self.id, self.call_id, self.name, "", "in_progress", self.tool)
         if self.kind == "reasoning":
             return {"id": self.id, "type": "reasoning", "summary": [], "content": []}
         return {**message_item(self.id, "", [], "in_progress"), "content": []}
@@ -241,7 +265,7 @@ class _OpenItem:
     def done(self, cut: bool) -> dict[str, Any]:
         if self.kind == "call":
             status = "completed" if self.complete else "incomplete"
-            return call_item(self.id, self.call_id, self.name, self.text, status)
+            return call_item(self.id, self.call_id, self.name, self.text, status, self.tool)
         if self.kind == "reasoning":
             return reasoning_item(self.id, self.text)
         return message_item(self.id, self.text, self.tokens, "incomplete" if cut else "completed")

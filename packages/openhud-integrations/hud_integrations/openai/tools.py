@@ -6,9 +6,9 @@ Names that the API rejects are changed in the request, and changed back in the r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hud.inference.dialects.chat_completions.tools import LONGEST_NAME
 from hud.inference.dialects.conversation_parts import tool_spec
@@ -50,11 +50,84 @@ def declare(
     return declared
 
 
+_SEARCHES = ("web_search", "image_generation")
+"""Types, without the date after them, of tools that the provider executes and that clients declare by default."""
+_TEXT = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "The tool's input."}},
+    "required": ["input"],
+}
+_SHELL: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "array", "items": {"type": "string"}},
+        "working_directory": {"type": "string"},
+        "timeout_ms": {"type": "integer"},
+    },
+    "required": ["command"],
+}
+_SHELL_ARGUMENTS = tuple(_SHELL["properties"])
+SHELL = "local_shell"
+
+
+@dataclass(frozen=True)
+class ClientTool:
+    """A tool of a request that is a function for the model, and another kind of call for the client."""
+
+    kind: Literal["function", "custom", "local_shell"]
+    name: str
+    namespace: str | None = None
+
+
+def function_name(name: str, namespace: str | None) -> str:
+    """Return the model's name of a function, which may be in a namespace."""
+    return name if namespace is None else f"{namespace}__{name}"
+
+
+def shell_arguments(action: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments in the action of a shell call."""
+    return {name: value for name, value in (action or {}).items() if name in _SHELL_ARGUMENTS}
+
+
 def read_tools(body: Fields) -> list[ToolSpec]:
-    """Return the functions of a request. Raises `UsageError` for the provider's native tools."""
-    tools = []
+    """Return the functions of a request, without searches by the provider: this server makes none.
+
+    Raises `UsageError` for the provider's native tools.
+    """
+    return [spec for spec, _ in _declared(body)]
+
+
+def client_tools(body: Fields) -> dict[str, ClientTool]:
+    """Return the tools of a request whose calls are no plain function calls, by the model's names."""
+    return {spec.name: tool for spec, tool in _declared(body) if tool is not None}
+
+
+def _declared(
+    body: Fields, namespace: str | None = None
+) -> Iterator[tuple[ToolSpec, ClientTool | None]]:
     for tool in body.objects("tools"):
-        if tool.needed_text("type") != "function":
-            raise tool.unsupported("tools", "are not supported for this model, only functions")
-        tools.append(tool_spec(tool, tool.object("parameters")))
-    return tools
+        match tool.needed_text("type"):
+            case "function":
+                spec = tool_spec(tool, tool.object("parameters"))
+                if namespace is None:
+                    yield spec, None
+                    continue
+                named = spec.model_copy(update={"name": function_name(spec.name, namespace)})
+                yield named, ClientTool("function", spec.name, namespace)
+            case "namespace" if namespace is None:
+                yield from _declared(tool, tool.needed_text("name"))
+            case "custom":
+                spec = tool_spec(tool, _TEXT)
+                # The grammar is a part of the description: a bound turn could not be trained on.
+                form = (tool.inner("format") or Fields({})).text("definition")
+                if form:
+                    spec.description += f"\n\nGrammar of the input:\n{form}"
+                yield spec, ClientTool("custom", spec.name)
+            case "local_shell":
+                description = "Run a command, given as its arguments."
+                spec = ToolSpec(name=SHELL, description=description, parameters=_SHELL)
+                yield spec, ClientTool("local_shell", SHELL)
+            case kind if kind.startswith(_SEARCHES):
+                continue
+            case _:
+                raise tool.unsupported("tools", "are not supported for this model, only functions")

@@ -18,6 +18,7 @@ from hud.engine.chat.message_order import MessageOrder, in_order, probed_order
 from hud.engine.chat.template_text import TemplateText
 from hud.engine.chat.tokenizer_settings import DEFAULT, TOOL_USE
 from hud.engine.chat.tool_calls.format import ToolFormat
+from hud.engine.chat.tool_calls.writing import mark
 from hud.engine.chat.tool_prompt import with_calls, with_pictures_below, with_tools
 from hud.errors import UsageError
 from hud.trace import ChatMessage, ToolSpec
@@ -28,6 +29,7 @@ _ROLES["developer"] = _ROLES["system"]
 
 
 _PROBE, _PROBE_RESULT = "probe_of_shown_tools", "probe_of_shown_results"
+_UNSEEN = mark("(An image, which this model cannot see.)")
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
@@ -223,7 +225,10 @@ def _for_template(
         shown["role"] = _ROLES[shown["role"]]
     if isinstance(shown.get("content"), list):
         if has_pictures(shown) and not pictures:
-            raise UsageError("This model reads text only; the conversation holds an image.")
+            if shown["role"] != "tool":
+                raise UsageError("This model reads text only; the conversation holds an image.")
+            # An agent cannot take a result back: it would be refused at every later turn.
+            shown["content"] = list(map(_without_picture, shown["content"]))
         parts = template_parts(shown["content"])
         shown["content"] = parts if pictures else "\n".join(part["text"] for part in parts)
     if shown.get("content") is None:
@@ -235,6 +240,10 @@ def _for_template(
     if shown.get("reasoning_content") is not None:
         shown.setdefault("thinking", shown["reasoning_content"])  # gpt-oss reads it by this name.
     return shown
+
+
+def _without_picture(part: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "text", "text": _UNSEEN} if part["type"] == "image_url" else part
 
 
 def _with_object(call: dict[str, Any], call_id: Callable[[str], str]) -> dict[str, Any]:
