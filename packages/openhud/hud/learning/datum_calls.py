@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hud.learning.training_calls import Call
 from hud.learning.wire_types import OptimStepRequest
+from hud.trace.sampled.pictures import Picture
 
 
 class Columns(BaseModel):
@@ -38,6 +39,8 @@ class DatumColumns(Columns):
     advantages: bytes | None = None
     ratio_mask: bytes | None = None
     """For `gspo`: the positions whose ratios are averaged; None: those with an advantage."""
+    pictures: tuple[Picture, ...] = ()
+    """Pictures among the input tokens, with their files."""
 
 
 class DatumPassRequest(Columns):

@@ -13,15 +13,16 @@ from hud_integrations.tinker.service.wire.requests import Sample
 def score_request(body: Sample) -> ScoreRequest | None:
     """Return what a request asks of its prompt, under the weights that serve; None if it asks for nothing.
 
-    Raises `UsageError` for ids that do not fit the prompt.
+    Raises `UsageError` for ids that do not fit the prompt, and for a prompt with images.
     """
+    draws = _draws(body)
+    targeted = body.target_prompt_logprobs is not None
+    if not (body.prompt_logprobs or body.topk_prompt_logprobs or draws or targeted):
+        return None
     prompt, targets = body.prompt.ids, None
     if body.target_prompt_logprobs is not None:
         rows, tokens = body.target_prompt_logprobs.cells(len(prompt) - 1)
         targets = Targets(rows=rows, tokens=tokens)
-    draws = _draws(body)
-    if not (body.prompt_logprobs or body.topk_prompt_logprobs or draws or targets):
-        return None
     return ScoreRequest(
         checkpoint=None, prompt=prompt, top=body.topk_prompt_logprobs, draws=draws, targets=targets
     )

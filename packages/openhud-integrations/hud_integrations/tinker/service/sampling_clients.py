@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from hud.engine.chat.conversation_pictures import PromptIds
 from hud.errors import NotFoundError, OverloadedError, UsageError
 from hud.inference.dialects.conversation_parts import MOST_STOPS
 from hud.learning.datum_calls import PromptScores, ScoreRequest
@@ -30,6 +31,7 @@ from hud.trace import SamplingParams
 from hud_integrations.tinker.service import checkpoint_paths as paths
 from hud_integrations.tinker.service.base_models import base_named
 from hud_integrations.tinker.service.futures import PROTOBUF, Answer
+from hud_integrations.tinker.service.image_chunks import expanded
 from hud_integrations.tinker.service.prompt_scoring import score_request, with_scores
 from hud_integrations.tinker.service.wire.messages import Sampled, SampledSequence, write_sampled
 from hud_integrations.tinker.service.wire.requests import Sample
@@ -134,9 +136,9 @@ class SamplingClients:
     async def sample(self, sampler: Sampler, body: Sample, tenant: str) -> tuple[Answer, Meter]:
         """Return sampled sequences, with logprobs of the prompt where they were requested, and their token counts."""
         _refuse(body)
-        prompt = body.prompt.ids
         request = await asyncio.to_thread(score_request, body)
         form = await asyncio.to_thread(format_of, sampler.model.folder)
+        prompt = await asyncio.to_thread(expanded, body.prompt.inputs, form.chat)
         drawn = await asyncio.gather(
             *(
                 self._sequence(sampler, form, prompt, body, number, tenant)
@@ -169,7 +171,7 @@ class SamplingClients:
         self,
         sampler: Sampler,
         form: Format,
-        prompt: list[int],
+        prompt: PromptIds,
         body: Sample,
         number: int,
         tenant: str,
@@ -261,7 +263,7 @@ def _refuse(body: Sample) -> None:
         raise UsageError(f"topk_sample_logprobs is at most {MOST_TOP}.")
     if len(body.sampling_params.text_stops) > MOST_STOPS:
         raise UsageError(f"stop holds at most {MOST_STOPS} texts.")
-    count = len(body.prompt.ids)
+    count = body.prompt.length
     named = 0 if body.target_prompt_logprobs is None else len(body.target_prompt_logprobs.data)
     if count * (body.topk_prompt_logprobs + body.prompt_alt_tokens_k) + named > MOST_ALTERNATIVES:
         raise UsageError(
@@ -273,7 +275,7 @@ def _refuse(body: Sample) -> None:
 
 
 def _request(
-    form: Format, prompt: list[int], body: Sample, number: int, tenant: str
+    form: Format, prompt: PromptIds, body: Sample, number: int, tenant: str
 ) -> TokenRequest:
     wanted = body.sampling_params
     stop_ids: frozenset[int] = frozenset()
@@ -296,6 +298,7 @@ def _request(
         stop_ids,
         body.topk_sample_logprobs,
         tenant,
+        pictures=prompt.pictures,
         followed=bool(wanted.text_stops),  # They are looked for in the tokens so far.
     )
 

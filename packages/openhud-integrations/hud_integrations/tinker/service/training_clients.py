@@ -35,6 +35,7 @@ from hud_integrations.tinker.service import checkpoint_paths as paths
 from hud_integrations.tinker.service.base_models import base_named
 from hud_integrations.tinker.service.client_sessions import TinkerSession
 from hud_integrations.tinker.service.futures import PROTOBUF, Answer, Turns
+from hud_integrations.tinker.service.image_chunks import with_images
 from hud_integrations.tinker.service.wire.messages import ForwardBackward, write_pass_result
 from hud_integrations.tinker.service.wire.requests import (
     CreateModel,
@@ -170,8 +171,14 @@ class TrainingClients:
         try:
             if body.fault is not None:
                 raise body.fault
+            datums = body.datums
+            if body.chunks:
+                folder = (
+                    await asyncio.to_thread(training.registry.model, training.model_id)
+                ).folder
+                datums = await asyncio.to_thread(with_images, datums, body.chunks, folder)
             request = DatumPassRequest(
-                datums=body.datums,
+                datums=datums,
                 loss_fn=body.loss_fn,
                 loss_fn_config=body.loss_fn_config,
                 forward_only=body.forward_only,

@@ -144,6 +144,7 @@ def _datum(columns: DatumColumns, loss: LossConfig, where: str, vocabulary: int)
         advantages=_after(filled["advantages"]),
         weights=_after(filled["weights"]),
         temperatures=np.ones(count + 1, np.float32),
+        pictures=columns.pictures,
         prompt_length=int(counted[0]) + 1 if len(counted) else count,
     )
 

@@ -192,7 +192,7 @@ async def asample(
 
     if not tinker.futures.knows(own, who):
         params, count = body.sampling_params, body.num_samples
-        prompt = len(body.prompt.ids) * count
+        prompt = body.prompt.length * count
         bound = budget.reserve(prompt, params.max_tokens, LONGEST_ANSWER, count)
         if bound is not None:
             params.max_tokens = bound

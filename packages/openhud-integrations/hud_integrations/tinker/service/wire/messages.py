@@ -13,6 +13,7 @@ import numpy as np
 
 from hud.errors import UsageError
 from hud.learning.datum_calls import DatumColumns, DatumPassResult, packed
+from hud_integrations.tinker.service.wire.chunks import ImageChunk, InputChunk
 from hud_integrations.tinker.service.wire.protobuf import (
     Value,
     as_bytes,
@@ -52,8 +53,11 @@ class ForwardBackward:
     loss_fn_config: dict[str, float] = field(default_factory=dict)
     forward_only: bool = False
     datums: list[DatumColumns] = field(default_factory=list)
+    """Those of `chunks` are without their inputs."""
+    chunks: dict[int, list[InputChunk]] = field(default_factory=dict)
+    """Inputs of the datums with images, by their number."""
     fault: UsageError | None = None
-    """Reason why no pass can be computed: inputs of no loss here, images, audio. There are no datums then."""
+    """Reason why no pass can be computed: inputs of no loss here, audio. There are no datums then."""
     received: float = field(default_factory=time.monotonic)
     """Monotonic time."""
 
@@ -127,9 +131,14 @@ def _read_pass(request: ForwardBackward, body: bytes) -> None:
 def _read_input(request: ForwardBackward, number: int, value: Value) -> int:
     """Add a field's datum or setting to `request`; returns the size of a datum's targets and weights in bytes."""
     if number == 3:
-        datum = _datum(as_bytes(value), len(request.datums))
+        place = len(request.datums)
+        datum, chunks = _datum(as_bytes(value), place)
         request.datums.append(datum)
-        return len(datum.targets) + len(datum.weights or b"")
+        images = [chunk for chunk in chunks if isinstance(chunk, ImageChunk)]
+        if images:
+            request.chunks[place] = chunks
+        files = sum(len(image.file) for image in images)
+        return len(datum.targets) + len(datum.weights or b"") + files
     if number == 4:
         request.loss_fn = as_text(value)
     elif number == 5:
@@ -218,14 +227,15 @@ def _entry(value: Value) -> tuple[str, Value]:
     return key, content
 
 
-def _datum(body: bytes, place: int) -> DatumColumns:
+def _datum(body: bytes, place: int) -> tuple[DatumColumns, list[InputChunk]]:
+    """Return a datum and the chunks of its input, which is left out of the datum where an image is among them."""
     where = f"Datum {place}"
-    tokens: list[np.ndarray] = []
+    chunks: list[InputChunk] = []
     columns: dict[str, bytes] = {}
     widths: dict[str, int | None] = {}
     for number, value in fields(body):
         if number == 1:
-            tokens.append(_chunk(as_bytes(value), where))
+            chunks.append(_chunk(as_bytes(value), where))
         elif number == 2:
             name, tensor = _entry(value)
             if name not in _LOSS_INPUTS:
@@ -241,11 +251,12 @@ def _datum(body: bytes, place: int) -> DatumColumns:
     for name, width in widths.items():
         if width != targets and (width is not None or name == "weights"):
             raise UsageError(f"{name} of {where} must have the shape of its target_tokens.")
-    ids = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
-    return DatumColumns(tokens=packed(ids, np.int64), targets_each=targets, **columns)
+    ids = [] if any(isinstance(chunk, ImageChunk) for chunk in chunks) else chunks
+    tokens = np.concatenate(ids) if ids else np.zeros(0, np.int64)
+    return DatumColumns(tokens=packed(tokens, np.int64), targets_each=targets, **columns), chunks
 
 
-def _chunk(body: bytes, where: str) -> np.ndarray:
+def _chunk(body: bytes, where: str) -> InputChunk:
     for number, value in fields(body):
         if number == 1:
             text = dict(fields(as_bytes(value)))
@@ -255,4 +266,16 @@ def _chunk(body: bytes, where: str) -> np.ndarray:
                 raise UsageError(
                     f"model_input of {where} ends in the middle of a number."
                 ) from None
-    raise UsageError(f"{where} holds an image or audio; this platform trains on token ids alone.")
+        if number == 2:
+            return _image(as_bytes(value), where)
+    raise UsageError(f"{where} holds audio; this platform trains on tokens and images.")
+
+
+def _image(body: bytes, where: str) -> ImageChunk:
+    image = dict(fields(body))
+    if 4 in image:
+        raise UsageError(
+            f"An image of {where} has other dimensions than its file; leave override_dimensions out."
+        )
+    expected = image.get(3)
+    return ImageChunk(as_bytes(image.get(1, b"")), expected if isinstance(expected, int) else None)

@@ -7,10 +7,11 @@ import json
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, Base64Bytes, BaseModel, BeforeValidator, Field
 
 from hud.errors import UsageError
 from hud.platform.models.records import MOST_RANK
+from hud_integrations.tinker.service.wire.chunks import ImageChunk, InputChunk
 from hud_integrations.tinker.service.wire.target_ids import TargetIds
 
 
@@ -166,20 +167,48 @@ class Chunk(Body):
 
     type: str = "encoded_text"
     tokens: list[int] = Field(default_factory=list)
+    data: Base64Bytes = b""
+    """File of an image."""
+    expected_tokens: int | None = None
+    """Number of an image's tokens according to the client."""
 
 
 class Prompt(Body):
-    """Prompt as token ids."""
+    """Prompt as token ids and images."""
 
     chunks: list[Chunk]
 
     @property
+    def inputs(self) -> list[InputChunk]:
+        """The chunks. Raises `UsageError` for images by their address, and for audio."""
+        return [_input(chunk) for chunk in self.chunks]
+
+    @property
     def ids(self) -> list[int]:
-        """The token ids. Raises `UsageError` for images and audio."""
+        """The token ids of a prompt of text. Raises `UsageError` for another one."""
         other = next((chunk.type for chunk in self.chunks if chunk.type != "encoded_text"), None)
         if other is not None:
-            raise UsageError(f"The prompt holds {other!r}; models here take token ids alone.")
+            raise UsageError(
+                f"The prompt holds {other!r}; logprobs of prompts are computed for token ids alone."
+            )
         return [token for chunk in self.chunks for token in chunk.tokens]
+
+    @property
+    def length(self) -> int:
+        """Number of tokens, with as many for each image as the client expects."""
+        return sum(len(chunk.tokens) + (chunk.expected_tokens or 0) for chunk in self.chunks)
+
+
+def _input(chunk: Chunk) -> InputChunk:
+    if chunk.type == "encoded_text":
+        return chunk.tokens
+    if chunk.type == "image":
+        return ImageChunk(chunk.data, chunk.expected_tokens)
+    if chunk.type == "image_asset_pointer":
+        raise UsageError(
+            "The prompt holds an image by its address, which is not fetched here; send its file as an image chunk."
+        )
+    raise UsageError(f"The prompt holds {chunk.type!r}; models here take token ids and images.")
 
 
 def _listed(stop: Any) -> Any:
