@@ -99,6 +99,9 @@ class TrainConfig(RunSettings):
     swap: Literal["in_flight", "finish"] = "in_flight"
     """With `max_lag`: active turns continue with new weights, or finish with the old ones."""
 
+    profile: str | None = None
+    """JSON file for a trace of the second step, host and GPU, which https://ui.perfetto.dev opens; `.json.gz` compresses it."""
+
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature in training."""
     spare_groups: int = Field(default=0, ge=0)

@@ -30,6 +30,7 @@ from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.guard import Guard, Pause
 from hud.train.monitoring.plots import draw_curves
 from hud.train.monitoring.progress import Reporter, Score
+from hud.train.monitoring.step_profile import VIEWERS, check_profile, profiled, span
 from hud.train.monitoring.trackers import with_trackers
 from hud.train.planning.default_rates import original, reward_rate, trained_part
 from hud.train.rollouts.batch import RolloutBatch
@@ -115,6 +116,7 @@ async def train(
     (`hud.train.rollouts.convergence`) or is paused, and `ConflictError` if another process trains the model.
     """
     reporter = with_trackers(config, reporter or Reporter())
+    check_profile(config.profile, connect())
     chosen = load_tasks(tasks, config.tasks, "tasks")
     scored = HeldOut(held_out_sets(held_out, config.held_out))
     config = _checked(config, chosen, reporter)
@@ -239,7 +241,8 @@ class _Loop:
                 await self._score_if_due()
                 if self._over or self.stop.stopping or self.guard.pause is not None:
                     break
-                await self._step(run.next_step, job)
+                with self._profile(first, run.next_step):
+                    await self._step(run.next_step, job)
         finally:
             if self.stream is not None:
                 await self.stream.close()
@@ -250,6 +253,17 @@ class _Loop:
         for learner in self.learners:
             await learner.end(ended)
         return await self._report(first, finished, perf_counter() - started)
+
+    @contextmanager
+    def _profile(self, first: int, step: int) -> Iterator[None]:
+        """Write the trace of the call's second step, which compiles and allocates nothing any more, or of its only one."""
+        file = self.config.profile
+        if file is None or step != min(first + 1, self.config.steps - 1):
+            yield
+            return
+        with profiled(Path(file)):
+            yield
+        self.reporter.note(f"The trace of step {step + 1} is in {file}; {VIEWERS} opens it.")
 
     async def report_over(self) -> TrainReport:
         """Return the report of a run that finished before."""
@@ -420,6 +434,7 @@ def _timed(seconds: dict[str, float], name: str) -> Iterator[None]:
     """Add the duration of the context to `seconds[name]`."""
     started = perf_counter()
     try:
-        yield
+        with span(name):
+            yield
     finally:
         seconds[name] = seconds.get(name, 0.0) + perf_counter() - started

@@ -22,6 +22,7 @@ _NOT_THE_EXPERIMENT = frozenset(
         "rollout_timeout",
         "metrics_file",
         "plot",
+        "profile",
         "track",
         "promote",
         "min_gain",
