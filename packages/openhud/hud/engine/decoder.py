@@ -50,7 +50,7 @@ class Decoder(nn.Module, ABC):
     """Ids of the tokens that stand for pictures; empty: it reads text alone."""
 
     name_prefix: ClassVar[str] = ""
-    """What its modules' names begin with that the names in files do not."""
+    """Prefix of its modules' names that the names in files lack."""
 
     tower_modules: tuple[str, ...] = ()
     """Names of the modules that compute pictures alone; adapters leave them out by default."""
