@@ -19,7 +19,7 @@ from hud.inference.dialects.tool_calls import (
 )
 from hud.inference.prices import TokenCounts
 from hud.inference.retries import BrokenAnswer
-from hud.trace import Citation, Completion, Usage, new_id
+from hud.trace import Citation, Completion, Usage
 from hud_integrations.anthropic.conversation import DIALECT, Block
 from hud_integrations.anthropic.tools import Declared
 
@@ -186,11 +186,11 @@ def _citations(blocks: list[Block]) -> list[Citation]:
     return citations
 
 
-def write_message(model: str, turn: Turn, *, think: bool) -> dict[str, Any]:
+def write_message(model: str, response_id: str, turn: Turn, *, think: bool) -> dict[str, Any]:
     """Return a whole message; `think` False leaves reasoning out."""
     content: list[dict[str, Any]] = []
     if turn.reasoning and think:
-        content.append({"type": "thinking", "thinking": turn.reasoning, "signature": ""})
+        content.append({"type": "thinking", "thinking": turn.reasoning, "signature": turn.seal})
     if turn.text:
         content.append({"type": "text", "text": turn.text, "citations": None})
     content.extend(
@@ -206,16 +206,16 @@ def write_message(model: str, turn: Turn, *, think: bool) -> dict[str, Any]:
     )
     usage = write_usage(turn.finished.usage)
     return {
-        **message_head(model),
+        **message_head(model, response_id),
         "content": content,
         **write_ending(turn.finished),
         "usage": usage,
     }
 
 
-def message_head(model: str) -> dict[str, Any]:
-    """Return the fields that a message begins with, and a new id."""
-    return {"id": f"msg_{new_id()}", "type": "message", "role": "assistant", "model": model}
+def message_head(model: str, response_id: str) -> dict[str, Any]:
+    """Return the fields that a message begins with."""
+    return {"id": f"msg_{response_id}", "type": "message", "role": "assistant", "model": model}
 
 
 def write_ending(finished: Finished) -> dict[str, Any]:

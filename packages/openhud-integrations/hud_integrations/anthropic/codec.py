@@ -110,10 +110,10 @@ class AnthropicCodec:
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         (turn,) = turns
-        return write_message(model, turn, think=request.think is not False)
+        return write_message(model, request.response_id, turn, think=request.think is not False)
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> MessageWriter:
-        return MessageWriter(model, think=request.think is not False)
+        return MessageWriter(model, request.response_id, think=request.think is not False)
 
     def url(self, base: str, model: str, action: str) -> str:
         del model

@@ -10,6 +10,7 @@ from typing import Any
 from hud import exact_json
 from hud.inference.dialects.conversation_parts import (
     Answered,
+    add_seal,
     alternating_turns,
     image_part,
     inline_image,
@@ -214,7 +215,9 @@ def _read_assistant(message: Fields) -> ChatMessage:
                     call_message(block.needed_text("id"), block.needed_text("name"), arguments)
                 )
             case "thinking":
-                read["reasoning_content"] = block.text("thinking") or ""
+                thoughts = (read.get("reasoning_content"), block.text("thinking"))
+                read["reasoning_content"] = "\n\n".join(filter(None, thoughts))
+                add_seal(read, block.text("signature"))
             case "redacted_thinking":
                 pass
             case _:

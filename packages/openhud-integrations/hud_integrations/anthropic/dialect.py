@@ -49,6 +49,7 @@ class AnthropicDialect(ProviderDialect):
     key_header = b"x-api-key"
     sent_headers = frozenset({b"anthropic-version", b"anthropic-beta"})
     returned_headers = ("anthropic-ratelimit-",)
+    seals_thoughts = True
     provider = NamedProvider(
         "anthropic",
         ANTHROPIC,

@@ -15,6 +15,7 @@ from hud.inference.dialects.events import (
     Finished,
     ReasoningDelta,
     TextDelta,
+    ThoughtSealed,
     reason_of,
 )
 from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
@@ -180,8 +181,10 @@ class MessageWriter:
     content_type = EVENTS
     answer = None
 
-    def __init__(self, model: str, *, think: bool) -> None:
+    def __init__(self, model: str, response_id: str, *, think: bool) -> None:
         self._model = model
+        self._response_id = response_id
+        self._seal = ""
         self._think = think
         self._index = -1
         self._open: str | None = None
@@ -192,7 +195,7 @@ class MessageWriter:
             case Begun(prompt_tokens, cached_tokens):
                 usage = Usage(prompt_tokens=prompt_tokens, cached_tokens=cached_tokens)
                 message = {
-                    **message_head(self._model),
+                    **message_head(self._model, self._response_id),
                     "content": [],
                     "stop_reason": None,
                     "stop_sequence": None,
@@ -208,6 +211,8 @@ class MessageWriter:
                 thought = {"type": "thinking", "thinking": "", "signature": ""}
                 begun = self._block("thinking", thought)
                 return begun + self._delta({"type": "thinking_delta", "thinking": text})
+            case ThoughtSealed(_, seal):
+                self._seal = seal
             case CallBegun(_, position, identifier, name):
                 call = {"type": "tool_use", "id": identifier, "name": name, "input": {}}
                 return self._block(f"call {position}", call)
@@ -243,7 +248,7 @@ class MessageWriter:
             return b""
         signed = b""
         if self._open == "thinking":
-            signed = self._delta({"type": "signature_delta", "signature": ""})
+            signed = self._delta({"type": "signature_delta", "signature": self._seal})
         self._open = None
         return signed + _event("content_block_stop", index=self._index)
 

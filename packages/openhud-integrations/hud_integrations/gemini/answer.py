@@ -217,8 +217,19 @@ def write_turn(place: int, turn: Turn, *, think: bool | None, logprobs: bool) ->
         parts.append({"text": turn.text})
     # The dialect has no text for the arguments of a call that was cut off.
     parts.extend(call_part(call) for call in turn.calls if call.complete)
+    sign_parts(parts, turn.seal)
     candidate = write_candidate(place, parts, turn.finished)
     return {**candidate, **write_logprobs(turn.tokens)} if logprobs else candidate
+
+
+def sign_parts(parts: list[Part], seal: str) -> None:
+    """Add the seal of a turn's thought to its first call, or to its last part, as Gemini does."""
+    if seal:
+        signed = next((part for part in parts if "functionCall" in part), parts[-1:] and parts[-1])
+        if signed and not signed.get("thought"):
+            signed["thoughtSignature"] = seal
+        else:
+            parts.append({"text": "", "thoughtSignature": seal})
 
 
 def call_part(call: Call) -> dict[str, Any]:

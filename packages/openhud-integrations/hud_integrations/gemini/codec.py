@@ -22,7 +22,7 @@ from hud.inference.dialects.conversation_parts import (
 from hud.inference.dialects.events import Turn, usage_of
 from hud.inference.dialects.fields import Fields
 from hud.inference.dialects.request import GenerationRequest, OutputFormat
-from hud.trace import SamplingParams, new_id
+from hud.trace import SamplingParams
 from hud_integrations.gemini.answer import (
     read_answer,
     write_error,
@@ -122,12 +122,15 @@ class GeminiCodec:
             "candidates": candidates,
             "usageMetadata": write_usage(usage_of(turn.finished for turn in turns)),
             "modelVersion": model,
-            "responseId": new_id(),
+            "responseId": request.response_id,
         }
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> ContentWriter:
         return ContentWriter(
-            model, think=bool(request.think), events=bool(body.flag("server_sent_events"))
+            model,
+            request.response_id,
+            think=bool(request.think),
+            events=bool(body.flag("server_sent_events")),
         )
 
     def url(self, base: str, model: str, action: str) -> str:

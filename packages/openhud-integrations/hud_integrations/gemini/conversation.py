@@ -14,6 +14,7 @@ from hud.errors import UsageError
 from hud.inference.dialects.conversation_parts import (
     Answered,
     Part,
+    add_seal,
     alternating_turns,
     image_part,
     inline_image,
@@ -174,6 +175,7 @@ def _read_model(content: CamelFields, open_calls: list[tuple[str, str]]) -> Chat
     for part in _parts(content):
         call = part.inner("functionCall")
         text = part.text("text")
+        add_seal(read, part.text("thoughtSignature"))
         if call is not None:
             name = call.needed_text("name")
             identifier = call.text("id") or f"call_{len(open_calls) + len(calls)}_{name}"

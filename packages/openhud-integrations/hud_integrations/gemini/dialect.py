@@ -89,6 +89,7 @@ class GeminiDialect(ProviderDialect):
     key_header = b"x-goog-api-key"
     sent_headers = frozenset({b"x-goog-api-client"})
     usage_fields = ("usageMetadata", "usage_metadata")
+    seals_thoughts = True
     provider = NamedProvider(
         "gemini",
         GEMINI,

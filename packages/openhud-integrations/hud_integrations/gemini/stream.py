@@ -18,6 +18,7 @@ from hud.inference.dialects.events import (
     Finished,
     ReasoningDelta,
     TextDelta,
+    ThoughtSealed,
     TokenInfo,
     TokensDrawn,
     reason_of,
@@ -26,11 +27,12 @@ from hud.inference.dialects.events import (
 from hud.inference.dialects.received_calls import CallEvents, ReceivedCall
 from hud.inference.dialects.tool_calls import MALFORMED, final_reason
 from hud.inference.retries import BrokenAnswer
-from hud.trace import Usage, new_id
+from hud.trace import Usage
 from hud_integrations.gemini.answer import (
     FINISH_REASONS,
     NO_END,
     call_part,
+    sign_parts,
     token_counts,
     whole_arguments,
     write_candidate,
@@ -124,11 +126,12 @@ class ContentWriter:
 
     answer = None
 
-    def __init__(self, model: str, *, think: bool, events: bool) -> None:
+    def __init__(self, model: str, response_id: str, *, think: bool, events: bool) -> None:
         self.content_type = EVENTS if events else JSON
         self._events = events
         self._think = think
-        self._rest = {"modelVersion": model, "responseId": new_id()}
+        self._rest = {"modelVersion": model, "responseId": response_id}
+        self._seals: dict[int, str] = {}
         self._calls: dict[tuple[int, int], Call] = {}
         self._tokens: dict[int, list[TokenInfo]] = {}
         self._ends: list[Finished] = []
@@ -146,12 +149,18 @@ class ContentWriter:
                 self._calls[choice, position].arguments += text
             case CallEnded(choice, position):
                 # Calls are not streamed in this dialect.
-                return self._candidate(choice, [call_part(self._calls.pop((choice, position)))])
+                parts = [call_part(self._calls.pop((choice, position)))]
+                sign_parts(parts, self._seals.pop(choice, ""))
+                return self._candidate(choice, parts)
+            case ThoughtSealed(choice, seal):
+                self._seals[choice] = seal
             case TokensDrawn(choice, tokens):
                 self._tokens.setdefault(choice, []).extend(tokens)
             case Finished(choice):
                 self._ends.append(event)
-                return self._candidate(choice, [], event)
+                last: list[Part] = []
+                sign_parts(last, self._seals.pop(choice, ""))
+                return self._candidate(choice, last, event)
         return b""
 
     def end(self) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from hud.inference.dialects.chat_completions.answer import write_logprobs
@@ -215,11 +216,23 @@ def item_id(prefix: str) -> str:
     return f"{prefix}_{new_id()}"
 
 
-def write_output(turn: Turn, tools: Mapping[str, ClientTool]) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class ReasoningForm:
+    """Parts of a reasoning item beyond its text, as the request asks for them."""
+
+    sealed: bool = False
+    """`encrypted_content` is the thought's seal."""
+    summary: bool = False
+    """The thought is the summary, too: some clients read no other text."""
+
+
+def write_output(
+    turn: Turn, tools: Mapping[str, ClientTool], form: ReasoningForm
+) -> list[dict[str, Any]]:
     """Return the items of a turn; `tools` as returned by `client_tools`."""
     output: list[dict[str, Any]] = []
     if turn.reasoning:
-        output.append(reasoning_item(item_id("rs"), turn.reasoning))
+        output.append(reasoning_item(item_id("rs"), turn.reasoning, turn.seal, form))
     if turn.text:
         status = "incomplete" if turn.finished.reason == "length" else "completed"
         output.append(message_item(item_id("msg"), turn.text, turn.tokens, status))
@@ -282,14 +295,15 @@ def message_item(
     }
 
 
-def reasoning_item(identifier: str, text: str) -> dict[str, Any]:
+def reasoning_item(identifier: str, text: str, seal: str, form: ReasoningForm) -> dict[str, Any]:
     """Return a reasoning item."""
-    return {
+    item: dict[str, Any] = {
         "id": identifier,
         "type": "reasoning",
-        "summary": [],
+        "summary": [{"type": "summary_text", "text": text}] if form.summary else [],
         "content": [content_part("reasoning", text, [])],
     }
+    return {**item, "encrypted_content": seal} if form.sealed and seal else item
 
 
 def call_item(
@@ -311,8 +325,8 @@ def call_item(
                 "input": text_input(arguments),
             }
         case ClientTool("local_shell"):
-            given = parsed_arguments(arguments or "{}")
-            values = given if isinstance(given, dict) else {}
+            parsed = parsed_arguments(arguments or "{}")
+            values = parsed if isinstance(parsed, dict) else {}
             action = {"type": "exec", "command": [], "env": {}, **shell_arguments(values)}
             return {**item, "type": "local_shell_call", "action": action}
     item |= {"type": "function_call", "name": name, "arguments": arguments}

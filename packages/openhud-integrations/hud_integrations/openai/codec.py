@@ -19,8 +19,8 @@ from hud.inference.dialects.request import GenerationRequest
 from hud.inference.endpoints import bearer, path_below
 from hud.trace import SamplingParams
 from hud_integrations.openai.answer import (
+    ReasoningForm,
     end_response,
-    item_id,
     read_response,
     write_output,
 )
@@ -91,11 +91,13 @@ class ResponsesCodec:
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         (turn,) = turns
-        output = write_output(turn, client_tools(body))
+        output = write_output(turn, client_tools(body), _reasoning_form(body))
         return end_response(_begin(body, request, model), output, turn.finished)
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> ResponseWriter:
-        return ResponseWriter(_begin(body, request, model), client_tools(body))
+        return ResponseWriter(
+            _begin(body, request, model), client_tools(body), _reasoning_form(body)
+        )
 
     def request(self, model: str, request: GenerationRequest) -> WireRequest:
         declared = declare(request.tools, self.computer, self.hosted_tools)
@@ -129,6 +131,14 @@ class ResponsesCodec:
         )
 
 
+def _reasoning_form(body: Fields) -> ReasoningForm:
+    reasoning = body.inner("reasoning") or Fields({})
+    return ReasoningForm(
+        sealed="reasoning.encrypted_content" in body.texts("include"),
+        summary=reasoning.get("summary") is not None,
+    )
+
+
 def _top_logprobs(body: Fields) -> int | None:
     most = body.integer("top_logprobs", least=0, most=MOST_TOP_LOGPROBS)
     if "message.output_text.logprobs" in body.texts("include"):
@@ -140,7 +150,7 @@ def _begin(body: Fields, request: GenerationRequest, model: str) -> dict[str, An
     """Return a response without output; it repeats the fields of its request."""
     sampling = request.sampling
     return {
-        "id": item_id("resp"),
+        "id": f"resp_{request.response_id}",
         "object": "response",
         "created_at": int(time.time()),
         "status": "in_progress",

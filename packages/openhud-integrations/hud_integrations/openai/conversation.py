@@ -11,6 +11,7 @@ from typing import Any
 
 from hud import exact_json
 from hud.inference.dialects.conversation_parts import (
+    add_seal,
     image_part,
     images_in,
     join_parts,
@@ -198,10 +199,11 @@ def read_items(body: Fields) -> list[ChatMessage]:
                 )
             case "reasoning":
                 thought = "".join(part.text("text") or "" for part in item.objects("content"))
-                if thought:
-                    messages.append(
-                        {"role": "assistant", "content": None, "reasoning_content": thought}
-                    )
+                seal = item.text("encrypted_content")
+                if thought or seal:
+                    turn = {"role": "assistant", "content": None, "reasoning_content": thought}
+                    add_seal(turn, seal)
+                    messages.append(turn)
             case _:
                 raise item.unsupported("items", "are not supported for this model")
     return messages

@@ -80,6 +80,7 @@ class ResponsesDialect(Dialect):
     prefixes = ("/responses", "/v1/responses")
     sent_headers = SENT_HEADERS
     returned_headers = RETURNED_HEADERS
+    seals_thoughts = True
     limits = ("max_output_tokens", *LIMITS)
     provider = NamedProvider(
         "openai",

@@ -17,12 +17,14 @@ from hud.inference.dialects.events import (
     Finished,
     ReasoningDelta,
     TextDelta,
+    ThoughtSealed,
     TokenInfo,
     TokensDrawn,
 )
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Usage
 from hud_integrations.openai.answer import (
+    ReasoningForm,
     call_item,
     content_part,
     end_response,
@@ -96,10 +98,13 @@ class ResponseWriter:
 
     content_type = EVENTS
 
-    def __init__(self, response: dict[str, Any], tools: Mapping[str, ClientTool]) -> None:
+    def __init__(
+        self, response: dict[str, Any], tools: Mapping[str, ClientTool], form: ReasoningForm
+    ) -> None:
         """`tools` as returned by `client_tools`."""
         self.answer: dict[str, Any] = response
         self._tools = tools
+        self._form = form
         self._number = 0
         self._output: list[dict[str, Any]] = []
         self._open: _OpenItem | None = None
@@ -114,6 +119,9 @@ class ResponseWriter:
                 )
             case ReasoningDelta(_, text):
                 return self._more("reasoning", text)
+            case ThoughtSealed(_, seal):
+                if self._open is not None:
+                    self._open.seal = seal
             case TextDelta(_, text):
                 return self._more("message", text)
             case CallBegun(_, _, identifier, name):
@@ -195,7 +203,7 @@ class ResponseWriter:
         if item is None:
             return b""
         place = {"item_id": item.id, "output_index": len(self._output)}
-        done = item.done(self._finished.reason == "length")
+        done = item.done(self._finished.reason == "length", self._form)
         if item.kind == "call":
             events = self._call_done(item, done, place)
         else:
@@ -207,11 +215,27 @@ class ResponseWriter:
             events = self._event(f"response.{name}.done", **place, text=item.text, **extra)
             part = content_part(item.kind, item.text, item.tokens)
             events += self._event("response.content_part.done", **place, part=part)
+            if item.kind == "reasoning" and self._form.summary:
+                events += self._summary(item)
         events += self._event(
             "response.output_item.done", output_index=len(self._output), item=done
         )
         self._output.append(done)
         return events
+
+    def _summary(self, item: _OpenItem) -> bytes:
+        """Return the events of a summary, which is written when its thought has ended."""
+        place = {"item_id": item.id, "output_index": len(self._output), "summary_index": 0}
+        part, begun = ({"type": "summary_text", "text": text} for text in (item.text, ""))
+        name = "response.reasoning_summary"
+        return b"".join(
+            (
+                self._event(f"{name}_part.added", **place, part=begun),
+                self._event(f"{name}_text.delta", **place, delta=item.text),
+                self._event(f"{name}_text.done", **place, text=item.text),
+                self._event(f"{name}_part.done", **place, part=part),
+            )
+        )
 
     def _call_done(self, item: _OpenItem, done: dict[str, Any], place: dict[str, Any]) -> bytes:
         match done["type"]:
@@ -251,6 +275,7 @@ class _OpenItem:
         self.call_id = call_id
         self.name = name
         self.text = ""
+        self.seal = ""
         self.tokens: list[TokenInfo] = []
         self.complete = False
         """False for a call that the end of its turn cut off."""
@@ -262,10 +287,10 @@ class _OpenItem:
             return {"id": self.id, "type": "reasoning", "summary": [], "content": []}
         return {**message_item(self.id, "", [], "in_progress"), "content": []}
 
-    def done(self, cut: bool) -> dict[str, Any]:
+    def done(self, cut: bool, form: ReasoningForm) -> dict[str, Any]:
         if self.kind == "call":
             status = "completed" if self.complete else "incomplete"
             return call_item(self.id, self.call_id, self.name, self.text, status, self.tool)
         if self.kind == "reasoning":
-            return reasoning_item(self.id, self.text)
+            return reasoning_item(self.id, self.text, self.seal, form)
         return message_item(self.id, self.text, self.tokens, "incomplete" if cut else "completed")

@@ -114,7 +114,9 @@ class Parts:
         """Inference over HTTP, in every dialect."""
         from hud.platform.gateway.gateway import Gateway
 
-        made = Gateway(self.registry, lambda: self.engine, self.limits, self.metrics)
+        made = Gateway(
+            self.registry, lambda: self.engine, self.limits, self.metrics, self.passes.sign
+        )
         return self._opened.enter_context(closing(made))
 
     @_Lazy

@@ -22,6 +22,8 @@ _EFFORTS: dict[str, ReasoningEffort] = {
 }
 _LOW_TOKENS, _MEDIUM_TOKENS = 4096, 16384
 """Budgets of thinking up to which an effort counts as low and as medium."""
+SEALS = "thought_seals"
+"""Key of an assistant message with opaque texts of its thoughts, in a request as codecs read it; the server removes it."""
 Part = dict[str, Any]
 Answered = list[tuple[Part, list[ChatMessage]]]
 """Calls of one turn in order, each with the tool messages that answer it."""
@@ -68,6 +70,12 @@ def split_opening(messages: list[ChatMessage]) -> tuple[list[ChatMessage], list[
         if message["role"] != "system":
             return messages[:index], messages[index:]
     return messages, []
+
+
+def add_seal(message: ChatMessage, seal: str | None) -> None:
+    """Add the opaque text of a thought to the assistant's message."""
+    if seal:
+        message.setdefault(SEALS, []).append(seal)
 
 
 def own_turn(message: ChatMessage, dialect: str) -> dict[str, Any] | None:

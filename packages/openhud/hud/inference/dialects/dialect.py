@@ -118,6 +118,8 @@ class Dialect:
     """Fields with the most tokens of an answer. The first one is set where a request states none."""
     usage_fields: tuple[str, ...] = ("usage",)
     """Fields of answers and events, outside or one level inside, that hold token counts."""
+    seals_thoughts: bool = False
+    """True: its answers have fields for `ThoughtSealed`."""
     provider: NamedProvider | None = None
     """Provider whose models are known by their names; they are called in the family's `ProviderDialect`."""
 

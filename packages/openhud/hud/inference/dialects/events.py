@@ -52,6 +52,14 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class ThoughtSealed:
+    """End of the reasoning: an opaque text, by which the server restores it from a later request."""
+
+    choice: int
+    seal: str
+
+
+@dataclass(frozen=True, slots=True)
 class CallBegun:
     """Start of a tool call; `position` counts the calls of its choice from 0."""
 
@@ -116,6 +124,7 @@ Event = (
     Begun
     | TextDelta
     | ReasoningDelta
+    | ThoughtSealed
     | CallBegun
     | CallArguments
     | CallEnded
@@ -141,6 +150,8 @@ class Turn:
 
     text: str = ""
     reasoning: str = ""
+    seal: str = ""
+    """Opaque text of the reasoning; empty: none."""
     calls: list[Call] = field(default_factory=list)
     tokens: list[TokenInfo] = field(default_factory=list)
     finished: Finished = field(default_factory=lambda: Finished(0, "stop", Usage()))
@@ -158,6 +169,8 @@ def turns_of(events: Iterable[Event], choices: int) -> list[Turn]:
                 turn.text += event.text
             case ReasoningDelta():
                 turn.reasoning += event.text
+            case ThoughtSealed():
+                turn.seal = event.seal
             case CallBegun():
                 turn.calls.append(Call(event.id, event.name))
             case CallArguments():

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from hud.trace import ChatMessage, Continuation, ReasoningEffort, SamplingParams, ToolSpec
+from hud.trace import ChatMessage, Continuation, ReasoningEffort, SamplingParams, ToolSpec, new_id
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class GenerationRequest:
     stream: bool = False
     think: bool | None = None
     """False: the response omits reasoning. None: not set by the client."""
+    response_id: str = field(default_factory=new_id, compare=False)
+    """Id of the response, without the dialect's prefix."""
     budgeted_effort: ReasoningEffort | None = None
     """Effort equivalent to a thinking switch or token budget, which clients send by default: used by local models whose
     chat template has an effort, ignored by others."""

@@ -29,6 +29,7 @@ from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.passthrough import PassThrough, reserve
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import refusal_of
+from hud.platform.gateway.sealed_thoughts import SealedThoughts
 from hud.platform.gateway.stored_responses import StoredResponses
 from hud.platform.gateway.upstream import UpstreamTurns
 from hud.trace import plain
@@ -59,7 +60,9 @@ class Gateway:
         engine: Callable[[], TokenEngine],
         limits: Limits,
         metrics: Metrics,
+        sign: Callable[[str], str],
     ) -> None:
+        """`sign` returns this server's signature of a text."""
         self.limits = limits
         self.metrics = metrics
         self.catalogue = Catalogue(registry)
@@ -70,6 +73,7 @@ class Gateway:
         self.passthrough = PassThrough(self.connections)
         self.upstream = UpstreamTurns(self.connections)
         self.lists = ModelLists(registry, self.catalogue)
+        self.thoughts = SealedThoughts(sign)
 
     def close(self) -> None:
         """Write pending usage records."""
@@ -201,7 +205,7 @@ class Gateway:
                 f"The tokens of {target.name!r} are counted in its provider's own dialect only."
             )
         body = dialect.counted_request(body)
-        request = await self._continued(dialect, dialect.codec.read(body), body, exchange.who)
+        request = await self._continued(dialect, self._read(dialect, body), body, exchange.who)
         prompts = await prompts_of(target, request)
         count = sum(len(prompt.ids) for prompt in prompts)
         await exchange.answer(200, exact_json.dumps(dialect.counted(count)))
@@ -223,11 +227,13 @@ class Gateway:
         who: Identity,
         meter: Meter,
     ) -> None:
-        request = dialect.codec.read(body)
+        request = self._read(dialect, body)
         if request.checkpoint:
             target = await self.catalogue.find(who.team_id, request.model, request.checkpoint)
         request = await self._continued(dialect, request, body, who)
         events = self.events(target, request, who, meter)
+        if dialect.seals_thoughts:
+            events = self.thoughts.sealing(events, request)
         if request.stream:
             writer = dialect.codec.writer(body, request, target.name)
             await self._stream(exchange, dialect, writer, events, request, who, body)
@@ -267,6 +273,11 @@ class Gateway:
                 raise
             await exchange.end(writer.fail(refusal_of(error)))
 
+    def _read(self, dialect: Dialect, body: Fields) -> GenerationRequest:
+        """Return the request in a body, with the thoughts of its earlier turns."""
+        request = dialect.codec.read(body)
+        return replace(request, messages=self.thoughts.restored(request.messages))
+
     async def _continued(
         self, dialect: Dialect, request: GenerationRequest, body: Fields, who: Identity
     ) -> GenerationRequest:
@@ -291,6 +302,7 @@ class Gateway:
         turn = dialect.stored_turn(body, answer)
         if turn is None:
             return
+        turn = self.thoughts.restored(turn)
         spoken = [message for message in request.messages if message["role"] != "system"]
         await asyncio.to_thread(self.responses.keep, who.team_id, answer, [*spoken, *turn])
 
