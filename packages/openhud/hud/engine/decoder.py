@@ -25,6 +25,9 @@ class AttentionCache(Protocol):
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Store keys and values (N, kv_heads, D) of the new tokens."""
 
+    def write_experts(self, experts: Tensor) -> None:
+        """Store the router choices (N, routers, k) of the new tokens."""
+
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return the attention output (N, heads * D) of the new tokens' queries (N, heads, D), in the dtype of q."""
 
@@ -54,6 +57,9 @@ class Decoder(nn.Module, ABC):
 
     tower_modules: tuple[str, ...] = ()
     """Names of the modules that compute pictures alone; adapters leave them out by default."""
+
+    sampled_routes: Any = None
+    """Router choices of sampled sequences (`models.routing.SampledRoutes`), which their training pass replays; None: none are kept."""
 
     checkpointed: bool = False
     """True: recompute each layer in the backward pass instead of keeping its activations."""

@@ -33,6 +33,12 @@ def training_options(function: Any) -> Any:
             help="Gradient checkpointing: less memory, with recomputation.",
         ),
         click.option(
+            "--router-replay",
+            is_flag=True,
+            default=None,
+            help="Train with the experts by which tokens were sampled.",
+        ),
+        click.option(
             "--compile-layers",
             is_flag=True,
             default=None,

@@ -19,6 +19,7 @@ from hud.engine.config import DecoderConfig
 from hud.engine.foreign.state_decoder import StateDecoder
 from hud.engine.foreign.verdicts import ForeignPath
 from hud.engine.models.attention import chosen
+from hud.engine.models.routing import routed_part
 from hud.engine.pictures.processor import PictureProcessor
 from hud.errors import UsageError
 from hud.trace.sampled.pictures import Picture
@@ -35,6 +36,8 @@ class _State:
     pictures: list[Picture] = field(default_factory=list)
     cache: Any = None
     """The model's own state after `ids`; None: computed from `ids` again."""
+    experts: Tensor | None = None
+    """(T, routers, k): router choices of `ids`, where they are kept."""
     positions: Tensor | None = None
     """Multimodal rotary positions of `ids`, as the class takes them, the last dimension that of tokens."""
 
@@ -82,14 +85,15 @@ class PictureDecoder(StateDecoder):
         rows: Tensor | None = None,
     ) -> Tensor:
         bounds = cu_seqlens.tolist()
-        parts = [
-            self._computed(_State(input_ids[start:end].tolist(), list(shown)), 0, cached=False)
-            for (start, end), shown in zip(pairwise(bounds), pictures, strict=True)
-        ]
+        parts = []
+        for (start, end), shown in zip(pairwise(bounds), pictures, strict=True):
+            with routed_part(start, end):
+                state = _State(input_ids[start:end].tolist(), list(shown))
+                parts.append(self._computed(state, 0, cached=False))
         return chosen(rows, torch.cat(parts))
 
-    def advance(
-        self, state: Any, ids: Sequence[int], pictures: Sequence[Picture] = ()
+    def _advanced(
+        self, state: Any, ids: Sequence[int], pictures: Sequence[Picture]
     ) -> tuple[Any, Tensor]:
         state = state or _State()
         before = len(state.ids)

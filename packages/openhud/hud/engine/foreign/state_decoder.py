@@ -22,6 +22,7 @@ from hud.engine.decoder import AttentionCache
 from hud.engine.foreign.transformers_decoder import TransformersDecoder, layers_of
 from hud.engine.foreign.verdicts import ForeignPath
 from hud.engine.models.attention import chosen
+from hud.engine.models.routing import routed, routed_part
 from hud.trace.sampled.pictures import Picture
 
 _STATES = ("past_key_values", "cache_params", "state", "mems")
@@ -38,6 +39,8 @@ class _State:
     ids: list[int]
     cache: Any = None
     """The model's own state after `ids`; None: computed from `ids` again."""
+    experts: Tensor | None = None
+    """(T, routers, k): router choices of `ids`, where they are kept."""
 
 
 class StateDecoder(TransformersDecoder):
@@ -74,7 +77,10 @@ class StateDecoder(TransformersDecoder):
         del positions
         assert prefixes is None
         bounds = cu_seqlens.tolist()
-        parts = [self._run(input_ids[start:end])[0] for start, end in pairwise(bounds)]
+        parts = []
+        for start, end in pairwise(bounds):
+            with routed_part(start, end):
+                parts.append(self._run(input_ids[start:end])[0])
         return chosen(rows, torch.cat(parts))
 
     def hidden_cached(self, input_ids: Tensor, positions: Tensor, cache: AttentionCache) -> Tensor:
@@ -83,6 +89,18 @@ class StateDecoder(TransformersDecoder):
 
     def advance(
         self, state: Any, ids: Sequence[int], pictures: Sequence[Picture] = ()
+    ) -> tuple[Any, Tensor]:
+        if self.sampled_routes is None:
+            return self._advanced(state, ids, pictures)
+        with routed() as routing:
+            state, hidden = self._advanced(state, ids, pictures)
+        experts = routing.chosen()
+        before = None if len(experts) == len(state.ids) else state.experts
+        state.experts = experts if before is None else torch.cat((before, experts))
+        return state, hidden
+
+    def _advanced(
+        self, state: Any, ids: Sequence[int], pictures: Sequence[Picture]
     ) -> tuple[Any, Tensor]:
         assert not pictures
         state = state or _State([])

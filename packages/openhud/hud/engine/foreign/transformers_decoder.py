@@ -26,6 +26,7 @@ from hud.engine.config import DecoderConfig, dequantization
 from hud.engine.decoder import AttentionCache, Decoder
 from hud.engine.foreign.verdicts import ForeignPath
 from hud.engine.models.attention import chosen, packing_of
+from hud.engine.models.routing import observe, recomputation, routed
 from hud.errors import StoreError, UsageError
 
 _OURS = "hud"
@@ -45,6 +46,7 @@ class TransformersDecoder(Decoder):
         self.dequantized = False
         """True: its folder has quantized weights, which it does not."""
         shape = causal.config.get_text_config()
+        observe(causal)
         self._softcap: float | None = getattr(shape, "final_logit_softcapping", None)
         # Granite divides its logits, Cohere multiplies them.
         self._scale = float(getattr(shape, "logit_scale", None) or 1.0) / float(
@@ -69,7 +71,9 @@ class TransformersDecoder(Decoder):
     @checkpointed.setter
     def checkpointed(self, wanted: bool) -> None:
         if wanted:
-            self.causal.gradient_checkpointing_enable({"use_reentrant": False})
+            self.causal.gradient_checkpointing_enable(
+                {"use_reentrant": False, "context_fn": recomputation}
+            )
         else:
             self.causal.gradient_checkpointing_disable()
 
@@ -97,7 +101,12 @@ class TransformersDecoder(Decoder):
             cache.write(layer, k, v)
             return cache.attend_within(layer, q, window)
 
-        return self._hidden(input_ids, positions, attend)
+        if self.sampled_routes is None:
+            return self._hidden(input_ids, positions, attend)
+        with routed() as routing:
+            hidden = self._hidden(input_ids, positions, attend)
+        cache.write_experts(routing.chosen())
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return the vocabulary logits (N, V) of hidden states (N, H)."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -43,6 +44,7 @@ from hud.engine.learn.ranks import Ranks
 from hud.engine.learn.step_meter import Meter
 from hud.engine.learn.training_pass import pass_computer
 from hud.engine.lora import LoraConfig, attach, disabled, lora_parameters, save_adapter
+from hud.engine.models.routing import Experts
 from hud.engine.pretrained import save_decoder
 from hud.engine.trainer import Trainer
 from hud.errors import DeviceMemoryError, UsageError
@@ -286,7 +288,16 @@ class LocalTrainer(Trainer):
             at_least=at_least,
             at_once=at_once,
         )
-        return [lay_out(datums, places, self._device, self._dtype) for places in packs]
+        experts = self._sampled_experts(datums, used)
+        return [lay_out(datums, places, self._device, self._dtype, experts) for places in packs]
+
+    def _sampled_experts(self, datums: Sequence[Datum], which: Sequence[int]) -> dict[int, Experts]:
+        """Return the router choices by which datums were sampled, as far as they are kept."""
+        routes = self.decoder.sampled_routes
+        if routes is None:
+            return {}
+        sampled = {number: routes.of(datums[number].tokens) for number in which}
+        return {number: experts for number, experts in sampled.items() if experts is not None}
 
     def _each(
         self, passes: Sequence[PackedPass], loss: LossConfig | None
@@ -328,7 +339,7 @@ class LocalTrainer(Trainer):
         self._optimizer.collect()
         if not batch.datums:
             return
-        measured.add(batch, result.sums, result.logprobs)
+        measured.add(batch, result.sums, result.logprobs, result.expert_load)
         flops = 0.0
         if self.decoder.config.ours:
             flops = pass_flops(self.decoder.config, batch, self.lora)
@@ -350,7 +361,8 @@ class LocalTrainer(Trainer):
         policy = self.reference or self.decoder
         without = disabled(self.decoder) if self.reference is None else nullcontext()
         with without:
-            logprobs = pass_computer(policy).logprobs(batch).logprobs
+            # The reference is a policy with routers of its own.
+            logprobs = pass_computer(policy).logprobs(replace(batch, experts=None)).logprobs
         self._ranks.release(policy)
         return logprobs
 

@@ -7,7 +7,7 @@ sampled one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hud.engine.models.routing import Experts
 from hud.engine.pictures.placement import check_placed
 from hud.errors import UsageError
 from hud.learning.datums import Datum, Floats, Ids
@@ -55,6 +56,8 @@ class PackedPass:
     weights: Tensor
     pictures: tuple[tuple[Picture, ...], ...] = ()
     """Pictures of each row; empty: no row has one."""
+    experts: Tensor | None = None
+    """(L, routers, k) int64: router choices that are replayed; -1: the router's own. None: none is."""
 
     def __getstate__(self) -> dict[str, Any]:
         # As arrays: torch would send a file descriptor for each tensor.
@@ -88,6 +91,8 @@ class PackedPass:
 class _Row:
     """Some tokens of a datum, from position `first`; they continue the row `prefix`, if it is not -1."""
 
+    number: int
+    """That of the datum."""
     tokens: Ids
     first: int
     prefix: int
@@ -147,8 +152,9 @@ def lay_out(
     places: Sequence[Place],
     device: torch.device,
     dtype: torch.dtype = torch.float32,
+    experts: Mapping[int, Experts] | None = None,
 ) -> PackedPass:
-    """Return the datums of consecutive `places` as one pass.
+    """Return the datums of consecutive `places` as one pass; `experts`: the router choices to replay of some of them.
 
     Of no datums it is a pass over one token, for a rank that must take part in what the others compute.
     """
@@ -201,7 +207,24 @@ def lay_out(
         advantages=advantages,
         weights=weights,
         pictures=_pictures(datums, places),
+        experts=_experts(rows, experts or {}, device),
     )
+
+
+def _experts(
+    rows: Sequence[_Row], experts: Mapping[int, Experts], device: torch.device
+) -> Tensor | None:
+    """Return the router choices of the rows' tokens; a shared row has those of the datum that it was made of."""
+    recordings = [experts[row.number] for row in rows if row.number in experts]
+    if not recordings:
+        return None
+    parts = []
+    for row in rows:
+        part = np.full((len(row.tokens), *recordings[0].shape[1:]), -1, np.int64)
+        recorded = experts.get(row.number, part[:0])[row.first : row.first + len(row.tokens)]
+        part[: len(recorded)] = recorded
+        parts.append(part)
+    return _put(np.concatenate(parts), device)
 
 
 def _pictures(datums: Sequence[Datum], places: Sequence[Place]) -> tuple[tuple[Picture, ...], ...]:
@@ -225,7 +248,8 @@ def _rows(
         tokens, first = datums[place.number].tokens, shared
         for end in (*_branchings(places[index + 1 :], shared), place.length):
             if end > first:
-                rows.append(_Row(tokens[first:end], first, path[-1] if path else -1))
+                number, prefix = places[index].number, path[-1] if path else -1
+                rows.append(_Row(number, tokens[first:end], first, prefix))
                 path.append(len(rows) - 1)
                 first = end
         paths.append(tuple(path))

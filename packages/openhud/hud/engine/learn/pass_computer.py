@@ -27,6 +27,8 @@ class PassResult:
     """Metrics, summed over sampled tokens."""
     gradients: Sequence[Tensor | None] | None = None
     """Gradients of the trained parameters; None if they are in `grad` already."""
+    expert_load: Tensor | None = None
+    """(routers, experts): tokens that each expert computed; None without experts."""
 
 
 class PassComputer(Protocol):

@@ -27,9 +27,24 @@ class Measured:
     """Computed; a shared one once."""
     shared_tokens: int = 0
     actions: int = 0
+    replayed_tokens: int = 0
+    """Computed with the router choices by which they were sampled."""
+    expert_load: Floats | None = None
+    """(routers, experts): tokens that each expert computed; None without experts."""
 
-    def add(self, batch: PackedPass, sums: dict[str, float], logprobs: Tensor) -> None:
+    def add(
+        self,
+        batch: PackedPass,
+        sums: dict[str, float],
+        logprobs: Tensor,
+        expert_load: Tensor | None = None,
+    ) -> None:
         """Add a pass."""
+        if batch.experts is not None:
+            self.replayed_tokens += int((batch.experts[:, 0, 0] >= 0).sum())
+        if expert_load is not None:
+            load = expert_load.cpu().numpy().astype(np.float32)
+            self.expert_load = load if self.expert_load is None else self.expert_load + load
         for name, value in sums.items():
             self.sums[name] = self.sums.get(name, 0.0) + value
         if batch.datums:
@@ -52,6 +67,8 @@ class Measured:
             tokens=sum(rank.tokens for rank in ranks),
             shared_tokens=sum(rank.shared_tokens for rank in ranks),
             actions=sum(rank.actions for rank in ranks),
+            replayed_tokens=sum(rank.replayed_tokens for rank in ranks),
+            expert_load=_total([rank.expert_load for rank in ranks]),
         )
 
     def logprobs_of(self, datums: Sequence[Datum]) -> list[Floats]:
@@ -80,7 +97,31 @@ def pass_metrics(
     metrics |= {f"{name}:mean": total / max(measured.actions, 1) for name, total in sums.items()}
     if not supervised:
         metrics |= gap_metrics(datums, logprobs)
+    metrics |= expert_metrics(measured)
     return metrics | lag_metrics([datum for datum in datums if datum.actions])
+
+
+def _total(loads: Sequence[Floats | None]) -> Floats | None:
+    present = [load for load in loads if load is not None]
+    return sum(present[1:], start=present[0]) if present else None
+
+
+def expert_metrics(measured: Measured) -> dict[str, float]:
+    """Return how evenly routers distribute tokens, and the share of tokens whose choices were replayed; none without routers.
+
+    `expert_load_entropy:mean`: entropy of a router's shares over that of equal ones, 1 where all experts get as many tokens, mean
+    over routers. `expert_load:max`: the largest load of an expert, as a multiple of an equal share.
+    """
+    if measured.expert_load is None:
+        return {}
+    shares = measured.expert_load / np.maximum(measured.expert_load.sum(1, keepdims=True), 1)
+    count = shares.shape[1]
+    logs = np.log(shares, where=shares > 0, out=np.zeros_like(shares))
+    return {
+        "expert_load_entropy:mean": float(-(shares * logs).sum(1).mean() / np.log(max(count, 2))),
+        "expert_load:max": float(shares.max() * count),
+        "replayed_tokens:mean": measured.replayed_tokens / max(measured.tokens, 1),
+    }
 
 
 def gap_metrics(datums: Sequence[Datum], logprobs: Sequence[Floats]) -> dict[str, float]:

@@ -17,6 +17,7 @@ from hud.engine.decoder import Decoder
 from hud.engine.kernels import backend_for
 from hud.engine.learn.packed_pass import PackedPass
 from hud.engine.learn.pass_computer import PassComputer, PassResult
+from hud.engine.models.routing import routed
 from hud.learning.losses.config import LossConfig
 from hud.learning.losses.formulas import compute_loss, sampler_gap
 
@@ -49,9 +50,10 @@ class PlainPasses(PassComputer):
         with_gradient = None
         if loss.factor is not None:
             with_gradient = getattr(batch, loss.factor) != 0
-        logprobs, entropy = self.token_logprobs(
-            batch, entropy=loss.needs_entropy, with_gradient=with_gradient
-        )
+        with routed(batch.experts) as routing:
+            logprobs, entropy = self.token_logprobs(
+                batch, entropy=loss.needs_entropy, with_gradient=with_gradient
+            )
         if not batch.datums:
             # Only for the collectives of the other ranks.
             (logprobs.sum() * 0.0).backward()  # type: ignore[no-untyped-call]
@@ -67,11 +69,13 @@ class PlainPasses(PassComputer):
             sums |= sampler_gap(tokens)
         # One copy from the device for all of them.
         values = torch.stack([metric.to(total.dtype) for metric in sums.values()]).tolist()
-        return PassResult(logprobs.detach(), dict(zip(sums, values, strict=True)), gradients)
+        metrics = dict(zip(sums, values, strict=True))
+        return PassResult(logprobs.detach(), metrics, gradients, routing.load())
 
     @torch.no_grad()
     def logprobs(self, batch: PackedPass) -> PassResult:
-        return PassResult(self.token_logprobs(batch)[0], {})
+        with routed(batch.experts):
+            return PassResult(self.token_logprobs(batch)[0], {})
 
     def hidden(self, batch: PackedPass, rows: Tensor) -> Tensor:
         """Return the last hidden states (N, H) of the positions `rows` (N,) of a pass."""

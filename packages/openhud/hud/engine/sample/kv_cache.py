@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hud.engine.config import DecoderConfig
+from hud.engine.sample.prefix_cache import Slot
 from hud.errors import DeviceMemoryError, UsageError
 
 PAGE_TOKENS = 64
@@ -114,6 +115,8 @@ class KVCache:
         shape = (config.num_hidden_layers, size.pages + 1, self.kv_heads, size.page_tokens)
         self.keys = _zeros((*shape, config.head_dim), dtype, device)
         self.values = _zeros((*shape, config.value_width), dtype, device)
+        self._experts: Tensor | None = None
+        """(pages + 1, page_tokens, routers, k) int16: router choices of the tokens, where a decoder writes them."""
 
     @property
     def nbytes(self) -> int:
@@ -168,6 +171,7 @@ class KVCache:
     def _write_to(self, page: Tensor, offset: Tensor) -> None:
         """Set where new tokens are written: at `offset` (B, width) of `page` (B, width)."""
         heads = torch.arange(self.kv_heads, device=offset.device)
+        self._tokens = page, offset
         blocks = page[..., None] * self.kv_heads + heads
         self._places = (blocks * self.size.page_tokens + offset[..., None]).flatten()
 
@@ -196,6 +200,20 @@ class KVCache:
         for stored, new in ((self.keys, k), (self.values, v)):
             rows = stored[layer].view(-1, stored.shape[-1])
             rows.index_copy_(0, self._places, new.reshape(-1, stored.shape[-1]))
+
+    def write_experts(self, experts: Tensor) -> None:
+        """Store the router choices (B * width, routers, k) of the new tokens."""
+        if self._experts is None:
+            shape = (self.size.pages + 1, self.size.page_tokens, *experts.shape[1:])
+            self._experts = _zeros(shape, torch.int16, torch.device("cpu"))
+        page, offset = (place.flatten().cpu() for place in self._tokens)
+        self._experts[page, offset] = experts.cpu()
+
+    def experts_of(self, slot: Slot) -> Tensor | None:
+        """Return the router choices (T, routers, k) of a slot's tokens; None: they are not kept."""
+        if self._experts is None:
+            return None
+        return self._experts[slot.pages].flatten(0, 1)[: len(slot.tokens)].clone()
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """Return the attention output (B * width, heads * D) of the new tokens' queries (B * width, heads, D)."""
@@ -240,6 +258,8 @@ class KVCache:
         """Copy one page to another."""
         self.keys[:, target] = self.keys[:, source]
         self.values[:, target] = self.values[:, source]
+        if self._experts is not None:
+            self._experts[target] = self._experts[source]
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

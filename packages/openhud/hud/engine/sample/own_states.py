@@ -40,6 +40,10 @@ class PageCount(KVCache):
     def free(self) -> None:
         """Free nothing: states end with their slots."""
 
+    def experts_of(self, slot: Slot) -> Tensor | None:
+        experts: Tensor | None = getattr(slot.state, "experts", None)
+        return experts
+
     def copy(self, source: int, target: int) -> None:
         """Copy nothing: slots share no pages."""
 

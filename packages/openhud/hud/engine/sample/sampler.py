@@ -410,6 +410,10 @@ class Sampler:
             listener()
 
     def _finish(self, request: Request, reason: str) -> None:
+        routes = self.decoder.sampled_routes
+        experts = None if routes is None else self.cache.experts_of(request.place)
+        if routes is not None and experts is not None:
+            routes.put(request.ids, experts)
         request.end(reason)
         if self._ended is not None:
             self._ended.append(request)

@@ -20,6 +20,7 @@ import torch
 from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.lora import attach, load_adapter, lora_parameters
 from hud.engine.models.precision import computing_type
+from hud.engine.models.routing import SampledRoutes
 from hud.engine.policy import Policy
 from hud.engine.sample.shared_base import SharedBases
 from hud.errors import OverloadedError
@@ -277,6 +278,8 @@ class Policies:
             fresh = {name: parameter.detach().clone() for name, parameter in named.items()}
             if weights.adapter is not None:
                 load_adapter(policy.decoder, weights.adapter)
+        if model.config.router_replay:
+            policy.decoder.sampled_routes = SampledRoutes()
         policy.checkpoint = checkpoint_id
         if policy.cache is not None:
             log.info("Key-value cache of %s: %s.", model.slug, policy.cache)

@@ -105,6 +105,8 @@ class ModelConfig(BaseModel, extra="forbid"):
     """Train with layers compiled by `torch.compile`."""
     recompute_layers: bool = False
     """Activation checkpointing: less memory for each pass, and a second forward pass for the gradient."""
+    router_replay: bool = False
+    """Train with the experts by which each token was sampled, of a model with experts that is sampled here."""
     slots: int | None = Field(default=None, ge=1, le=MOST_SLOTS)
     """Most sequences that are sampled at a time; None: by the memory of the device."""
     max_context: int | None = Field(default=None, ge=1)

@@ -304,13 +304,17 @@ class Registry:
     def sample_on(self, model: ModelRecord, servers: VllmConfig | None) -> ModelRecord:
         """Set the vLLM servers that sample a model; None: this platform. Loaded policies of it must change their servers, or be reloaded.
 
-        Raises `UsageError` for a provider's model and, with an adapter, for weights over NCCL.
+        Raises `UsageError` for a provider's model, for one with router replay and, with an adapter, for weights over NCCL.
         """
         if model.config.provider is not None:
             raise UsageError(f"{model.slug!r} lives with its provider; there is nothing to sample.")
         if model.config.backend is not None:
             backend = model.config.backend.name
             raise UsageError(f"{model.slug!r} is sampled by the backend {backend!r}, not by vLLM.")
+        if servers is not None and model.config.router_replay:
+            raise UsageError(
+                f"{model.slug!r} is trained with --router-replay, which vLLM servers do not support: fork it without."
+            )
         if servers is not None and servers.weights == "nccl" and model.config.training == "lora":
             raise UsageError(
                 f"{model.slug!r} is trained by an adapter, which reaches vLLM servers as a file; leave --weights out."
@@ -411,6 +415,8 @@ class Registry:
             from hud.engine.pretrained import empty_decoder
 
             check_targets(empty_decoder(folder), config.lora_targets)
+        if config.router_replay:
+            _check_replay(folder, config)
         record = ModelRecord(
             id=model_id,
             team_id=self.team,
@@ -466,6 +472,18 @@ def slug_of(name: str) -> str:
             "beginning and ending with a letter or digit."
         )
     return slug
+
+
+def _check_replay(folder: Path, config: ModelConfig) -> None:
+    """Raise `UsageError` for a model whose router choices cannot be replayed."""
+    # Lazy: loads torch.
+    from hud.engine.models.routing import routers_of
+    from hud.engine.pretrained import empty_decoder
+
+    if config.provider is not None or config.backend is not None:
+        raise UsageError("--router-replay needs a model that this platform samples.")
+    if not routers_of(empty_decoder(folder)):
+        raise UsageError("--router-replay is for models with experts; this one has no router.")
 
 
 def _same_adapter(first: ModelConfig, other: ModelConfig) -> bool:
