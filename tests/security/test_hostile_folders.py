@@ -126,6 +126,37 @@ async def test_damaged_weights(server, folder, content):
     assert await statuses(server, folder) == [400]
 
 
+@pytest.mark.parametrize("with_base", [False, True])
+@pytest.mark.parametrize("kind", ["adapter", "empty", "damaged", "link"])
+async def test_an_adapter_is_refused_by_name_whatever_it_holds(server, folder, kind, with_base):
+    """It was added as its base, without a word of the adapter."""
+    if not with_base:
+        for file in ("config.json", "model.safetensors"):
+            (folder / file).unlink()
+    config = folder / "adapter_config.json"
+    if kind == "link":
+        config.symlink_to("/etc/shadow")
+    else:
+        config.write_text(
+            '{"peft_type": "LORA", "r": 4}' if kind == "adapter" else "{" * (kind == "damaged")
+        )
+        (folder / "adapter_model.safetensors").write_bytes(struct.pack("<Q", 1 << 62) + b"{")
+    before = await registered(server)
+    answer = await server.ask(
+        "POST", "/v2/models/add", bearer(server.key()), {"source": str(folder), "name": "x"}
+    )
+    assert answer.status == 400
+    assert "holds an adapter (adapter_config.json)" in answer.text
+    assert "merge it into its base model" in answer.text
+    assert await registered(server) == before
+
+
+async def registered(server):
+    """Return the names of the registered models."""
+    answer = await server.ask("GET", "/v2/models", bearer(server.key()))
+    return [model["model_name"] for model in answer.json()["items"]]
+
+
 @pytest.mark.parametrize("name", ["w.safetensors", "w.bin", "a\0b", "x" * 5000, ".", ""])
 async def test_an_index_that_names_no_file(server, folder, name):
     if name.startswith("w."):

@@ -31,8 +31,17 @@ def machine_path(text: str) -> Path:
     return path
 
 
+ADAPTER_CONFIG = "adapter_config.json"
+
+
 def check_folder(folder: Path) -> None:
     """Raise `UsageError`, naming what is missing or damaged, for a folder that the engine could not load."""
+    if os.path.lexists(folder / ADAPTER_CONFIG):
+        # Beside the base's own files, too: the base alone is another model than the one that was meant.
+        raise UsageError(
+            f"{folder} holds an adapter ({ADAPTER_CONFIG}), which is not added by itself: merge it into its base model, for example "
+            "with merge_and_unload of peft, and add the folder of the merged model. A folder of the base alone has no adapter."
+        )
     for needed in ("config.json", "tokenizer.json"):
         if not (folder / needed).is_file():
             raise UsageError(
