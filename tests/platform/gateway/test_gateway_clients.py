@@ -7,26 +7,13 @@ import openai
 import pytest
 from google import genai
 from google.genai import types
-from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.gateway_server import ScriptedEngine
 
 CALL = '<tool_call>{"name": "look", "arguments": {"at": 7}}</tool_call>'
 FIRST = "<think>I have to look.</think>Looking. 🍎" + CALL
 SECOND = "There are 7 apples."
 QUESTION = "What is at 7?"
 SCHEMA = {"type": "object", "properties": {"at": {"type": "integer"}}, "required": ["at"]}
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    app = make_platform(tmp_path_factory.mktemp("home"))
-    yield app
-    app.state.parts.close()
-
-
-@pytest.fixture(scope="module")
-def url(app):
-    with serving(app) as url:
-        yield url
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from tests.platform.gateway.gateway_server import (
     TEXTS,
     ScriptedEngine,
     make_platform,
-    serving,
 )
 
 from hud.inference.served_model import OpenAIChatModel
@@ -40,12 +39,6 @@ def app(tmp_path_factory):
     (made.folder / "chat_template.jinja").write_text(both_template())
     yield app
     app.state.parts.close()
-
-
-@pytest.fixture(scope="module")
-def url(app):
-    with serving(app) as url:
-        yield url
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from google import genai
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.gateway_server import ScriptedEngine
 
 from hud.engine.chat.tool_calls.format import parse_output
 from hud.errors import OverloadedError
@@ -36,19 +36,6 @@ TOOLS = [
 LOOK = [ToolSpec(name="look", description="", parameters={"type": "object"})]
 CALL = '<tool_call>{"name": "look", "arguments": {"at": 1}}</tool_call>'
 RED = "data:image/png;base64,iVBORw0KGgo="
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    app = make_platform(tmp_path_factory.mktemp("home"))
-    yield app
-    app.state.parts.close()
-
-
-@pytest.fixture(scope="module")
-def url(app):
-    with serving(app) as url:
-        yield url
 
 
 @pytest.fixture

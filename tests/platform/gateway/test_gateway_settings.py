@@ -9,19 +9,12 @@ import openai
 import pytest
 from google import genai
 from google.genai import errors, types
-from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.gateway_server import ScriptedEngine, serving
 
 from hud.platform.gateway.chat_formats import format_of
 
 HELLO = [{"role": "user", "content": "hello"}]
 CONTENTS = [{"parts": [{"text": "hello"}]}]
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    app = make_platform(tmp_path_factory.mktemp("home"))
-    yield app
-    app.state.parts.close()
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import openai
 import pytest
 from google import genai
 from google.genai import errors
-from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform
 
 from hud.platform.store.tables import LOCAL_TEAM
 
@@ -22,12 +22,6 @@ def app(tmp_path_factory):
     )
     yield app
     platform.close()
-
-
-@pytest.fixture(scope="module")
-def url(app):
-    with serving(app) as url:
-        yield url
 
 
 @pytest.fixture(params=["", "/v1"])
