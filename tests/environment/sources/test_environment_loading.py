@@ -1,5 +1,8 @@
 """Environments load from files and folders, whatever was loaded before, and errors say where."""
 
+import sys
+from types import ModuleType
+
 import pytest
 
 from hud.environment import load_environment
@@ -56,6 +59,19 @@ def test_two_folders_may_call_their_packages_the_same(tmp_path):
             (folder / file).write_text(f"NAME = {name!r}\n")
         (folder / "env.py").write_text(code)
         assert load_environment(folder).name == "-".join([name] * 4)
+
+
+def test_objects_that_stand_for_modules_are_left_alone(tmp_path, monkeypatch):
+    """torch has some that answer every name."""
+
+    class Answering(ModuleType):
+        def __getattr__(self, name):
+            return Answering(name)
+
+    monkeypatch.setitem(sys.modules, "answering", Answering("answering"))
+    (tmp_path / "answering.py").write_text("")
+    (tmp_path / "env.py").write_text("from hud import Environment\nenv = Environment('depot')\n")
+    assert load_environment(tmp_path / "env.py").name == "depot"
 
 
 def test_the_attribute_or_the_name_picks_one_of_several(tmp_path):

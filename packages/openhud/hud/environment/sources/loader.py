@@ -116,11 +116,12 @@ def _make_neighbours_importable(folder: Path) -> None:
     sys.path.insert(0, str(folder))
     _folders.add(str(folder))
     # Most environments have an `env.py`: a cached module of another folder must not be used.
+    neighbours = {path.stem for path in folder.iterdir() if path.suffix == ".py" or path.is_dir()}
+    others = _folders - {str(folder)}
     stale = {
         name
-        for name, module in list(sys.modules.items())
-        if not _folders.isdisjoint(_homes(module) - {str(folder)})
-        and ((folder / f"{name}.py").exists() or (folder / name).is_dir())
+        for name in neighbours & sys.modules.keys()
+        if not others.isdisjoint(_homes(sys.modules[name]))
     }
     for name in list(sys.modules):
         if name.partition(".")[0] in stale:
@@ -129,8 +130,10 @@ def _make_neighbours_importable(folder: Path) -> None:
 
 def _homes(module: ModuleType) -> set[str]:
     """Return the folders that hold a module: its file, or the folders of its package."""
-    places = list(getattr(module, "__path__", None) or ()) or [getattr(module, "__file__", None)]
-    return {str(Path(place).parent) for place in places if place}
+    # Not by their names: an object in sys.modules may answer any name.
+    attributes = getattr(module, "__dict__", {})
+    places = attributes.get("__path__") or [attributes.get("__file__")]
+    return {str(Path(place).parent) for place in places if isinstance(place, str)}
 
 
 def load_module(name: str) -> ModuleType:
