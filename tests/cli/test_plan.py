@@ -4,6 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from tests.engine.picture_folders import write_folder
 from tests.train.planning.test_planning import known
 
 from hud.cli.training.plan import command
@@ -154,6 +155,15 @@ def test_the_memory_of_a_folder_on_one_gpu(tmp_path):
     fits = plan(str(tmp_path), "--gpu", "H100", "--training", "lora")
     assert "Does not fit" not in fits
     assert "left of 90% of the memory" in fits
+
+
+def test_the_memory_of_a_folder_with_a_vision_tower(tmp_path):
+    write_folder(tmp_path, "qwen3_vl")
+    lines = plan(str(tmp_path), "--gpu", "h100").splitlines()
+    assert "0.00B in the vision tower" in lines[0]
+    assert any(line.startswith("vision tower, if all tokens are pictures") for line in lines)
+    assert any(line.startswith("pixels of those pictures") for line in lines)
+    assert max(map(len, lines)) <= 90
 
 
 def test_an_unknown_gpu_lists_the_known_ones():

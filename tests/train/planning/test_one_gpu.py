@@ -1,11 +1,13 @@
 """The memory plan of a trainer and a sampler on one GPU: counted parameters, and what each option takes off."""
 
 import pytest
+from tests.engine.picture_folders import write_folder
 
 from hud.engine.config import DecoderConfig
 from hud.errors import UsageError
 from hud.train.planning.model_shapes import GIB, MACHINES
 from hud.train.planning.one_gpu import shape_of, shared_gpu
+from hud.train.planning.tower import tower_of
 
 QWEN3 = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -43,8 +45,9 @@ SETTINGS = {
 }
 
 
-def planned(config=MIDDLE, *, longest=1, **settings):
-    return shared_gpu(config, {**SETTINGS, **settings}, MACHINES["H100"], longest=longest)
+def planned(config=MIDDLE, *, longest=1, tower=None, **settings):
+    settings = {**SETTINGS, **settings}
+    return shared_gpu(config, settings, MACHINES["H100"], longest=longest, tower=tower)
 
 
 @pytest.mark.parametrize(("config", "parameters"), [(SMALL, 596_049_920), (MIDDLE, 4_022_468_096)])
@@ -113,3 +116,34 @@ def test_other_families_are_not_planned():
     other = DecoderConfig("gpt2", 100, 8, 8, 1, 1, 1, 8)
     with pytest.raises(UsageError, match="gpt2 models is not planned"):
         planned(other)
+
+
+def test_a_vision_tower_adds_weights_activations_and_pixels(tmp_path):
+    model = write_folder(tmp_path, "qwen3_vl")
+    config, tower = DecoderConfig.from_folder(tmp_path), tower_of(tmp_path)
+    assert tower.parameters == sum(weight.numel() for weight in model.model.visual.parameters())
+    total = sum(weight.numel() for weight in model.parameters())
+    assert (tower.layers, tower.hidden, tower.patches_per_token) == (2, 32, 4)
+    assert tower.patch_values == 3 * 2 * 4 * 4  # Channels, frames, and the patch's sides.
+    whole = planned(config, tower=tower)
+    assert (whole.parameters, whole.tower_parameters) == (total, tower.parameters)
+    assert whole.trainer.weights == 2 * total
+    assert whole.pixels == whole.tokens * 4 * 96 * (4 + 2)
+    patches = 2 * whole.tokens * 4
+    assert whole.tower == patches * (2 * 32 + 8 * 32 + 2 * 48)
+    frozen, adapted = (
+        planned(config, tower=tower, training="lora", lora_tower=trained)
+        for trained in (False, True)
+    )
+    assert frozen.tower == patches * (8 * 32 + 2 * 48)
+    assert adapted.tower == whole.tower
+    assert adapted.trainer.optimizer > frozen.trainer.optimizer
+
+
+@pytest.mark.parametrize(("kind", "patches"), [("qwen3_5", 4), ("idefics3", 4), ("gemma3", 4)])
+def test_towers_of_other_classes_are_counted(tmp_path, kind, patches):
+    model = write_folder(tmp_path, kind)
+    tower = tower_of(tmp_path)
+    total = sum(weight.numel() for weight in model.parameters())
+    assert tower.parameters + tower.text_parameters == total
+    assert tower.patches_per_token == patches

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hud.engine.config import DecoderConfig
     from hud.train.config import TrainConfig
     from hud.train.planning.one_gpu import SharedGpu
+    from hud.train.planning.tower import Tower
 
 COLUMNS = (Column("memory of one GPU", 44, right=False), Column("GiB", 7))
 FOLDER = {
@@ -43,27 +44,30 @@ async def plan_of(
     """
     from hud.train.planning.one_gpu import shared_gpu
 
-    config, settings = await _described(model)
+    config, tower, settings = await _described(model)
     settings = {**settings, **({} if training is None else _TRAINED[training])}
-    return shared_gpu(config, settings, machine, longest=longest)
+    return shared_gpu(config, settings, machine, longest=longest, tower=tower)
 
 
-async def _described(model: str) -> tuple[DecoderConfig, dict[str, Any]]:
+async def _described(model: str) -> tuple[DecoderConfig, Tower | None, dict[str, Any]]:
     from hud.cli.platform_requests import model_path
     from hud.client import connect
     from hud.engine.config import DecoderConfig
+    from hud.train.planning.tower import Tower, tower_of
 
-    if (Path(model) / "config.json").is_file():
-        return DecoderConfig.from_folder(Path(model)), FOLDER
+    folder = Path(model)
+    if (folder / "config.json").is_file():
+        return DecoderConfig.from_folder(folder), tower_of(folder), FOLDER
     client = connect()
     record = await client.get("/v2/models/resolve", params={"model": model})
     shape = await client.get(model_path(record["id"], "architecture"))
-    return DecoderConfig(**shape), record["config"]
+    tower = shape.pop("tower")
+    return DecoderConfig(**shape), None if tower is None else Tower(**tower), record["config"]
 
 
 def lines(plan: SharedGpu, gpu: str) -> Iterator[str]:
     """Yield the table, and what to lower if it does not fit."""
-    yield f"{plan.parameters / 1e9:.2f}B parameters, {_training(plan)}, on one {gpu}"
+    yield f"{plan.parameters / 1e9:.2f}B parameters{_of_tower(plan)}, {_training(plan)}, on one {gpu}"
     yield row(COLUMNS, [column.name for column in COLUMNS])
     for name, size in parts(plan):
         yield row(COLUMNS, [name, f"{size / GIB:.2f}"])
@@ -80,9 +84,25 @@ def parts(plan: SharedGpu) -> list[tuple[str, float]]:
         ("gradients", plan.trainer.gradients),
         ("optimizer states", plan.trainer.optimizer),
         (f"activations of {plan.tokens:,} tokens, {recomputed}", plan.trainer.activations),
+        *_pictures(plan),
         ("logits of a chunk", plan.logits),
         (_cached(plan), plan.cache),
         ("left of 90% of the memory", plan.left),
+    ]
+
+
+def _of_tower(plan: SharedGpu) -> str:
+    count = plan.tower_parameters
+    return f" ({count / 1e9:.2f}B in the vision tower)" if count else ""
+
+
+def _pictures(plan: SharedGpu) -> list[tuple[str, float]]:
+    """Return the parts that a model of text does not have."""
+    if not plan.tower_parameters:
+        return []
+    return [
+        ("vision tower, if all tokens are pictures", plan.tower),
+        ("pixels of those pictures", plan.pixels),
     ]
 
 

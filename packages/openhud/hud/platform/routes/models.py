@@ -63,6 +63,7 @@ from hud.platform.store.tables import LOCAL_TEAM
 from hud.platform.training.unsaved_steps import UnsavedSteps
 from hud.trace import dashed
 from hud.train.contributor import HEADER, read_contributor
+from hud.train.planning.tower import tower_of
 
 CHECKPOINTS_AT_ONCE = 500
 """Checkpoints that a listing holds in memory at a time."""
@@ -355,7 +356,11 @@ def architecture(registry: Models, model_id: str) -> dict[str, Any]:
     model = registry.model(model_id)
     if model.config.provider is not None:
         raise UsageError(f"{model.slug!r} has no weights on this platform: its provider has them.")
-    return asdict(DecoderConfig.from_folder(model.folder))
+    tower = tower_of(model.folder)
+    return {
+        **asdict(DecoderConfig.from_folder(model.folder)),
+        "tower": None if tower is None else asdict(tower),
+    }
 
 
 @router.get("/{model_id}/lease")

@@ -14,7 +14,7 @@ passes do not lose digits. Weights in fp32 are their own master and sum: 4, 4, a
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from hud.errors import UsageError
@@ -72,6 +72,16 @@ def trainer_memory(
     tokens = max(PASS_TOKENS, longest)
     activations = activation_bytes(shape, tokens, weight=weight, recompute=recompute)
     return TrainerMemory(*states, gpus * activations)
+
+
+def with_adapter(memory: TrainerMemory, parameters: float) -> TrainerMemory:
+    """Return a trainer's memory with `parameters` more of an adapter, in fp32."""
+    return replace(
+        memory,
+        gradients=memory.gradients + FP32 * parameters,
+        optimizer=memory.optimizer + 2 * FP32 * parameters,
+        weights=memory.weights + FP32 * parameters,
+    )
 
 
 def activation_bytes(

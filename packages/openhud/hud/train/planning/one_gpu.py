@@ -21,8 +21,15 @@ from hud.engine.sample.cache_budget import PLANNED_LEAST
 from hud.engine.sample.kv_cache import CacheSize, bytes_for, most_bytes
 from hud.engine.sample.options import most_slots, slots_within
 from hud.errors import UsageError
-from hud.train.planning.memory import PASS_TOKENS, TrainerMemory, Training, trainer_memory
+from hud.train.planning.memory import (
+    PASS_TOKENS,
+    TrainerMemory,
+    Training,
+    trainer_memory,
+    with_adapter,
+)
 from hud.train.planning.model_shapes import Machine, ModelShape
+from hud.train.planning.tower import Tower
 
 LOGIT_BYTES = 10
 """Bytes of a logit in the backward pass: its probability and its gradient in fp32, and that in bf16."""
@@ -38,6 +45,12 @@ class SharedGpu:
     tokens: int
     """Tokens of the largest training pass."""
     trainer: TrainerMemory
+    tower_parameters: int
+    """Of the vision tower, among `parameters`; 0 for a model of text."""
+    tower: float
+    """Activations of the vision tower, if all tokens of the pass are pictures."""
+    pixels: float
+    """Of those pictures."""
     logits: float
     """One chunk of the loss: tokens x vocabulary is never whole."""
     cache: float
@@ -52,7 +65,12 @@ class SharedGpu:
     @property
     def left(self) -> float:
         """Usable memory that nothing takes; below 0: the plan does not fit."""
-        return self.usable - self.trainer.total - self.logits - self.cache
+        return self.usable - self.trainer.total - self.passing - self.cache
+
+    @property
+    def passing(self) -> float:
+        """What a pass takes beside the layers' activations."""
+        return self.tower + self.pixels + self.logits
 
     @property
     def remedies(self) -> list[str]:
@@ -61,34 +79,59 @@ class SharedGpu:
 
 
 def shared_gpu(
-    config: DecoderConfig, settings: Mapping[str, Any], machine: Machine, *, longest: int
+    config: DecoderConfig,
+    settings: Mapping[str, Any],
+    machine: Machine,
+    *,
+    longest: int,
+    tower: Tower | None = None,
 ) -> SharedGpu:
     """Return the plan of a model with the training settings of a `ModelConfig`, and runs of up to `longest` tokens.
 
-    Raises `UsageError` for a model whose layers are those of `transformers`.
+    Raises `UsageError` for a model of text whose layers are those of `transformers`.
     """
-    if not config.ours:
+    if not config.ours and tower is None:
         raise UsageError(
-            f"The memory of {config.model_type} models is not planned: only of Llama, Qwen2 and Qwen3."
+            f"The memory of {config.model_type} models is not planned: only of Llama, Qwen2 and Qwen3, and of models with a "
+            "vision tower."
         )
     dtype = getattr(torch, settings["dtype"])
     states, offload = settings["optimizer_states"], settings["offload_optimizer"]
     training = _training(settings)
-    shape = shape_of(config)
+    rank = settings["lora_rank"]
+    shape = (
+        shape_of(config)
+        if tower is None
+        else _shape(config, tower.parameters + tower.text_parameters)
+    )
     tokens = max(PASS_TOKENS, min(longest, config.max_position_embeddings))
     trainer = trainer_memory(
         shape,
         training,
         gpus=1,
         longest=tokens,
-        rank=settings["lora_rank"],
+        rank=rank,
         weight=dtype.itemsize,
         recompute=settings["recompute_layers"],
     )
+    seen, pixels = 0.0, 0.0
+    if tower is not None:
+        trained = training != "lora" or settings.get("lora_tower", False)
+        seen = float(
+            tower.activation_bytes(
+                tokens,
+                weight=dtype.itemsize,
+                trained=trained,
+                recompute=settings["recompute_layers"],
+            )
+        )
+        pixels = float(tower.pixel_bytes(tokens, weight=dtype.itemsize))
+        if training == "lora" and trained:
+            trainer = with_adapter(trainer, tower.adapter_parameters(rank))
     logits = float(LOGIT_BYTES * min(LOGITS_AT_ONCE["cuda"], tokens * config.vocab_size))
     cache, cached_tokens, slots = 0.0, 0, 0
     if settings.get("vllm") is None:
-        room = machine.usable_bytes - trainer.total - logits
+        room = machine.usable_bytes - trainer.total - logits - seen - pixels
         cache, cached_tokens, slots = _cache(config, dtype, settings, int(room))
     return SharedGpu(
         parameters=int(shape.parameters),
@@ -98,6 +141,9 @@ def shared_gpu(
         ),
         tokens=tokens,
         trainer=trainer,
+        tower_parameters=0 if tower is None else tower.parameters,
+        tower=seen,
+        pixels=pixels,
         logits=logits,
         cache=cache,
         cached_tokens=cached_tokens,

@@ -49,7 +49,7 @@ class StageMemory:
     def passing(self) -> float:
         """Activations and logits of the largest pass: models are updated one after the other."""
         return max(
-            model.plan.trainer.activations + model.plan.logits
+            model.plan.trainer.activations + model.plan.passing
             for model in self.models
             if model.trained
         )
