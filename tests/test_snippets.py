@@ -1,9 +1,16 @@
 """The snippets that guides and seeds paste, run as they are written."""
 
+import os
 import subprocess
 import sys
 
 import pytest
+
+TRAINING = (
+    *("torch", "numba", "safetensors", "tokenizers", "transformers", "gguf", "PIL"),
+    *("llguidance", "matplotlib", "aiohttp"),
+)
+"""Modules of the extra `train` alone."""
 
 
 @pytest.fixture(autouse=True)
@@ -72,3 +79,34 @@ def test_importing_pulls_in_no_heavy_library(module):
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_an_evaluation_is_recorded_without_the_training_extra(tmp_path):
+    (tmp_path / "tasks.py").write_text(
+        "from hud import Environment\n"
+        "env = Environment('letters')\n"
+        "@env.template()\n"
+        "async def say():\n"
+        "    answer = yield 'Say a.'\n"
+        "    yield float(answer == 'a')\n"
+        "tasks = [say()]\n"
+    )
+    (tmp_path / "agent.py").write_text("def agent(messages, tools, trace): return 'a'\n")
+    code = (
+        "import sys\n"
+        "class Absent:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name.partition('.')[0] in {TRAINING}: raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Absent())\n"
+        "from hud.cli.main import run\n"
+        "sys.exit(run(['eval', 'tasks.py', 'agent.py']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "HUD_HOME": str(tmp_path / "home"), "HUD_API_URL": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1.000" in done.stdout

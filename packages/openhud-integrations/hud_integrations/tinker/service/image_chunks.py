@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hud.engine.chat.chat_format import ChatFormat
 from hud.engine.chat.conversation_pictures import PromptIds, ShownPicture
 from hud.errors import UsageError
 from hud.learning.datum_calls import DatumColumns, packed
 from hud.platform.gateway.chat_formats import format_of
 from hud_integrations.tinker.service.wire.chunks import ImageChunk, InputChunk
+
+if TYPE_CHECKING:
+    from hud.engine.chat.chat_format import ChatFormat
 
 
 def expanded(chunks: Iterable[InputChunk], chat: ChatFormat) -> PromptIds:
