@@ -45,6 +45,7 @@ TESTED = {
     "Idefics3ForConditionalGeneration",
     "Qwen3VLForConditionalGeneration",
     "Qwen3_5ForConditionalGeneration",
+    "Qwen3_5MoeForConditionalGeneration",
 }
 """Classes with pictures that `tests/engine/foreign/test_picture_decoder.py` samples and trains."""
 CHECKED = "checked when it is added"

@@ -60,6 +60,20 @@ QWEN_VISION = {
     "num_position_embeddings": 36,
 }
 ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
+LINEAR = {
+    "rope_parameters": {**ROPE, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 0]},
+    "num_hidden_layers": 4,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
+EXPERTS = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+}
 QWEN_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n"
     "{% if message.content is string %}{{ message.content }}{% else %}{% for part in message.content %}"
@@ -131,20 +145,16 @@ FAMILIES = {
     "qwen3_5": (
         _qwen(
             "qwen3_5",
-            {
-                "rope_parameters": {
-                    **ROPE,
-                    "partial_rotary_factor": 0.5,
-                    "mrope_section": [1, 1, 0],
-                },
-                "num_hidden_layers": 4,
-                "linear_num_key_heads": 2,
-                "linear_num_value_heads": 4,
-                "linear_key_head_dim": 8,
-                "linear_value_head_dim": 8,
-            },
+            LINEAR,
             {},
         ),
+        QWEN_SPECIAL,
+        QWEN_PIXELS,
+        {"processor_class": "Qwen3VLProcessor"},
+        "qwen3.5.jinja",
+    ),
+    "qwen3_5_moe": (
+        _qwen("qwen3_5_moe", {**LINEAR, **EXPERTS, "tie_word_embeddings": True}, {}),
         QWEN_SPECIAL,
         QWEN_PIXELS,
         {"processor_class": "Qwen3VLProcessor"},

@@ -233,3 +233,25 @@ def test_weights_in_a_quantization_that_has_no_plain_form_are_refused(tmp_path, 
     path.write_text(json.dumps(described))
     with pytest.raises(UsageError, match=rf"its weights are quantized \({method}\); add the model"):
         DecoderConfig.from_folder(tmp_path)
+
+
+def test_blocks_of_fp8_weights_are_read_as_their_products_with_the_scales(tmp_path):
+    pytest.importorskip("accelerate")  # transformers asks for it.
+    plain = load_decoder(published("qwen3_moe", tmp_path))
+    file, described = tmp_path / "model.safetensors", tmp_path / "config.json"
+    weights = load_file(file)
+    for name, tensor in list(weights.items()):
+        if name.endswith("_proj.weight"):
+            weights[name] = tensor.to(torch.float8_e4m3fn)
+            scales = [-(-size // 128) for size in tensor.shape]
+            weights[name.replace("weight", "weight_scale_inv")] = torch.full(scales, 0.5)
+    save_file(weights, file, {"format": "pt"})
+    quantization = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    config = json.loads(described.read_text())
+    described.write_text(json.dumps({**config, "quantization_config": quantization}))
+    before = dict(plain.named_parameters())
+    for name, parameter in load_decoder(tmp_path).named_parameters():
+        expected = before[name]
+        if "_proj" in name:
+            expected = expected.to(torch.float8_e4m3fn).float() * 0.5
+        assert torch.equal(parameter, expected)

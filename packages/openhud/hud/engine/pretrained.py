@@ -176,7 +176,14 @@ def load_weights(decoder: Decoder, folder: Path) -> None:
         # In the host's memory: a device has the weights once, and keys and values beside them.
         state = read_weights(folder)
     else:  # Names in files are not those of modules everywhere: `transformers` knows.
-        state = dict(load_decoder(folder, dtype=decoder.dtype).named_parameters())
+        # Loads transformers.
+        from hud.engine.foreign.transformers_decoder import load_transformers
+
+        # By the decoder's class: a folder of weights alone does not tell whether it reads pictures.
+        loaded = load_transformers(
+            folder, decoder.config, "recomputed", dtype=decoder.dtype, device="cpu"
+        )
+        state = dict(loaded.named_parameters())
     for name, parameter in decoder.named_parameters():
         tensor = state.get(name)
         if tensor is None or tensor.shape != parameter.shape:
