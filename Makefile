@@ -49,9 +49,13 @@ test-all: test  ## Run `make test`, then all the rest: slow tests, PostgreSQL, k
 	@HUD_CPU_KERNELS=0 HUD_CUDA_KERNELS=0 scripts/run-tests $(BIN)/python \
 		tests/engine tests/learning tests/train tests/platform/training
 
+# Where openhud is not installed beside the package, as for vLLM's servers, the tests run in .venv.
+INTEGRATION = $(if $(shell grep -s '^-e ' scripts/integrations/$(NAME).txt),.venv-integrations/$(NAME),$(VENV))
+
 test-integration:  ## Test an integration with the real package: make test-integration NAME=trl
 	@scripts/setup-integration $(NAME)
-	@OMP_NUM_THREADS=1 .venv-integrations/$(NAME)/bin/python -m pytest tests/integrations/$(NAME)
+	@OMP_NUM_THREADS=1 HUD_TEST_VLLM=$${HUD_TEST_VLLM:-$(CURDIR)/.venv-integrations/vllm/bin/python} \
+		$(INTEGRATION)/bin/python -m pytest tests/integrations/$(NAME)
 
 chaos: $(STAMP)  ## Strike a server at work with 200 faults on SQLite and 200 on PostgreSQL; write the tables (an hour)
 	@scripts/setup-worlds
