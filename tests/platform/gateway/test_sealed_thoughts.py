@@ -203,4 +203,4 @@ def test_a_summary_has_the_thought_for_clients_that_read_summaries_alone(server)
     assert [event["text"] for event in summaries] == [THOUGHTS[0]]
     item = events[-1]["response"]["output"][0]
     assert item["summary"] == [{"type": "summary_text", "text": THOUGHTS[0]}]
-    assert "encrypted_content" not in item  # The request did not include it.
+    assert item["encrypted_content"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hud.inference.dialects.chat_completions.answer import write_logprobs
@@ -216,23 +215,13 @@ def item_id(prefix: str) -> str:
     return f"{prefix}_{new_id()}"
 
 
-@dataclass(frozen=True)
-class ReasoningForm:
-    """Parts of a reasoning item beyond its text, as the request asks for them."""
-
-    sealed: bool = False
-    """`encrypted_content` is the thought's seal."""
-    summary: bool = False
-    """The thought is the summary, too: some clients read no other text."""
-
-
 def write_output(
-    turn: Turn, tools: Mapping[str, ClientTool], form: ReasoningForm
+    turn: Turn, tools: Mapping[str, ClientTool], *, summary: bool
 ) -> list[dict[str, Any]]:
-    """Return the items of a turn; `tools` as returned by `client_tools`."""
+    """Return the items of a turn; `tools` as returned by `client_tools`, `summary` as for `reasoning_item`."""
     output: list[dict[str, Any]] = []
     if turn.reasoning:
-        output.append(reasoning_item(item_id("rs"), turn.reasoning, turn.seal, form))
+        output.append(reasoning_item(item_id("rs"), turn.reasoning, turn.seal, summary=summary))
     if turn.text:
         status = "incomplete" if turn.finished.reason == "length" else "completed"
         output.append(message_item(item_id("msg"), turn.text, turn.tokens, status))
@@ -295,15 +284,18 @@ def message_item(
     }
 
 
-def reasoning_item(identifier: str, text: str, seal: str, form: ReasoningForm) -> dict[str, Any]:
-    """Return a reasoning item."""
+def reasoning_item(identifier: str, text: str, seal: str, *, summary: bool) -> dict[str, Any]:
+    """Return a reasoning item. `summary`: the thought is its summary, too, as some clients read no other text.
+
+    The seal does not wait for `include`: clients that do not ask for it send it back all the same.
+    """
     item: dict[str, Any] = {
         "id": identifier,
         "type": "reasoning",
-        "summary": [{"type": "summary_text", "text": text}] if form.summary else [],
+        "summary": [{"type": "summary_text", "text": text}] if summary else [],
         "content": [content_part("reasoning", text, [])],
     }
-    return {**item, "encrypted_content": seal} if form.sealed and seal else item
+    return {**item, "encrypted_content": seal} if seal else item
 
 
 def call_item(

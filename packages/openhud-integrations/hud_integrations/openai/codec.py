@@ -19,7 +19,6 @@ from hud.inference.dialects.request import GenerationRequest
 from hud.inference.endpoints import bearer, path_below
 from hud.trace import SamplingParams
 from hud_integrations.openai.answer import (
-    ReasoningForm,
     end_response,
     read_response,
     write_output,
@@ -91,12 +90,12 @@ class ResponsesCodec:
         self, body: Fields, request: GenerationRequest, model: str, turns: Sequence[Turn]
     ) -> dict[str, Any]:
         (turn,) = turns
-        output = write_output(turn, client_tools(body), _reasoning_form(body))
+        output = write_output(turn, client_tools(body), summary=_asks_summary(body))
         return end_response(_begin(body, request, model), output, turn.finished)
 
     def writer(self, body: Fields, request: GenerationRequest, model: str) -> ResponseWriter:
         return ResponseWriter(
-            _begin(body, request, model), client_tools(body), _reasoning_form(body)
+            _begin(body, request, model), client_tools(body), summary=_asks_summary(body)
         )
 
     def request(self, model: str, request: GenerationRequest) -> WireRequest:
@@ -131,12 +130,8 @@ class ResponsesCodec:
         )
 
 
-def _reasoning_form(body: Fields) -> ReasoningForm:
-    reasoning = body.inner("reasoning") or Fields({})
-    return ReasoningForm(
-        sealed="reasoning.encrypted_content" in body.texts("include"),
-        summary=reasoning.get("summary") is not None,
-    )
+def _asks_summary(body: Fields) -> bool:
+    return (body.inner("reasoning") or Fields({})).get("summary") is not None
 
 
 def _top_logprobs(body: Fields) -> int | None:

@@ -24,7 +24,6 @@ from hud.inference.dialects.events import (
 from hud.inference.retries import AnsweredError, BrokenAnswer
 from hud.trace import Usage
 from hud_integrations.openai.answer import (
-    ReasoningForm,
     call_item,
     content_part,
     end_response,
@@ -99,12 +98,12 @@ class ResponseWriter:
     content_type = EVENTS
 
     def __init__(
-        self, response: dict[str, Any], tools: Mapping[str, ClientTool], form: ReasoningForm
+        self, response: dict[str, Any], tools: Mapping[str, ClientTool], *, summary: bool
     ) -> None:
-        """`tools` as returned by `client_tools`."""
+        """`tools` as returned by `client_tools`, `summary` as for `reasoning_item`."""
         self.answer: dict[str, Any] = response
         self._tools = tools
-        self._form = form
+        self._summarizes = summary
         self._number = 0
         self._output: list[dict[str, Any]] = []
         self._open: _OpenItem | None = None
@@ -203,7 +202,7 @@ class ResponseWriter:
         if item is None:
             return b""
         place = {"item_id": item.id, "output_index": len(self._output)}
-        done = item.done(self._finished.reason == "length", self._form)
+        done = item.done(self._finished.reason == "length", summary=self._summarizes)
         if item.kind == "call":
             events = self._call_done(item, done, place)
         else:
@@ -215,7 +214,7 @@ class ResponseWriter:
             events = self._event(f"response.{name}.done", **place, text=item.text, **extra)
             part = content_part(item.kind, item.text, item.tokens)
             events += self._event("response.content_part.done", **place, part=part)
-            if item.kind == "reasoning" and self._form.summary:
+            if item.kind == "reasoning" and self._summarizes:
                 events += self._summary(item)
         events += self._event(
             "response.output_item.done", output_index=len(self._output), item=done
@@ -287,10 +286,10 @@ class _OpenItem:
             return {"id": self.id, "type": "reasoning", "summary": [], "content": []}
         return {**message_item(self.id, "", [], "in_progress"), "content": []}
 
-    def done(self, cut: bool, form: ReasoningForm) -> dict[str, Any]:
+    def done(self, cut: bool, *, summary: bool) -> dict[str, Any]:
         if self.kind == "call":
             status = "completed" if self.complete else "incomplete"
             return call_item(self.id, self.call_id, self.name, self.text, status, self.tool)
         if self.kind == "reasoning":
-            return reasoning_item(self.id, self.text, self.seal, form)
+            return reasoning_item(self.id, self.text, self.seal, summary=summary)
         return message_item(self.id, self.text, self.tokens, "incomplete" if cut else "completed")
