@@ -16,11 +16,17 @@ from hud.inference.models import chat_model
 from hud.trace import SamplingParams
 from hud.train import TrainingClient, TrajectoryPayload, TrajectorySample
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 WITH_EXPERTS = ("qwen3_5_moe", "qwen3_moe", "gpt_oss", "glm4_moe", "llama4")
 WITH_PICTURES = ("qwen3_vl", "qwen3_5", "qwen3_5_moe", "gemma3")
 CLOSE = 1e-4
+FAST = ("qwen3_moe", "lora")
+TRIALS = [
+    pytest.param(family, training, marks=() if (family, training) == FAST else pytest.mark.slow)
+    for family in (*FAMILIES, *(f"pictures-{kind}" for kind in WITH_PICTURES))
+    for training in ("full", "lora")
+]
 
 
 def folder_of(family, folder):
@@ -93,8 +99,7 @@ def difference(model, folder, batch):
     return largest
 
 
-@pytest.mark.parametrize("training", ["full", "lora"])
-@pytest.mark.parametrize("family", [*FAMILIES, *(f"pictures-{kind}" for kind in WITH_PICTURES)])
+@pytest.mark.parametrize(("family", "training"), TRIALS)
 async def test_a_family_is_sampled_trained_exported_and_reloaded(home, tmp_path, family, training):  # noqa: F811
     base = folder_of(family, tmp_path / "base")
     experts = family.removeprefix("pictures-") in WITH_EXPERTS
