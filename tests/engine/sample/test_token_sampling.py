@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.engine.sample.token_sampling import sample_tokens
+from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
 
 PLAIN = SamplingParams(max_tokens=1)
@@ -101,3 +102,15 @@ def test_rows_may_differ_in_temperature():
     params = [SamplingParams(max_tokens=1, temperature=t) for t in (1.0, 0.25)]
     _, logprobs = sample_tokens(logits, params, [0.999, 0.999])
     assert logprobs == pytest.approx([-np.log1p(np.exp(-1)), -np.log1p(np.exp(-4))], abs=1e-6)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("width", [3, 128, 300])
+def test_logits_that_are_not_finite_are_named(value, temperature, width):
+    """Damaged weights were an index out of bounds."""
+    logits = torch.zeros(2, width)
+    logits[1, 1] = value
+    params = [SamplingParams(temperature=temperature)] * 2
+    with pytest.raises(InfrastructureFault, match="logits are not finite"):
+        sample_tokens(logits, params, [0.5, 0.5])

@@ -6,6 +6,7 @@ tokens do not depend on the rest of the batch.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hud.errors import InfrastructureFault
 from hud.trace import SamplingParams
 
 _BLOCK = 64
@@ -58,7 +60,8 @@ def sample_tokens(
 ) -> tuple[list[int], list[float]]:
     """Sample one token for each row of logits (B, V); returns the ids and their natural-log probabilities.
 
-    A row with temperature 0 takes its likeliest token, with the logprob of temperature 1.
+    A row with temperature 0 takes its likeliest token, with the logprob of temperature 1. Raises `InfrastructureFault` for
+    logits that are not finite.
     """
     cut = _adjusted(logits, params)
     highest = cut.amax(dim=-1, keepdim=True)
@@ -72,6 +75,10 @@ def sample_tokens(
     chosen = cut.gather(-1, ids) - highest - total.log().float()
     # One copy, as each waits for the GPU; float64 holds ids exactly.
     both = torch.cat((ids.double(), chosen.double()), dim=-1).T.tolist()
+    if any(map(math.isnan, both[1])):
+        raise InfrastructureFault(
+            "The model's logits are not finite: its weights hold NaN or infinite values, or overflow in their dtype."
+        )
     return [int(token) for token in both[0]], both[1]
 
 
@@ -79,7 +86,7 @@ def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
     """Return the index (B, 1) at which the running sum of `mass` (B, V) passes the fraction `where` (B, 1), and the sum.
 
     In float64, as in float32 a vocabulary's tail is lost in the rounding of the sum; and in two levels, so that float64 is
-    for the sums of blocks and for one block alone. An index without mass is never returned.
+    for the sums of blocks and for one block alone. An index without mass is never returned; of a row with NaN it is any one.
     """
     size = mass.shape[-1]
     blocks = F.pad(mass, (0, -size % _WIDTH)).view(len(mass), -1, _WIDTH)
@@ -87,12 +94,13 @@ def _inverse_transform(mass: Tensor, where: Tensor) -> tuple[Tensor, Tensor]:
     running = sums.cumsum(dim=-1)
     total = running[:, -1:]
     wanted = _below(where * total, total)
-    block = torch.searchsorted(running, wanted, right=True)
+    # Clamped: an index of NaN is past the end, and on a GPU ends every request of the process.
+    block = torch.searchsorted(running, wanted, right=True).clamp_(max=blocks.shape[1] - 1)
     rest = wanted - (running.gather(-1, block) - sums.gather(-1, block))
     row = torch.arange(len(mass), device=mass.device)[:, None]
     inside = blocks[row, block].squeeze(1).cumsum(dim=-1, dtype=torch.float64)
     place = torch.searchsorted(inside, _below(rest, inside[:, -1:]), right=True)
-    return block * _WIDTH + place, total
+    return (block * _WIDTH + place).clamp_(max=size - 1), total
 
 
 def _below(values: Tensor, limit: Tensor) -> Tensor:
