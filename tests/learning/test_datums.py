@@ -153,6 +153,26 @@ def test_samples_that_cannot_be_trained_on_are_refused(bad, says):
         datums_of(payload(bad, trace_id="t1"), vocab_size=100)
 
 
+def test_turns_of_two_agents_that_interleave_join_the_datum_that_they_continue():
+    main, sub = sample([1], [2, 3]), sample([7, 8], [9])
+    run = payload(main, sub, sample([1, 2, 3, 4], [5]), sample([7, 8, 9, 10], [11]))
+    counts = DatumCounts()
+    datums = datums_of(run, counts=counts)
+    assert [datum.tokens.tolist() for datum in datums] == [[1, 2, 3, 4, 5], [7, 8, 9, 10, 11]]
+    assert [datum.mask.tolist() for datum in datums] == [[0, 1, 1, 0, 1], [0, 0, 1, 0, 1]]
+    assert [datum.turns for datum in datums] == [((1, 0), (4, 2)), ((2, 1), (4, 3))]
+    assert counts.splits == 1
+
+
+def test_of_two_datums_that_a_prompt_continues_the_longer_is_joined():
+    run = payload(
+        sample([1], [2]), sample([1, 2, 3], [4]), sample([1, 2, 9], [4]), sample([1, 2, 9, 4], [5])
+    )
+    datums = datums_of(run)
+    assert [datum.tokens.tolist() for datum in datums] == [[1, 2, 3, 4], [1, 2, 9, 4, 5]]
+    assert sum(float(datum.mask.sum()) for datum in datums) == 4  # Each sampled token once.
+
+
 def test_a_split_trajectory_counts_once_in_its_group():
     split = payload(sample([1], [2]), sample([7], [8]), sample([9], [10]), reward=1.0)
     whole = payload(sample([1], [3]), reward=0.0)

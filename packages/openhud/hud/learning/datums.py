@@ -247,15 +247,18 @@ def datums_of(
         _check_sample(sample, f"Sample {number} of {where}", supervised)
         prompt = sample.prompt_token_ids
         counts.samples += 1
-        last = parts[-1] if parts else None
-        if last is None or not _extends(sample, last):
-            counts.splits += last is not None
-            last = _Open()
-            parts.append(last)
-        last.tokens.extend(prompt[len(last.tokens) :])
-        last.pictures = list(sample.pictures)
-        last.outputs.append((len(last.tokens), number, sample))
-        last.tokens.extend(sample.output_token_ids)
+        # Of several agents in one run, turns interleave: the newest datum need not be the one to continue.
+        continued = [part for part in reversed(parts) if _extends(sample, part)]
+        if continued:
+            part = max(continued, key=lambda part: len(part.tokens))
+        else:
+            counts.splits += bool(parts)
+            part = _Open()
+            parts.append(part)
+        part.tokens.extend(prompt[len(part.tokens) :])
+        part.pictures = list(sample.pictures)
+        part.outputs.append((len(part.tokens), number, sample))
+        part.tokens.extend(sample.output_token_ids)
     datums = [
         replace(
             _closed(part, advantage, supervised, counts),
@@ -278,9 +281,12 @@ def datums_of(
 
 def _extends(sample: TrajectorySample, part: _Open) -> bool:
     """Return whether a prompt begins with a datum's tokens and pictures."""
-    length = len(part.tokens)
+    length, prompt = len(part.tokens), sample.prompt_token_ids
+    # The last token first: a long run of datums that none continues would copy every prompt for each of them.
+    if length > len(prompt) or prompt[length - 1] != part.tokens[-1]:
+        return False
     within = pictures_within(sample.pictures, length)
-    return sample.prompt_token_ids[:length] == part.tokens and same_pictures(within, part.pictures)
+    return prompt[:length] == part.tokens and same_pictures(within, part.pictures)
 
 
 def weighted_datums(
