@@ -9,8 +9,9 @@ from tests.engine.tiny_policy import tiny_folder
 from tests.engine.waiting import until
 from tests.integrations.vllm.test_vllm_sampling import LONG, PROMPT, trained_logprobs
 from tests.integrations.vllm.vllm_policy import change, vllm_policy
+from tests.integrations.vllm.vllm_requests import Refused
 from tests.integrations.vllm.vllm_stand_in import StandIn
-from tests.integrations.vllm.vllm_transfer import SendingHalf
+from tests.integrations.vllm.vllm_transfer import ReceivingHalf, SendingHalf
 
 from hud.errors import UsageError
 from hud_integrations.vllm.weight_transfer import nccl_engine
@@ -167,3 +168,18 @@ async def test_older_servers_that_cannot_leave_a_group_join_the_next(tmp_path):
 def test_vllm_is_needed_for_its_half(tmp_path):
     with StandIn(tiny_folder()) as server, pytest.raises(UsageError, match="pip install vllm"):
         vllm_policy([server], tmp_path, connect=nccl_engine)
+
+
+def test_servers_without_a_weight_transfer_are_refused_with_the_option(tmp_path, monkeypatch):
+    def refuse(half, info):
+        raise Refused(500, "Worker failed with error 'Weight transfer not configured.'")
+
+    def join(module, client):
+        client.init_weight_transfer_engine(
+            {"master_address": "127.0.0.1", "master_port": 1, "rank_offset": 1, "world_size": 2}
+        )
+
+    monkeypatch.setattr(ReceivingHalf, "init", refuse)
+    refused = pytest.raises(UsageError, match="without --weight-transfer-config")
+    with StandIn(tiny_folder(), gpus=1) as server, refused:
+        vllm_policy([server], tmp_path, connect=join)

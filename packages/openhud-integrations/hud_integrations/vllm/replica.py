@@ -15,6 +15,8 @@ from hud_integrations.vllm.server import LOAD_SECONDS, Server, ServerLost, Serve
 
 FULL_WEIGHTS_API = "VLLM_SERVER_DEV_MODE=1"
 """Environment variable of a server that enables its calls for full weights."""
+NO_TRANSFER = "Weight transfer not configured"
+"""Beginning of the error (status 500) of a server that was started without a weight transfer."""
 SETTLED_SECONDS = 0.05
 """Idle time after which a paused server has sent all sampled tokens, in seconds."""
 
@@ -154,6 +156,11 @@ async def send(replicas: Sequence[Replica], publication: Publication) -> None:
             await transfer.release()
             if isinstance(error, ServerRefused):
                 raise _without(error, FULL_WEIGHTS_API) from error
+            if NO_TRANSFER in str(error):
+                raise UsageError(
+                    """A vLLM server was started without --weight-transfer-config '{"backend": "nccl"}': start it again with it, """
+                    "or let servers load folders."
+                ) from error
             if isinstance(error, TimeoutError):
                 raise ServerLost(
                     f"The weights did not reach the vLLM servers within {LOAD_SECONDS:.0f} s."
