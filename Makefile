@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-null demo-tiny demo-hierarchy lab test test-all test-integration chaos check docs bench clean format
+.PHONY: help setup demo demo-null demo-tiny demo-pixels demo-hierarchy lab test test-all test-integration chaos check docs bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -28,6 +28,9 @@ demo-null: $(STAMP)  ## The same demo with advantages shuffled within each group
 
 demo-tiny: $(STAMP)  ## Train a tiny agent from random weights, without a download (minutes, on a CPU)
 	@$(BIN)/python examples/triage/demo.py --folder .demo-tiny
+
+demo-pixels: $(STAMP)  ## Train a tiny policy with a vision tower to click buttons, from screenshots alone (minutes, on a CPU)
+	@$(BIN)/python examples/pixels/demo.py --folder .demo-pixels
 
 demo-hierarchy: $(STAMP)  ## Train a subagent, then the orchestrator that calls it, by a recipe in stages
 	@$(BIN)/python examples/hierarchy/demo.py --folder .demo-hierarchy
@@ -82,5 +85,5 @@ bench: $(STAMP)  ## Run the benchmarks, and make the table and the plot of bench
 	@$(BIN)/python benchmarks/perf/run_all.py; failed=$$?; $(BIN)/python benchmarks/perf/results.py; exit $$failed
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-null .demo-tiny .demo-hierarchy .lab dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-null .demo-tiny .demo-pixels .demo-hierarchy .lab dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,6 +3,8 @@
 import argparse
 import importlib
 import json
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,8 +12,12 @@ import pytest
 
 from hud.client import disconnect
 from hud.errors import UsageError
-from hud.eval import Taskset
+from hud.eval import NullRecorder, Taskset
 
+in_a_browser = pytest.mark.skipif(
+    any(shutil.which(name) is None for name in ("chromium", "bwrap")),
+    reason="needs Chromium and bubblewrap (scripts/setup-worlds)",
+)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -55,6 +61,39 @@ async def test_the_tiny_demo_plays_every_phase_and_reports_what_came_of_it(
     assert report["seconds"]["cpu"] > 0
     assert (tmp_path / "curve.png").stat().st_size > 1000
     assert "loss per token" in capsys.readouterr().out
+
+
+@in_a_browser
+@pytest.mark.slow
+async def test_the_pixels_demo_plays_every_phase_on_screenshots_of_chromium(demo_of, tmp_path):
+    small = demo_of("pixels", tasks=4, held_out=2, imitated_runs=8)
+    await small.run()
+    assert small.progress.finished
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["before"]["runs"] == report["after"]["runs"] == 2
+    assert len(list((tmp_path / "home" / "cache" / "pixels").glob("*.png"))) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@in_a_browser
+def test_a_policy_learns_from_pixels_to_click_held_out_buttons(tmp_path):
+    command = [sys.executable, str(EXAMPLES / "pixels" / "demo.py"), "--folder", str(tmp_path)]
+    subprocess.run(command, check=True)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["after"]["low"] > report["before"]["mean"], (report["before"], report["after"])
+
+
+@in_a_browser
+async def test_a_script_that_reads_pixels_clicks_held_out_buttons_and_no_page_is_in_both_sets(
+    demo_of,
+):
+    small = demo_of("pixels", tasks=360, held_out=3)
+    scripted, pages = importlib.import_module("scripted"), importlib.import_module("pages")
+    job = await small.held_out.run(scripted.agent, recorder=NullRecorder())
+    assert [run.reward for run in job.runs] == [1.0, 1.0, 1.0]
+    training = {pages.page_of(seed).html for seed in range(360)}
+    assert training.isdisjoint(pages.page_of(seed, held_out=True).html for seed in range(120))
 
 
 @pytest.mark.slow
