@@ -227,6 +227,19 @@ async def test_a_closed_sampler_tells_who_waits():
     assert any(isinstance(outcome, InfrastructureFault) for outcome in await waiting)
 
 
+async def test_a_failed_sampler_gives_its_reason_to_later_requests_too():
+    policy = tiny_policy(slots=1)
+    with torch.no_grad():
+        for weight in policy.decoder.parameters():
+            weight.fill_(float("nan"))
+    model = policy.chat_model("tiny")
+    messages = [{"role": "user", "content": "go"}]
+    for _ in range(2):
+        with pytest.raises(InfrastructureFault, match="logits are not finite"):
+            await model.complete(messages, [], SamplingParams(max_tokens=4, seed=1))
+    policy.close()
+
+
 @pytest.mark.slow
 async def test_tokens_drawn_some_at_once_are_those_that_are_drawn_one_by_one(tmp_path, monkeypatch):
     create_tiny(tmp_path, TEXTS, vocab_size=400, hidden=32, layers=2, heads=2, max_context=512)

@@ -74,6 +74,8 @@ class Sampler:
         self._budget = budget or budget_of(decoder.device)
         self._runner_type = runner_type(decoder, bank)
         self._closed = False
+        self._failure = ""
+        """Reason of the failure that closed it."""
         self._changed = threading.Condition()
         self._pauses = [0, 0]
         """Callers in `exclusive`: while there are some, no request is admitted; in flight, no step begins."""
@@ -202,7 +204,7 @@ class Sampler:
         )
         with self._changed:
             if self.closed:
-                raise SamplerClosed("The sampler is closed.")
+                raise SamplerClosed(self._failure or "The sampler is closed.")
             self._queue([request])
         return request
 
@@ -425,18 +427,19 @@ class Sampler:
 
     def _fail_all(self, error: BaseException) -> None:
         # `_closed` first: a caller that resizes caches waits for this thread or for that.
+        fault = error if isinstance(error, InfrastructureFault) else None
+        message = f"The sampler failed: {type(error).__name__}: {error}"
+        if isinstance(error, OutOfMemory):
+            message = sentence(error, "sampling", _LESS)
         with self._changed:
             self._closed = True
+            self._failure = str(fault or message)
             requests = [
                 request for request in (*self.active, *self.waiting) if request.outcome is None
             ]
             self.active.clear()
             self.waiting.clear()
             self._changed.notify_all()
-        fault = error if isinstance(error, InfrastructureFault) else None
-        message = f"The sampler failed: {type(error).__name__}: {error}"
-        if isinstance(error, OutOfMemory):
-            message = sentence(error, "sampling", _LESS)
         for request in requests:
             request.outcome = fault or InfrastructureFault(message)
             request.listener()
