@@ -69,7 +69,7 @@ class SharedGpu:
 
     @property
     def passing(self) -> float:
-        """What a pass takes beside the layers' activations."""
+        """Bytes of a pass beside the layers' activations."""
         return self.tower + self.pixels + self.logits
 
     @property
