@@ -28,7 +28,7 @@ class Recipe:
     """Text that only prompts of the main agent hold."""
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """Settings by path, below the home; URL stands for the server's address."""
+    """Settings by path, below the home; SERVER stands for the server's address."""
     says: str = "The check passes."
 
 
@@ -76,7 +76,7 @@ model = "scripted"
 model_provider = "openhud"
 [model_providers.openhud]
 name = "OpenHUD"
-base_url = "URL/v1"
+base_url = "SERVER/v1"
 wire_api = "responses"
 env_key = "HUD_API_KEY"
 """
@@ -84,7 +84,7 @@ OPENCODE = {
     "provider": {
         "openhud": {
             "npm": "@ai-sdk/openai-compatible",
-            "options": {"baseURL": "URL/v1", "apiKey": "local"},
+            "options": {"baseURL": "SERVER/v1", "apiKey": "local"},
             "models": {"scripted": {}},
         }
     },

@@ -24,7 +24,7 @@ def test_a_program_solves_a_task_with_its_defaults(tmp_path, name):
     with scripted_server(tmp_path / "platform", recipe.turns(work), recipe.mark) as (url, model):
         for path, text in recipe.files.items():
             (home / path).parent.mkdir(parents=True, exist_ok=True)
-            (home / path).write_text(text.replace("URL", url))
+            (home / path).write_text(text.replace("SERVER", url))
         done = subprocess.run(
             recipe.command,
             cwd=work,
