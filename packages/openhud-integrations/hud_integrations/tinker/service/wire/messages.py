@@ -53,7 +53,7 @@ class ForwardBackward:
     loss_fn_config: dict[str, float] = field(default_factory=dict)
     forward_only: bool = False
     datums: list[DatumColumns] = field(default_factory=list)
-    """Those of `chunks` are without their inputs."""
+    """Datums; those with images have their inputs in `chunks` alone."""
     chunks: dict[int, list[InputChunk]] = field(default_factory=dict)
     """Inputs of the datums with images, by their number."""
     fault: UsageError | None = None
