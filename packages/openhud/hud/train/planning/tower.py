@@ -100,5 +100,5 @@ def _patches_per_token(config: Any) -> int:
 
 
 def _patch_values(vision: Any) -> int:
-    channels = getattr(vision, "in_channels", None) or getattr(vision, "num_channels", 3)
+    channels: Any = getattr(vision, "in_channels", None) or getattr(vision, "num_channels", 3)
     return int(channels * getattr(vision, "temporal_patch_size", 1) * vision.patch_size**2)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class ImageChunk:
@@ -15,5 +18,5 @@ class ImageChunk:
     """Number of its tokens according to the client; None: not stated."""
 
 
-InputChunk = Sequence[int] | ImageChunk
+InputChunk = Sequence[int] | NDArray[np.int64] | ImageChunk
 """Token ids, or an image."""

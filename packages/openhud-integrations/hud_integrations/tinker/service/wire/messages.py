@@ -251,8 +251,10 @@ def _datum(body: bytes, place: int) -> tuple[DatumColumns, list[InputChunk]]:
     for name, width in widths.items():
         if width != targets and (width is not None or name == "weights"):
             raise UsageError(f"{name} of {where} must have the shape of its target_tokens.")
-    ids = [] if any(isinstance(chunk, ImageChunk) for chunk in chunks) else chunks
-    tokens = np.concatenate(ids) if ids else np.zeros(0, np.int64)
+    texts = [chunk for chunk in chunks if not isinstance(chunk, ImageChunk)]
+    # With images, `with_images` computes them all.
+    whole = len(texts) == len(chunks) > 0
+    tokens = np.concatenate(texts) if whole else np.zeros(0, np.int64)
     return DatumColumns(tokens=packed(tokens, np.int64), targets_each=targets, **columns), chunks
 
 
