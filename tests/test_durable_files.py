@@ -27,6 +27,7 @@ FLUSHED_LATER = {
     "platform/models/backend_models.py": "part of a model's base",
     "platform/store/blobs.py": "an upload to a bucket",
     "benchmarks/baseline/baseline_file.py": "a lock",
+    "train/monitoring/step_profile.py": "a trace at the path that a user names",
 }
 """Files that write by themselves: into a folder that is flushed as a whole, or what need not last."""
 

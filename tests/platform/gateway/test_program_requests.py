@@ -4,23 +4,10 @@ import json
 
 import httpx
 import pytest
-from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
+from tests.platform.gateway.gateway_server import ScriptedEngine
 from tests.platform.gateway.program_requests import CLAUDE_CODE, CODEX, PYDANTIC_AI_GEMINI
 
 from hud.platform.gateway.chat_formats import format_of
-
-
-@pytest.fixture(scope="module")
-def app(tmp_path_factory):
-    app = make_platform(tmp_path_factory.mktemp("home"))
-    yield app
-    app.state.parts.close()
-
-
-@pytest.fixture(scope="module")
-def url(app):
-    with serving(app) as url:
-        yield url
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ class SealedThoughts:
         self._sign = sign
 
     def seal(self, response: str, choice: int, thought: str) -> str:
-        """Return the seal of a thought as base64, which Gemini's field requires."""
+        """Return the seal of a thought as base64, as fields of bytes require it."""
         content = zlib.compress(exact_json.dumps([response, choice, thought]))
         return base64.b64encode(_MARK + self._signature(content) + content).decode()
 

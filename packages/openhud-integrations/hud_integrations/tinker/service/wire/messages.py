@@ -253,8 +253,8 @@ def _datum(body: bytes, place: int) -> tuple[DatumColumns, list[InputChunk]]:
             raise UsageError(f"{name} of {where} must have the shape of its target_tokens.")
     texts = [chunk for chunk in chunks if not isinstance(chunk, ImageChunk)]
     # With images, `with_images` computes them all.
-    whole = len(texts) == len(chunks) > 0
-    tokens = np.concatenate(texts) if whole else np.zeros(0, np.int64)
+    text_only = len(texts) == len(chunks) > 0
+    tokens = np.concatenate(texts) if text_only else np.zeros(0, np.int64)
     return DatumColumns(tokens=packed(tokens, np.int64), targets_each=targets, **columns), chunks
 
 
