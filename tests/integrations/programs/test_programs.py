@@ -5,6 +5,9 @@ import subprocess
 import sys
 
 import pytest
+
+pytest.importorskip("minisweagent", reason="scripts/setup-integration programs")
+
 from tests.integrations.programs.recipes import NPM, RECIPES
 from tests.platform.gateway.scripted_server import scripted_server
 

@@ -1,7 +1,7 @@
 """Two real vLLM servers for the tests `test_real_*`, and the pretrained model that they serve."""
 
 import pytest
-from tests.integrations.vllm.real_vllm import ABSENT, PYTHON, VllmProcess, float32_folder
+from tests.integrations.vllm.real_vllm import VllmProcess, float32_folder
 from tests.pretrained_model import NAME
 
 
@@ -34,8 +34,6 @@ def tied_folder(pretrained_folder, tmp_path_factory):
 @pytest.fixture(scope="session")
 def processes(untied_folder, tied_folder, tmp_path_factory):
     """Servers of the untied model and of the tied one. Until a step with all weights both compute the same."""
-    if PYTHON is None:
-        pytest.skip(ABSENT)
     logs = tmp_path_factory.mktemp("vllm")
     started = [
         VllmProcess(folder, logs / f"{name}.log")

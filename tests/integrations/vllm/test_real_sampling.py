@@ -5,14 +5,17 @@ import asyncio
 import numpy as np
 import pytest
 from tests.engine.waiting import until
-from tests.integrations.vllm.real_vllm import CONTEXT, real_policy
+from tests.integrations.vllm.real_vllm import ABSENT, CONTEXT, PYTHON, real_policy
 from tests.integrations.vllm.test_vllm_sampling import trained_logprobs
 
 from hud.errors import ContextOverflow
 from hud.inference.context_overflow import is_overflow
 from hud.trace import SamplingParams
 
-pytestmark = pytest.mark.timeout(1200)  # The first test of a file may wait for the servers.
+pytestmark = [
+    pytest.mark.skipif(PYTHON is None, reason=ABSENT),
+    pytest.mark.timeout(1200),  # The first test of a file may wait for the servers.
+]
 
 LARGEST_GAP = 1e-3
 """Nats between logprobs of vLLM and of the trainer, for every token, both in float32."""

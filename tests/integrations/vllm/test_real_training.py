@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.integrations.vllm.real_vllm import ABSENT, PYTHON
 from tests.pretrained_model import NAME
 
 from hud import Environment
@@ -11,7 +12,10 @@ from hud.eval import Taskset
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 
-pytestmark = pytest.mark.timeout(1200)  # The first test of a file may wait for the servers.
+pytestmark = [
+    pytest.mark.skipif(PYTHON is None, reason=ABSENT),
+    pytest.mark.timeout(1200),  # The first test of a file may wait for the servers.
+]
 
 LARGEST_MEAN_GAP = 0.01
 """Nats between sampler and trainer on average: the bound of bf16; in float32 it is a thousandth of that."""

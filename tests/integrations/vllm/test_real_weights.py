@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from tests.engine.waiting import until
-from tests.integrations.vllm.real_vllm import real_policy
+from tests.integrations.vllm.real_vllm import ABSENT, PYTHON, real_policy
 from tests.integrations.vllm.test_real_sampling import LARGEST_GAP, TEXT
 from tests.integrations.vllm.test_vllm_sampling import trained_logprobs
 from tests.integrations.vllm.vllm_policy import change
@@ -14,7 +14,10 @@ from hud.engine.lora import LoraConfig
 from hud.errors import HudError, UsageError
 from hud.trace import SamplingParams
 
-pytestmark = pytest.mark.timeout(1200)  # The first test of a file may wait for the servers.
+pytestmark = [
+    pytest.mark.skipif(PYTHON is None, reason=ABSENT),
+    pytest.mark.timeout(1200),  # The first test of a file may wait for the servers.
+]
 
 GREEDY = SamplingParams(max_tokens=16, temperature=0)
 LORA = LoraConfig(rank=8)

@@ -83,7 +83,7 @@ async def test_a_trained_model_s_card_has_its_training_and_held_out_scores(
     assert 'base_model: "Qwen/Qwen3-0.6B"\nlicense: "apache-2.0"\n' in front
     assert "[Qwen/Qwen3-0.6B](https://huggingface.co/Qwen/Qwen3-0.6B)" in text
     assert (
-        f"- Training run `{run['id']}`: 1 steps, tasks `depot.py`, held out `others.json`, held out `benchmark:grid`"
+        f"- Training run `{run['id']}`: 1 step, tasks `depot.py`, held out `others.json`, held out `benchmark:grid`"
         in text
     )
     assert "loss ppo, groups of 4, learning rate 0.001\n" in text
