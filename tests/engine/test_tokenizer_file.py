@@ -18,6 +18,7 @@ from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
 from hud.engine.chat.tokenizers.tokenizer_trial import trial_problem
 from hud.engine.config import DecoderConfig
 from hud.errors import StoreError, UsageError
+from hud.platform.gateway.detokenizing import Vocabulary
 from hud.platform.models.weight_sources import check_folder
 
 DOUBLE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
@@ -189,6 +190,28 @@ def test_a_post_processor_repeats_no_text(tmp_path):
     folder = folder_with(tmp_path / "model", post_processor=template)
     chat = ChatFormat(folder, DecoderConfig.from_folder(folder))
     assert len(chat.encode("a")) == 1
+
+
+STRIP = {"type": "Strip", "content": "a", "start": 0, "stop": 1 << 40}
+UNKNOWN = {"type": "WordLevel", "vocab": {"b": 0}, "unk_token": "none"}
+
+
+def test_a_decoder_that_panics_is_refused_with_a_sentence(tmp_path):
+    """A panic is no `Exception`: it passed through every handler, and the request was kept without an end."""
+    folder = folder_with(tmp_path / "model", decoder=STRIP)
+    chat = ChatFormat(folder, DecoderConfig.from_folder(folder))
+    ids = chat.encode("aa")
+    with pytest.raises(UsageError, match="cannot decode its own tokens"):
+        chat.decode(ids)
+    text = Vocabulary(chat.tokenizer).detokenizer()
+    with pytest.raises(UsageError, match="cannot decode its own tokens"):
+        text.take(ids)
+
+
+def test_an_error_of_the_native_code_is_refused_with_a_sentence(tmp_path):
+    tokenizer = load_tokenizer(folder_with(tmp_path / "model", model=UNKNOWN)).tokenizer
+    with pytest.raises(UsageError, match="cannot encode this text"):
+        prompt_tokens.PromptTokenizer(tokenizer, "").raw("xyz")
 
 
 CHARSMAP = b64encode(bytes(4) + b"a" * 5000 + b"\0").decode()

@@ -29,6 +29,7 @@ from hud.engine.chat.tokenizer_settings import (
     read_json,
     special_tokens,
 )
+from hud.engine.chat.tokenizers.native_errors import decode
 from hud.engine.chat.tokenizers.prompt_process import PromptProcess
 from hud.engine.chat.tokenizers.tokenizer_file import load_tokenizer
 from hud.engine.chat.tool_calls.format import Parsed, parse_output
@@ -259,8 +260,7 @@ class ChatFormat:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of sampled ids, without the token that ended the turn."""
         turn_ids = list(ids[:-1]) if ids and ids[-1] in self.stop_ids else list(ids)
-        text: str = self.tokenizer.decode(turn_ids, skip_special_tokens=False)
-        return text
+        return decode(self.tokenizer, turn_ids)
 
     def parse(
         self, ids: Sequence[int], tools: Sequence[ToolSpec], *, opened: bool = False
@@ -270,7 +270,7 @@ class ChatFormat:
 
     def opens_reasoning(self, prompt: Sequence[int]) -> bool:
         """Return True for a prompt that ends within reasoning: some templates open it."""
-        tail: str = self.tokenizer.decode(list(prompt[-8:]), skip_special_tokens=False)
+        tail = decode(self.tokenizer, prompt[-8:])
         return tail.rstrip().endswith(self.tool_format.thinking[0])
 
     def _end_id(self) -> int:

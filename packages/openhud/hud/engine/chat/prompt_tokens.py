@@ -15,6 +15,7 @@ from itertools import compress
 from tokenizers import AddedToken, Encoding, Tokenizer
 
 from hud.engine.chat.template_text import Span, TemplateText
+from hud.engine.chat.tokenizers.native_errors import refused_by
 from hud.engine.chat.tokenizers.tokenizer_file import MOST_CHARACTERS
 from hud.errors import UsageError
 
@@ -137,7 +138,8 @@ def _encoding(tokenizer: Tokenizer, text: str) -> Encoding:
     """Encode text without automatically added tokens."""
     try:
         # A batch of one: unlike `encode`, it lets other threads run.
-        return tokenizer.encode_batch([text], add_special_tokens=False)[0]
+        with refused_by("encode this text"):
+            return tokenizer.encode_batch([text], add_special_tokens=False)[0]
     except TypeError:  # The error of tokenizers for a string that is not UTF-8.
         try:
             text.encode()
@@ -145,12 +147,6 @@ def _encoding(tokenizer: Tokenizer, text: str) -> Encoding:
             raise UsageError(
                 f"The prompt holds {text[error.start]!a}, a surrogate without its other half, which is no character. "
                 "Leave it out, or decode the text with errors='replace'."
-            ) from None
-        raise
-    except BaseException as error:
-        if type(error).__name__ == "PanicException":  # No `Exception`, and in no module.
-            raise UsageError(
-                f"The model's tokenizer cannot encode this text ({error}). Use a model with another tokenizer."
             ) from None
         raise
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from hud.engine.chat.tokenizers.native_errors import decode
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
@@ -47,8 +49,7 @@ class Vocabulary:
 
     def _read(self, token: int) -> bytes:
         if not self.byte_level:
-            text: str = self.tokenizer.decode([token], skip_special_tokens=False)
-            return text.encode()
+            return decode(self.tokenizer, [token]).encode()
         name: str = self.tokenizer.id_to_token(token) or ""
         table = _byte_of_character()
         try:
@@ -104,8 +105,7 @@ class _Window:
         return text[decoded:]
 
     def _text(self, ids: list[int]) -> str:
-        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
-        return text
+        return decode(self._tokenizer, ids)
 
 
 @lru_cache(maxsize=1)
