@@ -177,6 +177,16 @@ async def test_results_of_a_team_are_kept_up_to_a_size_the_oldest_dropped_first(
     assert kept.knows("0", other)
 
 
+async def test_the_length_of_an_idempotency_key_counts(monkeypatch):
+    monkeypatch.setattr(futures, "MOST_BYTES", 100_000)
+    kept = Futures()
+    keys = [str(number) + "k" * 30_000 for number in range(6)]
+    for key in keys:
+        kept.start(key, TEAM, Content.of(b""), lambda: finished(b""))
+        await kept.wait(key, TEAM)
+    assert [kept.knows(key, TEAM) for key in keys] == [False] * 3 + [True] * 3
+
+
 async def test_requests_of_a_team_that_run_have_a_size_together(monkeypatch):
     monkeypatch.setattr(futures, "MOST_BYTES", 10_000)
     kept, over = Futures(), asyncio.Event()

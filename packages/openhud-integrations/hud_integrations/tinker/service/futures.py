@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -33,7 +34,7 @@ MISSING_SECONDS = 600.0
 MOST_BYTES = 256 << 20
 """Size of a team's requests that run, together, and of its results that are kept; the oldest result is dropped first."""
 _OVERHEAD_BYTES = 2048
-"""Memory of a request besides its body and its result."""
+"""Memory of a request besides its body, its id and its result."""
 DROP_SECONDS = 1.0
 """Interval between two removals of expired results."""
 
@@ -73,6 +74,8 @@ class _Future:
     key_id: str | None
     content: Content
     task: asyncio.Task[Answer]
+    overhead: int
+    """Bytes that it takes besides its body and its result: an idempotency key may have any length."""
     expires: float | None = None
     """Monotonic time at which the result is dropped; None while the request runs."""
     size: int = 0
@@ -110,7 +113,8 @@ class Futures:
                     "idempotency key of its own."
                 )
             return False
-        team, size = who.team_id, content.size + _OVERHEAD_BYTES
+        team, overhead = who.team_id, _OVERHEAD_BYTES + sys.getsizeof(request_id)
+        size = overhead + content.size
         if self._running[team] and self._running[team] + size > MOST_BYTES:
             raise TooManyRequests(
                 f"Your team's requests that run are {MOST_BYTES >> 20} MiB already. Wait for some of them.",
@@ -118,7 +122,7 @@ class Futures:
             )
         task = asyncio.create_task(_answered(work))
         future = self._known[who.holder, request_id] = _Future(
-            team, who.key_id, content, task, size=size
+            team, who.key_id, content, task, overhead, size=size
         )
         self._running[team] += size
         task.add_done_callback(lambda _: self._keep(future))
@@ -128,7 +132,7 @@ class Futures:
         """Keep the result of a request that ended, and drop the team's oldest results where all are too large together."""
         team, task = future.team, future.task
         self._running[team] -= future.size
-        future.size = _OVERHEAD_BYTES + (0 if task.cancelled() else len(task.result().content))
+        future.size = future.overhead + (0 if task.cancelled() else len(task.result().content))
         future.expires = time.monotonic() + KEPT_SECONDS
         self._kept[team] += future.size
         if self._kept[team] <= MOST_BYTES:
