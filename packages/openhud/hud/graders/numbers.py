@@ -25,7 +25,7 @@ _NUMBER = re.compile(
       |(?:\s*\^\s*|\*\*)[{{(]?(?P<to>[{_MINUS}+]?[0-9]+(?:\.[0-9]+)?)[)}}]?|(?<=10)(?P<raised_to>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
       |\s*[×x*·⋅]\s*10(?:\s*(?:\^|\*\*)\s*[{{(]?\s*(?P<power>[{_MINUS}+]?[0-9]+)\s*[)}}]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))
     )?
-    (?:(?:[ ](?P<over>[0-9]+))?/(?P<under>[0-9]+)(?![0-9/.]))?
+    (?:(?:[ ](?P<over>[0-9]+))?/(?P<under>[0-9]+)(?![0-9/]|\.[0-9]))?
     (?P<close>\s*\))?
     (?P<raised_again>(?:\s*\^\s*|\*\*)[{{(]?[{_MINUS}+]?[0-9])?  # a power of a power, or of (-2)
     """,
@@ -94,6 +94,8 @@ def _is_part(match: re.Match[str]) -> bool:
             return True  # 10^(1/2), and 5.10^3, whose point is a multiplication.
     if match["dotted"] and re.match(r"0[0-9]*\.", match["dotted"]):
         return True
+    if re.match(rf"\s*\^\s*[{{(]?\s*[{_MINUS}+]?[0-9]", text[match.end() : match.end() + 80]):
+        return True  # 10^{ 2 }
     sign = match["sign"]
     return (
         bool(sign) and sign in _MINUS and text[: match.start("sign")].rstrip("(")[-1:] in (*_MINUS,)
