@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedTokenizerFast
+from transformers.utils import logging
 
 WIDTH = 48
 POSITIONS = 2.0
@@ -60,6 +61,7 @@ def write_model(folder: Path, texts: Sequence[str], *, seed: int = 0) -> int:
     model = AutoModelForImageTextToText.from_config(_configuration(tokenizer))
     _randomize(model)
     model.generation_config.eos_token_id = tokenizer.token_to_id(SPECIAL["eos_token"])
+    logging.disable_progress_bar()
     model.save_pretrained(folder)
     return sum(parameter.numel() for parameter in model.parameters())
 
