@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -107,13 +108,22 @@ def test_mlflow_finds_its_run_again_when_a_training_goes_on():
 def test_wandb_logs_offline():
     logged = trained("wandb")
     (file,) = Path("wandb").glob("offline-run-*/run-*.wandb")
-    found = []
+    ends = time.monotonic() + 60  # wandb's own process writes the file.
+    while len(means_in(file)) < STEPS and time.monotonic() < ends:
+        time.sleep(0.2)
+    assert means_in(file) == pytest.approx(rewards(logged))
+
+
+def means_in(file):
+    means = []
     for data in log_records(file.read_bytes()):
         record = Record.FromString(data)
-        items = {one.key or "/".join(one.nested_key): one.value_json for one in record.history.item}
+        items = {
+            item.key or "/".join(item.nested_key): item.value_json for item in record.history.item
+        }
         if "reward:mean" in items:
-            found.append(json.loads(items["reward:mean"]))
-    assert found == pytest.approx(rewards(logged))
+            means.append(json.loads(items["reward:mean"]))
+    return means
 
 
 def test_opentelemetry_exports_gauges_over_http(monkeypatch):
