@@ -178,7 +178,7 @@ def test_recorded_signs_are_named_and_noise_is_not():
 
 @pytest.mark.slow
 async def test_a_gamed_reward_is_learned_caught_and_mended(home):
-    gamed = await trained(4, "gamed")
+    gamed = await trained(6, "gamed")
     rewards = [row["metrics"]["rollout_reward:mean"] for row in gamed.history]
     assert max(rewards) > 0.9 > 0.2 > rewards[0], "the policy learns what is paid for"
     assert gamed.paused.alarm == "reward diverges"
@@ -188,7 +188,7 @@ async def test_a_gamed_reward_is_learned_caught_and_mended(home):
     assert len(gamed.paused.trajectories) == 3
     assert all(one.reward > 0.9 for one in gamed.paused.trajectories)
 
-    mended = await trained(4, "honest")
+    mended = await trained(6, "honest")
     assert (mended.finished, mended.paused) == (True, None)
     assert mended.after.mean > mended.before.mean + 0.3
 

@@ -74,11 +74,13 @@ async def test_a_teachers_reward_is_not_the_policys(home):
 
 @pytest.mark.slow
 async def test_a_scripts_calls_are_turns_too(home):
+    sizes = {**SIZES, "max_context": 128}  # The call and its result are 90 tokens.
+    await connect().post("/v2/models/create", {"name": "longer", "texts": TEXTS, "sizes": sizes})
     job = await tasks.run(ScriptedAgent(caller))
     said = conversation_of(job.runs[0].trace)
     assert [one["role"] for one in said] == ["user", "assistant", "tool", "assistant"]
     assert said[1]["tool_calls"][0]["function"]["name"] == "look"
-    assert (await warm_up("m", job=job.id, tasks=tasks)).runs == 2
+    assert (await warm_up("longer", job=job.id, tasks=tasks)).runs == 2
 
 
 async def test_where_every_run_failed_the_failures_are_named(home):
