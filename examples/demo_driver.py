@@ -31,6 +31,14 @@ from hud.train.loop import train
 from hud.train.supervised.warm_up import warm_up
 
 INTERRUPTED = 130
+GRPO: dict[str, Any] = {
+    "group": 8,
+    "lr_schedule": "linear",
+    "loss": "importance_sampling",
+    "loss_config": {"token_mean": 1.0},
+    "max_grad_norm": 1.0,
+}
+"""Settings of the training by reward that the demos have in common."""
 DOWNLOADS = "cache"
 """Folder of HUD_HOME that `--fresh` leaves: downloads are the same in every demo."""
 

@@ -79,7 +79,7 @@ def main(shape: str) -> int:
         trainers = {
             name: LocalTrainer(load_decoder(Path(folder))) for name in ("tree", "distinct", "alone")
         }
-    trainers["alone"].decoder.shares_prefixes = False  # type: ignore[misc]
+    trainers["alone"].decoder.shares_prefixes = False
     vocabulary = trainers["tree"].decoder.config.vocab_size
     rng = np.random.default_rng(0)
     leaves = tree(rng, vocabulary, DEPTH)

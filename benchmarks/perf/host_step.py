@@ -15,7 +15,7 @@ from pathlib import Path
 import shapes
 import torch
 from records import report
-from sizes import SMALLEST
+from sizes import size
 from torch import Tensor
 
 from hud.engine.policy import Policy
@@ -26,13 +26,10 @@ from hud.trace import SamplingParams
 from hud_kernels.cuda.decode_step import DecodeGraphs
 from hud_kernels.cuda.runner import CudaRunner
 
-SEQUENCES = (1, 8, 64, 256, 512)
-TOKENS, PROMPT = 512, 64
-DEVICE_SECONDS = 0.002
+SEQUENCES, TOKENS, DEVICE_SECONDS = size(((1, 8, 64, 256, 512), 512, 0.002), ((1, 4), 40, 0.0))
+PROMPT = 64
 LIMIT_AT = 256
 LIMIT_MS = 1.0
-if SMALLEST:
-    SEQUENCES, TOKENS, DEVICE_SECONDS = (1, 4), 40, 0.0
 
 
 class SleepingGraphs(DecodeGraphs):

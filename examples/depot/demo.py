@@ -34,16 +34,12 @@ IMITATED_RUNS = 80
 """Runs of the apprentice to learn from, two of each item."""
 WARM_UP = {"epochs": 1, "batch": 8, "lr": 1e-3}
 GRPO: dict[str, Any] = {
-    "group": 8,
+    **demo_driver.GRPO,
     "tasks_per_step": 4,
     # No higher: Adam's steps are as long for noise as for a signal, and at 5e-4 the null run forgets the format.
     "lr": 1e-4,
-    "lr_schedule": "linear",
     "lr_floor": 0.2,
     "warmup_steps": 2,
-    "loss": "importance_sampling",
-    "loss_config": {"token_mean": 1.0},
-    "max_grad_norm": 1.0,
     "dynamic_sampling": 0,
     "max_tokens": 24,
     "max_turns": 3,

@@ -34,15 +34,11 @@ IMITATED_RUNS = 1440
 """Runs of the apprentice, four of each training page."""
 WARM_UP = {"epochs": 1, "batch": 16, "lr": 3e-3, "lr_schedule": "constant"}
 GRPO: dict[str, Any] = {
-    "group": 8,
+    **demo_driver.GRPO,
     "tasks_per_step": 8,
     "lr": 1e-3,
-    "lr_schedule": "linear",
     "lr_floor": 0.3,
     "warmup_steps": 3,
-    "loss": "importance_sampling",
-    "loss_config": {"token_mean": 1.0},
-    "max_grad_norm": 1.0,
     "dynamic_sampling": 0,
     "max_tokens": 4,
     "max_turns": 1,

@@ -39,15 +39,11 @@ SPOKEN_RUNS = 700
 """Runs whose words the tokenizer is learned from."""
 WARM_UP = {"epochs": 1, "batch": 4, "lr": 2e-3}
 GRPO: dict[str, Any] = {
-    "group": 8,
+    **demo_driver.GRPO,
     "tasks_per_step": 8,
     "lr": 1e-3,
-    "lr_schedule": "linear",
     "lr_floor": 0.3,
     "warmup_steps": 3,
-    "loss": "importance_sampling",
-    "loss_config": {"token_mean": 1.0},
-    "max_grad_norm": 1.0,
     "max_tokens": 40,
     "max_turns": 10,
     "eval_every": 10,

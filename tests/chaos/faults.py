@@ -199,7 +199,7 @@ def start_on_read_only_home(scene: Scene, chance: random.Random) -> None:
 
 def upset_provider(mood: str) -> Fault:
     def strike(scene: Scene, chance: random.Random) -> None:
-        scene.provider.mood = mood  # type: ignore[assignment]
+        scene.provider.mood = mood
         time.sleep(chance.uniform(1.0, 4.0))
         scene.provider.mood = "well"
 

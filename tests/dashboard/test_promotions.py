@@ -208,12 +208,9 @@ async def test_command_and_dashboard_count_the_same_runs_of_a_crashed_job(
     assert (one.unmeasured.head, one.unmeasured.head_runs) == (0, 10)
 
 
-async def test_of_two_candidates_judged_at_once_against_one_head_one_is_promoted(
-    web, platform, scene, monkeypatch
-):
-    model, node, jobs = scene
-    other = checkpoint(platform, model)
-    candidates = {node: jobs["better"], other: recorded(platform, model, other, tasks(0.9))}
+@pytest.fixture
+def judged_at_once(monkeypatch):
+    """Let two promotions be judged before either moves the head."""
     both_judged, decide = threading.Barrier(2, timeout=30), promotions.judge
 
     def judge(*arguments):
@@ -222,6 +219,15 @@ async def test_of_two_candidates_judged_at_once_against_one_head_one_is_promoted
         return decision
 
     monkeypatch.setattr(promotions, "judge", judge)
+
+
+@pytest.mark.usefixtures("judged_at_once")
+async def test_of_two_candidates_judged_at_once_against_one_head_one_is_promoted(
+    web, platform, scene
+):
+    model, node, jobs = scene
+    other = checkpoint(platform, model)
+    candidates = {node: jobs["better"], other: recorded(platform, model, other, tasks(0.9))}
     answers = await asyncio.gather(
         *(
             web.post(
@@ -346,10 +352,9 @@ async def test_a_stranger_s_weights_are_no_candidate(web, platform, scene):
     assert (answer.status_code, "is not a fork of 'm'" in answer.text) == (400, True)
 
 
+@pytest.mark.usefixtures("judged_at_once")
 @pytest.mark.parametrize("count", [1, 2])
-async def test_a_fork_s_checkpoint_that_loses_a_race_leaves_no_copy(
-    web, platform, scene, monkeypatch, count
-):
+async def test_a_fork_s_checkpoint_that_loses_a_race_leaves_no_copy(web, platform, scene, count):
     """Two requests for one candidate, and for one candidate of each of two forks."""
     model, _, jobs = scene
     registry = platform.registry.of(model.team_id)
@@ -362,14 +367,6 @@ async def test_a_fork_s_checkpoint_that_loses_a_race_leaves_no_copy(
             {"checkpoint_id": theirs, "source_model_id": fork.slug, "jobs": [jobs["head"], job]}
         )
     before = set(await listed(web))
-    both_judged, decide = threading.Barrier(2, timeout=30), promotions.judge
-
-    def judge(*arguments):
-        decision = decide(*arguments)
-        both_judged.wait()
-        return decision
-
-    monkeypatch.setattr(promotions, "judge", judge)
     answers = await asyncio.gather(
         *(web.post("/v2/models/m/promote", json=body) for body in (sent * 2)[:2])
     )

@@ -125,7 +125,7 @@ def distributed_adapter(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Tra
 @contextmanager
 def tinker(folder: Path, patch: pytest.MonkeyPatch) -> Iterator[Trainer]:
     patch.setitem(sys.modules, "tinker", SimpleNamespace(types=_tinker_types()))
-    yield TinkerTrainer(ServiceWeights())  # type: ignore[arg-type]
+    yield TinkerTrainer(ServiceWeights())
 
 
 TRAINERS: dict[str, Callable] = {

@@ -9,12 +9,12 @@ import json
 import sys
 from typing import Any
 
-from vllm.entrypoints.openai.chat_completion.protocol import (  # type: ignore[import-not-extracted]
+from vllm.entrypoints.openai.chat_completion.protocol import (
     ChatCompletionRequest,
 )
-from vllm.reasoning import ReasoningParserManager  # type: ignore[import-not-extracted]
-from vllm.tokenizers import get_tokenizer  # type: ignore[import-not-extracted]
-from vllm.tool_parsers import ToolParserManager  # type: ignore[import-not-extracted]
+from vllm.reasoning import ReasoningParserManager
+from vllm.tokenizers import get_tokenizer
+from vllm.tool_parsers import ToolParserManager
 
 
 def parsed(turn: dict[str, Any]) -> dict[str, Any]:

@@ -40,9 +40,8 @@ def take(sampled):
 
 def run(untaken, ids):
     for step in ids:
-        sampled = untaken.add(step, -step.astype(float))
-        take(sampled)
-        untaken.note_ends(sampled)
+        take(untaken.add(step, -step.astype(float)))
+        untaken.note_ends()
         if untaken.over:
             break
     take(untaken.rest())

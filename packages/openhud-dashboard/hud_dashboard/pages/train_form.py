@@ -43,17 +43,8 @@ GROUPS = {
 }  # fmt: skip
 GATE = ("promote", "min_gain", "max_regression", "critical")
 ELSEWHERE = (
-    *(
-        "model",
-        "tasks",
-        "held_out",
-        "subagents",
-        "joined",
-        "metrics_file",
-        "plot",
-        "profile",
-        "track",
-    ),
+    *("model", "tasks", "held_out", "subagents", "joined"),
+    *("metrics_file", "plot", "profile", "track"),
     *GATE,
 )
 """Settings without a field: chosen elsewhere in the form, set only by a recipe, or paths and addresses of the server."""

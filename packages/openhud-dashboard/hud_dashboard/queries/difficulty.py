@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from hud.platform.store import Store, tables
 from hud.platform.store.cached_sums import CachedSums, Revision
 from hud.platform.store.queries import as_dict
-from hud.platform.store.tables import seconds_between
+from hud.trace.recorded_time import seconds_between
 
 SOLVED = 1.0
 """Minimum reward of a run that solved its task."""

@@ -16,6 +16,7 @@ from hud.platform.store.job_status import every_run_failed, outcome, statuses
 from hud.platform.store.job_sums import JobSums, spreads_of, sums_of
 from hud.platform.store.job_titles import titles_of
 from hud.platform.store.records import taskset_names
+from hud.trace.recorded_time import seconds_between
 
 MOST_CHOICES = 200
 """Maximum number of choices of one filter."""
@@ -253,7 +254,7 @@ def _item(row: Any, sums: JobSums, status: str) -> dict[str, Any]:
         "group_size": row.group_size,
         "created_at": row.created_at.isoformat(),
         "ended_at": None if ended is None else ended.isoformat(),
-        "seconds": max(0.0, (until - row.created_at).total_seconds()),
+        "seconds": seconds_between(row.created_at, until),
         **sums.shown(),
         **sums.progress(status, row.extra.get("planned")),
     }

@@ -10,6 +10,7 @@ from hud.platform.models.registry import Registry
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records, trainer_logprobs
 from hud.platform.store.task_labels import label_of
+from hud.trace.recorded_time import seconds_between
 from hud_dashboard.queries import trace_windows
 from hud_dashboard.queries.trace_windows import WINDOW_STEPS, Window
 from hud_dashboard.trace.grades import grade_of
@@ -20,7 +21,7 @@ from hud_dashboard.trace.tokens import (
     gap_sentence,
     shown_tokens,
 )
-from hud_dashboard.trace.values import dict_of, moment_of, seconds_between
+from hud_dashboard.trace.values import dict_of, moment_of
 
 COLOURS = ("logprob", "advantage", "gap")
 """Quantities for colouring tokens."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from hud.trace.recorded_time import seconds_between
 from hud_dashboard.trace.changes import changed_files, changed_state
 from hud_dashboard.trace.grades import grade_of
 from hud_dashboard.trace.images import image_name
@@ -16,7 +17,6 @@ from hud_dashboard.trace.values import (
     dict_of,
     moment_of,
     number_of,
-    seconds_between,
     several,
     text_of,
 )

@@ -74,8 +74,3 @@ def moment_of(value: Any) -> datetime | None:
         return (read if read.tzinfo else read.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def seconds_between(start: datetime | None, end: datetime | None) -> float | None:
-    """Return the seconds from one time to another, at least 0; None if one of them is unknown."""
-    return None if start is None or end is None else max(0.0, (end - start).total_seconds())

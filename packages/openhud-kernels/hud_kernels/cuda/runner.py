@@ -123,7 +123,7 @@ class CudaRunner(PlainRunner):
         for ids, logprobs in steps:
             if sampled := self._untaken.add(ids, logprobs):
                 self.deliver(sampled)
-                self._untaken.note_ends(sampled)
+                self._untaken.note_ends()
         return self._untaken.rest()
 
     def _proceed(self) -> bool:

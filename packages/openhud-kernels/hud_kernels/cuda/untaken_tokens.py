@@ -43,11 +43,9 @@ class UntakenTokens:
         due |= (ids[:, None] == self._stops).any(axis=1)
         return self._take(np.flatnonzero(due & ~self._ended))
 
-    def note_ends(self, sampled: Sampled) -> None:
-        """Discard what is sampled from now on of those requests that have ended."""
-        ended = {request for request, _, _ in sampled if request.outcome is not None}
-        if ended:
-            self._ended |= [request in ended for request in self._requests]
+    def note_ends(self) -> None:
+        """Discard what is sampled from now on of the requests that have ended."""
+        self._ended[:] = [request.outcome is not None for request in self._requests]
 
     @property
     def over(self) -> bool:

@@ -22,7 +22,7 @@ from hud.client.presence import process_started
 from hud.client.shipping import KEEP_BYTES, Shipper
 from hud.errors import StoreError
 from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
-from hud.trace.recorded_time import recorded_seconds
+from hud.trace.recorded_time import now_microseconds
 from hud.trace.recording.journal import Journal, encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
@@ -59,13 +59,15 @@ class EventRecorder(ABC):
             "pid": pid,
             "process_started": None if pid is None else process_started(pid),
             "host": socket.gethostname(),
-            "at": _now(),
+            "at": now_microseconds(),
         }
         self._add(encode_event(b"J", job.id, 0, encode_json(payload)))
 
     def job_ended(self, job: RecordedJob) -> None:
         status = "interrupted" if job.interrupted else "completed"
-        self._add(encode_event(b"Z", job.id, 0, encode_json({"status": status, "at": _now()})))
+        self._add(
+            encode_event(b"Z", job.id, 0, encode_json({"status": status, "at": now_microseconds()}))
+        )
 
     def run_started(self, run: RecordedRun) -> None:
         opening = self._openings[run.trace_id] = _opening(run)
@@ -319,10 +321,6 @@ def _text(value: Any) -> str | None:
 def _count(value: int) -> int:
     """Return a count limited to its column's range: an absurd count of a server must not lose the run."""
     return max(0, min(value, MAX_COUNT))
-
-
-def _now() -> int:
-    return round(recorded_seconds() * 1e6)
 
 
 def _abandon_all() -> None:

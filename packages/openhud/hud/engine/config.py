@@ -11,6 +11,9 @@ from typing import Any
 
 from hud.errors import NotFoundError, StoreError, UsageError
 
+ADAPTER_CONFIG = "adapter_config.json"
+"""File that describes an adapter, in PEFT's format."""
+
 ARCHITECTURES = {
     "LlamaForCausalLM": "llama",
     "Qwen2ForCausalLM": "qwen2",

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from hud.engine.config import ADAPTER_CONFIG
 from hud.engine.decoder import Decoder
 from hud.engine.models.expert_adapters import LoraExperts, adapt, adapters_of, expert_weights, fold
 from hud.engine.models.tensor_file import write_tensors
@@ -35,7 +36,6 @@ FUSED = {"gate_up_proj": {"gate_proj", "up_proj"}}
 
 _PEFT_PREFIX = "base_model.model."
 _WEIGHTS = "adapter_model.safetensors"
-_CONFIG = "adapter_config.json"
 
 
 @dataclass(frozen=True)
@@ -234,7 +234,7 @@ def save_adapter(decoder: Decoder, config: LoraConfig, folder: Path, *, base: st
             re.escape(module.removeprefix(decoder.name_prefix)) for module in decoder.tower_modules
         )
         described["exclude_modules"] = rf"({modules})\..*"
-    (folder / _CONFIG).write_text(json.dumps(described, indent=2) + "\n")
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(described, indent=2) + "\n")
 
 
 def _peft_targets(decoder: Decoder) -> dict[str, list[str]]:
@@ -272,7 +272,7 @@ def _peft_parameters(decoder: Decoder) -> dict[str, nn.Parameter]:
 def read_adapter_config(folder: Path) -> LoraConfig:
     """Return the configuration of a saved adapter. Raises `StoreError` if it is missing or damaged."""
     try:
-        read: dict[str, Any] = json.loads((folder / _CONFIG).read_text())
+        read: dict[str, Any] = json.loads((folder / ADAPTER_CONFIG).read_text())
         targets = read["target_modules"]
         weights = [name.removesuffix(".weight") for name in read.get("target_parameters") or ()]
         stacked = [name.rpartition(".")[2] for name in weights]
@@ -286,7 +286,7 @@ def read_adapter_config(folder: Path) -> LoraConfig:
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StoreError(
-            f"{folder / _CONFIG} cannot be read as an adapter's configuration: {error}."
+            f"{folder / ADAPTER_CONFIG} cannot be read as an adapter's configuration: {error}."
         ) from error
 
 

@@ -28,6 +28,13 @@ def now() -> datetime:
     return datetime.fromtimestamp(recorded_seconds(), UTC)
 
 
-def seconds_between(started: datetime, ended: datetime) -> float:
-    """Return the seconds between two times, at least 0: the two may come from clocks of several machines."""
-    return max(0.0, (ended - started).total_seconds())
+def now_microseconds() -> int:
+    """Return the time in microseconds since the epoch."""
+    return round(recorded_seconds() * 1e6)
+
+
+def seconds_between(began: datetime | None, ended: datetime | None) -> float | None:
+    """Return the seconds between two times, at least 0: they may be of several machines. None if one of them is unknown."""
+    if began is None or ended is None:
+        return None
+    return max(0.0, (ended - began).total_seconds())

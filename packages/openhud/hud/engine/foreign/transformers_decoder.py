@@ -22,7 +22,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from hud.engine.config import DecoderConfig, dequantization
+from hud.engine.config import ADAPTER_CONFIG, DecoderConfig, dequantization
 from hud.engine.decoder import AttentionCache, Decoder
 from hud.engine.foreign.verdicts import ForeignPath
 from hud.engine.models.attention import chosen, packing_of
@@ -152,7 +152,7 @@ def load_transformers(
     device: torch.device | str,
 ) -> TransformersDecoder:
     """Load a model that `transformers` knows, to be computed by `path`. Raises `StoreError` for one that it cannot load."""
-    if (folder / "adapter_config.json").exists():
+    if (folder / ADAPTER_CONFIG).exists():
         # transformers would load the base model that it names, from any place.
         raise StoreError(f"{folder} is an adapter; add its base model.")
     progress: Any = logging

@@ -93,4 +93,4 @@ class RunRecord:
     @property
     def seconds(self) -> float | None:
         """Wall-clock time of the run, in seconds."""
-        return None if self.ended_at is None else seconds_between(self.started_at, self.ended_at)
+        return seconds_between(self.started_at, self.ended_at)

@@ -20,8 +20,8 @@ from hud.platform.environments.registry import (
 )
 from hud.platform.leases.leased_queue import Lease, LeasedQueue, Which
 from hud.platform.store import Store, tables
-from hud.platform.store.tables import seconds_between
 from hud.trace import dashed, new_id, plain
+from hud.trace.recorded_time import seconds_between
 
 WAITING, QUEUED, BUILDING, FAILED = "WAITING", "QUEUED", "IN_PROGRESS", "FAILED"
 LOST = "It ended the server's builder three times and is not tried again."

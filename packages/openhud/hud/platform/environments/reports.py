@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from hud.platform.environments import registry
 from hud.platform.store import Store, tables
 from hud.platform.store.queries import Row
-from hud.platform.store.tables import seconds_between
 from hud.trace import plain
+from hud.trace.recorded_time import seconds_between
 
 if TYPE_CHECKING:
     from hud.platform.environments.runtime_sessions import RuntimeSessions

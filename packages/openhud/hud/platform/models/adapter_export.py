@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+from hud.engine.config import ADAPTER_CONFIG
 from hud.errors import UsageError
 from hud.platform.models.records import ModelRecord
 from hud.platform.models.registry import Registry
@@ -28,10 +29,9 @@ def export_adapter(
             f"hud models export {model.slug} --to hf -o FOLDER"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    name = "adapter_config.json"
-    config = json.loads((weights.adapter / name).read_text(encoding="utf-8"))
+    config = json.loads((weights.adapter / ADAPTER_CONFIG).read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = str(weights.folder)
-    (folder / name).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     shutil.copyfile(
         weights.adapter / "adapter_model.safetensors", folder / "adapter_model.safetensors"
     )

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
+from hud.engine.config import ADAPTER_CONFIG
 from hud.errors import ConflictError, NotFoundError, StoreError, UsageError
 from hud.eval.tasksets.suggestions import did_you_mean
 from hud.platform.models.checkpoint_files import (
@@ -198,7 +199,7 @@ class Tree:
         """Return the files of a checkpoint as a policy of `model` loads them."""
         folder = self.present(node, model)
         sampler = folder / SAMPLER
-        if (sampler / "adapter_config.json").is_file():
+        if (sampler / ADAPTER_CONFIG).is_file():
             return Weights(model.folder, adapter=sampler)
         return Weights(sampler)
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hud.engine.chat.tokenizer_settings import TEMPLATE_FOLDER, format_files
+from hud.engine.config import ADAPTER_CONFIG
 from hud.errors import NotFoundError, StoreError, UsageError
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")
@@ -29,9 +30,6 @@ def machine_path(text: str) -> Path:
             f"{text[:_LONGEST_SHOWN]!r} is no path of this machine: {reason}."
         ) from error
     return path
-
-
-ADAPTER_CONFIG = "adapter_config.json"
 
 
 def check_folder(folder: Path) -> None:

@@ -11,8 +11,8 @@ from hud.eval.results.run_summary import RunSummary
 from hud.platform.store import Store, tables
 from hud.platform.store.job_status import INTERRUPTED
 from hud.platform.store.queries import as_dict
-from hud.platform.store.tables import seconds_between
 from hud.platform.store.task_labels import NO_TASK
+from hud.trace.recorded_time import seconds_between
 
 MOST_ERROR = 600
 """Maximum length of an error in a short record; the trace has the full text."""

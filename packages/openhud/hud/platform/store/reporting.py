@@ -14,7 +14,7 @@ from hud import exact_json
 from hud.platform.store import Store, tables
 from hud.platform.store.ingest import note_models, to_be_indexed, upsert
 from hud.platform.store.ownership import refuse_foreign
-from hud.trace.recorded_time import recorded_seconds
+from hud.trace.recorded_time import now_microseconds
 from hud.trace.recording.journal import encode_json
 
 
@@ -37,7 +37,7 @@ def enter_job(
         "group_size": group,
         "status": "running",
         "extra": exact_json.dumps({"planned": planned} if planned else {}).decode(),
-        "created_at": _now(),
+        "created_at": now_microseconds(),
     }
     refuse_foreign(connection, team, [job_id], [])
     # Without a plan, what the job's own recorder wrote there remains.
@@ -90,7 +90,7 @@ def run_exited(
         "stop_reason": stop_reason,
         "extra": _json(metadata),
         "content": evaluation.get("content") if evaluation is not None else None,
-        "ended_at": _now(),
+        "ended_at": now_microseconds(),
     }
     with store.begin() as connection:
         enter_runs(connection, team, {trace_id: ended})
@@ -105,14 +105,10 @@ def new_run(team: str, trace_id: str) -> dict[str, Any]:
         "team_id": team,
         "attempt": 0,
         "status": "running",
-        "started_at": _now(),
+        "started_at": now_microseconds(),
         **dict.fromkeys(tables.RUN_COUNTS, 0),
     }
 
 
 def _json(value: dict[str, Any] | None) -> bytes | None:
     return None if value is None else encode_json(value)
-
-
-def _now() -> int:
-    return round(recorded_seconds() * 1e6)

@@ -52,13 +52,6 @@ def microseconds(moment: datetime) -> int:
     return round(moment.timestamp() * 1_000_000)
 
 
-def seconds_between(began: datetime | None, ended: datetime | None) -> float | None:
-    """Return the seconds between two times, at least 0; None if one of them is unknown."""
-    if began is None or ended is None:
-        return None
-    return max(0.0, (ended - began).total_seconds())
-
-
 jobs = sa.Table(
     "jobs",
     metadata,
