@@ -8,7 +8,7 @@ from base64 import b64encode
 import pytest
 from tests.engine.template_folders import PUBLISHED, template_folder
 from tests.engine.tiny_policy import tiny_folder
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from hud.engine.chat import prompt_tokens
 from hud.engine.chat.chat_format import ChatFormat
@@ -58,6 +58,57 @@ def test_a_token_of_a_megabyte_is_refused(tmp_path):
     token = {"id": 500, "content": "x" * 10**6, "special": False, "single_word": False}
     with pytest.raises(UsageError, match="a token of 1,000,000 characters"):
         load_tokenizer(folder_with(tmp_path / "model", added_tokens=[token]))
+
+
+@pytest.fixture
+def enlarged(tmp_path):
+    """Return a function that adds a token beyond the vocabulary of the tiny model."""
+
+    def add(special):
+        folder = folder_with(tmp_path / "model")
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        size = DecoderConfig.from_folder(folder).vocab_size
+        while tokenizer.get_vocab_size() <= size:
+            added = AddedToken(f"<extra {tokenizer.get_vocab_size()}>", special=special)
+            tokenizer.add_tokens([added])
+        tokenizer.save(str(folder / "tokenizer.json"))
+        return folder, size
+
+    return add
+
+
+def test_a_token_that_the_model_has_no_embedding_for_is_refused_when_a_model_is_added(enlarged):
+    folder, size = enlarged(special=False)
+    with pytest.raises(UsageError, match=f"has the token id {size}; the model .* knows {size} tok"):
+        check_folder(folder)
+
+
+def test_a_special_token_beyond_the_vocabulary_is_taken(enlarged):
+    """Gemma 3 for text has the token of pictures there."""
+    folder, _ = enlarged(special=True)
+    check_folder(folder)
+
+
+def test_a_template_that_writes_a_token_beyond_the_vocabulary_is_refused(enlarged):
+    folder, size = enlarged(special=True)
+    template = folder / "chat_template.jinja"
+    template.write_text(template.read_text() + f"<extra {size}>")
+    with pytest.raises(UsageError, match=f"writes the token id {size}; .* knows {size} tokens"):
+        check_folder(folder)
+
+
+@pytest.mark.parametrize("end", [None, 400])
+def test_a_tokenizer_without_an_end_token_is_refused_when_a_model_is_added(tmp_path, end):
+    folder = folder_with(tmp_path / "model")
+    for name, key in (("tokenizer_config.json", "eos_token"), ("config.json", "eos_token_id")):
+        settings = json.loads((folder / name).read_text())
+        settings.pop(key)
+        if name == "config.json" and end is not None:  # Beyond the vocabulary: never sampled.
+            settings[key] = end
+        (folder / name).write_text(json.dumps(settings))
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    with pytest.raises(UsageError, match="names no end-of-turn token"):
+        check_folder(folder)
 
 
 @pytest.mark.parametrize(

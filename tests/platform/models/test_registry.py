@@ -21,7 +21,7 @@ from hud.trace import dashed, new_id
 
 QWEN3 = {
     "architectures": ["Qwen3ForCausalLM"],
-    "vocab_size": 64,
+    "vocab_size": 400,
     "hidden_size": 16,
     "intermediate_size": 32,
     "num_hidden_layers": 1,

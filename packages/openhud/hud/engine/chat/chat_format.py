@@ -298,7 +298,7 @@ class ChatFormat:
         ids.update(generation)
         if self.special.get("eos_token"):
             ids.update(token_ids(self.tokenizer.token_to_id(self.special["eos_token"])))
-        if not ids:
+        if not any(token < config.vocab_size for token in ids):
             raise UsageError(
                 f"{self.folder} names no end-of-turn token (eos_token in tokenizer_config.json)."
             )

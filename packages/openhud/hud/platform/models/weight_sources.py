@@ -8,10 +8,14 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hud.engine.chat.tokenizer_settings import TEMPLATE_FOLDER, format_files
+from hud.engine.chat.tokenizer_settings import TEMPLATE_FOLDER, chat_templates, format_files
 from hud.engine.config import ADAPTER_CONFIG
 from hud.errors import NotFoundError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from hud.engine.chat.chat_format import ChatFormat
 
 _COMPANIONS = (".json", ".jinja", ".txt", ".model")
 _LONGEST_SHOWN = 200
@@ -66,12 +70,26 @@ def _read_formats(folder: Path) -> None:
     from hud.engine.foreign.verdicts import exact_path
 
     config = DecoderConfig.from_folder(folder)
-    try_tokenizer(folder)
+    try_tokenizer(folder, config.vocab_size)
     exact_path(folder, config)
-    with suppress(
-        UsageError
-    ):  # A folder without a chat template may be trained; its first turn names the problem.
-        ChatFormat(folder, config)
+    try:
+        chat_templates(folder)
+    except UsageError:  # It may be trained without one; its first turn names the problem.
+        return
+    chat = ChatFormat(folder, config)
+    last = max(_first_prompt(chat), default=0)
+    if last >= config.vocab_size:
+        raise UsageError(
+            f"The chat template of {folder} writes the token id {last}; the model knows {config.vocab_size} tokens. Use the "
+            "tokenizer and the template that the weights were trained with."
+        )
+
+
+def _first_prompt(chat: ChatFormat) -> list[int]:
+    """Return the ids of a prompt of one message; none for a template that refuses it."""
+    with suppress(UsageError):
+        return chat.render([{"role": "user", "content": "?"}], [])
+    return []
 
 
 def place_companions(

@@ -96,15 +96,37 @@ def load_tokenizer(folder: Path) -> LoadedTokenizer:
     return LoadedTokenizer(tokenizer, growth, None if usual else text)
 
 
-def try_tokenizer(folder: Path) -> None:
-    """Load the tokenizer of a new model. Raises as `load_tokenizer`, and `UsageError` if texts of its own patterns take long."""
+def try_tokenizer(folder: Path, vocab_size: int) -> None:
+    """Load the tokenizer of a new model.
+
+    Raises as `load_tokenizer`, and `UsageError` for ids that the model has no embedding for, and if texts of its own
+    patterns take long.
+    """
     loaded = load_tokenizer(folder)
+    _check_ids(folder / "tokenizer.json", loaded.tokenizer, vocab_size)
     if loaded.text is None:
         return
     problem = trial_problem(loaded.text, list(_patterns(json.loads(loaded.text))))
     if problem is not None:
         raise UsageError(
             f"{folder / 'tokenizer.json'} {problem}. Use a model with another tokenizer."
+        )
+
+
+def _check_ids(path: Path, tokenizer: Tokenizer, vocab_size: int) -> None:
+    """Raise `UsageError` for a token of text beyond the vocabulary.
+
+    A special token may be there, as that of pictures is in Gemma 3 for text: no text becomes one.
+    """
+    special = {id_ for id_, added in tokenizer.get_added_tokens_decoder().items() if added.special}
+    last = max(
+        (id_ for id_ in tokenizer.get_vocab(with_added_tokens=True).values() if id_ not in special),
+        default=0,
+    )
+    if last >= vocab_size:
+        raise UsageError(
+            f"{path} has the token id {last}; the model of its folder knows {vocab_size} tokens. Use the tokenizer that the "
+            "weights were trained with."
         )
 
 
