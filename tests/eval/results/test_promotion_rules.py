@@ -47,6 +47,29 @@ def test_tasks_that_one_side_lacks_count_as_unmeasured():
     assert decide(alike, candidate).promoted
 
 
+def test_runs_that_one_side_lacks_of_some_tasks_count_as_unmeasured():
+    """A candidate whose failing runs were never recorded gains by them."""
+    head, better = rewards(0.2, 60), rewards(0.8, 60)
+    fewer = {slug: earned[: 5 - at % 3] for at, (slug, earned) in enumerate(better.items())}
+    held = decide(head, fewer)
+    assert held.verdict == "unclear"
+    assert (
+        "60 of 300 runs of the candidate and 0 of 300 of the head have no reward" in held.sentence
+    )
+    assert decide(
+        {slug: earned[: len(fewer[slug])] for slug, earned in head.items()}, fewer
+    ).promoted
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_sides_that_play_each_task_unequally_often_lack_no_runs(swapped):
+    often, seldom = rewards(0.2, 60), {slug: [0.8] * 3 for slug in rewards(0.2, 60)}
+    head, candidate = (seldom, often) if swapped else (often, seldom)
+    decision = decide(head, candidate)
+    assert decision.verdict == ("worse" if swapped else "better")
+    assert decision.unmeasured.p_value == 1.0
+
+
 def test_identical_sides_are_called_identical_and_equal_means_are_not():
     head = noisy(0.5, rewards(0, 20), 1)
     same = decide(head, {slug: list(earned) for slug, earned in head.items()})

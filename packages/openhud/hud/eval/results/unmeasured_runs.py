@@ -6,6 +6,7 @@ gains by it. Runs missing at random have equal shares on both sides, apart from 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import comb
 from typing import Any
@@ -24,14 +25,21 @@ class UnmeasuredRuns:
 
     @classmethod
     def of(cls, head: Rewards, candidate: Rewards) -> UnmeasuredRuns:
-        """Count the runs of both sides. A task without runs on one side counts there as unmeasured, with the other's runs."""
+        """Count the runs of both sides. Runs of a task that one side lacks count there as unmeasured.
+
+        A side lacks what the other has beyond it, up to its own number of runs of a task: a side with four runs of each
+        task lacks none beside one with eight.
+        """
         first, second = (
             [
                 reward
                 for slug in head.keys() | candidate.keys()
-                for reward in side.get(slug) or [None] * len(other.get(slug, ()))
+                for reward in _padded(side.get(slug, ()), min(group, len(other.get(slug, ()))))
             ]
-            for side, other in ((head, candidate), (candidate, head))
+            for side, other, group in (
+                (head, candidate, _group(head)),
+                (candidate, head, _group(candidate)),
+            )
         )
         return cls(first.count(None), len(first), second.count(None), len(second))
 
@@ -63,3 +71,12 @@ class UnmeasuredRuns:
     def as_dict(self) -> dict[str, Any]:
         """Return the counts and the p-value as plain data."""
         return {**asdict(self), "p_value": self.p_value}
+
+
+def _group(side: Rewards) -> int:
+    """Return a side's number of runs of a task: the largest of all its tasks."""
+    return max(map(len, side.values()), default=0)
+
+
+def _padded(runs: Sequence[float | None], count: int) -> Sequence[float | None]:
+    return [*runs, *[None] * (count - len(runs))]
