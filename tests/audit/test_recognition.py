@@ -52,6 +52,23 @@ def journals():
     return seen
 
 
+def player():
+    """The process above that plays: its threads, and the forms of its open and mapped files."""
+    pid = int(read(f"/proc/{os.getppid()}/stat")[0].rpartition(")")[2].split()[1])
+    for _ in range(400):
+        opened = [os.path.realpath(link.path) for link in os.scandir(f"/proc/{pid}/fd")]
+        mapped = [line.split(maxsplit=5)[-1] for line in read(f"/proc/{pid}/maps")[0].splitlines() if "/" in line]
+        if any(path.endswith("hud.db-shm") for path in mapped):
+            break  # What was recorded is sent after half a second.
+        time.sleep(0.05)
+    return {
+        "threads": len(os.listdir(f"/proc/{pid}/task")),
+        "loops": sum("eventpoll" in path for path in opened),
+        "opened": sorted({re.sub("[0-9a-f]*[0-9][0-9a-f-]*", "x", path) for path in opened if ".pyc" not in path}),
+        "mapped": sorted(set(mapped)),
+    }
+
+
 @env.template(id="one")
 async def one(n: int):
     CALLED.clear()
@@ -64,6 +81,7 @@ async def one(n: int):
         "processes": ancestors(),
         "names": ancestors("comm"),
         "journals": journals(),
+        "player": player(),
         "trace": answer.trace.model_dump(mode="json"),
         "first_call": CALLED[0] - begun if CALLED else None,
         "seconds": time.monotonic() - begun,
@@ -141,6 +159,12 @@ def test_both_write_a_journal_of_which_an_audit_leaves_nothing(seen):
         json.dumps(evaluated[0]["journals"])
     }
     assert list((home / "journal").iterdir()) == []
+
+
+def test_the_process_that_plays_has_the_same_threads_and_files(seen):
+    evaluated, audited = seen
+    assert any(path.endswith("hud.db-shm") for path in evaluated[0]["player"]["mapped"])
+    assert [run["player"] for run in audited] == [evaluated[0]["player"]] * len(audited)
 
 
 def forms(runs):

@@ -49,7 +49,8 @@ def unstored_recorder() -> UnstoredRecorder:
     from hud.client.recording import UnstoredRecorder
 
     now = settings.load()
-    return UnstoredRecorder(_journals(now.home, now.api_url))
+    with _lock:
+        return UnstoredRecorder(_journals(now.home, now.api_url), _connected(now))
 
 
 def _connected(now: settings.Settings) -> Client:

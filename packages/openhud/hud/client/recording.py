@@ -19,11 +19,11 @@ from typing import Any
 
 from hud.client.client import Client
 from hud.client.presence import process_started
-from hud.client.shipping import KEEP_BYTES, Shipper
+from hud.client.shipping import Shipper, UnstoredShipper
 from hud.errors import StoreError
 from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
 from hud.trace.recorded_time import now_microseconds
-from hud.trace.recording.journal import Journal, encode_event, encode_json, encode_step
+from hud.trace.recording.journal import encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
 from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
 from hud.trace.sampled.token_columns import added_prompt
@@ -33,7 +33,7 @@ WRITE_BYTES = 1 << 17
 MAX_COUNT = 2**31 - 1
 """Largest token count in a run's columns."""
 
-_open: weakref.WeakSet[JournalRecorder | UnstoredRecorder] = weakref.WeakSet()
+_open: weakref.WeakSet[JournalRecorder] = weakref.WeakSet()
 
 
 class EventRecorder(ABC):
@@ -164,11 +164,13 @@ class MemoryRecorder(EventRecorder):
 class JournalRecorder(EventRecorder):
     """Recorder to a journal in `folder`, shipped through `client`. Thread-safe."""
 
+    shipper_type = Shipper
+
     def __init__(self, folder: Path, client: Client) -> None:
         super().__init__()
         self.closed = False
         self.client = client
-        self._shipper = Shipper(folder, client)
+        self._shipper = self.shipper_type(folder, client)
         self._lock = threading.Lock()
         self._buffer: list[bytes] = []
         self._size = 0
@@ -253,39 +255,13 @@ class JournalRecorder(EventRecorder):
             self._size = 0
 
 
-class UnstoredRecorder(EventRecorder):
-    """Recorder of an audit: a process's journal in `folder` as of an evaluation, from which nothing is stored.
+class UnstoredRecorder(JournalRecorder):
+    """Recorder of an audit, from which nothing is stored."""
 
-    Its lines have no ends: if this process is killed, readers of the journal take them for one that was cut off.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.closed = False
-        self._journal = Journal(folder)
-        _open.add(self)
+    shipper_type = UnstoredShipper
 
     async def flush(self) -> None:
         """No effect: nothing is shipped."""
-
-    def close(self) -> None:
-        """Remove the journal."""
-        if not self.closed:
-            self.closed = True
-            self._journal.clear()
-            self._journal.close()
-
-    def abandon(self) -> None:
-        """Detach in a forked child: the journal belongs to its parent."""
-        self.closed = True
-        self._journal.abandon()
-
-    def _add(self, line: bytes) -> None:
-        if self.closed:
-            return
-        if self._journal.size > KEEP_BYTES:
-            self._journal.clear()
-        self._journal.append(line.replace(b"\n", b"\t"))
 
 
 def _opening(run: RecordedRun) -> dict[str, Any]:
@@ -309,8 +285,10 @@ def _checkpoint(steps: Sequence[Step]) -> str | None:
 
 def _task(task: Any) -> Any:
     row = task.__pydantic_serializer__.to_python(task, mode="json", exclude_none=True)
-    forms = [form for form in task.equal_args if form != task.args]
-    return {**row, "equal_args": forms} if forms else row
+    forms = task.equal_args
+    if not forms:
+        return row  # The defaults of its template are unknown.
+    return {**row, "equal_args": [form for form in forms if form != task.args]}
 
 
 def _text(value: Any) -> str | None:
