@@ -120,7 +120,7 @@ def test_sets_may_share_slugs_and_names():
     assert len(set(slugs)) == 12
     assert slugs[6:] == [f"long-answers-2/{slug}" for slug in slugs[:6]]
     assert all(task.environment is env for task in again.tasks)
-    assert again.trained_on(task.keys for task in list(LONG)[:2]) == 4
+    assert again.trained_on(task.identity for task in list(LONG)[:2]) == 4
 
 
 def test_a_set_is_a_file_or_a_benchmark(tmp_path):

@@ -129,7 +129,7 @@ async def train(
     if config.backend != PLATFORM:
         model = await model_on(config.backend, connect(), config.model)
         config = config.model_copy(update={"model": model})
-    overlap = scored.trained_on(task.keys for task in chosen)
+    overlap = scored.trained_on(task.identity for task in chosen)
     row = await connect().get("/v2/models/resolve", params={"model": config.model})
     if "lr" not in config.model_fields_set:
         row = await original(connect(), row)

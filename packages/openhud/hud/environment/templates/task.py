@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from hud.environment.templates.task_identity import TaskKeys, task_keys
+from hud.environment.templates.task_identity import TaskIdentity
 from hud.errors import UsageError
 from hud.trace.json_values import copied, plain_value
 
@@ -157,9 +157,9 @@ class Task(BaseModel):
             return []
 
     @property
-    def keys(self) -> TaskKeys:
-        """Keys of the task's identity: environment, template and arguments. Tasks with a common key are the same."""
-        return task_keys(self.env, self.id, (self.args, *self.equal_args))
+    def identity(self) -> TaskIdentity:
+        """Environment, template and arguments, for comparisons with other tasks."""
+        return TaskIdentity.of(self.env, self.id, self.args, self.equal_args or None)
 
     @property
     def label(self) -> str:

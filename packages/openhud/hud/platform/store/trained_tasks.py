@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud.environment.templates.task_identity import recorded_task_keys
+from hud.environment.templates.task_identity import TaskIdentity, TaskIndex
 from hud.errors import NotFoundError
 from hud.platform.store import Store, records, tables
 from hud.platform.store.queries import in_parts
@@ -40,12 +40,13 @@ def trained_on(
     if not trained:
         return set()
     played = _tasks(store, [tables.runs.c.trace_id.in_(part) for part in in_parts([*trace_ids])])
-    tasks = {key for keys in trained.values() for key in keys if key is not None}
-    unnamed = {slug for slug, keys in trained.items() if None in keys}
+    index = TaskIndex(task for tasks in trained.values() for task in tasks if task is not None)
+    unnamed = {slug for slug, tasks in trained.items() if None in tasks}
     return {
         slug
-        for slug, keys in played.items()
-        if keys & tasks or slug in unnamed or (None in keys and slug in trained)
+        for slug, tasks in played.items()
+        if slug in unnamed
+        or any(slug in trained if task is None else task in index for task in tasks)
     }
 
 
@@ -75,16 +76,16 @@ def _supervised_jobs(store: Store, team: str, models: Collection[str]) -> set[st
 
 def _tasks(
     store: Store, conditions: Collection[sa.ColumnElement[bool]]
-) -> dict[str, set[str | None]]:
-    """Return the keys of the tasks of each slug, of all runs: a recorder may give one slug to several tasks.
+) -> dict[str, list[TaskIdentity | None]]:
+    """Return the tasks of each slug, of all runs: a recorder may give one slug to several tasks.
 
     None for a run that records no task.
     """
     runs = tables.runs
-    by_slug: dict[str, set[str | None]] = {}
+    by_slug: dict[str, list[TaskIdentity | None]] = {}
     for condition in conditions:
         query = sa.select(runs.c.slug, runs.c.task).where(condition, runs.c.slug.is_not(None))
         for slug, task in store.rows(query.distinct()):
             data = None if task is None else exact_json.loads(task)
-            by_slug.setdefault(slug, set()).update(recorded_task_keys(data) if data else {None})
+            by_slug.setdefault(slug, []).append(TaskIdentity.recorded(data) if data else None)
     return by_slug

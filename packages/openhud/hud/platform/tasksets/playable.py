@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hud.environment.templates.task_identity import TaskKeys, task_keys
+from hud.environment.templates.task_identity import TaskIdentity, TaskIndex
 from hud.errors import NotFoundError, UsageError
 from hud.platform.environments.registry import Environments
 from hud.platform.store import Store
@@ -117,17 +117,17 @@ def environments_of(rows: Iterable[dict[str, Any]]) -> list[str]:
 
 def refuse_shared(tasks: Source, held_out: Iterable[Source]) -> None:
     """Raise `UsageError` if a held-out task is also trained on: its score would not measure generalization."""
-    trained = {key for row in tasks.rows for key in _keys(row)}
+    trained = TaskIndex(map(_identity, tasks.rows))
     for source in held_out:
         if tasks.taskset_id is None and source.taskset_id is None:
             shared = tasks.name == source.name
         else:
-            shared = any(_keys(row) & trained for row in source.rows)
+            shared = any(_identity(row) in trained for row in source.rows)
         if shared:
             raise UsageError(
                 f"{source.name!r} holds tasks of {tasks.name!r}: held-out tasks must not be trained on."
             )
 
 
-def _keys(row: dict[str, Any]) -> TaskKeys:
-    return task_keys(row.get("env") or "", row.get("scenario") or "", [row.get("args")])
+def _identity(row: dict[str, Any]) -> TaskIdentity:
+    return TaskIdentity.of(row.get("env") or "", row.get("scenario") or "", row.get("args"))

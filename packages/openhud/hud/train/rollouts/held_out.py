@@ -9,6 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from hud.client import Client
+from hud.environment.templates.task_identity import TaskIdentity, TaskIndex
 from hud.errors import UsageError
 from hud.eval.results.intervals import clustered_interval
 from hud.eval.results.paired_differences import rewards_by_attempt
@@ -18,7 +19,6 @@ from hud.train.monitoring.trends import change_of, recent_change_of
 
 if TYPE_CHECKING:
     from hud.environment import Task
-    from hud.environment.templates.task_identity import TaskKeys
     from hud.eval.run import Run
 
 BENCHMARK = "benchmark:"
@@ -73,10 +73,10 @@ class HeldOut:
     def __bool__(self) -> bool:
         return bool(self.tasks)
 
-    def trained_on(self, trained: Iterable[TaskKeys]) -> int:
-        """Return the number of held-out tasks that are also training tasks, of which the keys are given."""
-        keys = frozenset[str]().union(*trained)
-        return sum(not keys.isdisjoint(task.keys) for task in self.tasks)
+    def trained_on(self, trained: Iterable[TaskIdentity]) -> int:
+        """Return the number of held-out tasks that are also training tasks."""
+        index = TaskIndex(trained)
+        return sum(task.identity in index for task in self.tasks)
 
     def score(self, step: int, runs: Sequence[Run], job_id: str | None = None) -> Score | None:
         """Return the scores of an evaluation after `step` steps; None without a measured run."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hud.agents.chat_messages import opening_messages, tool_message
 from hud.client import Client
-from hud.environment.templates.task_identity import TaskKeys, recorded_task_keys
+from hud.environment.templates.task_identity import TaskIdentity
 from hud.eval.results.failures import FailedRun
 from hud.trace import (
     AgentStep,
@@ -38,8 +38,8 @@ class Example:
     trace: Trace
     tools: list[ToolSpec]
     reward: float | None
-    task: TaskKeys | None
-    """Keys of its task; None: its task is not on record."""
+    task: TaskIdentity | None
+    """Its task; None: its task is not on record."""
     failed: FailedRun | None = None
     """Failure kind of a failed run."""
 
@@ -85,7 +85,7 @@ def examples_of(runs: Sequence[Run]) -> list[Example]:
             run.trace,
             list(run.tools),
             run.reward,
-            run.task.keys,
+            run.task.identity,
             _failed(run.failure_kind, run.error, run.slug, run.trace_id),
         )
         for run in runs
@@ -112,10 +112,10 @@ async def recorded_examples(
             full = await client.get(f"/v2/trace/{row['trace_id']}/full")
             run, trace = full["run"], parse_trace(full["trace"])
             task = run.get("task") or {}
-            keys = recorded_task_keys(task) if task else None
+            identity = TaskIdentity.recorded(task) if task else None
             failed = _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"])
             examples.append(
-                Example(trace, tools.get(task.get("env", ""), []), run["reward"], keys, failed)
+                Example(trace, tools.get(task.get("env", ""), []), run["reward"], identity, failed)
             )
             reporter.run_ended(run["reward"])
         if not page["items"] or len(examples) >= page["total"]:
