@@ -7,8 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
-"""Start of a cell that spreadsheets execute, also in its full-width form; they may skip white space before it."""
+_SPACE = r"[\s\x00-\x1f\u200b-\u200f\u2060\ufeff]*"
+"""White space and invisible characters, which spreadsheets may skip."""
+_FORMULA = re.compile(rf"{_SPACE}[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+"""Start of a cell that spreadsheets execute, also in its full-width form."""
+_INNER_FORMULA = re.compile(rf"(?<=[;|\t\r\n])(?={_SPACE}[=+\-@\uff1d\uff0b\uff0d\uff20])")
+"""Start of a formula after a mark that separates cells where the settings of a spreadsheet name it, not the comma."""
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -21,8 +25,8 @@ def write_csv(target: Path, header: Sequence[str], rows: Iterable[Sequence[objec
 
 
 def cell(value: object) -> object:
-    """Return a value as it is written: text that begins like a formula gets an apostrophe; numbers stay numbers."""
+    """Return a value as it is written: text gets an apostrophe before each formula; numbers stay numbers."""
     if value is None or isinstance(value, int | float):
         return value
-    text = str(value)
+    text = _INNER_FORMULA.sub("'", str(value))
     return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
