@@ -94,7 +94,7 @@ async def test_exported_lines_fit_the_documented_schema(home):
     validator = Draft202012Validator(loads(SCHEMA.read_bytes()))
     for run in job.runs:
         recorded = await hud.client.connect().get(f"/v2/trace/{run.trace_id}/full")
-        line = loads(trajectory_line(recorded["run"], recorded["trace"]))
+        line = loads(trajectory_line(recorded["run"], recorded["trace"], None))
         validator.validate(line)
         assert [message["role"] for message in line["messages"]] == [
             "user",

@@ -102,7 +102,8 @@ async def test_a_job_s_runs_are_exported_as_the_command_does(platform, web):
     found = orjson.loads(line)
     assert (found["trace_id"], found["prompt"], found["answer"]) == (trace, "What is 2 + 2?", "4")
     recorded = (await web.get(f"/v2/trace/{trace}/full")).json()
-    assert f"{line}\n".encode() == trajectory_line(recorded["run"], recorded["trace"])
+    job = records.find_job(platform.store, LOCAL_TEAM, run["job_id"])
+    assert f"{line}\n".encode() == trajectory_line(recorded["run"], recorded["trace"], job)
 
 
 @pytest.mark.slow

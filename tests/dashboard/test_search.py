@@ -195,6 +195,8 @@ async def test_a_bounded_search_says_how_many_runs_it_did_not_see(platform):
 NEWER_COLUMNS = [
     ("builds", "digest"),
     ("jobs", "purpose"),
+    ("runs", "source"),
+    ("runs", "foreign_id"),
     ("samples", "pictures"),
     *(("rollouts", name) for name in ("needs", "faults", "preemptions")),
 ]

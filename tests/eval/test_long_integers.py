@@ -59,7 +59,7 @@ async def test_from_a_task_file_to_the_export(home, runtime, suffix):
     assert (run.reward, calls) == (1.0, [{"n": N}])
     recorded = await hud.client.connect().get(f"/v2/trace/{run.trace_id}/full")
     assert recorded["run"]["task"]["args"] == {"n": N}
-    line = trajectory_line(recorded["run"], recorded["trace"]).decode()
+    line = trajectory_line(recorded["run"], recorded["trace"], None).decode()
     for shown in (json.dumps(recorded), line):
         assert str(N) in shown
         assert str(N * N) in shown

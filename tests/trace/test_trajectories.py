@@ -26,6 +26,13 @@ def line_of(*steps, content=None, **run):
         "job_id": None,
         "group_id": None,
         "attempt": 0,
+        "source": None,
+        "checkpoint": None,
+        "started_at": None,
+        "ended_at": None,
+        "extra": None,
+        "turns": 0,
+        "cost_usd": None,
         "task": {"env": "rooms", "id": "escape", "args": {}},
         "slug": "escape",
         "model": "m",
@@ -41,7 +48,7 @@ def line_of(*steps, content=None, **run):
         "cached_tokens": 0,
         **run,
     }
-    line = loads(trajectory_line(row, trace.model_dump(mode="json")))
+    line = loads(trajectory_line(row, trace.model_dump(mode="json"), None))
     VALIDATOR.validate(line)
     assert [*line["messages"][: -len(line["completion"]) or None], *line["completion"]] == line[
         "messages"

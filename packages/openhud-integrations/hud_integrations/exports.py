@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hud import exact_json
 from hud.errors import PlatformError, UsageError
-from hud.exchange import LeftOut, RecordedRuns, RunExport, Source, TaskExport, Written
+from hud.exchange import EnvironmentSource, LeftOut, RecordedRuns, RunExport, TaskExport, Written
 from hud.exchange.partial_output import partial_output
 from hud.exchange.trajectories import pictures_note, write_pictures
 from hud.trace.trajectory_export import trajectory_line
@@ -28,7 +28,8 @@ async def _write_dataset(runs: RecordedRuns, output: Path) -> Written:
         dataset = DatasetFolder(partial)
         async for run, trace in runs:
             pictures += write_pictures(trace, partial / PICTURES)
-            dataset.add(exact_json.loads(trajectory_line(run, trace, pictures=PICTURES)))
+            line = trajectory_line(run, trace, runs.job, pictures=PICTURES)
+            dataset.add(exact_json.loads(line))
         dataset.close(runs.job)
     note = f'In Python: datasets.load_dataset("{output}")'
     return Written(dataset.rows, (*pictures_note(pictures, output / PICTURES), note))
@@ -156,7 +157,7 @@ verl = TaskExport(
     output="tasks.parquet",
     write=lambda tasks, output: verl_tasks.write_parquet(tasks, output),
 )
-harbor_source = Source(
+harbor_source = EnvironmentSource(
     summary="a folder with task folders of Harbor, or one of them",
     recognizes=_is_harbor,
     import_folder=lambda source, output: harbor_tasks.import_folder(source, output),

@@ -92,7 +92,7 @@ def export(store: StorePart, team: Team, job_id: str) -> Response:
             runs, total = records.runs_page(store, row, RUNS_AT_ONCE, offset)
             offset += RUNS_AT_ONCE
             for run in runs:
-                yield trajectory_line(run, records.whole_trace(store, run))
+                yield trajectory_line(run, records.whole_trace(store, run), row)
 
     name = f"trajectories-{row['id'][:12]}.jsonl"
     headers = {"content-disposition": f'attachment; filename="{name}"'}

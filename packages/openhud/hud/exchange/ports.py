@@ -1,12 +1,13 @@
-"""Ports of foreign formats: `RunExport` and `TaskExport` write, `Source` reads."""
+"""Ports of foreign formats: `RunExport` and `TaskExport` write, `RunSource` and `EnvironmentSource` read."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from hud.exchange.foreign_runs import ForeignRun
 from hud.exchange.left_out import LeftOut
 
 if TYPE_CHECKING:
@@ -70,12 +71,26 @@ class TaskExport(Export):
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A format of tasks that becomes an environment's folder."""
+    """A format that `hud import` reads."""
 
     summary: str
     """Contents, in the sentence that lists the sources."""
     recognizes: Callable[[Path], bool]
-    """Whether a folder is in this format."""
+    """Whether a file or folder is in this format. Raises `OSError`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSource(Source):
+    """A format of runs, which become runs of the store."""
+
+    read: Callable[[Path], Iterable[ForeignRun]]
+    """Read the runs of a file or folder, one by one. Raises `OSError` and `UsageError`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvironmentSource(Source):
+    """A format of tasks, which become an environment's folder."""
+
     import_folder: Callable[[Path, Path], tuple[dict[Path, int], list[LeftOut]]]
     """Write an environment from a folder to a new one.
 

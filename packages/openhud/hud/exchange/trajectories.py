@@ -17,7 +17,7 @@ async def write_lines(runs: RecordedRuns, output: Path) -> Written:
     with partial_output(output) as partial, partial.open("wb") as file:
         async for run, trace in runs:
             pictures += write_pictures(trace, folder)
-            file.write(trajectory_line(run, trace, pictures=folder.name))
+            file.write(trajectory_line(run, trace, runs.job, pictures=folder.name))
             written += 1
     return Written(written, pictures_note(pictures, folder))
 

@@ -5,8 +5,8 @@ The schema is in this folder and in docs/trajectories.md.
 
 from __future__ import annotations
 
-from base64 import b64decode
-from collections.abc import Iterator, Sequence
+from base64 import b64decode, b64encode
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,17 @@ from pydantic import ValidationError
 
 from hud import exact_json
 from hud.trace.content import ImageContent
-from hud.trace.steps import AgentStep, Step, SubagentStep, ToolStep, parse_trace
+from hud.trace.steps import AgentStep, Sample, Step, SubagentStep, ToolStep, parse_trace
 
 EXTENSIONS = {"image/png": "png", "image/jpeg": "jpg", "image/webp": "webp", "image/gif": "gif"}
 SCHEMA = Path(__file__).with_name("trajectories.schema.json")
+ORIGIN = "jsonl"
+"""Source of runs that are imported from this format: they were recorded by OpenHUD."""
+_JOB = (
+    *("name", "purpose", "group_size", "benchmark"),
+    *("status", "created_at", "ended_at"),
+)
+_TOKENS = set(Sample.model_fields) - {"prompt_chunks"}
 
 
 @dataclass(frozen=True)
@@ -49,13 +56,18 @@ def pictures_of(trace: dict[str, Any]) -> list[Picture]:
 
 
 def trajectory_line(
-    run: dict[str, Any], trace: dict[str, Any], *, pictures: str | None = None
+    run: dict[str, Any],
+    trace: dict[str, Any],
+    job: Mapping[str, Any] | None,
+    *,
+    pictures: str | None = None,
 ) -> bytes:
-    """Return the line of one recorded run (`run` and `trace` as the platform returns them).
+    """Return the line of one recorded run (`run`, `trace` and `job` as the platform returns them).
 
-    `pictures` is the folder of the pictures, relative to the file; None: not written.
+    `job`: None for a run without one. `pictures` is the folder of the pictures, relative to the file; None: not written.
     """
     steps = parse_trace(trace).steps
+    files = pictures_of(trace)
     task = run["task"] or {}
     first = next((n for n, step in enumerate(steps) if _is_played(step)), len(steps))
     prompt = [message for step in steps[:first] for message in _messages(step)]
@@ -63,18 +75,24 @@ def trajectory_line(
     line = {
         "trace_id": run["trace_id"],
         "job_id": run["job_id"],
+        "job": None if job is None else {name: job[name] for name in _JOB},
         "group_id": run["group_id"],
         "attempt": run["attempt"],
         "env": task.get("env"),
         "task": task.get("id"),
         "slug": run["slug"],
         "args": task.get("args") or {},
+        "task_row": run["task"],
         "model": run["model"],
+        "checkpoint": run["checkpoint"],
+        "origin": None if run["source"] == ORIGIN else run["source"],
         "status": run["status"],
         "reward": run["reward"],
         "failure_kind": run["failure_kind"],
         "error": run["error"],
         "stop_reason": run["stop_reason"],
+        "started_at": run["started_at"],
+        "ended_at": run["ended_at"],
         "prompt": "\n".join(message["content"] for message in prompt),
         "completion": completion,
         "answer": run["content"],
@@ -93,11 +111,14 @@ def trajectory_line(
                 "path": f"{pictures}/{picture.path}",
                 "mime_type": picture.mime_type,
             }
-            for picture in pictures_of(trace)
+            for picture in files
         ],
+        "steps": [_stored(step, files, pictures) for step in trace["steps"]],
         "grade": run["grade"],
+        "extra": run["extra"],
         "usage": {
-            name: run[name] for name in ("prompt_tokens", "completion_tokens", "cached_tokens")
+            name: run[name]
+            for name in ("prompt_tokens", "completion_tokens", "cached_tokens", "turns", "cost_usd")
         },
     }
     return exact_json.dumps(line, option=exact_json.OPT_APPEND_NEWLINE)
@@ -167,4 +188,34 @@ def _sample(step: AgentStep) -> dict[str, Any]:
     assert step.sample is not None
     empty = {name for name in ("swaps", "pictures") if not getattr(step.sample, name)}
     unsaid = {"prompt_chunks", *empty}
-    return step.sample.model_dump(exclude=unsaid)
+    return {"step_id": step.step_id, **step.sample.model_dump(exclude=unsaid)}
+
+
+def _stored(step: dict[str, Any], files: Sequence[Picture], folder: str | None) -> dict[str, Any]:
+    """Return a step as it is stored, without the tokens of its sample and without the files of its pictures."""
+    stored = {name: value for name, value in step.items() if name != "sample"}
+    sample = step.get("sample")
+    if isinstance(sample, dict):
+        chunks = {name: value for name, value in sample.items() if name not in _TOKENS}
+        stored |= {"sample": chunks} if chunks else {}
+    paths = {
+        # Another spelling of the same bytes stays: it could not be restored from the file.
+        b64encode(picture.data).decode(): None if folder is None else f"{folder}/{picture.path}"
+        for picture in files
+        if picture.step_id == step.get("step_id")
+    }
+    return _with_paths(stored, paths) if paths else stored
+
+
+def _with_paths(value: Any, paths: Mapping[str, str | None]) -> Any:
+    """Return a JSON value in which base64 texts under `data` are replaced by the paths of their files."""
+    if isinstance(value, list):
+        return [_with_paths(element, paths) for element in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: {"file": paths[inner]}
+        if name == "data" and isinstance(inner, str) and inner in paths
+        else _with_paths(inner, paths)
+        for name, inner in value.items()
+    }

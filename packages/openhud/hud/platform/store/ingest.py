@@ -19,6 +19,7 @@ from hud.errors import NotFoundError, UsageError
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach, store_attachment
 from hud.platform.store.blobs import Blobs
+from hud.platform.store.imported_runs import recorded_here
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace import TraceStatus, plain
 from hud.trace.recording.job_purpose import PURPOSES
@@ -34,7 +35,7 @@ _RESUMED = (
     *("pid", "process_started", "host"),
 )
 """Columns of a job that its resumption changes."""
-_LASTING = ("job_id", "slug", "task")
+_LASTING = ("job_id", "slug", "task", "source", "foreign_id")
 """Columns of a run that stay as they were recorded first: they tell which tasks a model was trained on."""
 NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
@@ -211,6 +212,13 @@ class Batch:
         _check(tables.steps, self.steps)
         _check(tables.samples, self.samples)
 
+    def _leave_out(self, traces: set[str]) -> None:
+        """Remove the rows of these runs."""
+        if traces:
+            self.ended = {key: row for key, row in self.ended.items() if key not in traces}
+            self.steps = [row for row in self.steps if row["trace_id"] not in traces]
+            self.samples = [row for row in self.samples if row["trace_id"] not in traces]
+
     def write(self, connection: sa.Connection, *, session: bool = False) -> None:
         """Bring the rows into the tables; `session`: as `ingest` takes it."""
         written = [*self.steps, *self.samples]
@@ -219,6 +227,7 @@ class Batch:
         jobs = {*self.jobs, *(str(end["job"]) for end in self.job_ends)}
         jobs |= {run["job_id"] for run in runs if run["job_id"]}
         refuse_foreign(connection, self.team, jobs, traces, session=session)
+        self._leave_out(recorded_here(connection, self.ended))
         upsert(connection, tables.jobs, list(self.jobs.values()), update=_RESUMED)
         upsert(connection, tables.runs, list(self.opened.values()))
         ended = list(self.ended.values())

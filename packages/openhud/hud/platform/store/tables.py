@@ -81,6 +81,9 @@ runs = sa.Table(
     sa.Column("job_id", sa.String(32)),
     sa.Column("group_id", sa.String(32)),
     sa.Column("attempt", sa.Integer, nullable=False, default=0),
+    # Format that the run was imported from (an entry point of `hud.sources`), and its id there; NULL: recorded by OpenHUD.
+    sa.Column("source", sa.String(32)),
+    sa.Column("foreign_id", sa.Text),
     sa.Column("slug", sa.Text),
     sa.Column("task", sa.LargeBinary),
     sa.Column("model", sa.Text),
