@@ -6,9 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hud.client
+from hud import exact_json
+from hud.client.recording import MemoryRecorder
 from hud.platform.store import records
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import AgentStep, Sample, Step, new_id, parse_step
+from hud.trace.recording.journal import decode_events
 
 ids = st.lists(st.integers(0, 2**31 - 1), max_size=6)
 logprob = st.floats(-50, 0, width=32)
@@ -32,6 +35,7 @@ def conversations(draw):
             prompt_chunks=draw(st.sampled_from([None, [{"type": "image", "data": "aGk="}]])),
             checkpoint=draw(st.sampled_from([None, "c" * 32])),
             temperature=draw(st.sampled_from([1.0, 0.5])),
+            excluded=draw(st.sampled_from([None, "side_call", "superseded"])),
         )
         steps.append(AgentStep(step_id=number, content="hm", sample=sample))
     return steps
@@ -56,3 +60,15 @@ def test_samples_come_back_as_they_were(tmp_path, monkeypatch):
 
     round_trip()
     hud.client.disconnect(tmp_path)
+
+
+def test_turns_of_agents_that_interleave_are_stored_as_differences_to_their_own():
+    recorder = MemoryRecorder()
+    prompts = [[1], [7, 8], [1, 2, 3], [7, 8, 2, 9], [1, 2, 4]]
+    for number, prompt in enumerate(prompts, 1):
+        sample = Sample(prompt_token_ids=prompt, output_token_ids=[2], output_logprobs=[-1.0])
+        recorder.step_recorded("a" * 32, AgentStep(step_id=number, sample=sample))
+    events = [event for event in decode_events(recorder.take()) if event.kind == b"T"]
+    stored = [exact_json.loads(event.payload) for event in events]
+    assert [sample["extends"] for sample in stored] == [None, None, 1, 2, None]
+    assert [sample["prompt"] for sample in stored] == [[1], [7, 8], [3], [9], [1, 2, 4]]

@@ -197,7 +197,7 @@ NEWER_COLUMNS = [
     ("jobs", "purpose"),
     ("runs", "source"),
     ("runs", "foreign_id"),
-    ("samples", "pictures"),
+    *(("samples", name) for name in ("pictures", "excluded")),
     *(("rollouts", name) for name in ("needs", "faults", "preemptions")),
 ]
 

@@ -1,5 +1,7 @@
 """Optimizer steps: AdamW as torch has it, normalizations, refusals, and resuming bit for bit."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -111,6 +113,28 @@ def test_sequence_mean_weighs_a_long_sequence_like_a_short_one():
     _, mean = scaled({"sequence_mean": 1.0}, (0,))
     for name in mean:
         assert torch.allclose(mean[name], sum(part[name] for part in parts), atol=1e-12)
+
+
+def test_sequence_mean_weighs_a_run_of_several_sequences_like_a_run_of_one():
+    datums = batch(0)
+    run, others = datums[:3], datums[3:]
+    actions = sum(datum.actions for datum in run)
+    run = [replace(datum, share=datum.actions / actions, traj_idx=0) for datum in run]
+    parts = [
+        {name: tensor / length / 3 for name, tensor in scaled_one(datum)[0].items()}
+        for datum, length in [
+            *((datum, actions) for datum in run),
+            *((datum, datum.actions) for datum in others),
+        ]
+    ]
+    for at_most in (None, 1):  # In one pass, and in several.
+        it = LocalTrainer(SmallDecoder(), pass_tokens=at_most)
+        it.forward_backward([*run, *others], config={"sequence_mean": 1.0})
+        it.optim_step(1e-3, beta1=0.0)
+        state = it.state_dict()
+        for name in parts[0]:
+            expected = sum(part[name] for part in parts)
+            assert torch.allclose(state[f"first/{name}"], expected, atol=1e-9)
 
 
 def scaled_one(datum):

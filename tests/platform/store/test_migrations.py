@@ -42,7 +42,8 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             ),
             {"id": node, "model": here, "at": AT, "metrics": json.dumps({"tinker": names})},
         )
-        for table, column in (("samples", "pictures"), ("runs", "source"), ("runs", "foreign_id")):
+        newer = {"samples": ("pictures", "excluded"), "runs": ("source", "foreign_id")}
+        for table, column in [(name, column) for name in newer for column in newer[name]]:
             connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))
     store.close()

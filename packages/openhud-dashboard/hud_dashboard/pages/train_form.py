@@ -30,7 +30,8 @@ GROUPS = {
         "lr_schedule", "warmup_steps", "lr_floor", "beta1", "beta2", "eps", "weight_decay", "max_grad_norm",
     ),
     "Loss and advantages": (
-        "loss_config", "reward_scale", "baseline", "divide_by_std", "failed_runs", "dynamic_sampling", "zero_advantages", "shuffle_advantages",
+        "loss_config", "reward_scale", "baseline", "divide_by_std", "max_datums", "failed_runs", "dynamic_sampling", "zero_advantages",
+        "shuffle_advantages",
     ),
     "Sampling": (
         "runtime", "temperature", "system_prompt", "max_concurrent", "rollout_timeout", "max_lag", "stale", "swap", "spare_groups", "curriculum",

@@ -25,13 +25,14 @@ from hud.trace import TOOL_CALLS, AgentStep, Sample, Step, Trace, tool_counts
 from hud.trace.recorded_time import now_microseconds
 from hud.trace.recording.journal import encode_event, encode_json, encode_step
 from hud.trace.recording.recorder import RecordedJob, RecordedRun
-from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
-from hud.trace.sampled.token_columns import added_prompt
+from hud.trace.sampled.open_sequences import OpenSequences
 
 WRITE_BYTES = 1 << 17
 """Recorded bytes after which they are written before the event loop's iteration ends: one may play hundreds of rollouts."""
 MAX_COUNT = 2**31 - 1
 """Largest token count in a run's columns."""
+MOST_BRANCHES = 64
+"""Turns of a run whose prompt and output are kept, to store later prompts as their difference to one of them."""
 
 _open: weakref.WeakSet[JournalRecorder] = weakref.WeakSet()
 
@@ -40,7 +41,8 @@ class EventRecorder(ABC):
     """Encoder of recorded events as journal lines; subclasses store them."""
 
     def __init__(self) -> None:
-        self._last_prompt: dict[str, tuple[int, list[int], Sequence[Picture]]] = {}
+        self._branches: dict[str, OpenSequences[int]] = {}
+        """By trace, of the runs in progress: the steps whose prompt and output a prompt may continue."""
         self._openings: dict[str, dict[str, Any]] = {}
         """By trace, of the runs in progress."""
 
@@ -81,7 +83,7 @@ class EventRecorder(ABC):
         self._add(line)
 
     def run_ended(self, run: RecordedRun) -> None:
-        self._last_prompt.pop(run.trace_id, None)
+        self._branches.pop(run.trace_id, None)
         opening = self._openings.pop(run.trace_id, None)
         trace, grade, usage = run.trace, run.grade, run.trace.usage
         payload = {
@@ -111,26 +113,23 @@ class EventRecorder(ABC):
         """Take a line."""
 
     def _tokens(self, trace_id: str, step_id: int, sample: Sample) -> bytes:
-        before = self._last_prompt.get(trace_id)
+        branches = self._branches.setdefault(trace_id, OpenSequences(MOST_BRANCHES))
         prompt = sample.prompt_token_ids
-        added = added_prompt(before[1] if before else None, prompt)
-        pictures: Sequence[Picture] = sample.pictures
-        if before and added is not None and (pictures or before[2]):
-            length = len(before[1])
-            if same_pictures(before[2], pictures_within(pictures, length)):
-                pictures = [picture for picture in pictures if picture.start >= length]
-            else:  # Equal ids over other pixels.
-                added = None
-        self._last_prompt[trace_id] = (step_id, prompt + sample.output_token_ids, sample.pictures)
+        before = branches.take(prompt, sample.pictures)
+        branches.add(prompt + sample.output_token_ids, sample.pictures, step_id)
+        start = 0 if before is None else len(before.tokens)
+        pictures = [picture for picture in sample.pictures if picture.start >= start]
         payload: dict[str, Any] = {
-            "extends": before[0] if before and added is not None else None,
-            "prompt": prompt if added is None else added,
+            "extends": None if before is None else before.value,
+            "prompt": prompt[start:],
             "output": sample.output_token_ids,
             "logprobs": sample.output_logprobs,
             "checkpoint": _text(sample.checkpoint),
             "swaps": sample.swaps,
             "temperature": sample.temperature,
         }
+        if sample.excluded is not None:
+            payload["excluded"] = sample.excluded
         if pictures:
             payload["pictures"] = [picture.model_dump() for picture in pictures]
         return encode_event(b"T", trace_id, step_id, encode_json(payload))

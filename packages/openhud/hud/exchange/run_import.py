@@ -145,7 +145,7 @@ class ImportedLines(MemoryRecorder):
                 self.step_recorded(run.trace_id, recorded)
             else:
                 self._add_payload(run.trace_id, step.step_id, recorded, sample)
-        self._last_prompt.pop(run.trace_id, None)
+        self._branches.pop(run.trace_id, None)
         return turns > 0 and not sampled
 
     def _add_payload(

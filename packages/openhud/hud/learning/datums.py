@@ -1,8 +1,10 @@
 """Conversion of trajectories to datums, a trainer's input, from groups, rewards, failures and tokens of a batch.
 
 The turns of a run become **one** datum as long as each turn's prompt extends the turn before (its prompt plus
-its output, id for id); the tokens in between, such as tool results, are masked. A prompt that does not extend the turn
-before starts a new datum of the same trajectory.
+its output, id for id); the tokens in between, such as tool results, are masked. The calls of a run may form a forest:
+subagents interleave, conversations are shortened, calls are repeated. A prompt extends the longest datum that it begins with
+and that no other prompt has extended; without one it starts a new datum of the same trajectory. So there are as many datums as
+branches, and a turn within several branches is an action in one of them, a prompt in the others.
 
 Invalid training data is rejected here, before any forward pass. No text is processed, and no token id changed.
 """
@@ -32,7 +34,8 @@ from hud.learning.wire_types import (
     TrajectorySample,
 )
 from hud.trace import AgentStep, Sample, Trace
-from hud.trace.sampled.pictures import Picture, pictures_within, same_pictures
+from hud.trace.sampled.open_sequences import OpenSequences
+from hud.trace.sampled.pictures import Picture
 from hud.trace.sampled.token_columns import samples_checksum
 
 Ids = npt.NDArray[np.int64]
@@ -63,6 +66,8 @@ class Datum:
     """Predicted token of each position, where it is not the sequence's own token; None: `tokens`."""
     pictures: tuple[Picture, ...] = ()
     """Pictures among the tokens, with their files."""
+    share: float = 1.0
+    """Share of its run's actions; those of a run's datums add up to 1, so that means over sequences count runs."""
     prompt_length: int | None = None
     """Leading tokens that a pass may compute once for all datums that begin with them; None: those before the first action."""
 
@@ -95,16 +100,34 @@ class DatumCounts:
     samples: int = 0
     datums: int = 0
     splits: int = 0
-    """Turns whose prompt did not extend the one before."""
+    """Turns whose prompt extended no datum of their run."""
+    runs: int = 0
+    """Number of runs with a datum."""
+    most_datums: int = 0
+    """Most datums of a run."""
+    sampled_tokens: int = 0
     masked_tokens: int = 0
     """Number of output tokens without a finite logprob, which are masked."""
+    excluded_tokens: int = 0
+    """Number of output tokens of excluded samples (`Sample.excluded`)."""
+    dropped_datums: int = 0
+    """Number of datums beyond the limit of a run."""
+    dropped_tokens: int = 0
+    """Number of actions in them."""
 
     def metrics(self) -> dict[str, float]:
         """Return the counts under their metric names."""
+        untrained = self.masked_tokens + self.excluded_tokens + self.dropped_tokens
         return {
             "samples:sum": float(self.samples),
             "prompt_splits:sum": float(self.splits),
+            "datums_per_run:mean": self.datums / max(self.runs, 1),
+            "datums_per_run:max": float(self.most_datums),
+            "trained_tokens:mean": 1.0 - untrained / max(self.sampled_tokens, 1),
             "masked_tokens:sum": float(self.masked_tokens),
+            "excluded_tokens:sum": float(self.excluded_tokens),
+            "dropped_datums:sum": float(self.dropped_datums),
+            "dropped_tokens:sum": float(self.dropped_tokens),
         }
 
 
@@ -165,12 +188,13 @@ def make_batch(
     max_context: int | None = None,
     lag: Callable[[str | None], float | None] | None = None,
     keep_all: bool = False,
+    max_datums: int | None = None,
 ) -> Batch:
     """Return the datums of a batch.
 
     Runs of groups without signal are removed, to save their forward passes. With `cross_entropy` rewards and groups are
-    ignored and all runs kept. `keep_all` keeps every run that counts: a custom loss gets a datum of each. Raises `UsageError`
-    for runs with more tokens than `max_context`.
+    ignored and all runs kept. `keep_all` keeps every run that counts: a custom loss gets a datum of each. `max_datums`: as for
+    `datums_of`. Raises `UsageError` for runs with more tokens than `max_context`.
     """
     options = options or AdvantageOptions()
     supervised = loss_fn == BuiltinLoss.CROSS_ENTROPY
@@ -201,6 +225,7 @@ def make_batch(
             max_context=max_context,
             supervised=supervised,
             lag=lag,
+            max_datums=max_datums,
             counts=counts,
         )
         if advantages.trained[position] or (keep_all and advantages.counted[position]):
@@ -233,32 +258,19 @@ def datums_of(
     max_context: int | None = None,
     supervised: bool = False,
     lag: Callable[[str | None], float | None] | None = None,
+    max_datums: int | None = None,
     counts: DatumCounts | None = None,
 ) -> list[Datum]:
     """Return the datums of one trajectory; its advantage is copied to all its sampled tokens.
+
+    `max_datums`: of more datums, those with the most actions are kept; None: all.
 
     `supervised` is for `cross_entropy`, which needs no logprobs of the sampler: tokens without one are trained on, too.
     `lag` returns a checkpoint's policy lag.
     """
     counts = counts if counts is not None else DatumCounts()
     where = f"trajectory {traj_idx}" + (f" (trace {payload.trace_id})" if payload.trace_id else "")
-    parts: list[_Open] = []
-    for number, sample in enumerate(payload.samples):
-        _check_sample(sample, f"Sample {number} of {where}", supervised)
-        prompt = sample.prompt_token_ids
-        counts.samples += 1
-        # Of several agents in one run, turns interleave: the newest datum need not be the one to continue.
-        continued = [part for part in reversed(parts) if _extends(sample, part)]
-        if continued:
-            part = max(continued, key=lambda part: len(part.tokens))
-        else:
-            counts.splits += bool(parts)
-            part = _Open()
-            parts.append(part)
-        part.tokens.extend(prompt[len(part.tokens) :])
-        part.pictures = list(sample.pictures)
-        part.outputs.append((len(part.tokens), number, sample))
-        part.tokens.extend(sample.output_token_ids)
+    parts = _branches(payload, where, supervised, counts)
     datums = [
         replace(
             _closed(part, advantage, supervised, counts),
@@ -270,23 +282,64 @@ def datums_of(
         )
         for part in parts
     ]
+    datums = _with_shares(_limited(datums, max_datums, counts))
     if vocab_size is not None:
         for datum in datums:
             _check_vocabulary(datum.tokens, where.capitalize(), vocab_size)
     for datum in datums:
         check_length(datum.length, where.capitalize(), max_context)
     counts.datums += len(datums)
+    counts.runs += bool(datums)
+    counts.most_datums = max(counts.most_datums, len(datums))
     return datums
 
 
-def _extends(sample: TrajectorySample, part: _Open) -> bool:
-    """Return whether a prompt begins with a datum's tokens and pictures."""
-    length, prompt = len(part.tokens), sample.prompt_token_ids
-    # The last token first: a long run of datums that none continues would copy every prompt for each of them.
-    if length > len(prompt) or prompt[length - 1] != part.tokens[-1]:
-        return False
-    within = pictures_within(sample.pictures, length)
-    return prompt[:length] == part.tokens and same_pictures(within, part.pictures)
+def _branches(
+    payload: TrajectoryPayload, where: str, supervised: bool, counts: DatumCounts
+) -> list[_Open]:
+    """Return the branches of a trajectory's turns, in the order of their first turns."""
+    parts: list[_Open] = []
+    branches: OpenSequences[_Open] = OpenSequences()
+    for number, sample in enumerate(payload.samples):
+        _check_sample(sample, f"Sample {number} of {where}", supervised)
+        counts.samples += 1
+        counts.sampled_tokens += len(sample.output_token_ids)
+        if sample.excluded is not None:
+            counts.excluded_tokens += len(sample.output_token_ids)
+            continue
+        prompt = sample.prompt_token_ids
+        continued = branches.take(prompt, sample.pictures)
+        if continued is not None:
+            part = continued.value
+        else:
+            counts.splits += bool(parts)
+            part = _Open()
+            parts.append(part)
+        part.tokens.extend(prompt[len(part.tokens) :])
+        part.pictures = list(sample.pictures)
+        part.outputs.append((len(part.tokens), number, sample))
+        part.tokens.extend(sample.output_token_ids)
+        branches.add(part.tokens, part.pictures, part)
+    return parts
+
+
+def _limited(datums: list[Datum], most: int | None, counts: DatumCounts) -> list[Datum]:
+    """Return the `most` datums with the most actions, in their order."""
+    if most is None or len(datums) <= most:
+        return datums
+    ranked = sorted(range(len(datums)), key=lambda place: -datums[place].actions)
+    kept, dropped = sorted(ranked[:most]), ranked[most:]
+    counts.dropped_datums += len(dropped)
+    counts.dropped_tokens += sum(datums[place].actions for place in dropped)
+    return [datums[place] for place in kept]
+
+
+def _with_shares(datums: list[Datum]) -> list[Datum]:
+    """Return the datums of one run with the share that each has of its actions."""
+    if len(datums) == 1:
+        return datums
+    actions = sum(datum.actions for datum in datums)
+    return [replace(datum, share=datum.actions / max(actions, 1)) for datum in datums]
 
 
 def weighted_datums(

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 TOKENS = "action_tokens:sum"
 """Metric with the weights of means."""
 RUNS = "runs:sum"
-"""Metric with the weight of the mean reward."""
+"""Metric with the weights of means over runs."""
+_OVER_RUNS = frozenset({"reward:mean", "datums_per_run:mean"})
 
 _REDUCTIONS: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
 
@@ -20,7 +21,7 @@ def merge(passes: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return the combined metrics of several passes. Means are weighted by action tokens, rewards by runs, if known."""
     merged: dict[str, float] = {}
     for name in dict.fromkeys(name for metrics in passes for name in metrics):
-        weight_name = RUNS if name == "reward:mean" else TOKENS
+        weight_name = RUNS if name in _OVER_RUNS else TOKENS
         values = [
             (metrics[name], metrics.get(weight_name, 1.0)) for metrics in passes if name in metrics
         ]

@@ -66,7 +66,7 @@ _Swaps = Annotated[list[tuple[int, str | None]], _null_is_empty]
 _Logprob = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
 
 
-_OPTIONAL = ("prompt_token_ids", "swaps", "pictures")
+_OPTIONAL = ("prompt_token_ids", "swaps", "pictures", "excluded")
 
 
 class TrajectorySample(Sample):
@@ -86,7 +86,11 @@ class TrajectorySample(Sample):
     @model_serializer(mode="wrap")
     def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         sent: dict[str, Any] = handler(self)
-        return {name: value for name, value in sent.items() if value != [] or name not in _OPTIONAL}
+        return {
+            name: value
+            for name, value in sent.items()
+            if value not in ([], None) or name not in _OPTIONAL
+        }
 
 
 class TrajectoryPayload(Request):
@@ -110,6 +114,10 @@ class TrajectoryPayload(Request):
         if not self.samples and self.recorded is None and self.failure is None:
             raise ValueError("a trajectory holds at least one sample, unless its run failed")
         return self
+
+
+MOST_DATUMS = 64
+"""Default of the most datums of a run."""
 
 
 TrainInput = str | TrajectoryPayload
@@ -148,6 +156,8 @@ class _Batch(Request):
     group_ids: list[str] | None = None
     """Group id of each input, replacing the inputs' own; equal ids are one group, in any order."""
     advantages: AdvantageOptions | None = None
+    max_datums: int | None = Field(default=None, ge=1)
+    """Most datums of a run; those with the most sampled tokens are kept. None: `MOST_DATUMS`."""
 
 
 class ForwardBackwardRequest(_Batch):

@@ -27,6 +27,11 @@ StopReason = Literal["done", "max_steps", "length", "timeout", "malformed_tool_c
 TraceStatus = Literal["completed", "error", "cancelled"]
 
 
+Exclusion = Literal["side_call", "superseded"]
+"""Reason why a turn is not trained on. `side_call`: a program's call beside its task, such as a title. `superseded`: an answer in
+whose place the program continued another one to the same prompt."""
+
+
 class Sample(BaseModel):
     """Prompt and sampled tokens of one turn: exactly what is trained on.
 
@@ -50,6 +55,8 @@ class Sample(BaseModel):
     """Pictures of the prompt, in order."""
     temperature: float = 1.0
     """Requested temperature, or the server's. 0: greedy; `output_logprobs` are then those of temperature 1."""
+    excluded: Exclusion | None = None
+    """Reason why it is recorded and not trained on; None: it is trained on."""
 
 
 class Usage(BaseModel):

@@ -186,7 +186,7 @@ def _images(step: Step) -> Iterator[ImageContent]:
 
 def _sample(step: AgentStep) -> dict[str, Any]:
     assert step.sample is not None
-    empty = {name for name in ("swaps", "pictures") if not getattr(step.sample, name)}
+    empty = {name for name in ("swaps", "pictures", "excluded") if not getattr(step.sample, name)}
     unsaid = {"prompt_chunks", *empty}
     return {"step_id": step.step_id, **step.sample.model_dump(exclude=unsaid)}
 

@@ -92,19 +92,21 @@ class TrainingClient:
         num_substeps: int = 1,
         group_ids: Sequence[str] | None = None,
         advantages: AdvantageOptions | None = None,
+        max_datums: int | None = None,
         idempotency_key: str | None = None,
     ) -> ForwardBackwardResult:
         """Accumulate the gradient of a loss over a batch.
 
         Runs and trace ids have their own groups, in any order; `group_ids` replace them. `group_size` slices payloads
         without a group, and is rejected if it contradicts the runs. A run with a failure that is not its agent's is
-        removed from its group (`AdvantageOptions.failed_runs`). Warns (`TrainingWarning`) if no group has signal.
+        removed from its group (`AdvantageOptions.failed_runs`). A run whose calls branch has several datums, at most
+        `max_datums` (default 64): those with the most sampled tokens. Warns (`TrainingWarning`) if no group has signal.
         """
         name = str(loss_fn)
         batch = await self._inputs(trajectories, group_size, group_ids, name, advantages)
         warn_without_signal(batch)
         request = ForwardBackwardRequest(
-            **_batch(batch, group_size, reward_scale, advantages),
+            **_batch(batch, group_size, reward_scale, advantages, max_datums),
             loss_fn=name,
             loss_fn_config=loss_fn_config,
             num_substeps=num_substeps,
@@ -172,6 +174,7 @@ class TrainingClient:
         weight_decay: float = 0.0,
         group_ids: Sequence[str] | None = None,
         advantages: AdvantageOptions | None = None,
+        max_datums: int | None = None,
     ) -> StepResult:
         """Accumulate one batch, as `forward_backward` does, and apply it.
 
@@ -181,7 +184,7 @@ class TrainingClient:
         name = str(loss_fn)
         batch = await self._inputs(trajectories, group_size, group_ids, name)
         request = ForwardBackwardRequest(
-            **_batch(batch, group_size, reward_scale, advantages),
+            **_batch(batch, group_size, reward_scale, advantages, max_datums),
             loss_fn=name,
             loss_fn_config=loss_fn_config,
             num_substeps=num_substeps,
@@ -207,13 +210,14 @@ class TrainingClient:
         reward_scale: float = 1.0,
         group_ids: Sequence[str] | None = None,
         advantages: AdvantageOptions | None = None,
+        max_datums: int | None = None,
     ) -> ForwardResult:
         """Return the current policy's logprobs; `backward` continues from `forward_id`.
 
         `traj_idx` are indices into `trajectories`.
         """
         batch = await self._inputs(trajectories, group_size, group_ids)
-        request = ForwardRequest(**_batch(batch, group_size, reward_scale, advantages))
+        request = ForwardRequest(**_batch(batch, group_size, reward_scale, advantages, max_datums))
         result = await self._call(calls.FORWARD, request)
         for datum in result.data:
             datum.traj_idx = batch.order[datum.traj_idx]
@@ -359,6 +363,7 @@ def _batch(
     group_size: int | None,
     reward_scale: float,
     advantages: AdvantageOptions | None,
+    max_datums: int | None,
 ) -> dict[str, Any]:
     return {
         "inputs": batch.inputs,
@@ -366,4 +371,5 @@ def _batch(
         "group_size": group_size,
         "reward_scale": reward_scale,
         "advantages": advantages,
+        "max_datums": max_datums,
     }

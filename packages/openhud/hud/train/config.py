@@ -17,7 +17,7 @@ from pydantic import (
 
 from hud.errors import UsageError
 from hud.learning.losses.config import parse_loss
-from hud.learning.wire_types import AdvantageOptions, FailedRuns
+from hud.learning.wire_types import MOST_DATUMS, AdvantageOptions, FailedRuns
 from hud.trace import ReasoningEffort
 from hud.train.backends.registered import PLATFORM, backend_named
 from hud.train.monitoring.alarms import Bands
@@ -86,6 +86,8 @@ class TrainConfig(RunSettings):
     """Baseline of a run's reward: the group's mean, the mean of the group's other runs, or none."""
     divide_by_std: bool = False
     """Divide advantages by the group's reward standard deviation."""
+    max_datums: int = Field(default=MOST_DATUMS, ge=1)
+    """Most datums of a run: a run whose calls branch has several. Those with the most sampled tokens are kept."""
     failed_runs: FailedRuns = "drop_run"
     """Effect of a failed run (environment, grader, infrastructure, time-out) on its group."""
     zero_advantages: bool = False
@@ -235,6 +237,7 @@ class TrainConfig(RunSettings):
             "loss_fn_config": self.loss_config or None,
             "reward_scale": 0.0 if self.zero_advantages else self.reward_scale,
             "advantages": self.advantages,
+            "max_datums": self.max_datums,
         }
 
     @property

@@ -21,7 +21,7 @@ class Accumulation:
     def clear(self) -> None:
         """Begin the next step."""
         self._action_tokens = 0
-        self._sequences = 0
+        self._sequences = 0.0
         self._normalization: Normalization | None = None
 
     def check(self, normalization: Normalization) -> None:
@@ -49,7 +49,7 @@ class Accumulation:
         if self._normalization == "token_mean":
             return float(self._action_tokens)
         if self._normalization in ("sequence_mean", "dr_grpo"):
-            return float(self._sequences)
+            return self._sequences
         return 1.0
 
 

@@ -54,6 +54,8 @@ class PackedPass:
     sampling_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+    shares: Tensor | None = None
+    """Share of each of `datums` in its run; None: all are 1."""
     pictures: tuple[tuple[Picture, ...], ...] = ()
     """Pictures of each row; empty: no row has one."""
     experts: Tensor | None = None
@@ -84,6 +86,7 @@ class PackedPass:
             sequences=len(self.datums),
             reference_logprobs=reference,
             entropy=entropy,
+            shares=self.shares,
         )
 
 
@@ -189,6 +192,7 @@ def lay_out(
     tempered = bool((temperatures != 1).any())
     sampling_logprobs, advantages, weights = (_put(part, device, dtype) for part in floats)
     prefixes = np.asarray([row.prefix for row in rows])
+    shares = np.asarray([datums[place.number].share for place in places])
     return PackedPass(
         datums=tuple(place.number for place in places),
         input_ids=_put(np.concatenate([row.tokens for row in rows]), device),
@@ -206,6 +210,7 @@ def lay_out(
         sampling_logprobs=sampling_logprobs,
         advantages=advantages,
         weights=weights,
+        shares=None if (shares == 1).all() else _put(shares, device, dtype),
         pictures=_pictures(datums, places),
         experts=_experts(rows, experts or {}, device),
     )

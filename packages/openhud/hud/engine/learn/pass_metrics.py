@@ -22,7 +22,8 @@ class Measured:
     logprobs: list[tuple[tuple[int, ...], Floats]] = field(default_factory=list)
     """For each pass which datums lie in it, and lp of their sampled tokens, end to end."""
     passes: int = 0
-    sequences: int = 0
+    sequences: float = 0.0
+    """Those of one run count as one: sum of `Datum.share`."""
     tokens: int = 0
     """Computed; a shared one once."""
     shared_tokens: int = 0
@@ -50,7 +51,7 @@ class Measured:
         if batch.datums:
             self.logprobs.append((batch.datums, logprobs.detach().float().cpu().numpy()))
         self.passes += 1
-        self.sequences += len(batch.datums)
+        self.sequences += len(batch.datums) if batch.shares is None else float(batch.shares.sum())
         self.tokens += len(batch.input_ids)
         self.shared_tokens += batch.shared_tokens
         self.actions += len(batch.sequence)

@@ -28,6 +28,8 @@ class ActionTokens:
     """Under the reference policy, without gradient."""
     entropy: Tensor | None = None
     """Of the policy's whole distribution at each token, in nats."""
+    shares: Tensor | None = None
+    """(sequences,): share of each sequence in its run (`Datum.share`); None: all are 1."""
 
     def sum_of(self, values: Tensor) -> Tensor:
         """Return (sequences,): values summed over each sequence."""

@@ -126,8 +126,9 @@ def compute_loss(tokens: ActionTokens, config: LossConfig) -> tuple[Tensor, dict
 
         Σ_t norm_t · (correction_t · loss_t + kl_coef · kl_t - entropy_coef · H_t)
 
-    norm_t is the per-token part of a normalization (1/length for `sequence_mean`, 1/constant for `dr_grpo`); the optimizer
-    step divides by counts over the whole batch.
+    norm_t is the per-token part of a normalization (share/length for `sequence_mean`, 1/constant for `dr_grpo`); the optimizer
+    step divides by counts over the whole batch. The shares of a run's sequences add up to 1: share/length is 1 over the
+    run's sampled tokens.
     """
     if config["kl_advantage_coef"]:
         penalty = tokens.logprobs.detach() - _reference(tokens)
@@ -149,6 +150,8 @@ def compute_loss(tokens: ActionTokens, config: LossConfig) -> tuple[Tensor, dict
         values = values - config["entropy_coef"] * tokens.entropy
     if config.normalization == "sequence_mean":
         lengths = tokens.sum_of(torch.ones_like(values))
+        if tokens.shares is not None:
+            lengths = lengths / tokens.shares
         values = values / lengths[tokens.sequence]
     elif config.normalization == "dr_grpo":
         values = values / config["dr_grpo_length"]

@@ -449,4 +449,5 @@ def _sample(identifier: str, step: int, payload: dict[str, Any]) -> dict[str, An
         "checkpoint": payload["checkpoint"],
         "swaps": exact_json.dumps(payload["swaps"]) if payload["swaps"] else None,
         "temperature": payload["temperature"],
+        "excluded": payload.get("excluded"),
     }

@@ -184,6 +184,7 @@ def _whole_samples(rows: Any) -> Iterator[tuple[int, dict[str, Any]]]:
                 "checkpoint": row.checkpoint,
                 "swaps": [] if row.swaps is None else exact_json.loads(row.swaps),
                 "temperature": row.temperature,
+                "excluded": row.excluded,
                 "pictures": pictures,
             },
         )

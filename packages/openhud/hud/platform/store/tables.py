@@ -203,6 +203,8 @@ samples = sa.Table(
     # JSON, [{start, tokens, sha256, pixels, blob}, ...]: the prompt's pictures after those of the step that it extends.
     sa.Column("pictures", sa.LargeBinary),
     sa.Column("temperature", sa.Float, nullable=False, default=1.0),
+    # Reason why it is not trained on; NULL: it is.
+    sa.Column("excluded", sa.Text),
 )
 
 trainer_logprobs = sa.Table(

@@ -9,7 +9,7 @@ import hashlib
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import sqlalchemy as sa
 
@@ -20,7 +20,7 @@ from hud.platform.store.ingest import to_be_indexed, upsert
 from hud.platform.store.ownership import refuse_foreign
 from hud.platform.store.queries import in_parts
 from hud.platform.store.reporting import new_run
-from hud.trace import is_id, plain
+from hud.trace import Exclusion, is_id, plain
 from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
 
 STEP_SCHEMA = "hud.step.v1"
@@ -118,6 +118,7 @@ def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row 
     if not isinstance(sample, dict) or sample.get("prompt_token_ids") is None:
         return None, None
     temperature, checkpoint = sample.get("temperature"), sample.get("checkpoint")
+    excluded = sample.get("excluded")
     measured = isinstance(temperature, int | float) and math.isfinite(temperature)
     row = {
         "trace_id": trace_id,
@@ -130,6 +131,7 @@ def _sample(trace_id: str, number: int, sample: Any) -> tuple[_Row | None, _Row 
         "swaps": _swaps(sample.get("swaps")),
         "pictures": None,
         "temperature": float(temperature) if measured and temperature else 1.0,
+        "excluded": excluded if excluded in get_args(Exclusion) else None,
     }
     rest = {name: value for name, value in sample.items() if name not in _TOKENS}
     return row, rest if rest.get("prompt_chunks") is not None else None

@@ -24,6 +24,7 @@ from hud.learning.failed_runs import measures_policy
 from hud.learning.losses.config import parse_loss
 from hud.learning.training_calls import OpenRequest, RenderRequest, RenderResult
 from hud.learning.wire_types import (
+    MOST_DATUMS,
     BackwardRequest,
     BuiltinLoss,
     DiscardedGradient,
@@ -377,6 +378,7 @@ class Session:
             max_context=shape.max_position_embeddings,
             lag=self.trained.lag,
             keep_all=keep_all,
+            max_datums=body.max_datums or MOST_DATUMS,
         )
 
     def _forget_requests(self) -> None:

@@ -55,6 +55,7 @@ _TOKENS = {
     "swaps",
     "pictures",
     "temperature",
+    "excluded",
 }
 """Fields of a sample that have columns of their own."""
 
