@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# What users install, without tools of development and benchmarks: enough for the demos, in half of the time.
+PRODUCT := $(VENV)/.product
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
@@ -14,25 +16,29 @@ help:  ## Show what each target does
 setup: $(STAMP)  ## Create .venv and install openhud with everything in it
 
 $(STAMP): pyproject.toml constraints.txt
-	@PYTHON=$(PYTHON) scripts/setup-venv $(VENV)
-	@touch $(STAMP)
+	@PYTHON=$(PYTHON) scripts/setup-venv $(VENV) all
+	@touch $(PRODUCT) $(STAMP)
+
+$(PRODUCT): pyproject.toml constraints.txt
+	@PYTHON=$(PYTHON) scripts/setup-venv $(VENV) train,platform,environments
+	@touch $(PRODUCT)
 
 $(OFFICIAL)/.installed: scripts/official-client.txt
 	@PYTHON=$(PYTHON) scripts/setup-official-client $(OFFICIAL)
 
-demo: $(STAMP)  ## Train a pretrained language model to use a tool, and watch it get better (minutes, on a CPU)
+demo: $(PRODUCT)  ## Train a pretrained language model to use a tool, and watch it get better (minutes, on a CPU)
 	@$(BIN)/python examples/depot/demo.py --folder .demo
 
-demo-null: $(STAMP)  ## The same demo with advantages shuffled within each group: the curve must stay flat
+demo-null: $(PRODUCT)  ## The same demo with advantages shuffled within each group: the curve must stay flat
 	@$(BIN)/python examples/depot/demo.py --folder .demo-null --shuffle-advantages
 
-demo-tiny: $(STAMP)  ## Train a tiny agent from random weights, without a download (minutes, on a CPU)
+demo-tiny: $(PRODUCT)  ## Train a tiny agent from random weights, without a download (minutes, on a CPU)
 	@$(BIN)/python examples/triage/demo.py --folder .demo-tiny
 
-demo-pixels: $(STAMP)  ## Train a tiny policy with a vision tower to click buttons, from screenshots alone (minutes, on a CPU)
+demo-pixels: $(PRODUCT)  ## Train a tiny policy with a vision tower to click buttons, from screenshots alone (minutes, on a CPU)
 	@$(BIN)/python examples/pixels/demo.py --folder .demo-pixels
 
-demo-hierarchy: $(STAMP)  ## Train a subagent, then the orchestrator that calls it, by a recipe in stages
+demo-hierarchy: $(PRODUCT)  ## Train a subagent, then the orchestrator that calls it, by a recipe in stages
 	@$(BIN)/python examples/hierarchy/demo.py --folder .demo-hierarchy
 
 lab: $(STAMP)  ## Record the incident lab's 24 incidents afresh (a real shop, broken for real; about 20 minutes)
