@@ -28,6 +28,7 @@ QUICK = (
     "tool_loop",
     "trainer",
     "weight_broadcast",
+    "weight_network",
 )
 """Scripts that need nothing special and end within seconds."""
 LONG = (

@@ -264,6 +264,8 @@ def test_the_command_line_gives_and_takes_servers(home, capsys):
     assert "Usage: hud train m TASKS, with TASKS a .py" in told
     assert '"http://127.0.0.1:9"' in hud("models vllm m --json")
     assert '"nccl"' in hud("models vllm m http://127.0.0.1:9 --weights nccl --json")
+    sent = hud("models vllm m http://127.0.0.1:9 --weights receiver --receiver-port 8401 --json")
+    assert '"receiver_port": 8401' in sent
     assert "--weights goes with servers" in hud("models vllm m --weights nccl", code=2)
     assert "--off goes without servers" in hud("models vllm m http://127.0.0.1:9 --off", code=2)
     assert "m is sampled on this platform." in hud("models vllm m --off")

@@ -13,7 +13,9 @@ from hud_integrations.vllm.server_settings import Patience, Servers
 BASE = None
 
 
-def vllm_policy(servers, root, *, lora=None, connect=None, key=None, folder=None, **patience):
+def vllm_policy(
+    servers, root, *, lora=None, connect=None, key=None, folder=None, receiver_port=None, **patience
+):
     """Return a policy whose turns end at their length."""
     folder = folder or tiny_folder()
     decoder = load_decoder(folder)
@@ -32,6 +34,7 @@ def vllm_policy(servers, root, *, lora=None, connect=None, key=None, folder=None
         tuple(server if isinstance(server, str) else server.url for server in servers),
         key,
         Patience(**{"look": 0.1, "health": 1.0, "server": 20.0, **patience}),
+        receiver_port,
     )
     config = decoder.config
     sampler = VllmSampler(asked, publisher, config.vocab_size, config.max_position_embeddings)

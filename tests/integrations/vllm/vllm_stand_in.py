@@ -55,7 +55,7 @@ class StandIn:
         with socket.socket() as found:
             found.bind((host, port))
             self.port = found.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"http://{'127.0.0.1' if host == '0.0.0.0' else host}:{self.port}"
         self.calls: list[str] = []
         """What was asked beside completions, health and checksums, in order."""
         self.checked = 0

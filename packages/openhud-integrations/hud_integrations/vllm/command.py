@@ -15,8 +15,13 @@ from hud.cli.platform_requests import ask, model_path
 @click.option("--key-env", help="Environment variable of the platform with the servers' key.")
 @click.option(
     "--weights",
-    type=click.Choice(["folder", "nccl"]),
-    help="Transfer of full weights.  [default: folder]",
+    type=click.Choice(["folder", "receiver", "nccl"]),
+    help="Transfer of weights.  [default: folder]",
+)
+@click.option(
+    "--receiver-port",
+    type=click.IntRange(1, 65535),
+    help="Port of `hud fleet receive` on the servers' hosts.  [default: 8400]",
 )
 @click.option("--off", is_flag=True, help="Sample on this platform again.")
 @as_json_option
@@ -25,17 +30,19 @@ def vllm(
     urls: tuple[str, ...],
     key_env: str | None,
     weights: str | None,
+    receiver_port: int | None,
     off: bool,
     as_json: bool,
 ) -> None:
     """Sample a model on vLLM servers while it is trained here, or show its servers.
 
     The servers are contacted at the model's next use. Weights are transferred as files, so the servers need access to this
-    platform's HUD_HOME under the same path; with `--weights nccl`, by vLLM's weight transfer.
+    platform's HUD_HOME under the same path. With `--weights receiver` they are sent to `hud fleet receive` on the servers' hosts;
+    with `--weights nccl`, by vLLM's weight transfer.
     """
     if off and urls:
         raise click.UsageError("--off goes without servers.")
-    options = {"key_env": key_env, "weights": weights}
+    options = {"key_env": key_env, "weights": weights, "receiver_port": receiver_port}
     settings = {name: value for name, value in options.items() if value is not None}
     if settings and not urls:
         raise click.UsageError(f"--{min(settings).replace('_', '-')} goes with servers.")

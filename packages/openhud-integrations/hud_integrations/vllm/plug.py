@@ -21,7 +21,8 @@ class VllmServers(SamplingServers):
             find=policy.saved,
             connect=nccl_engine if policy.transfer == "nccl" else None,
         )
-        servers = Servers(policy.urls, policy.key, reach=policy.reach)
+        port = policy.receiver_port if policy.transfer == "receiver" else None
+        servers = Servers(policy.urls, policy.key, receiver_port=port, reach=policy.reach)
         shape = policy.decoder.config
         return VllmSampler(servers, publisher, shape.vocab_size, shape.max_position_embeddings)
 

@@ -17,6 +17,8 @@ from hud.engine.decoder import Decoder
 from hud.engine.lora import LoraConfig, save_adapter
 from hud.engine.pretrained import save_decoder
 from hud_integrations.vllm.completion import Piece
+from hud_integrations.vllm.weight_files.folder import WeightFolder
+from hud_integrations.vllm.weight_files.sender import Version
 from hud_integrations.vllm.weight_transfer import Connect, Transfer
 
 KEPT = 2
@@ -59,6 +61,8 @@ class Publication:
     """Sends the weights as tensors, where servers do not load a folder."""
     tied: bool = False
     """True: the vocabulary projection is the embedding."""
+    files: Version | None = None
+    """The folder as it is sent to nodes that do not see it; None with `transfer`."""
 
     @property
     def salt(self) -> str:
@@ -147,16 +151,21 @@ class Publisher:
         """Held while the weights change."""
         self._tied = decoder.config.tie_word_embeddings
         self._transfer = None if connect is None else Transfer(decoder, self.changing, connect)
+        self._earlier: list[WeightFolder] = []
 
     def publish(self, version: str | None) -> Publication:
         """Return the present weights, on disk; they must not change meanwhile."""
         if self._transfer is not None:
             return Publication(version, None, None, self._probes(), self._transfer, tied=self._tied)
-        folder = self._find(version)
-        if folder is None:
-            folder = self._written(version or "base")
-        adapter = None if self._lora is None else f"{self._name}-{version or 'base'}"
-        return Publication(version, folder.resolve(), adapter, self._probes(), tied=self._tied)
+        name = name_of(version)
+        folder = (self._find(version) or self._written(name)).resolve()
+        adapter = None if self._lora is None else f"{self._name}-{name}"
+        own = WeightFolder(name, folder)
+        # A version that is written again has other files at the same place.
+        earlier = [other for other in self._earlier if other.path != folder]
+        files = Version(self._name, own, tuple(earlier))
+        self._earlier = [*earlier[1 - KEPT :], own]
+        return Publication(version, folder, adapter, self._probes(), tied=self._tied, files=files)
 
     def _written(self, name: str) -> Path:
         folder = self._root / name

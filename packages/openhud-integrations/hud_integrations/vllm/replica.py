@@ -12,6 +12,7 @@ from hud.errors import HudError, UsageError
 from hud_integrations.vllm.completion import completion_body
 from hud_integrations.vllm.publication import PROBE_TEMPERATURE, PROBE_TOP, Publication, name_of
 from hud_integrations.vllm.server import LOAD_SECONDS, Server, ServerLost, ServerRefused
+from hud_integrations.vllm.weight_files.sender import Node
 
 FULL_WEIGHTS_API = "VLLM_SERVER_DEV_MODE=1"
 """Environment variable of a server that enables its calls for full weights."""
@@ -24,8 +25,10 @@ SETTLED_SECONDS = 0.05
 class Replica:
     """A server of a `ReplicaPool`."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, node: Node | None = None) -> None:
         self.server = server
+        self.node = node
+        """The receiver of weights on its host; None: it sees the trainer's folders."""
         self.model = ""
         """The model's name there."""
         self.max_context: int | None = None
@@ -53,6 +56,12 @@ class Replica:
         self.epoch += 1
         self.server.break_off()
 
+    async def place(self, publication: Publication) -> str:
+        """Return the path of the weights' folder there, sent first where the server does not see the trainer's."""
+        if self.node is None or publication.files is None:
+            return str(publication.folder)
+        return (await self.node.place(publication.files)).folder
+
     async def give(self, publication: Publication) -> None:
         """Load weights and verify them by probes. Raises `HudError` if that fails."""
         async with self.changing:
@@ -78,9 +87,10 @@ class Replica:
                 await self.server.unload_adapter(name)
 
     async def _reload(self, publication: Publication) -> None:
+        folder = await self.place(publication)
         try:
             await self.server.pause()
-            await self.server.reload(str(publication.folder))
+            await self.server.reload(folder)
         except ServerRefused as error:
             raise _without(error, FULL_WEIGHTS_API) from error
         await self._go_on(publication)
@@ -94,7 +104,7 @@ class Replica:
         await self.server.resume()
 
     async def _load_adapter(self, name: str, publication: Publication) -> None:
-        folder = str(publication.folder)
+        folder = await self.place(publication)
         try:
             await self.server.load_adapter(name, folder)
         except ServerRefused as error:

@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -24,6 +25,7 @@ from hud_integrations.vllm.replica import Replica, send
 from hud_integrations.vllm.server import Server, ServerBusy, ServerRefused, not_served
 from hud_integrations.vllm.server_settings import Servers
 from hud_integrations.vllm.weight_agreement import WeightAgreement
+from hud_integrations.vllm.weight_files.sender import Node
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +52,8 @@ class ReplicaPool:
         """The newest weights."""
         self._prefixes = PrefixIndex()
         self._session: aiohttp.ClientSession | None = None
+        self._nodes: dict[str, Node] = {}
+        """Receivers of weights, by address."""
         self._changed = asyncio.Event()
         self._agreement = WeightAgreement()
         self._publishing = 0
@@ -115,7 +119,18 @@ class ReplicaPool:
 
     def _replica(self, url: str) -> Replica:
         assert self._session is not None
-        return Replica(Server(url, self._session, self._servers.key))
+        return Replica(Server(url, self._session, self._servers.key), self._node(url))
+
+    def _node(self, url: str) -> Node | None:
+        """Return the receiver of weights on a server's host."""
+        port = self._servers.receiver_port
+        if port is None:
+            return None
+        assert self._session is not None
+        parts = urlsplit(url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        address = f"{parts.scheme}://{host}:{port}"
+        return self._nodes.setdefault(address, Node(address, self._session, self._servers.key))
 
     # -- choosing -----------------------------------------------------------------------------------
 
@@ -199,6 +214,7 @@ class ReplicaPool:
         self._publishing += 1
         try:
             replicas = [replica for replica in self.replicas if replica.problem is None]
+            await self._place(replicas, publication)
             if publication.adapter is not None:
                 await self._give(replicas, publication)
                 self.current = publication
@@ -215,6 +231,13 @@ class ReplicaPool:
         finally:
             self._publishing -= 1
             self._changed.set()
+
+    async def _place(self, replicas: Sequence[Replica], publication: Publication) -> None:
+        """Send the weights' files ahead, while turns go on; what fails is repeated, and raised, when a server loads them."""
+        placed = (replica.place(publication) for replica in replicas if replica.node is not None)
+        for problem in await asyncio.gather(*placed, return_exceptions=True):
+            if isinstance(problem, BaseException) and not isinstance(problem, HudError):
+                raise problem
 
     async def _drained(self, replicas: Iterable[Replica]) -> None:
         late = time.monotonic() + self.patience.drain

@@ -31,5 +31,7 @@ class Servers:
     key: str | None = None
     """Their `Authorization: Bearer` token."""
     patience: Patience = field(default_factory=Patience)
+    receiver_port: int | None = None
+    """Port of the receiver of weights on each server's host; None: servers see the trainer's folders."""
     reach: Reach = field(default_factory=lambda: Reach(private=True))
     """Allowed addresses."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from hud.errors import UsageError
 
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 4 << 20
 """Largest chunk, in bytes."""
 Encoding = Literal["same", "changes", "plain"]
 """`same`: nothing is sent, the chunk is the base's; `changes`: zlib of the exclusive or with the base's; `plain`: its bytes."""
@@ -46,7 +46,9 @@ def decode(encoding: Encoding, content: bytes, size: int, base: bytes | None) ->
 
 def _decompressed(content: bytes, size: int) -> bytes:
     try:
-        plain = zlib.decompressobj().decompress(content, size)  # No more than that, whatever it holds.
+        plain = zlib.decompressobj().decompress(
+            content, size
+        )  # No more than that, whatever it holds.
     except zlib.error as error:
         raise UsageError(f"The changes are no zlib stream: {error}.") from None
     if len(plain) != size:

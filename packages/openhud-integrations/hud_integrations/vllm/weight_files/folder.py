@@ -40,7 +40,9 @@ class WeightFolder:
     def manifest(self) -> Manifest:
         """Manifest of its visible files. Reads all of them at the first access."""
         return Manifest(
-            files={path.name: entry_of(path) for path in sorted(self.path.iterdir()) if _is_sent(path)}
+            files={
+                path.name: entry_of(path) for path in sorted(self.path.iterdir()) if _is_sent(path)
+            }
         )
 
 
@@ -49,6 +51,17 @@ def entry_of(path: Path) -> FileEntry:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
         return FileEntry(size=file.tell(), sha256=digest)
+
+
+def read_chunk(path: Path, offset: int, size: int) -> bytes | None:
+    """Return `size` bytes of a file at an offset; None if the file is shorter or absent."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            chunk = file.read(size)
+    except FileNotFoundError:
+        return None
+    return chunk if len(chunk) == size else None
 
 
 def _is_sent(path: Path) -> bool:

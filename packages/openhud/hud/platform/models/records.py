@@ -58,8 +58,10 @@ class VllmConfig(BaseModel, extra="forbid"):
     urls: tuple[Annotated[str, Field(pattern=r"^https?://[^\s@?#]+$")], ...] = Field(min_length=1)
     key_env: KeyName | None = None
     """Environment variable of the platform that holds their key (`vllm serve --api-key`)."""
-    weights: Literal["folder", "nccl"] = "folder"
-    """Transfer of full weights: loaded from a shared folder, or sent from GPU to GPU."""
+    weights: Literal["folder", "receiver", "nccl"] = "folder"
+    """Transfer of weights: loaded from a shared folder, from one that the servers' host received, or sent from GPU to GPU."""
+    receiver_port: int = Field(default=8400, ge=1, le=65535)
+    """Port of the receivers of weights on the servers' hosts."""
 
     @field_validator("urls")
     @classmethod

@@ -59,6 +59,7 @@ def policy_on_servers(
         saved=saved,
         urls=config.urls,
         transfer=config.weights,
+        receiver_port=config.receiver_port,
         key=_key(model, config, secrets),
         reach=secrets.reach,
     )

@@ -34,6 +34,8 @@ class ServedPolicy:
     urls: tuple[str, ...]
     transfer: str
     """Transfer of full weights, as the model's configuration names it."""
+    receiver_port: int
+    """Port of the receivers of weights on the servers' hosts, if `transfer` uses them."""
     key: str | None
     """The servers' key; None: they ask for none."""
     reach: Reach
