@@ -21,6 +21,8 @@ from hud.inference.dialects.events import Begun, Event, ReasoningDelta, ThoughtS
 from hud.inference.dialects.request import GenerationRequest
 from hud.trace import ChatMessage
 
+SEALED_TURNS = "sealed_turns"
+"""Key of an assistant message with the names of the turns whose thoughts are in its seals; `TurnIndex.read` removes it."""
 _MARK = b"hudthought"
 _SIGNATURE_BYTES = 32
 LARGEST_SEAL = 1 << 23
@@ -39,8 +41,8 @@ class SealedThoughts:
         content = zlib.compress(exact_json.dumps([response, choice, thought]))
         return base64.b64encode(_MARK + self._signature(content) + content).decode()
 
-    def open(self, seal: str) -> str | None:
-        """Return the thought in a seal; None for any other text."""
+    def open(self, seal: str) -> tuple[str, str] | None:
+        """Return the thought in a seal and the name of its turn; None for any other text."""
         if len(seal) > LARGEST_SEAL:
             return None
         plain = seal.translate(_STANDARD).rstrip("=")
@@ -52,12 +54,17 @@ class SealedThoughts:
         content = raw[begin:]
         if not hmac.compare_digest(raw[:begin], _MARK + self._signature(content)):
             return None
-        thought: str = exact_json.loads(zlib.decompress(content))[2]
-        return thought
+        response, choice, thought = exact_json.loads(zlib.decompress(content))
+        return thought, turn_name(response, choice)
 
-    def restored(self, messages: list[ChatMessage]) -> list[ChatMessage]:
-        """Return messages as clients send them with the thoughts of their seals, and without the seals."""
-        return [self._restored(message) if SEALS in message else message for message in messages]
+    def restored(self, messages: list[ChatMessage], *, named: bool = False) -> list[ChatMessage]:
+        """Return messages as clients send them with the thoughts of their seals, and without the seals.
+
+        `named`: with the names of their turns (`SEALED_TURNS`).
+        """
+        return [
+            self._restored(message, named) if SEALS in message else message for message in messages
+        ]
 
     async def sealing(
         self, events: AsyncGenerator[list[Event], None], request: GenerationRequest
@@ -77,17 +84,23 @@ class SealedThoughts:
                     sealed.append(event)
                 yield sealed
 
-    def _restored(self, message: ChatMessage) -> ChatMessage:
+    def _restored(self, message: ChatMessage, named: bool) -> ChatMessage:
         restored: dict[str, Any] = {name: value for name, value in message.items() if name != SEALS}
-        opened = [self.open(seal) for seal in message[SEALS]]
-        thoughts = [thought for thought in opened if thought is not None]
-        if thoughts:
-            restored["reasoning_content"] = "\n\n".join(dict.fromkeys(thoughts))
+        opened = [sealed for seal in message[SEALS] if (sealed := self.open(seal)) is not None]
+        if opened:
+            restored["reasoning_content"] = "\n\n".join(dict.fromkeys(text for text, _ in opened))
+        if opened and named:
+            restored[SEALED_TURNS] = list(dict.fromkeys(turn for _, turn in opened))
         return restored
 
     def _signature(self, content: bytes) -> bytes:
         # No other text that the server signs begins so: a seal is no pass and no link.
         return bytes.fromhex(self._sign(f"hudthought_{base64.b64encode(content).decode()}"))
+
+
+def turn_name(response: str, choice: int) -> str:
+    """Return the name of a turn in seals."""
+    return f"{response}/{choice}"
 
 
 _STANDARD = str.maketrans("-_", "+/")
