@@ -328,10 +328,10 @@ def _limited(datums: list[Datum], most: int | None, counts: DatumCounts) -> list
     if most is None or len(datums) <= most:
         return datums
     ranked = sorted(range(len(datums)), key=lambda place: -datums[place].actions)
-    kept, dropped = sorted(ranked[:most]), ranked[most:]
+    largest, dropped = sorted(ranked[:most]), ranked[most:]
     counts.dropped_datums += len(dropped)
     counts.dropped_tokens += sum(datums[place].actions for place in dropped)
-    return [datums[place] for place in kept]
+    return [datums[place] for place in largest]
 
 
 def _with_shares(datums: list[Datum]) -> list[Datum]:
