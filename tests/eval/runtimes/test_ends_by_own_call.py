@@ -133,7 +133,7 @@ async def test_a_call_that_ends_the_environment_is_reward_0_once(source, runtime
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", ["KILL", "STOP"])
+@pytest.mark.parametrize("sent", ["KILL", "STOP", "XCPU", "INT", "SEGV", "ABRT", "BUS"])
 @pytest.mark.parametrize("runtime", RUNTIMES)
 async def test_what_a_call_left_running_counts_as_the_call(source, runtime, sent):
     """A process that is stopped ends: it would hold up the grade until the time limit."""
@@ -168,6 +168,21 @@ async def test_a_call_that_passes_a_limit_of_the_runtime_is_reward_0(source, lim
     run = await play(ForkRuntime(source, **{limit: 1.0}), agent)
     assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
     assert f"passed its limit {limit}=1" in run.error
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+async def test_an_agent_that_waits_past_a_limit_of_the_runtime_has_reward_0(source, calls):
+    """It would void a run that it is losing by doing nothing."""
+
+    async def agent(run):
+        for _ in range(calls):
+            await run.call_tool(ToolCall(id="1", name="pid", arguments={}))
+        await asyncio.sleep(1.5)
+        return "wrong"
+
+    run = await play(ForkRuntime(source, wall_seconds=1.0), agent)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
+    assert "passed its limit wall_seconds=1" in run.error
 
 
 @pytest.mark.parametrize("end", ["in setup", "in grading"])

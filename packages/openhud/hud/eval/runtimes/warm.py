@@ -74,7 +74,9 @@ class Child:
             return Loss(end["machinery"], InfrastructureFault)
         if end["limit"] is not None:
             limit = vars(self.limits)[end["limit"]]
-            return Loss(f"it passed its limit {end['limit']}={limit:g}", alone=True)
+            return Loss(
+                f"it passed its limit {end['limit']}={limit:g}", alone=True, passed_limit=True
+            )
         lacked_memory = self.server.lacked_memory and not takes_most_memory(end["peak_bytes"])
         return loss_of(end["status"], end["said"], lacked_memory=lacked_memory)
 

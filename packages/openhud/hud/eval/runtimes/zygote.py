@@ -69,9 +69,11 @@ class Child:
     def passed_limit(self, status: int, cpu_seconds: float) -> str | None:
         """Return the limit for which it was killed."""
         most = self.limits.cpu_seconds
+        if most is None:
+            return self.killed_for  # Any program can send the signals.
         if status == -signal.SIGXCPU:
             return "cpu_seconds"
-        if status == -signal.SIGKILL and most is not None and cpu_seconds >= most:
+        if status == -signal.SIGKILL and cpu_seconds >= most:
             return self.killed_for or "cpu_seconds"
         return self.killed_for
 

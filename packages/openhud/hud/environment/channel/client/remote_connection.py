@@ -44,10 +44,15 @@ class Loss:
     """True if the lost process served this run alone, so that no other run can have ended it."""
     killed: bool = False
     """True if a program ended it by a signal: a process that an earlier call left running may have, too."""
+    passed_limit: bool = False
+    """True if it passed a limit of the run, which holds in the agent's turns, too."""
 
 
 _CALL = "tools.call"
-_AGENTS = frozenset({_CALL, "tasks.grade"})
+_GRADE = "tasks.grade"
+_OWN = frozenset({"tasks.start", _GRADE})
+"""Requests during which code of the environment alone executes."""
+_AGENTS = frozenset({_CALL, _GRADE})
 """Requests during which code executes that an agent can steer."""
 
 
@@ -208,11 +213,20 @@ class RemoteConnection(RemoteRun):
                     future.set_exception(self._fault(loss))
 
     def _attributed(self, loss: Loss) -> Loss:
-        """Return the loss, as the agent's failure where a call of this run has ended its own process."""
+        """Return the loss, as the agent's failure where a call of this run, or what it left, has ended its own process.
+
+        While no code of the environment alone executes, a process that an earlier call left running sends any signal.
+        """
         if loss.fault is not EnvironmentFault or not loss.alone:
             return loss
-        calling = _CALL in self._unanswered.values()
-        return replace(loss, fault=AgentFault) if calling or (self.acted and loss.killed) else loss
+        methods = self._unanswered.values()
+        in_turn = _OWN.isdisjoint(methods)
+        by_agent = (
+            _CALL in methods
+            or (self.acted and (loss.killed or in_turn))
+            or (loss.passed_limit and in_turn)
+        )
+        return replace(loss, fault=AgentFault) if by_agent else loss
 
     def _settle(self, frame: dict[str, Any]) -> None:
         identifier = frame.get("id")
