@@ -19,14 +19,17 @@ class EventTooLargeError(ValueError):
 
 async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield the data of each event, without names, ids and comments. Raises `EventTooLargeError`."""
-    rest = b""
+    rest = bytearray()
     lines: list[bytes] = []
     held = 0
     async for piece in pieces:
         rest += piece
         if held + len(rest) > MOST_EVENT_BYTES:
             raise EventTooLargeError(f"An event is larger than {MOST_EVENT_BYTES >> 20} MiB.")
-        *complete, rest = rest.split(b"\n")
+        if b"\n" not in piece:
+            continue  # A long line in small pieces is split once.
+        *complete, last = bytes(rest).split(b"\n")
+        rest = bytearray(last)
         for line in complete:
             line = line.rstrip(b"\r")
             if line.startswith(b"data:"):
@@ -36,7 +39,7 @@ async def data_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
                 yield b"\n".join(lines)
                 lines, held = [], 0
     if rest.startswith(b"data:"):
-        lines.append(rest[5:].strip())
+        lines.append(bytes(rest[5:].strip()))
     if lines:
         yield b"\n".join(lines)
 

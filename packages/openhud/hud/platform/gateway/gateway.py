@@ -22,6 +22,7 @@ from hud.platform.access.request_dialect import dialect_of
 from hud.platform.gateway.catalogue import Catalogue, Target
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import ClientGoneError, Exchange
+from hud.platform.gateway.held_answers import HeldAnswer, HeldAnswers
 from hud.platform.gateway.ledger import Ledger, Meter
 from hud.platform.gateway.listing import ModelLists
 from hud.platform.gateway.local import LocalModel, LocalTurns, prompts_of
@@ -70,6 +71,7 @@ class Gateway:
         self.responses = StoredResponses(registry.store)
         self.local = LocalTurns(engine, Pacing())
         self.connections = Connections()
+        self.held_answers = HeldAnswers()
         self.passthrough = PassThrough(self.connections)
         self.upstream = UpstreamTurns(self.connections)
         self.lists = ModelLists(registry, self.catalogue)
@@ -106,6 +108,7 @@ class Gateway:
         started = time.perf_counter()
         who = exchange.who
         meter = Meter(budget=TokenBudget(self.limits, who))
+        held = self.held_answers.answer(who.team_id)
         target: Target | None = None
         name = ""
         try:
@@ -118,13 +121,13 @@ class Gateway:
             )
             async with exchange.attended():
                 if isinstance(target, ProviderModel) and target.dialect.family == dialect.family:
-                    await self._pass(exchange, dialect, call, target, raw, body, meter)
+                    await self._pass(exchange, dialect, call, target, raw, body, meter, held)
                 elif call.operation == "count":
                     await self._count(exchange, dialect, body, target)
                 elif call.operation == "forward":
                     raise UsageError(f"{target.name!r} {call.refusal}")
                 else:
-                    await self._answer(exchange, dialect, body, target, who, meter)
+                    await self._answer(exchange, dialect, body, target, who, meter, held)
         except ClientGoneError:
             exchange.status = CLIENT_GONE
         except Exception as error:
@@ -132,6 +135,7 @@ class Gateway:
                 self.catalogue.forget()
             await _refuse(exchange, dialect, error)
         finally:
+            held.release()
             self._note(
                 exchange, who, name, target, meter, call.action, time.perf_counter() - started
             )
@@ -145,13 +149,14 @@ class Gateway:
         raw: bytes,
         body: Fields,
         meter: Meter,
+        held: HeldAnswer,
     ) -> None:
         """Pass a request to a provider of its dialect's family."""
         bound = None
         if call.operation != "count":
             bound = reserve(meter, dialect, call.action, raw, body.values)
         await self.passthrough.send(
-            exchange, dialect, target, call.action, raw, body.values, meter, bound
+            exchange, dialect, target, call.action, raw, body.values, meter, held, bound
         )
 
     async def _list_models(self, exchange: Exchange, name: str | None) -> None:
@@ -211,12 +216,17 @@ class Gateway:
         await exchange.answer(200, exact_json.dumps(dialect.counted(count)))
 
     def events(
-        self, target: Target, request: GenerationRequest, who: Identity, meter: Meter
+        self,
+        target: Target,
+        request: GenerationRequest,
+        who: Identity,
+        meter: Meter,
+        held: HeldAnswer,
     ) -> AsyncGenerator[list[Event], None]:
         """Stream the events of a turn from a model of this server or of a provider."""
         if isinstance(target, LocalModel):
             return self.local.events(target, request, who.key_id or who.team_id, meter)
-        return self.upstream.events(target, request, meter)
+        return self.upstream.events(target, request, meter, held)
 
     async def _answer(
         self,
@@ -226,12 +236,13 @@ class Gateway:
         target: Target,
         who: Identity,
         meter: Meter,
+        held: HeldAnswer,
     ) -> None:
         request = self._read(dialect, body)
         if request.checkpoint:
             target = await self.catalogue.find(who.team_id, request.model, request.checkpoint)
         request = await self._continued(dialect, request, body, who)
-        events = self.events(target, request, who, meter)
+        events = self.events(target, request, who, meter, held)
         if dialect.seals_thoughts:
             events = self.thoughts.sealing(events, request)
         if request.stream:

@@ -15,9 +15,10 @@ from yarl import URL
 
 from hud import exact_json
 from hud.inference.dialects.dialect import Dialect
-from hud.outbound import AddressRefusedError, read_bounded, read_start
+from hud.outbound import MOST_ANSWER_BYTES, AddressRefusedError, read_bounded, read_start
 from hud.platform.gateway.connections import Connections
 from hud.platform.gateway.exchange import Exchange, Headers
+from hud.platform.gateway.held_answers import HeldAnswer
 from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.redaction import Redaction, redacted
@@ -64,6 +65,7 @@ class PassThrough:
         raw: bytes,
         values: dict[str, Any],
         meter: Meter,
+        held: HeldAnswer,
         bound: int | None = None,
     ) -> None:
         """Serve an exchange; `bound`: tokens of an answer, for a request that states no limit.
@@ -94,7 +96,7 @@ class PassThrough:
                 if response.status >= 300:
                     await _pass_error(exchange, dialect, model, response)
                 else:
-                    await _pass_answer(exchange, dialect, model, response, meter)
+                    await _pass_answer(exchange, dialect, model, response, meter, held)
         except (aiohttp.ClientError, TimeoutError) as error:
             raise unreachable(model, error) from error
 
@@ -173,10 +175,12 @@ async def _pass_answer(
     model: ProviderModel,
     response: aiohttp.ClientResponse,
     meter: Meter,
+    held: HeldAnswer,
 ) -> None:
     usage = UsageReader(dialect)
     streams = response.content_type == "text/event-stream"
     if not streams and response.content_length is not None:
+        held.keep(min(response.content_length, MOST_ANSWER_BYTES))
         data = redacted(await read_bounded(response), model.secrets)
         usage.take(data)
         usage.read(meter)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +24,9 @@ from hud.inference.retries import (
     message_of,
     trouble_of,
 )
-from hud.outbound import MOST_ANSWER_BYTES, read_bounded, read_start
+from hud.outbound import MOST_ANSWER_BYTES, read_start
 from hud.platform.gateway.connections import Connections
+from hud.platform.gateway.held_answers import HeldAnswer
 from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
 from hud.platform.gateway.passthrough import (
     BYTES_OF_A_TOKEN,
@@ -55,12 +57,12 @@ class UpstreamTurns:
         self.connections = connections
 
     async def events(
-        self, model: ProviderModel, request: GenerationRequest, meter: Meter
+        self, model: ProviderModel, request: GenerationRequest, meter: Meter, held: HeldAnswer
     ) -> AsyncGenerator[list[Event], None]:
         """Stream the events of a turn.
 
         Raises `UsageError` for a request that the provider's dialect has no form for, `UpstreamError` with the provider's
-        status for an error of the provider.
+        status for an error of the provider, `TooManyRequests` where the team's answers are too large together.
         """
         if request.format is not None and request.format.words:
             raise UsageError(
@@ -91,13 +93,14 @@ class UpstreamTurns:
             ) as response:
                 if response.status >= 300:
                     raise await _refused(model, response)
-                async for data in _data(model, response):
+                async for data in _data(model, response, held):
                     if data.strip() == DONE:
                         if wire.done is not None:
                             reader.read(wire.done)
                         break
                     events = _events(model, reader, data, request.choices)
                     meter.count(reader.usage)
+                    held.keep(sum(_size(event, request.stream) for event in events))
                     if events:
                         yield events
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -191,7 +194,7 @@ async def _refused(model: ProviderModel, response: aiohttp.ClientResponse) -> Up
 
 
 async def _data(
-    model: ProviderModel, response: aiohttp.ClientResponse
+    model: ProviderModel, response: aiohttp.ClientResponse, held: HeldAnswer
 ) -> AsyncGenerator[bytes, None]:
     """Yield the data of a response's events; a whole answer in place of a stream is one.
 
@@ -200,7 +203,8 @@ async def _data(
     """
     if response.content_type not in _WHOLE:
         size = 0
-        async for data in data_of(response.content.iter_any()):
+        async for data in data_of(_received(response, held)):
+            held.event_ended()
             size += len(data)
             if size > MOST_ANSWER_BYTES:
                 most = MOST_ANSWER_BYTES >> 20
@@ -209,7 +213,8 @@ async def _data(
                 )
             yield data
         return
-    body = await read_bounded(response)
+    body = b"".join([part async for part in _received(response, held)])
+    held.event_ended()
     if is_stream(body):
         async for data in data_of(_pieces(body)):
             yield data
@@ -221,6 +226,25 @@ async def _data(
             502,
         )
     yield body
+
+
+async def _received(response: aiohttp.ClientResponse, held: HeldAnswer) -> AsyncIterator[bytes]:
+    """Yield the parts of a body. Raises `aiohttp.ClientPayloadError` for a whole one that is larger than `MOST_ANSWER_BYTES`."""
+    async for part in response.content.iter_any():
+        held.receive(len(part))
+        if held.partial > MOST_ANSWER_BYTES:
+            raise aiohttp.ClientPayloadError(
+                f"The answer is larger than {MOST_ANSWER_BYTES >> 20} MiB."
+            )
+        yield part
+
+
+def _size(event: Event, streamed: bool) -> int:
+    """Return the bytes that are kept of an event: its texts, and for a whole answer the event itself."""
+    texts = [getattr(event, name, "") for name in _TEXTS]
+    if streamed:
+        return sum(map(len, texts))
+    return sys.getsizeof(event) + sum(map(sys.getsizeof, texts))
 
 
 async def _pieces(body: bytes) -> AsyncGenerator[bytes, None]:
