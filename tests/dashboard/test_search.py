@@ -220,7 +220,7 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
         connection.exec_driver_sql("DROP INDEX requests_of_trace")
         for table, column in NEWER_COLUMNS:
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
-        for table in ("lost_attempts", "fleet_nodes"):
+        for table in ("lost_attempts", "fleet_nodes", "run_passes", "run_calls"):
             connection.exec_driver_sql(f"DROP TABLE {table}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
     old.close()

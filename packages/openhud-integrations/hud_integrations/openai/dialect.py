@@ -82,6 +82,7 @@ class ResponsesDialect(Dialect):
     returned_headers = RETURNED_HEADERS
     seals_thoughts = True
     limits = ("max_output_tokens", *LIMITS)
+    reader = codec
     provider = NamedProvider(
         "openai",
         OPENAI,

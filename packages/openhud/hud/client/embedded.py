@@ -5,6 +5,8 @@ The only module below `platform/` that imports it.
 
 from __future__ import annotations
 
+import threading
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +15,7 @@ import httpx
 from hud.platform.application import LOCAL, PlatformConfig, create_app
 
 if TYPE_CHECKING:
+    from hud.platform.gateway.run_passes.loopback import Loopback
     from hud.trace import ChatModel
 
 
@@ -23,6 +26,18 @@ class EmbeddedPlatform:
         self.app = create_app(PlatformConfig(home, database=database))
         self.parts = self.app.state.parts
         self.transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=True)
+        self._loopback: Loopback | None = None
+        self._opening = threading.Lock()
+
+    def listening(self) -> AbstractContextManager[str]:
+        """Yield an address of this machine where programs reach the gateway with run passes, and nothing else."""
+        # Imports a server.
+        from hud.platform.gateway.run_passes.loopback import Loopback
+
+        with self._opening:
+            if self._loopback is None:
+                self._loopback = Loopback(self.app, self.parts.passes)
+        return self._loopback.opened()
 
     async def policy(self, slug: str, checkpoint: str | None) -> ChatModel | None:
         """Return the policy of a registered model, for sampling without HTTP; None for a provider's model."""

@@ -33,6 +33,7 @@ from hud.foreign_tasks import exits_contained
 from hud.trace import Step, TaskCall, new_id, now
 from hud.trace.limits import check_answer
 from hud.trace.recording.instrument import instrumented
+from hud.trace.sampled.call_samples import MODEL_CALLS
 
 if TYPE_CHECKING:
     from hud.agents.agent import Agent
@@ -264,6 +265,10 @@ def settle(run: Run, error: BaseException, *, timed_out: bool = False) -> None:
             f"The rollout passed its limit of {run.live.limit_seconds:g} s {_WHEN[run.live.phase]}."
         )
         run.trace.stop_reason = "timeout"
+    refusal = run.trace.extra.get(MODEL_CALLS, {}).get("refusal")
+    if kind == "agent" and refusal is not None and refusal["kind"] == "infrastructure":
+        # Its program waited for the platform, or gave up.
+        kind = "infrastructure"
     run.fail(kind, problem)
     if unusable:
         # The runtime itself is wrong (no such file, no such environment), or the model's server knows no such

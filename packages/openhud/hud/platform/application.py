@@ -18,6 +18,7 @@ from hud.errors import HudError, PlatformError, StoreError, StoreFullError
 from hud.platform.access import LOCAL
 from hud.platform.access.bodies import NO_TEXT, Bodies
 from hud.platform.access.middleware import Door, retry_headers
+from hud.platform.access.pass_door import PassDoor
 from hud.platform.access.response_headers import ResponseHeaders
 from hud.platform.config import PlatformConfig
 from hud.platform.gateway.exchange import Exchange
@@ -80,6 +81,8 @@ def create_app(config: PlatformConfig) -> FastAPI:
         app.add_middleware(
             Measured, metrics=parts.metrics
         )  # Outermost: refused requests are measured as well.
+    else:
+        app.add_middleware(PassDoor, passes=parts.passes)
     app.add_middleware(ResponseHeaders)  # Outside of all that refuses.
     expected = (HudError, RequestValidationError, UnicodeEncodeError)
     for kind in (*expected, RecursionError, exact_json.NestedTooDeepError, Exception):

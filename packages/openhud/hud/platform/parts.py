@@ -27,6 +27,7 @@ from hud.platform.training.optimizer_steps import StepsInFlight
 
 if TYPE_CHECKING:
     from hud.platform.gateway.gateway import Gateway
+    from hud.platform.gateway.run_passes.opening import RunPasses
     from hud.platform.models.loaded_policies import Policies
     from hud.platform.models.records import ModelRecord
     from hud.platform.rollouts.fleet import Fleet
@@ -118,6 +119,13 @@ class Parts:
             self.registry, lambda: self.engine, self.limits, self.metrics, self.passes.sign
         )
         return self._opened.enter_context(closing(made))
+
+    @_Lazy
+    def run_passes(self) -> RunPasses:
+        """Passes of programs that play runs."""
+        from hud.platform.gateway.run_passes.opening import RunPasses
+
+        return RunPasses(self.gateway.catalogue, self.gateway.runs, self.passes, self.links)
 
     @_Lazy
     def fleet(self) -> Fleet:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
 from hud.inference.dialects.chat_completions.answer import token_counts
-from hud.inference.dialects.codec import ServerCodec, StreamingCodec
+from hud.inference.dialects.codec import ClientCodec, ServerCodec, StreamingCodec
 from hud.inference.dialects.fields import Fields
 from hud.inference.endpoints import Home
 from hud.inference.prices import TokenCounts
@@ -122,6 +122,8 @@ class Dialect:
     """True: its answers have fields for `ThoughtSealed`."""
     provider: NamedProvider | None = None
     """Provider whose models are known by their names; they are called in the family's `ProviderDialect`."""
+    reader: ClientCodec | None = None
+    """Codec by which answers of its providers are read for the steps of a run; None: that of a `ProviderDialect`, else none."""
 
     def is_spoken(self, path: str, headers: Set[bytes]) -> bool:
         """Return True if a request is in this dialect, by its path or the names of its headers."""

@@ -9,6 +9,7 @@ from typing import Final, Literal, get_args
 from starlette.requests import HTTPConnection
 
 from hud.errors import PlatformError
+from hud.platform.access.run_grant import RunGrant
 from hud.platform.store.tables import LOCAL_TEAM
 
 Scope = Literal["read", "run", "train", "admin"]
@@ -32,11 +33,13 @@ class Identity:
     """True for workers of the fleet, which take rollouts and have no other permission: with a key (a pass) those of its team,
     without one, as the server's own workers, those of every team."""
     inference_only: bool = False
-    """True for the pass of one rollout, which permits inference alone."""
+    """True for the pass of one rollout, which permits inference and the passes of programs that play runs."""
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
     limits_id: str | None = None
     """Key whose limits this identity's requests count against; None: its own."""
+    run: RunGrant | None = None
+    """Grant of a run pass: a program's model calls for one run."""
 
     @property
     def holder(self) -> str:

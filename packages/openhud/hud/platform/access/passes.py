@@ -1,4 +1,4 @@
-"""Passes: signed, short-lived credentials of the server's own workers; not stored."""
+"""Passes: signed, short-lived credentials of workers and of programs that play a run; not stored."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hud import exact_json
 from hud.durable_files import PRIVATE, read_regular, refuse_open, write_first
 from hud.errors import StoreError
 from hud.platform.access.identity import Identity
+from hud.platform.access.run_grant import RunGrant
 from hud.platform.store.clock import steady_time
 
 PREFIX = "hudpass_"
@@ -31,7 +32,12 @@ class Passes:
 
     def make(self, who: Identity, seconds: float) -> str:
         """Return a pass with the permissions of `who`, valid for `seconds`."""
-        content = {**vars(who), "scopes": sorted(who.scopes), "until": steady_time() + seconds}
+        content = {
+            **vars(who),
+            "scopes": sorted(who.scopes),
+            "run": None if who.run is None else who.run.to_dict(),
+            "until": steady_time() + seconds,
+        }
         body = base64.urlsafe_b64encode(exact_json.dumps(content)).decode().rstrip("=")
         return f"{PREFIX}{body}.{self._sign_pass(body)}"
 
@@ -45,6 +51,8 @@ class Passes:
         content = exact_json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
         if content.pop("until") < steady_time():
             return None
+        run = content.get("run")
+        content["run"] = None if run is None else RunGrant.from_dict(run)
         return Identity(**{**content, "scopes": frozenset(content["scopes"])})
 
     def sign(self, text: str) -> str:

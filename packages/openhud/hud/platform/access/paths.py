@@ -7,7 +7,10 @@ import functools
 from hud.inference.dialects.registry import dialects
 from hud.platform.access.identity import Identity
 
+RUN_PASSES = "/v1/run-passes"
 _FLEET = "/v2/fleet/"
+_LISTS = ("/models", "/v1/models")
+"""Paths of the lists of models, which show a run pass its own model."""
 
 
 def refusal(who: Identity, path: str) -> str | None:
@@ -15,7 +18,11 @@ def refusal(who: Identity, path: str) -> str | None:
     if who.worker and not path.startswith(_FLEET):
         return "A pass opens the fleet's routes alone (/v2/fleet/); for anything else use a key."
     # Narrower than `is_inference`: a model's name may hold a colon, and its head is no inference.
-    if who.inference_only and not path.startswith(_prefixes()) and not path.endswith(_methods()):
+    infers = path.startswith(_prefixes()) or path.endswith(_methods())
+    if who.run is not None:
+        listed = path.startswith(_LISTS)
+        return None if infers or listed else "A run pass opens model calls of its run alone."
+    if who.inference_only and not infers and not path.startswith(RUN_PASSES):
         return "The pass of a rollout opens inference alone."
     return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
@@ -12,6 +12,7 @@ from hud.inference.dialects.codec import EVENTS, JSON
 from hud.platform.access.identity import LOCAL, Identity
 
 Headers = list[tuple[bytes, bytes]]
+Observer = Callable[[bytes, bool], Awaitable[None]]
 
 
 class ClientGoneError(Exception):
@@ -26,6 +27,8 @@ class Exchange:
         self.status: int | None = None
         """HTTP status that was sent; None before the response has begun."""
         self.ended = False
+        self.observer: Observer | None = None
+        """Called with each part of the body before it is sent, and whether it is the last one."""
         self._receive = receive
         self._send = send
 
@@ -83,10 +86,14 @@ class Exchange:
 
     async def write(self, data: bytes) -> None:
         """Send a part of the body."""
+        if self.observer is not None:
+            await self.observer(data, False)
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
     async def end(self, data: bytes = b"") -> None:
         """Send the last part."""
+        if self.observer is not None:
+            await self.observer(data, True)
         self.ended = True
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 

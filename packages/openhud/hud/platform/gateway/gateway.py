@@ -30,6 +30,8 @@ from hud.platform.gateway.pacing import Pacing
 from hud.platform.gateway.passthrough import PassThrough, reserve
 from hud.platform.gateway.providers import ProviderModel
 from hud.platform.gateway.refusals import refusal_of
+from hud.platform.gateway.run_passes.passed_answer import PassedAnswer
+from hud.platform.gateway.run_passes.run_calls import RunCall, RunCalls
 from hud.platform.gateway.sealed_thoughts import SealedThoughts
 from hud.platform.gateway.stored_responses import StoredResponses
 from hud.platform.gateway.upstream import UpstreamTurns
@@ -76,6 +78,7 @@ class Gateway:
         self.upstream = UpstreamTurns(self.connections)
         self.lists = ModelLists(registry, self.catalogue)
         self.thoughts = SealedThoughts(sign)
+        self.runs = RunCalls(registry.store)
 
     def close(self) -> None:
         """Write pending usage records."""
@@ -110,32 +113,46 @@ class Gateway:
         meter = Meter(budget=TokenBudget(self.limits, who))
         held = self.held_answers.answer(who.team_id)
         target: Target | None = None
+        run_call: RunCall | None = None
         name = ""
         try:
             who.require("run")
             raw = await exchange.body()
             body = Fields({**_parse(raw), **call.fields})
             name = body.needed_text("model")
+            if who.run is not None and call.operation == "turn":
+                run_call = await self.runs.begin(who, body.values)
+            name = _called_model(who, name)
             target = self.catalogue.remembered(who.team_id, name) or await self.catalogue.find(
                 who.team_id, name
             )
             async with exchange.attended():
                 if isinstance(target, ProviderModel) and target.dialect.family == dialect.family:
-                    await self._pass(exchange, dialect, call, target, raw, body, meter, held)
+                    await self._pass(
+                        exchange, dialect, call, target, raw, body, meter, held, run_call
+                    )
                 elif call.operation == "count":
                     await self._count(exchange, dialect, body, target)
                 elif call.operation == "forward":
                     raise UsageError(f"{target.name!r} {call.refusal}")
                 else:
-                    await self._answer(exchange, dialect, body, target, who, meter, held)
+                    await self._answer(exchange, dialect, body, target, who, meter, held, run_call)
         except ClientGoneError:
             exchange.status = CLIENT_GONE
+        except asyncio.CancelledError:
+            if run_call is None or not run_call.ending:
+                raise
+            await _refuse(exchange, dialect, run_call.withdrawn())
         except Exception as error:
             if isinstance(error, NotFoundError):
                 self.catalogue.forget()
+            if run_call is not None:
+                await run_call.refused(error)
             await _refuse(exchange, dialect, error)
         finally:
             held.release()
+            if run_call is not None:
+                await run_call.close()
             self._note(
                 exchange, who, name, target, meter, call.action, time.perf_counter() - started
             )
@@ -150,11 +167,16 @@ class Gateway:
         body: Fields,
         meter: Meter,
         held: HeldAnswer,
+        run_call: RunCall | None,
     ) -> None:
         """Pass a request to a provider of its dialect's family."""
         bound = None
         if call.operation != "count":
             bound = reserve(meter, dialect, call.action, raw, body.values)
+        if run_call is not None:
+            exchange.observer = await PassedAnswer.observed(
+                exchange, dialect, body, target, run_call
+            )
         await self.passthrough.send(
             exchange, dialect, target, call.action, raw, body.values, meter, held, bound
         )
@@ -164,6 +186,9 @@ class Gateway:
         dialect = dialect_of(exchange.scope)
 
         async def read(who: Identity) -> bytes:
+            if who.run is not None:
+                named = await self.lists.of_run(who.team_id, who.run, name, dialect)
+                return exact_json.dumps(named)
             if name is None:
                 return exact_json.dumps(await self.lists.all(who.team_id, dialect))
             return exact_json.dumps(await self.lists.describe(who.team_id, name, dialect))
@@ -174,7 +199,7 @@ class Gateway:
         """Respond with a stored response."""
 
         async def read(who: Identity) -> bytes:
-            return await asyncio.to_thread(self.responses.body, who.team_id, identifier)
+            return await asyncio.to_thread(self.responses.body, owner_of(who), identifier)
 
         await self._simply(exchange, dialect, read)
 
@@ -182,7 +207,7 @@ class Gateway:
         """Delete a stored response."""
 
         async def remove(who: Identity) -> bytes:
-            await asyncio.to_thread(self.responses.remove, who.team_id, identifier)
+            await asyncio.to_thread(self.responses.remove, owner_of(who), identifier)
             return exact_json.dumps(dialect.deleted(identifier))
 
         await self._simply(exchange, dialect, remove, scope="run")
@@ -237,12 +262,19 @@ class Gateway:
         who: Identity,
         meter: Meter,
         held: HeldAnswer,
+        run_call: RunCall | None,
     ) -> None:
         request = self._read(dialect, body)
-        if request.checkpoint:
+        if request.checkpoint and run_call is None:
             target = await self.catalogue.find(who.team_id, request.model, request.checkpoint)
         request = await self._continued(dialect, request, body, who)
-        events = self.events(target, request, who, meter, held)
+        if run_call is None:
+            events = self.events(target, request, who, meter, held)
+        else:
+            local = isinstance(target, LocalModel)
+            sampled = await run_call.prepared(request, local=local)
+            events = self.events(target, sampled, who, meter, held)
+            events = run_call.recorded(events, request, target)
         if dialect.seals_thoughts:
             events = self.thoughts.sealing(events, request)
         if request.stream:
@@ -296,7 +328,7 @@ class Gateway:
         previous = dialect.continued(body)
         if previous is None:
             return request
-        before = await asyncio.to_thread(self.responses.conversation, who.team_id, previous)
+        before = await asyncio.to_thread(self.responses.conversation, owner_of(who), previous)
         system = [message for message in request.messages if message["role"] == "system"]
         new = [message for message in request.messages if message["role"] != "system"]
         return replace(request, messages=[*system, *before, *new])
@@ -315,7 +347,7 @@ class Gateway:
             return
         turn = self.thoughts.restored(turn)
         spoken = [message for message in request.messages if message["role"] != "system"]
-        await asyncio.to_thread(self.responses.keep, who.team_id, answer, [*spoken, *turn])
+        await asyncio.to_thread(self.responses.keep, owner_of(who), answer, [*spoken, *turn])
 
     def _note(
         self,
@@ -331,7 +363,7 @@ class Gateway:
         cost = None
         if isinstance(target, ProviderModel):
             cost = target.cost(meter.prompt_tokens, meter.completion_tokens)
-        trace = exchange.header(b"trace-id")
+        trace = exchange.header(b"trace-id") if who.run is None else who.run.trace_id
         self.ledger.add(
             meter,
             team_id=who.team_id,
@@ -353,7 +385,21 @@ class Gateway:
             tokens.labels(shown, "completion").inc(meter.completion_tokens)
 
 
-async def _refuse(exchange: Exchange, dialect: Dialect, error: Exception) -> None:
+def _called_model(who: Identity, name: str) -> str:
+    """Return the reference of a request's model: with a run pass, the run's, or its side model."""
+    if who.run is None:
+        return name
+    if who.run.side_model is not None and who.run.is_side_call(name):
+        return who.run.side_model
+    return who.run.reference
+
+
+def owner_of(who: Identity) -> str:
+    """Return the owner of stored responses: the team, or for a run pass its run alone."""
+    return who.team_id if who.run is None else who.run.pass_id
+
+
+async def _refuse(exchange: Exchange, dialect: Dialect, error: BaseException) -> None:
     """Respond with an error in a dialect's error format."""
     if exchange.status is not None:
         raise error  # Aborts the connection, which is the client's only sign that the response is incomplete.

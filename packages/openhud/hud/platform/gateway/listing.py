@@ -13,6 +13,7 @@ from hud.platform.models.records import ModelRecord
 from hud.platform.secrets import Secrets
 
 if TYPE_CHECKING:
+    from hud.platform.access.run_grant import RunGrant
     from hud.platform.gateway.catalogue import Catalogue
     from hud.platform.models.registry import Registry
 
@@ -36,6 +37,15 @@ class ModelLists:
         if pinned:
             model = model._replace(name=f"{model.name}@{pinned}")
         return dialect.model(model)
+
+    async def of_run(
+        self, team: str, run: RunGrant, name: str | None, dialect: Dialect
+    ) -> dict[str, Any]:
+        """Return the model of a run under any name, or the list of it alone (`name` None)."""
+        model = await asyncio.to_thread(self._model, team, run.model)
+        if name is None:
+            return dialect.models([model])
+        return dialect.model(model._replace(name=name.removeprefix("models/")))
 
     def _models(self, team: str) -> list[ListedModel]:
         own = self._registry.of(team).models()

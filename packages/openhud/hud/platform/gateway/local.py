@@ -49,6 +49,10 @@ class LocalModel:
         """Name of the model in responses."""
         return self.record.slug
 
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> None:
+        """Return None: tokens of this server's models have no price."""
+        del prompt_tokens, completion_tokens
+
 
 class LocalTurns:
     """Samples turns from an engine."""

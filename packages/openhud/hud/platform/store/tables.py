@@ -405,6 +405,44 @@ requests = sa.Table(
     ),
 )
 
+run_passes = sa.Table(
+    "run_passes",
+    metadata,
+    # Passes of programs that play runs; the grant itself is in the signed pass.
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("trace_id", sa.String(32), nullable=False, index=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    # Key that opened the pass, with which it ends; NULL: without a key.
+    sa.Column("key_id", sa.String(32)),
+    sa.Column("opened_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Column("ended_at", Moment),
+    # Numbers given to calls, and their sampled tokens and cost.
+    sa.Column("calls", sa.Integer, nullable=False, default=0),
+    sa.Column("tokens", sa.Integer, nullable=False, default=0),
+    sa.Column("cost_usd", sa.Float, nullable=False, default=0.0),
+)
+
+run_calls = sa.Table(
+    "run_calls",
+    metadata,
+    # Model calls of a pass, numbered from 1 in the order of their arrival.
+    sa.Column("pass_id", sa.String(32), primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True, autoincrement=False),
+    # "open", "answered", "refused", "gone" (its client disconnected) or "cancelled" (by the run's end).
+    sa.Column("status", sa.String(16), nullable=False),
+    # SHA-256 of the request, equal for repetitions.
+    sa.Column("digest", sa.String(64), nullable=False),
+    # JSON: agent steps with their samples, tool steps of the request's results, numbers of earlier calls whose answers the request
+    # holds, and the refusal.
+    sa.Column("steps", sa.LargeBinary),
+    sa.Column("results", sa.LargeBinary),
+    sa.Column("continues", sa.LargeBinary),
+    sa.Column("refusal", sa.LargeBinary),
+    sa.Column("started_at", Moment, nullable=False),
+    sa.Column("ended_at", Moment),
+)
+
 responses = sa.Table(
     "responses",
     metadata,

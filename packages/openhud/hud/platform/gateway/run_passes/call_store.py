@@ -1,0 +1,219 @@
+"""Tables of run passes and their model calls. Every server of a store reads and writes them; no process has state of its own.
+
+A call gets its number in one transaction when it arrives, and its outcome in another one before its answer ends. A call that
+keeps the status `open` was lost with its server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import sqlalchemy as sa
+
+from hud import exact_json
+from hud.errors import ConflictError, HudError, NotFoundError, PlatformError
+from hud.platform.access.run_grant import RunGrant
+from hud.platform.store import Store, tables
+from hud.platform.store.ownership import refuse_foreign
+from hud.trace.recording.journal import encode_json
+
+CallStatus = Literal["open", "answered", "refused", "gone", "cancelled"]
+Limit = Literal["calls", "tokens", "cost"]
+
+
+class RunEndedError(ConflictError):
+    """The run of a pass has ended: its calls are refused with status 409."""
+
+
+class RunLimitError(HudError):
+    """A limit of a pass is used up."""
+
+    status = 403
+
+    def __init__(self, message: str, limit: Limit) -> None:
+        super().__init__(message)
+        self.limit = limit
+
+
+@dataclass(frozen=True)
+class CallOutcome:
+    """Outcome of a model call."""
+
+    status: CallStatus
+    steps: Sequence[dict[str, Any]] = ()
+    """Agent steps, one for each choice."""
+    results: Sequence[dict[str, Any]] = ()
+    """Tool steps, of results that the request carried first."""
+    continues: Sequence[int] = ()
+    """Numbers of earlier calls whose answers the request holds."""
+    refusal: dict[str, Any] | None = None
+    tokens: int = 0
+    cost_usd: float = 0.0
+
+
+class CallStore:
+    """Passes and calls in a store. Methods block."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def open(self, grant: RunGrant, team: str, key_id: str | None, seconds: float) -> datetime:
+        """Record a pass; return its expiry. Raises `NotFoundError` for another team's run."""
+        opened = datetime.now(UTC)
+        expires = opened + timedelta(seconds=seconds)
+        with self._store.begin() as connection:
+            refuse_foreign(connection, team, [], [grant.trace_id])
+            connection.execute(
+                sa.insert(tables.run_passes).values(
+                    id=grant.pass_id,
+                    trace_id=grant.trace_id,
+                    team_id=team,
+                    key_id=key_id,
+                    opened_at=opened,
+                    expires_at=expires,
+                )
+            )
+        return expires
+
+    def begin(self, grant: RunGrant, digest: str) -> tuple[int, int]:
+        """Record the arrival of a call; return its number, and the run's sampled tokens so far.
+
+        Raises `RunEndedError`, `RunLimitError`, and `PlatformError` 401 for a revoked key of the opener.
+        """
+        passes, calls = tables.run_passes, tables.run_calls
+        refused: HudError | None = None
+        with self._store.begin() as connection:
+            query = sa.select(passes).where(passes.c.id == grant.pass_id).with_for_update()
+            row = connection.execute(query).one_or_none()
+            if row is None or row.ended_at is not None:
+                raise ended()
+            _refuse_revoked(connection, row.key_id)
+            number, now = row.calls + 1, datetime.now(UTC)
+            refused = _over_limit(connection, grant, row)
+            connection.execute(
+                sa.update(passes).where(passes.c.id == grant.pass_id).values(calls=number)
+            )
+            values: dict[str, Any] = {"status": "open"}
+            if refused is not None:
+                values = {"status": "refused", "ended_at": now, "refusal": _limited(refused)}
+            connection.execute(
+                sa.insert(calls).values(
+                    pass_id=grant.pass_id, number=number, digest=digest, started_at=now, **values
+                )
+            )
+        if refused is not None:
+            raise refused
+        return number, row.tokens
+
+    def settle(self, grant: RunGrant, number: int, outcome: CallOutcome) -> None:
+        """Record the outcome of a call. Raises `RunEndedError` if the run has ended: an answer is then not recorded."""
+        passes, calls = tables.run_passes, tables.run_calls
+        with self._store.begin() as connection:
+            query = sa.select(passes.c.ended_at).where(passes.c.id == grant.pass_id)
+            over = connection.execute(query.with_for_update()).scalar_one() is not None
+            recorded = CallOutcome("cancelled") if over else outcome
+            connection.execute(
+                sa.update(calls)
+                .where(calls.c.pass_id == grant.pass_id, calls.c.number == number)
+                .values(
+                    status=recorded.status,
+                    ended_at=datetime.now(UTC),
+                    steps=_packed(recorded.steps),
+                    results=_packed(recorded.results),
+                    continues=_packed(recorded.continues),
+                    refusal=None if recorded.refusal is None else encode_json(recorded.refusal),
+                )
+            )
+            if recorded.tokens or recorded.cost_usd:
+                connection.execute(
+                    sa.update(passes)
+                    .where(passes.c.id == grant.pass_id)
+                    .values(
+                        tokens=passes.c.tokens + recorded.tokens,
+                        cost_usd=passes.c.cost_usd + recorded.cost_usd,
+                    )
+                )
+        if over and outcome.status == "answered":
+            raise ended()
+
+    def end(self, team: str, pass_id: str) -> None:
+        """End a run's pass. Idempotent. Raises `NotFoundError` for another team's."""
+        passes = tables.run_passes
+        with self._store.begin() as connection:
+            own = sa.and_(passes.c.id == pass_id, passes.c.team_id == team)
+            if connection.execute(sa.select(passes.c.id).where(own)).first() is None:
+                raise NotFoundError(f"There is no run pass {pass_id!r}.")
+            unended = sa.update(passes).where(own, passes.c.ended_at.is_(None))
+            connection.execute(unended.values(ended_at=datetime.now(UTC)))
+
+    def calls(self, pass_id: str, after: int = 0) -> Sequence[sa.Row[Any]]:
+        """Return the calls of a pass with numbers above `after`, in order."""
+        calls = tables.run_calls
+        query = sa.select(calls).where(calls.c.pass_id == pass_id, calls.c.number > after)
+        return self._store.rows(query.order_by(calls.c.number))
+
+    def over(self, pass_ids: Collection[str]) -> set[str]:
+        """Return those of some passes that have ended, or whose opener's key is no longer valid."""
+        passes, keys, now = tables.run_passes, tables.keys, datetime.now(UTC)
+        invalid = sa.or_(keys.c.revoked_at.is_not(None), keys.c.expires_at < now)
+        query = (
+            sa.select(passes.c.id)
+            .outerjoin(keys, keys.c.id == passes.c.key_id)
+            .where(passes.c.id.in_(sorted(pass_ids)))
+            .where(sa.or_(passes.c.ended_at.is_not(None), invalid))
+        )
+        return set(self._store.values(query))
+
+
+def ended() -> RunEndedError:
+    """Return the error of a call after its run's end."""
+    return RunEndedError("The run of this pass has ended; its model calls are refused.")
+
+
+def _refuse_revoked(connection: sa.Connection, key_id: str | None) -> None:
+    if key_id is None:
+        return
+    keys = tables.keys
+    key = connection.execute(
+        sa.select(keys.c.revoked_at, keys.c.expires_at).where(keys.c.id == key_id)
+    ).one_or_none()
+    expired = key is not None and key.expires_at is not None and key.expires_at < datetime.now(UTC)
+    if key is None or key.revoked_at is not None or expired:
+        raise PlatformError("The key that opened this run pass is revoked or has expired.", 401)
+
+
+def _over_limit(
+    connection: sa.Connection, grant: RunGrant, row: sa.Row[Any]
+) -> RunLimitError | None:
+    """Return the error of a limit that is used up; refused calls do not count."""
+    calls = tables.run_calls
+    if grant.calls is not None:
+        counted = sa.select(sa.func.count()).where(
+            calls.c.pass_id == grant.pass_id, calls.c.status.in_(("open", "answered"))
+        )
+        if connection.execute(counted).scalar_one() >= grant.calls:
+            return RunLimitError(f"This run may make {grant.calls:,} model calls.", "calls")
+    if grant.tokens is not None and row.tokens >= grant.tokens:
+        return RunLimitError(f"This run may sample {grant.tokens:,} tokens.", "tokens")
+    if grant.cost_usd is not None and row.cost_usd >= grant.cost_usd:
+        return RunLimitError(f"This run's model calls may cost {grant.cost_usd:g} dollars.", "cost")
+    return None
+
+
+def _limited(error: RunLimitError) -> bytes:
+    return encode_json(
+        {"kind": "limit", "limit": error.limit, "status": error.status, "message": str(error)}
+    )
+
+
+def _packed(values: Sequence[Any]) -> bytes | None:
+    return encode_json(list(values)) if values else None
+
+
+def unpacked(column: bytes | None) -> list[Any]:
+    """Return the list in a column."""
+    values: list[Any] = [] if column is None else exact_json.loads(column)
+    return values

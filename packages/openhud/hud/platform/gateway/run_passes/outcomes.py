@@ -1,0 +1,65 @@
+"""Result of a run's model calls at its end: steps, the worst refusal, and counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+
+from hud import exact_json
+from hud.platform.gateway.run_passes.call_store import unpacked
+
+LOST = {
+    "kind": "infrastructure",
+    "status": 503,
+    "message": "A model call of this run was lost with the server that served it.",
+}
+_WORST = ("infrastructure", "length", "limit")
+"""Kinds of refusals, worst first."""
+
+
+def run_result(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
+    """Return the steps of a run's calls in order, its worst refusal (None without one), and counts.
+
+    Prompts in samples are differences to those of earlier steps: see `hud.trace.sampled.call_samples`.
+    """
+    steps: list[dict[str, Any]] = []
+    answered: set[str] = set()
+    for row in rows:
+        for result in unpacked(row.results):
+            if result["call"]["id"] not in answered:
+                answered.add(result["call"]["id"])
+                steps.append(result)
+        steps += unpacked(row.steps)
+    overridden = Counter(
+        name for step in steps for name in step.get("extra", {}).get("overridden", ())
+    )
+    metrics = {
+        "calls": len(rows),
+        **Counter(row.status for row in rows),
+        "overridden": dict(overridden),
+    }
+    return {"steps": steps, "refusal": worst_refusal(rows), "metrics": metrics}
+
+
+def worst_refusal(rows: Sequence[sa.Row[Any]]) -> dict[str, Any] | None:
+    """Return the worst refusal of a run's calls that its program did not overcome, with `last`: no call was answered after it."""
+    standing: list[dict[str, Any]] = []
+    for place, row in enumerate(rows):
+        later = [other for other in rows[place + 1 :] if other.status == "answered"]
+        refusal = LOST if row.status == "open" else None
+        if row.refusal is not None:
+            refusal = exact_json.loads(row.refusal)
+        if refusal is None:
+            continue
+        overcome = later if refusal["kind"] == "length" else _same(later, row.digest)
+        if not overcome:
+            standing.append({**refusal, "last": not later})
+    standing.sort(key=lambda refusal: _WORST.index(refusal["kind"]))
+    return standing[0] if standing else None
+
+
+def _same(rows: Iterable[sa.Row[Any]], digest: str) -> list[sa.Row[Any]]:
+    return [row for row in rows if row.digest == digest]

@@ -1,0 +1,330 @@
+"""Model calls of run passes in progress in this process, each with its number, its outcome and its cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Sequence
+from concurrent.futures import Future
+from contextlib import aclosing, suppress
+from dataclasses import replace
+from typing import Any, Protocol
+
+import sqlalchemy as sa
+
+from hud.errors import HudError, StoreError
+from hud.inference.dialects.codec import Refusal
+from hud.inference.dialects.events import Event, Finished, Turn, turns_of
+from hud.inference.dialects.request import GenerationRequest
+from hud.platform.access.identity import Identity
+from hud.platform.access.run_grant import RunGrant
+from hud.platform.gateway.refusals import refusal_of
+from hud.platform.gateway.run_passes.call_steps import (
+    RunConversation,
+    agent_step,
+    packed_step,
+    request_digest,
+)
+from hud.platform.gateway.run_passes.call_store import (
+    CallOutcome,
+    CallStore,
+    RunEndedError,
+    ended,
+    unpacked,
+)
+from hud.platform.gateway.run_passes.outcomes import run_result
+from hud.platform.gateway.run_passes.sampling_override import overridden
+from hud.platform.store import Store
+from hud.trace import AgentStep, ChatMessage, now, parse_step
+from hud.trace.sampled.call_samples import MODEL_CALL, expand_samples
+
+WATCH_SECONDS = 1.0
+"""Interval of looking for the ends of passes by other servers, and for revoked keys."""
+GRACE_SECONDS = 5.0
+"""Time that other servers have to cancel the calls of a run that has ended."""
+MOST_CONVERSATIONS = 4096
+"""Runs whose conversation is kept in memory; another one is read from the store at its next call."""
+
+
+class PricedModel(Protocol):
+    """Model of a call: its name, and the cost of its tokens."""
+
+    @property
+    def name(self) -> str: ...
+
+    def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
+        """Return a cost in dollars; None for a model without a price."""
+
+
+class RunCall:
+    """A model call of a run in progress: one request of its program."""
+
+    def __init__(
+        self, owner: RunCalls, grant: RunGrant, number: int, tokens: int, name: str
+    ) -> None:
+        self.grant = grant
+        self.number = number
+        self.name = name
+        """Name of the model in the program's request."""
+        self.side = grant.is_side_call(name)
+        self.ending = False
+        """True once the run has ended: the call is being cancelled."""
+        self.settled: Future[None] = Future()
+        self._owner = owner
+        self._tokens = tokens
+        self.started = now()
+        self._overrides: list[str] = []
+        self._last: CallOutcome | None = None
+        """Refusal of the call, which may not be in the store yet."""
+        self._results: list[dict[str, Any]] = []
+        self._continues: list[int] = []
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+
+    async def prepared(self, request: GenerationRequest, *, local: bool) -> GenerationRequest:
+        """Return the request as it is sampled; note what it carries of earlier calls."""
+        await self.note(request.messages)
+        grant = self.grant
+        if self.side:
+            return request
+        changed, self._overrides = overridden(request, grant, self.number, local=local)
+        if grant.tokens is not None:
+            left = max(1, (grant.tokens - self._tokens) // request.choices)
+            sampling = changed.sampling
+            most = sampling.most_tokens(left)
+            changed = replace(changed, sampling=replace(sampling, max_tokens=most))
+        return replace(changed, return_token_ids=local)
+
+    async def note(self, messages: Sequence[ChatMessage]) -> None:
+        """Note the tool results and the answers of earlier calls in a request."""
+        conversation = await self._owner.conversation(self)
+        self._results = [packed_step(step) for step in conversation.results(messages)]
+        self._continues = conversation.continued(messages)
+
+    async def recorded(
+        self,
+        events: AsyncGenerator[list[Event], None],
+        request: GenerationRequest,
+        target: PricedModel,
+    ) -> AsyncGenerator[list[Event], None]:
+        """Yield the events of a call; its steps are in the store before the last one is yielded.
+
+        `request` is the program's, which decides on token ids in the answer.
+        """
+        streamed: list[Event] = []
+        finished = 0
+        try:
+            async with aclosing(events) as batches:
+                async for batch in batches:
+                    streamed += batch
+                    finished += sum(isinstance(event, Finished) for event in batch)
+                    if finished == request.choices and not self.settled.done():
+                        await self.answered(turns_of(streamed, request.choices), target)
+                    yield [_shown(event, request) for event in batch]
+        except asyncio.CancelledError:
+            raise self.withdrawn() from None
+        except Exception as error:
+            await self.refused(error)
+            raise
+
+    async def answered(self, turns: Sequence[Turn], target: PricedModel) -> None:
+        """Record the answer of a call. Raises `RunEndedError` if the run has ended."""
+        steps = []
+        for choice, turn in enumerate(turns):
+            step = agent_step(turn, target.name, self.started, self.extra(choice))
+            assert step.usage is not None
+            step.usage.cost_usd = target.cost(
+                step.usage.prompt_tokens, step.usage.completion_tokens
+            )
+            if self.side:
+                step.sample = None
+            steps.append(step)
+        await self.answered_with(steps)
+
+    async def answered_with(self, steps: Sequence[AgentStep]) -> None:
+        """Record the steps of an answer, one for each choice. Raises `RunEndedError` if the run has ended."""
+        conversation = await self._owner.conversation(self)
+        packed = []
+        tokens, cost = 0, 0.0
+        for choice, step in enumerate(steps):
+            sample = None if step.sample is None else conversation.packed_sample(step.sample)
+            packed.append(packed_step(step, sample))
+            conversation.add(self.number, step, choice)
+            if step.usage is not None:
+                tokens += step.usage.completion_tokens
+                cost += step.usage.cost_usd or 0.0
+        tokens = 0 if self.side else tokens
+        await self._settle(CallOutcome("answered", packed, tokens=tokens, cost_usd=cost))
+
+    async def refused(self, error: BaseException) -> None:
+        """Record that a call failed with `error`, with which its program is refused."""
+        if not isinstance(error, RunEndedError):
+            await self.refused_as(refusal_of(error))
+
+    async def refused_as(self, refusal: Refusal) -> None:
+        """Record that a call was refused."""
+        kind = "length" if refusal.too_long else "infrastructure"
+        noted = {"kind": kind, "status": refusal.status, "message": refusal.message}
+        self._last = CallOutcome("refused", refusal=noted)
+        with suppress(
+            StoreError
+        ):  # Tried again at the call's end; it counts as lost if that fails, too.
+            await self._settle(self._last)
+
+    async def close(self) -> None:
+        """Record a call without an outcome: its client has disconnected, or its run has ended."""
+        try:
+            if not self.settled.done():
+                outcome = self._last or CallOutcome("cancelled" if self.ending else "gone")
+                with suppress(HudError):
+                    await asyncio.shield(asyncio.ensure_future(self._settle(outcome)))
+        finally:
+            if not self.settled.done():
+                self.settled.set_result(None)
+            self._owner.closed(self)
+
+    def cancel(self) -> None:
+        """Cancel the call, because its run has ended. Callable from any thread."""
+        self.ending = True
+        task = self._task
+        assert task is not None
+        with suppress(RuntimeError):  # The loop has ended, and its calls with it.
+            self._loop.call_soon_threadsafe(task.cancel)
+
+    def withdrawn(self) -> BaseException:
+        """Return the error for a cancellation: `RunEndedError` for that by the run's end."""
+        if not self.ending:
+            return asyncio.CancelledError()
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+        return ended()
+
+    async def _settle(self, outcome: CallOutcome) -> None:
+        if self.settled.done():
+            return
+        noted = replace(outcome, results=self._results, continues=self._continues)
+        await asyncio.to_thread(self._owner.store.settle, self.grant, self.number, noted)
+        if not self.settled.done():
+            self.settled.set_result(None)
+
+    def extra(self, choice: int) -> dict[str, Any]:
+        """Return the `extra` of the step of a choice."""
+        extra: dict[str, Any] = {
+            MODEL_CALL: {"pass": self.grant.pass_id, "number": self.number, "choice": choice}
+        }
+        if self._overrides:
+            extra["overridden"] = self._overrides
+        if self.side:
+            extra["side_call"] = True
+        return extra
+
+
+class RunCalls:
+    """Run passes of a platform: their calls in this process, over those in the store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = CallStore(store)
+        self._lock = threading.Lock()
+        self._open: dict[str, set[RunCall]] = {}
+        self._conversations: OrderedDict[str, tuple[RunConversation, set[int]]] = OrderedDict()
+        """By pass: the conversation, and the numbers of its calls that are in it or in progress here."""
+        self._watch: asyncio.Task[None] | None = None
+
+    async def begin(self, who: Identity, body: dict[str, Any]) -> RunCall:
+        """Return the call of a request. Raises as `CallStore.begin`."""
+        grant = who.run
+        assert grant is not None
+        digest = request_digest(body)
+        number, tokens = await asyncio.to_thread(self.store.begin, grant, digest)
+        call = RunCall(self, grant, number, tokens, str(body.get("model")))
+        with self._lock:
+            self._open.setdefault(grant.pass_id, set()).add(call)
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._look())
+        return call
+
+    async def conversation(self, call: RunCall) -> RunConversation:
+        """Return the conversation of a call's run; what other servers have recorded is read from the store."""
+        pass_id = call.grant.pass_id
+        with self._lock:
+            conversation, numbers = self._conversations.setdefault(
+                pass_id, (RunConversation(), set())
+            )
+            self._conversations.move_to_end(pass_id)
+            while len(self._conversations) > MOST_CONVERSATIONS:
+                self._conversations.popitem(last=False)
+            numbers.add(call.number)
+            complete = len(numbers) == max(numbers)
+        if not complete:
+            rows = await asyncio.to_thread(self.store.calls, pass_id)
+            with self._lock:
+                _take(conversation, numbers, rows)
+        return conversation
+
+    async def end(self, team: str, pass_id: str) -> dict[str, Any]:
+        """End a pass: cancel its calls, and return the run's steps, the worst refusal and counts. Idempotent."""
+        await asyncio.to_thread(self.store.end, team, pass_id)
+        with self._lock:
+            calls = list(self._open.get(pass_id, ()))
+        for call in calls:
+            call.cancel()
+        settled = [asyncio.wrap_future(call.settled) for call in calls]
+        if settled:
+            await asyncio.wait(settled, timeout=GRACE_SECONDS)
+        rows = await asyncio.to_thread(self.store.calls, pass_id)
+        waited = 0.0
+        while waited < GRACE_SECONDS and any(row.status == "open" for row in rows):
+            await asyncio.sleep(WATCH_SECONDS / 4)
+            waited += WATCH_SECONDS / 4
+            rows = await asyncio.to_thread(self.store.calls, pass_id)
+        with self._lock:
+            self._conversations.pop(pass_id, None)
+        return await asyncio.to_thread(run_result, rows)
+
+    def closed(self, call: RunCall) -> None:
+        """Forget a call that has its outcome."""
+        with self._lock:
+            calls = self._open.get(call.grant.pass_id, set())
+            calls.discard(call)
+            if not calls:
+                self._open.pop(call.grant.pass_id, None)
+
+    async def _look(self) -> None:
+        """Cancel calls whose run was ended by another server, or whose opener's key was revoked."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            with self._lock:
+                open_passes = set(self._open)
+            if not open_passes:
+                return
+            with suppress(StoreError):
+                over = await asyncio.to_thread(self.store.over, open_passes)
+                with self._lock:
+                    calls = [call for pass_id in over for call in self._open.get(pass_id, ())]
+                for call in calls:
+                    call.cancel()
+
+
+def _take(conversation: RunConversation, numbers: set[int], rows: Sequence[sa.Row[Any]]) -> None:
+    """Add the answers of calls that another process recorded."""
+    packed = [step for row in rows for step in unpacked(row.steps)]
+    for payload in expand_samples(packed):
+        place = payload["extra"][MODEL_CALL]
+        if place["number"] in numbers:
+            continue
+        step = parse_step(payload)
+        assert isinstance(step, AgentStep)
+        conversation.add(place["number"], step, place["choice"])
+    for row in rows:
+        for result in unpacked(row.results):
+            conversation.unanswered.pop(result["call"]["id"], None)
+    numbers |= {row.number for row in rows if row.status != "open"}
+
+
+def _shown(event: Event, request: GenerationRequest) -> Event:
+    """Return an event as the program gets it: with token ids only where it asked for them."""
+    if isinstance(event, Finished) and event.sample is not None and not request.return_token_ids:
+        return replace(event, sample=None)
+    return event
