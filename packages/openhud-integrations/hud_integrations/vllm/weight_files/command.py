@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from hud.errors import UsageError
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -34,9 +33,11 @@ def command(folder: Path, host: str, port: int, served: Path | None, key_env: st
 
     key = None if key_env is None else os.environ.get(key_env)
     if key_env is not None and not key:
-        raise UsageError(f"{key_env} is not set.")
+        raise click.UsageError(f"{key_env} is not set.")
     if key is None and host not in LOOPBACK:
-        raise UsageError(f"On {host}, others reach the receiver: name its key with --key-env.")
+        raise click.UsageError(
+            f"On {host}, others reach the receiver: name its key with --key-env."
+        )
     app = application(WeightVersions(folder, served), key)
     click.echo(f"Receiving weights at http://{host}:{port} into {folder}.")
     uvicorn.run(app, host=host, port=port, log_level="warning")

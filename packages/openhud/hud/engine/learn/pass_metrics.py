@@ -23,7 +23,7 @@ class Measured:
     """For each pass which datums lie in it, and lp of their sampled tokens, end to end."""
     passes: int = 0
     sequences: float = 0.0
-    """Those of one run count as one: sum of `Datum.share`."""
+    """Sum of `Datum.share`: all sequences of a run count as one."""
     tokens: int = 0
     """Computed; a shared one once."""
     shared_tokens: int = 0

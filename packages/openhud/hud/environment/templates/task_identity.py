@@ -23,7 +23,7 @@ class TaskIdentity:
     """Environment and id of the template."""
     forms: tuple[_Values, ...]
     """Equal arguments: as given, and for known defaults without them and with all of them."""
-    known: bool
+    has_defaults: bool
     """True if the defaults of the template are known."""
 
     @classmethod
@@ -100,21 +100,21 @@ class TaskIndex:
 class _Kind:
     """Names of the arguments of a task's shortest and of its complete form."""
 
-    known: bool
+    has_defaults: bool
     least: _Names
     most: _Names
 
     @classmethod
     def of(cls, task: TaskIdentity) -> _Kind:
-        return cls(task.known, frozenset(task.short), frozenset(task.complete))
+        return cls(task.has_defaults, frozenset(task.short), frozenset(task.complete))
 
     def compared(self, other: _Kind) -> _Names | None:
         """Return the arguments that decide whether tasks of two kinds are one; None if they cannot be, or have equal forms."""
-        if self.known and other.known:
+        if self.has_defaults and other.has_defaults:
             return None
-        if not self.known and not other.known:
+        if not self.has_defaults and not other.has_defaults:
             return self.least & other.least
-        row, task = (other, self) if self.known else (self, other)
+        row, task = (other, self) if self.has_defaults else (self, other)
         return row.least if task.least <= row.least <= task.most else None
 
 
