@@ -50,6 +50,7 @@ INTERFACES = (
     "hud_integrations/ray/commands/",
     "hud_integrations/tinker/service/routes/",
     "hud_integrations/vllm/command.py",
+    "hud_integrations/vllm/weight_files/command.py",
     "hud/cli",
     "hud/platform/routes",
     "hud_dashboard",

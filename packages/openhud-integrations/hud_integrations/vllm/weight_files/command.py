@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
