@@ -16,7 +16,7 @@ from hud.learning.failed_runs import failure_of
 from hud.learning.wire_types import DatumTensors, TrainInput, TrajectoryPayload
 from hud.platform.store import Store, records
 from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
-from hud.trace import parse_trace
+from hud.trace import AgentStep, parse_trace
 from hud.trace.ids import trace_id_of
 from hud.trace.sampled.token_columns import pack_ids, pack_logprobs, samples_checksum
 
@@ -178,6 +178,12 @@ def _recorded(store: Store, team: str, reference: str, supervised: bool) -> Traj
             "steps": records.trace_steps(store, team, run["trace_id"]),
         }
     )
+    samples = [step.sample for step in trace.steps if isinstance(step, AgentStep)]
+    if run["source"] is not None and not any(samples):
+        raise UsageError(
+            f"Trace {reference!r} was imported from {run['source']} and has no token ids, so that it cannot be trained on by "
+            "reward; learn from its text (hud train MODEL --from-job JOB)."
+        )
     reward, group = run["reward"], run["group_id"]
     if supervised:
         payload = payload_of(trace, reward or 0.0, group_id=group)

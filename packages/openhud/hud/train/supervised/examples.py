@@ -24,7 +24,10 @@ _CAUSES_SHOWN = 3
 
 
 def usable_examples(examples: Sequence[Example], min_reward: float | None) -> list[Example]:
-    """Return the runs with a reward of at least `min_reward` and an answer or a call. Raises `UsageError` without any."""
+    """Return the runs with a reward of at least `min_reward` and an answer or a call.
+
+    An imported run may lack a reward. Raises `UsageError` without any.
+    """
     usable = [example for example in examples if _usable(example, min_reward)]
     if not usable:
         raise UsageError(_nothing_to_learn(examples, min_reward))
@@ -125,8 +128,10 @@ def _length(samples: Iterable[Sample]) -> int:
 
 
 def _usable(example: Example, min_reward: float | None) -> bool:
-    if example.reward is None or not conversation_of(example.trace):
+    if not conversation_of(example.trace):
         return False
+    if example.reward is None:
+        return example.imported and example.failed is None and min_reward is None
     return min_reward is None or example.reward >= min_reward
 
 

@@ -42,6 +42,8 @@ class Example:
     """Its task; None: its task is not on record."""
     failed: FailedRun | None = None
     """Failure kind of a failed run."""
+    imported: bool = False
+    """True for a run of another system: its conversation is learned from without a reward, too."""
 
 
 def conversation_of(trace: Trace) -> list[ChatMessage]:
@@ -115,7 +117,14 @@ async def recorded_examples(
             identity = TaskIdentity.recorded(task) if task else None
             failed = _failed(run["failure_kind"], run["error"], run["slug"] or "", run["trace_id"])
             examples.append(
-                Example(trace, tools.get(task.get("env", ""), []), run["reward"], identity, failed)
+                Example(
+                    trace,
+                    tools.get(task.get("env", ""), []),
+                    run["reward"],
+                    identity,
+                    failed,
+                    run["source"] is not None,
+                )
             )
             reporter.run_ended(run["reward"])
         if not page["items"] or len(examples) >= page["total"]:

@@ -1,0 +1,1 @@
+"""Sources of runs: logs of programs, clients and observability systems, as `hud import` reads them."""
