@@ -41,7 +41,6 @@ READ = (
 UNREAD = (
     "hud/platform/environments/build_queue.py",
     "hud/platform/environments/builder.py",
-    "hud_dashboard/queries/run_search.py",
 )
 """Files of these rooms that still have some."""
 VARIABLE = re.compile(r"HUD_[A-Z_]+")

@@ -22,6 +22,7 @@ QUICK = (
     "inprocess_rollouts",
     "many_environments",
     "rollout_memory",
+    "run_search",
     "sampler",
     "serving_streams",
     "telemetry",

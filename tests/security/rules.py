@@ -18,7 +18,7 @@ _API = {
     "read": """
         GET /models  GET /v1/models
         GET /models/{model:path}  GET /v1/models/{model:path}
-        GET /v2/jobs  GET /v2/jobs/{job_id}  GET /v2/jobs/{job_id}/traces
+        GET /v2/jobs  GET /v2/jobs/{job_id}  GET /v2/jobs/{job_id}/traces  GET /v2/search
         GET /v2/trace/{trace_id}  GET /v2/trace/{trace_id}/full  GET /v2/trace/{trace_id}/spans
         GET /v2/trace/{trace_id}/events
         GET /v2/models  GET /v2/models/resolve  GET /v2/models/{model_id}

@@ -1,15 +1,16 @@
-"""Full-text search over the prompts and answers of runs."""
+"""Search over everything that runs do."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import Query
 
+from hud.errors import UsageError
 from hud.platform.dependencies import StorePart, Team
-from hud.platform.store.task_labels import NO_TASK, task_labels
+from hud.platform.search.run_search import MOST_HITS, RunHits, search
 from hud_dashboard.page import Data, Offset, Pages, paged
-from hud_dashboard.queries.run_search import MOST_HITS, search
 
 router = Pages()
 PER_PAGE = 25
@@ -22,20 +23,17 @@ def find(
     text: Annotated[str, Query(max_length=1_000)] = "",
     offset: Offset = 0,
 ) -> Data:
-    """Runs whose prompts and answers contain the words of `text`, newest first."""
-    hits = search(store, team, text, PER_PAGE, offset)
-    labels = task_labels(
-        store, team, {run["slug"]: run["trace_id"] for run in hits.items if run["slug"]}
-    )
-    for run in hits.items:
-        run["label"] = labels.get(run["slug"], NO_TASK)
+    """Runs that meet every condition of `text`, newest first. `problem`: the fault of a malformed query."""
+    problem = None
+    try:
+        hits = search(store, team, text, PER_PAGE, offset)
+    except UsageError as error:
+        hits, problem = RunHits([], 0, False, 0, 0), str(error)
     return {
         "text": text,
-        "items": hits.items,
+        **asdict(hits),
         **paged(hits.total, PER_PAGE, offset),
-        "more": hits.more,
         "most": MOST_HITS,
-        "missing": hits.missing,
         "searched": hits.searched,
-        "runs": hits.runs,
+        "problem": problem,
     }

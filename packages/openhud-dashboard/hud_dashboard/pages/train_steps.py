@@ -8,12 +8,12 @@ from typing import Any
 from hud.errors import NotFoundError
 from hud.platform.dependencies import Models, StorePart, Team
 from hud.platform.models.registry import Registry
+from hud.platform.search.run_words import texts_of
 from hud.platform.store import Store
 from hud.platform.store.task_labels import NO_TASK, task_labels
 from hud.platform.training.runs import TrainingRuns
 from hud.platform.training_jobs import TrainingJobs
 from hud_dashboard.page import Data, Offset, Pages, paged
-from hud_dashboard.queries.run_search import texts_of
 
 router = Pages()
 STEPS_PER_PAGE = 100
@@ -137,6 +137,6 @@ def _add_samples(store: Store, groups: list[dict[str, Any]]) -> None:
     for group in groups:
         contents = {run["trace_id"]: run.pop("content") for run in group["runs"]}
         for sample in group["samples"]:
-            prompt, answer = texts[sample["trace_id"]]
-            group["prompt"] = group["prompt"] or prompt
-            sample["answer"] = answer or contents[sample["trace_id"]]
+            of_run = texts[sample["trace_id"]]
+            group["prompt"] = group["prompt"] or "\n".join(of_run.get("prompt", ()))
+            sample["answer"] = "\n".join(of_run.get("answer", ())) or contents[sample["trace_id"]]

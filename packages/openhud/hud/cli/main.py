@@ -40,6 +40,7 @@ COMMANDS = {
         "Show the training signal of a job's tasks, and propose a curriculum.",
     ),
     "trace": ("evaluation.trace", "Show the steps of a run."),
+    "search": ("evaluation.search", "Find runs by what was said, called and returned."),
     "export": ("evaluation.export", "Write the runs of a job, or tasks, in another format."),
     "import": ("evaluation.importing", "Make an environment from tasks of another format."),
     "benchmarks": ("evaluation.benchmarks", "List and install benchmarks that packages ship."),

@@ -19,6 +19,7 @@ from hud.platform.environments.runtime_sessions import RuntimeSessions
 from hud.platform.gateway.recorded_model import RecordedModel
 from hud.platform.metrics import Metrics
 from hud.platform.models.registry import Registry
+from hud.platform.search.run_index import RunIndexing
 from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store import Store
 from hud.platform.store.ingest import Ingested, ingest, recover
@@ -175,6 +176,7 @@ class Parts:
         """Yield the background work of a server."""
         for name in self._service_makers:
             yield self.service(name).work
+        yield RunIndexing(self.store, self.stopping).work
         if self.config.keys:
             from hud.platform.environments.builder import Builder
             from hud.platform.rollouts.worker_processes import Workers

@@ -22,6 +22,7 @@ from hud.platform.store.blobs import Blobs
 from hud.platform.store.imported_runs import recorded_here
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace import TraceStatus, plain
+from hud.trace.recorded_time import now_microseconds
 from hud.trace.recording.job_purpose import PURPOSES
 from hud.trace.recording.journal import Event, decode_events, orphaned_journals, set_aside
 from hud.trace.sampled.pictures import Picture
@@ -248,9 +249,10 @@ class Batch:
 
 
 def to_be_indexed(connection: sa.Connection, team: str, traces: Iterable[str]) -> None:
-    """Have the next search read again what these runs say."""
-    rows = [{"trace_id": trace, "team_id": team} for trace in traces]
-    upsert(connection, tables.runs_to_index, rows, conflict=("trace_id",))
+    """Queue runs for the full-text index (`hud.platform.search.run_index`)."""
+    queued = now_microseconds()
+    rows = [{"trace_id": trace, "team_id": team, "queued_at": queued} for trace in traces]
+    upsert(connection, tables.runs_to_index, rows, update=("queued_at",), conflict=("trace_id",))
 
 
 def note_models(connection: sa.Connection, runs: Sequence[_Row]) -> None:

@@ -153,15 +153,20 @@ steps = sa.Table(
     sa.Column("payload", sa.LargeBinary, nullable=False),
 )
 
-run_texts = sa.Table(
-    "run_texts",
+indexed_runs = sa.Table(
+    "indexed_runs",
     metadata,
-    # Words of a run's prompts and answers. `run_words` is the full-text index over them: see `run_search`.
-    # Id of the run in the queue.
+    # Runs of the full-text index `run_words`, with the numbers that a search compares: see `hud.platform.search`.
+    # Id of the run in the queue, and of its words in the index.
     sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("trace_id", sa.String(32), nullable=False, unique=True),
     sa.Column("team_id", sa.String(32), nullable=False),
-    sa.Column("words", sa.Text, nullable=False),
+    sa.Column("reward", sa.Float),
+    sa.Column("turns", sa.Integer, nullable=False),
+    sa.Column("tokens", sa.Integer, nullable=False),
+    sa.Column("cost", sa.Float),
+    sa.Column("seconds", sa.Float),
+    sa.Index("indexed_runs_of_team", "team_id", "id"),
 )
 
 runs_to_index = sa.Table(
@@ -171,6 +176,8 @@ runs_to_index = sa.Table(
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("trace_id", sa.String(32), nullable=False, unique=True),
     sa.Column("team_id", sa.String(32), nullable=False),
+    # Of the last change, in microseconds: indexing that read the run earlier does not remove it from the queue.
+    sa.Column("queued_at", sa.BigInteger, nullable=False),
     sa.Index("runs_to_index_of_team", "team_id", "id"),
     sqlite_autoincrement=True,
 )
