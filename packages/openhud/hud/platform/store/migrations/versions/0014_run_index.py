@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0014"
+down_revision = "0013"
 
 _SQLITE = (
     # Words are lower-case letters and digits, separated by spaces: `ascii` leaves them as they are.
