@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hud.errors import UsageError
+
+_PROGRAMS = "HUD_PROGRAMS"
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,19 @@ def load() -> Settings:
         user_model=values.get("HUD_USER_MODEL") or None,
         environment=values,
     )
+
+
+def programs() -> list[Path]:
+    """Return the files and folders of agent programs, which every workspace mounts read-only at their paths.
+
+    `HUD_PROGRAMS` of the process environment, separated by `:`; a file of settings has no influence on mounts.
+    """
+    return [Path(path) for path in os.environ.get(_PROGRAMS, "").split(os.pathsep) if path]
+
+
+def add_programs(paths: Iterable[Path]) -> None:
+    """Add to `programs` of this process, and of processes that it starts from now on."""
+    os.environ[_PROGRAMS] = os.pathsep.join(map(str, dict.fromkeys([*programs(), *paths])))
 
 
 def _count(value: str | None) -> int | None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from pathlib import Path
 
 import httpx
 import pytest
@@ -579,3 +580,18 @@ async def test_the_port_is_the_loopbacks_alone():
         if not other.startswith("127."):
             with pytest.raises(OSError, match="refused"):
                 socket.create_connection((other, port), 2)
+
+
+async def test_agent_programs_are_mounted_read_only_at_their_paths(tmp_path, monkeypatch):
+    tool = tmp_path / "tools" / "greet"
+    tool.parent.mkdir()
+    tool.write_text("#!/bin/sh\necho hello\n")
+    tool.chmod(0o755)
+    for folder in (tool, *tool.parents):
+        if folder.stat().st_uid == os.getuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    monkeypatch.setenv("HUD_PROGRAMS", f"{tool}:/usr/bin/env:/nowhere/at/all")
+    async with workspace() as (shell, _):
+        greeted = await shell.bash(f"{tool}; echo > {tool}; ls {tool.parent}")
+    assert greeted.stdout == "hello\ngreet\n"
+    assert "Read-only" in greeted.stderr

@@ -372,10 +372,33 @@ async def test_ssh_forwards_nothing(inside):
     with socket.create_server(("127.0.0.1", 0)) as server:
         with pytest.raises(asyncssh.ChannelOpenError):
             await connection.open_connection("127.0.0.1", server.getsockname()[1])
-        with pytest.raises(asyncssh.ChannelListenError):
-            await connection.start_server(lambda *_: None, "127.0.0.1", 0)
         with pytest.raises(asyncssh.ChannelOpenError):
             await connection.open_unix_connection("/run/x.sock")
+
+
+async def test_a_client_exposes_a_port_inside_alone(inside):
+    async def serve(reader, writer):
+        writer.write((await reader.readline()).upper())
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = await inside.expose("127.0.0.1", server.sockets[0].getsockname()[1])
+        asked = await python(
+            inside,
+            f"with socket.create_connection(('127.0.0.1', {port})) as asked:\n"
+            "    asked.sendall(b'hello\\n')\n"
+            "    print(asked.makefile().read())\n",
+        )
+    assert asked == ["HELLO"]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=1)
+
+
+async def test_exposed_ports_have_a_limit(inside):
+    for _ in range(8):
+        await inside.expose("127.0.0.1", 9)
+    with pytest.raises(EnvironmentFault, match="forwards no ports"):
+        await inside.expose("127.0.0.1", 9)
 
 
 async def test_only_the_runs_key_opens(inside):

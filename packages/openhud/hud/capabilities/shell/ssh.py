@@ -116,6 +116,21 @@ class SSHClient(CapabilityClient):
             return Finished(-1, _text(out), _text(err) + f"ended by SIG{process.exit_signal[0]}")
         return Finished(process.exit_status, _text(out), _text(err))
 
+    async def expose(self, host: str, port: int) -> int:
+        """Return a port of the machine's loopback that leads to `host:port` of this side, while the connection lasts.
+
+        Raises `EnvironmentFault` if the server forwards no ports.
+        """
+        try:
+            listener = await self._repeated(
+                lambda connection: connection.forward_remote_port("127.0.0.1", 0, host, port)
+            )
+        except asyncssh.ChannelListenError as error:
+            raise EnvironmentFault(
+                f"{self._capability.name!r} forwards no ports to its SSH client (`ssh -R`): {error}."
+            ) from error
+        return listener.get_port()
+
     async def shell(self) -> Shell:
         """Start a shell that keeps its working directory and variables between commands."""
         process = await self._repeated(

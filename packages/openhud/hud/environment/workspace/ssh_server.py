@@ -1,7 +1,7 @@
 """The SSH server of a workspace: shell, commands and files, authenticated by the run's key.
 
-It runs outside the sandbox and holds the keys; all commands and files are inside. No forwarding of ports, agents, X11 or
-sockets.
+It runs outside the sandbox and holds the keys; all commands and files are inside. A client may expose a port of its own side
+on the sandbox's loopback (`exposed_port`); no other forwarding of ports, agents, X11 or sockets.
 """
 
 from __future__ import annotations
@@ -18,11 +18,15 @@ from dataclasses import dataclass
 
 import asyncssh
 
+from hud.environment.workspace.exposed_port import ExposedPort
+from hud.environment.workspace.network.policy import LOOPBACK
 from hud.environment.workspace.sandbox.pipes import Ingoing, Outgoing
 from hud.environment.workspace.sandbox.sandbox import Process, Sandbox
 from hud.environment.workspace.sandbox.scripts import script
 
 LOGIN_SECONDS = 30
+MOST_EXPOSED = 8
+"""Most ports that a connection may expose."""
 LONGEST_SIDE = 65_535
 """Maximum rows or columns of a terminal; clients' requests have 32 bits."""
 _NOT_STARTED = 126
@@ -115,6 +119,7 @@ class _Login(asyncssh.SSHServer):
     def __init__(self, server: WorkspaceServer) -> None:
         self._server = server
         self._connection: asyncssh.SSHServerConnection | None = None
+        self._exposed = 0
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
@@ -129,6 +134,17 @@ class _Login(asyncssh.SSHServer):
 
     def begin_auth(self, username: str) -> bool:
         return True
+
+    async def server_requested(
+        self, listen_host: str, listen_port: int
+    ) -> asyncssh.SSHListener | bool:
+        """Listen on the sandbox's loopback for the client; `listen_port` 0: any free port."""
+        assert self._connection is not None
+        if self._server.grading or self._exposed >= MOST_EXPOSED:
+            return False
+        self._exposed += 1
+        listener = await self._server.sandbox.listen(LOOPBACK, listen_port)
+        return await ExposedPort.open(self._connection, listen_host, listener)
 
     def session_requested(self) -> _Session | bool:
         assert self._connection is not None

@@ -21,6 +21,7 @@ from hud.environment.workspace.sandbox.mounts import (
     font_cache,
     hidden_files,
     made_up_files,
+    program_mounts,
     system_mounts,
 )
 from hud.environment.workspace.sandbox.scripts import script, script_files, script_mounts
@@ -126,6 +127,8 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         mode = "1777" if folder in ("/tmp", "/dev/shm") else "0700"
         arguments += ["--perms", mode, "--size", _size(limits.scratch_mb), "--tmpfs", folder]
     arguments += ["--perms", "0755", "--size", _size(limits.disk_mb), "--tmpfs", plan.folder]
+    user = sandbox_user()
+    arguments += program_mounts(user)
     for mount in plan.mounts:
         arguments += mount.arguments()
     # Read-only, since bubblewrap's root file system has no size limit.
@@ -140,7 +143,7 @@ def command(plan: Plan, control: int, stack: ExitStack, groups: Sequence[int]) -
         "--",
         *script("supervisor", str(control), *limit_arguments, *plan.writable),
     ]
-    return Command(arguments, descriptors, sandbox_user())
+    return Command(arguments, descriptors, user)
 
 
 def _size(megabytes: float) -> str:

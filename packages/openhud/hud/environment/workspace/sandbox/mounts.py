@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from hud import settings
 from hud.errors import UsageError
 
 USER = "agent"
@@ -74,6 +75,25 @@ def taken(path: str) -> bool:
     """Return True if `path` is, or contains, one of the sandbox's own mounts."""
     wanted = PurePosixPath(path)
     return any(PurePosixPath(own).is_relative_to(wanted) for own in (*_TAKEN, *_SYSTEM))
+
+
+def program_mounts(user: int | None) -> list[str]:
+    """Return the mounts of agent programs (`settings.programs`) as bubblewrap arguments.
+
+    Left out are those that the system's mounts hold, and those that the sandbox's `user` cannot reach: programs elsewhere
+    must not keep a workspace from starting.
+    """
+    paths = [path for path in settings.programs() if _is_mountable(path, user)]
+    return [argument for path in paths for argument in ("--ro-bind", str(path), str(path))]
+
+
+def _is_mountable(path: Path, user: int | None) -> bool:
+    held = any(
+        path.is_relative_to(folder) for folder in (*_SYSTEM, INSIDE, "/proc", "/dev", "/etc")
+    )
+    if held or taken(str(path)) or not path.exists():
+        return False
+    return user is None or all(parent.stat().st_mode & 0o001 for parent in path.resolve().parents)
 
 
 def system_mounts(configuration: str = _CONFIGURATION) -> list[str]:
