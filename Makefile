@@ -8,7 +8,7 @@ PRODUCT := $(VENV)/.product
 OFFICIAL := .venv-official
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-null demo-tiny demo-pixels demo-hierarchy lab test test-all test-integration chaos check docs bench clean format
+.PHONY: help setup demo demo-null demo-tiny demo-pixels demo-program demo-hierarchy lab test test-all test-integration chaos check docs bench clean format
 
 help:  ## Show what each target does
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -37,6 +37,10 @@ demo-tiny: $(PRODUCT)  ## Train a tiny agent from random weights, without a down
 
 demo-pixels: $(PRODUCT)  ## Train a tiny policy with a vision tower to click buttons, from screenshots alone (minutes, on a CPU)
 	@$(BIN)/python examples/pixels/demo.py --folder .demo-pixels
+
+demo-program: $(PRODUCT)  ## Train a tiny policy through mini-swe-agent, as it is, to do errands with files in sandboxes
+	@[ -x .demo-program/tools/bin/mini ] || { /usr/bin/python3 -m venv .demo-program/tools && .demo-program/tools/bin/pip install --quiet mini-swe-agent==2.4.6; }
+	@PATH="$(CURDIR)/.demo-program/tools/bin:$$PATH" $(BIN)/python examples/errands/demo.py --folder .demo-program
 
 demo-hierarchy: $(PRODUCT)  ## Train a subagent, then the orchestrator that calls it, by a recipe in stages
 	@$(BIN)/python examples/hierarchy/demo.py --folder .demo-hierarchy
@@ -91,5 +95,5 @@ bench: $(STAMP)  ## Run the benchmarks, and make the table and the plot of bench
 	@$(BIN)/python benchmarks/perf/run_all.py; failed=$$?; $(BIN)/python benchmarks/perf/results.py; exit $$failed
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-null .demo-tiny .demo-pixels .demo-hierarchy .lab dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OFFICIAL) .venv-integrations .demo .demo-null .demo-tiny .demo-pixels .demo-program .demo-hierarchy .lab dist build site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

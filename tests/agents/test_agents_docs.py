@@ -10,7 +10,7 @@ import pytest
 
 from hud.agents import ScriptedAgent
 from hud.agents.human import HumanAgent
-from hud.agents.providers.agent_kind import agent_kinds
+from hud.agents.providers.agent_kind import model_kinds
 from hud.agents.types import AgentConfig, ProviderConfig
 from hud.cli.evaluation.eval import command
 from hud.environment import Environment
@@ -80,7 +80,7 @@ async def test_a_person_plays(tasks, monkeypatch):
 def test_kinds_settings_and_options_exist():
     kinds = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", PAGE, re.MULTILINE)
     assert {kind: agent for kind, agent in kinds if kind != "human"} == {
-        kind.name: kind.agent for kind in agent_kinds().values()
+        kind.name: kind.agent for kind in model_kinds().values()
     }
     table = PAGE.partition("| setting | option |")[2].partition("\n\n")[0]
     named = [

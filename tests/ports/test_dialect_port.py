@@ -274,4 +274,4 @@ def test_an_agent_type_has_its_public_names(kind):
     assert getattr(agents, kind.agent).__name__ == kind.agent
     assert getattr(types, kind.settings.__name__) is kind.settings
     assert kind.narrows is None or kind.narrows in agent_kinds()
-    assert (kind.models is None) == (kind.name == SERVED)
+    assert (kind.models is None) == (kind.name == SERVED or kind.program)

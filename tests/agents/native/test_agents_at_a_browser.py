@@ -14,7 +14,7 @@ from tests.agents.servers import anthropic, gemini, openai_chat, openai_response
 from tests.agents.servers.loopback import LoopbackProvider
 
 from hud.agents.agent_kinds import agent_of, settings_of
-from hud.agents.providers.agent_kind import agent_kinds
+from hud.agents.providers.agent_kind import model_kinds
 from hud.environment import Environment
 
 pytestmark = [
@@ -115,7 +115,7 @@ CASES = [
 
 
 def test_no_kind_is_left_out():
-    assert {case.kind for case in CASES} == set(agent_kinds())
+    assert {case.kind for case in CASES} == set(model_kinds())
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform, serving
 
 from hud.agents.agent_kinds import agent_of, settings_of
-from hud.agents.providers.agent_kind import agent_kinds
+from hud.agents.providers.agent_kind import model_kinds
 from hud.environment import Environment
 from hud.eval.rollouts import rollout
 from hud.trace import ToolStep
@@ -58,7 +58,7 @@ def task():
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("kind", list(agent_kinds()))
+@pytest.mark.parametrize("kind", list(model_kinds()))
 async def test_a_task_with_a_tool(kind, stream, task, engine, url, monkeypatch, tmp_path):
     monkeypatch.setenv("HUD_HOME", str(tmp_path))
     monkeypatch.setenv("HUD_API_URL", url)

@@ -15,14 +15,18 @@ from hud.plugs import load, plugs
 if TYPE_CHECKING:
     from hud.agents.catalogue import create_agent
     from hud.agents.human import HumanAgent
+    from hud.agents.programs.http_agent import HttpAgent
+    from hud.agents.programs.program_agent import ProgramAgent
     from hud.agents.providers.openai_chat import OpenAIChatAgent
     from hud.agents.scripted import ScriptedAgent
     from hud.agents.tool_loop import ToolLoopAgent
 
 # Imported at first use: the HTTP library takes most of the import time.
 _HOMES = {
+    "HttpAgent": ".programs.http_agent",
     "HumanAgent": ".human",
     "OpenAIChatAgent": ".providers.openai_chat",
+    "ProgramAgent": ".programs.program_agent",
     "ScriptedAgent": ".scripted",
     "ToolLoopAgent": ".tool_loop",
     "create_agent": ".catalogue",
@@ -30,8 +34,10 @@ _HOMES = {
 
 __all__ = [
     "Agent",
+    "HttpAgent",
     "HumanAgent",
     "OpenAIChatAgent",
+    "ProgramAgent",
     "RunView",
     "ScriptedAgent",
     "ToolLoopAgent",

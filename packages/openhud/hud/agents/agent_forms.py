@@ -6,6 +6,7 @@ a function of `(messages, tools, trace)`  plays a turn, and returns text or tool
 SLUG                                   a model of this machine, of the platform that HUD_API_URL names, or of a provider
 the name of a registered type (`hud.agents.agent_kinds`), such as claude or openai_compatible
                                        its agent, with its own model or the setting `model`
+http://host:port/path                  an agent behind HTTP (`hud.agents.programs.http_agent`), with the setting `model`
 human, nothing                         a person at this terminal; an agent that does nothing
 path.py:name                           one of the first three, from a file; default name: `agent`
 """
@@ -115,6 +116,8 @@ def _named(name: str, config: dict[str, Any]) -> Agent:
 
     if is_file(name):
         return _from_file(name, config)
+    if name.startswith(("http://", "https://")):
+        return agent_of("http", settings_of("http", {**config, "url": name}, whose="--config"))
     if name in agent_kinds():
         _check_server(name, config)
         return agent_of(name, settings_of(name, config, whose="--config"))

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud import agents
+from hud.agents.agent import Agent
 from hud.agents.providers.agent_kind import AgentKind, agent_kinds
-from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import UsageError
 
@@ -81,7 +81,7 @@ def _with_own_names(kind: AgentKind, values: Mapping[str, Any], whose: str) -> d
     return own
 
 
-def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> ToolLoopAgent:
+def agent_of(kind: str, settings: AgentConfig, **fields: Any) -> Agent:
     """Return an agent of a type; `fields` override the settings."""
-    made: ToolLoopAgent = getattr(agents, agent_kinds()[kind].agent)(settings, **fields)
+    made: Agent = getattr(agents, agent_kinds()[kind].agent)(settings, **fields)
     return made

@@ -15,7 +15,7 @@ from typing import Any
 from hud import settings
 from hud.agents.agent import RunView
 from hud.agents.agent_kinds import SERVED, agent_of, kind_of_model, settings_of
-from hud.agents.providers.agent_kind import agent_kinds
+from hud.agents.providers.agent_kind import agent_kinds, model_kinds
 from hud.agents.tool_loop import ToolLoopAgent
 from hud.agents.types import AgentConfig, OpenAIChatConfig
 from hud.errors import NotFoundError, UsageError
@@ -115,7 +115,7 @@ class CatalogueAgent(ToolLoopAgent):
             }
             if hud_settings.gateway_url is None:
                 kind = SERVED
-        if kind not in agent_kinds():
+        if kind not in model_kinds():
             raise UsageError(
                 f"{self.slug!r} is played by {kind!r}, an agent that is not known here."
             )
@@ -126,7 +126,9 @@ class CatalogueAgent(ToolLoopAgent):
                 config = _bounded(config)
             return ToolLoopAgent(self.lookup, config)
         self.kind = str(kind)
-        return agent_of(self.kind, _settings(self.slug, self.kind, self.options), **fields)
+        made = agent_of(self.kind, _settings(self.slug, self.kind, self.options), **fields)
+        assert isinstance(made, ToolLoopAgent)
+        return made
 
     async def _row(self, *, needed: bool) -> dict[str, Any] | None:
         """Return the catalogue's entry of the model; None if it is missing and not required."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from hud.agents import Agent
 from hud.agents.agent_kinds import SERVED, agent_of, kind_of_model, settings_of
-from hud.agents.providers.agent_kind import agent_kinds
+from hud.agents.providers.agent_kind import model_kinds
 from hud.agents.types import OpenAIChatConfig
 from hud.errors import UsageError
 from hud.inference.served_model import OpenAIChatModel
@@ -17,9 +17,9 @@ _PRIVATE = frozenset({"api_key", "base_url"})
 
 def refuse_unplayable(kind: str, config: dict[str, Any]) -> None:
     """Raise `UsageError` for an agent that no worker can make."""
-    if kind not in agent_kinds():
+    if kind not in model_kinds():
         raise UsageError(
-            f"Agents of kind {kind!r} are not played here: {', '.join(agent_kinds())} are."
+            f"Agents of kind {kind!r} are not played here: {', '.join(model_kinds())} are."
         )
     if not isinstance(config.get("model"), str) or not config["model"]:
         raise UsageError("The agent's config names no model; give config.model.")
@@ -36,7 +36,7 @@ def player_of(lease: dict[str, Any], gateway_url: str) -> Agent:
         return _seeded(agent, lease, gateway_url)
     # Tokens come with chat completions alone.
     kind = SERVED if lease["samples"] else agent["type"]
-    settable = agent_kinds()[kind].settings.model_fields.keys() - _PRIVATE
+    settable = model_kinds()[kind].settings.model_fields.keys() - _PRIVATE
     config = {
         name: value
         for name, value in (agent.get("config") or {}).items()

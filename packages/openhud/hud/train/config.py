@@ -137,6 +137,12 @@ class TrainConfig(RunSettings):
     guard_saturation: float = Field(default=Bands.saturation, gt=0, le=1)
     """Guard: mean from which on a component of the grade is saturated, so that the others have to rise."""
 
+    agent: str | None = None
+    """Agent that plays with the policy: an installed program (`mini-swe-agent`, `harness`, ...) or the address of an agent's server.
+    None: the policy's own tool loop."""
+    agent_settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of that agent, such as `command` of `harness`."""
+
     subagents: dict[str, SubagentConfig] = Field(default_factory=dict)
     """Models of subagents by slug, keyed by the tool's name or the environment's model of it. Others play with the
     environment's model."""
@@ -194,6 +200,7 @@ class TrainConfig(RunSettings):
                 "stale='correct' needs a loss that bounds its importance weights: ppo, cispo, gspo, dppo, or one whose loss_config "
                 f"drops tokens (icepop_high, outlier_mask_high), not {self.loss}"
             )
+        self._check_agent()
         if self.backend != PLATFORM:
             refused = backend_named(self.backend).refusal(self)
             if refused is not None:
@@ -203,6 +210,20 @@ class TrainConfig(RunSettings):
                 "cross_entropy learns from recorded runs, not from rollouts: give a job (--from-job) or use warm_up()"
             )
         return self
+
+    def _check_agent(self) -> None:
+        """Raise `ValueError` for settings that an agent with its own tool loop does not have."""
+        if self.agent is None:
+            if self.agent_settings:
+                raise ValueError("agent_settings are settings of an agent: name it with agent")
+            return
+        for name in ("system_prompt", "reasoning_effort"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"agent={self.agent!r} has its own prompts: leave {name} out")
+        if self.backend != PLATFORM:
+            raise ValueError(
+                f"agent={self.agent!r} asks the platform for its turns, which backend={self.backend!r} does not sample"
+            )
 
     @property
     def bounds_ratios(self) -> bool:

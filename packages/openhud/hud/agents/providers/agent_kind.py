@@ -35,6 +35,13 @@ class AgentKind:
     """Its name of the setting `top_p`; None: it has none."""
     narrows: str | None = None
     """Type in whose place it plays the models of its pattern, also where a platform names that type."""
+    program: bool = False
+    """True for a program, or a server, that plays a run by itself and asks its model over HTTP."""
+
+
+def model_kinds() -> dict[str, AgentKind]:
+    """Return the agent types with the tool loop."""
+    return {name: kind for name, kind in agent_kinds().items() if not kind.program}
 
 
 @functools.cache

@@ -25,6 +25,8 @@ MANY_PAID_RUNS = 50
 """Number of runs with a provider's model from which the command asks for confirmation."""
 FULL_STEPS = 100
 """Model calls in one run under --full."""
+HARNESS = "harness"
+"""The agent that is any program."""
 FAILED = 1
 """Exit code if no run was measured, or the agent failed in every one."""
 SECONDS = click.FloatRange(min=0, min_open=True)
@@ -34,7 +36,8 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     name="eval",
     epilog="Without --all (or --full), only the first task is played; of a benchmark, all are. AGENT is the slug of a "
     "model; claude, openai, operator, gemini or gemini_cua, with a model of theirs or the one that --model names; "
-    "openai_compatible with --model, or --model http://host/v1 alone; human, to play yourself; nothing, which does nothing; oracle, which plays a "
+    "openai_compatible with --model, or --model http://host/v1 alone; an installed program with --model: claude-code, codex, gemini-cli, "
+    "mini-swe-agent, opencode or qwen-code, or harness with --command; human, to play yourself; nothing, which does nothing; oracle, which plays a "
     "benchmark's own solutions; or path.py:agent for a script.",
 )
 @click.option(
@@ -52,6 +55,18 @@ SECONDS = click.FloatRange(min=0, min_open=True)
     "--model",
     help="Model, where AGENT is a kind of agent, or a class in a file; or the address of a server of chat completions, "
     "http://host/v1, whose one model plays (of several: -c model=NAME).",
+)
+@click.option(
+    "--command",
+    "program",
+    metavar="LINE",
+    help="With the agent harness: the program's command line, such as 'agent --url {base_url} {prompt_file}' "
+    "(docs/agent-programs.md).",
+)
+@click.option(
+    "--agent-url",
+    metavar="URL",
+    help="In place of AGENT: address of an agent's server, to which each run is posted (docs/agent-programs.md).",
 )
 @click.option("--all", "everything", is_flag=True, help="Play every task.")
 @click.option(
@@ -128,6 +143,8 @@ def command(
     benchmark: str | None,
     split: str | None,
     model: str | None,
+    program: str | None,
+    agent_url: str | None,
     everything: bool,
     full: bool,
     group: int | None,
@@ -158,6 +175,7 @@ def command(
     from hud.cli.evaluation.benchmarks import print_benchmarks
     from hud.cli.evaluation.player import (
         is_paid,
+        is_program,
         is_scripted,
         parse_settings,
         player,
@@ -171,8 +189,18 @@ def command(
         if agent is not None:
             raise click.UsageError(f"--benchmark stands for TASKS; give the agent alone: {agent}")
         source, agent = None, source
+    if agent_url is not None:
+        if agent is not None:
+            raise click.UsageError(f"--agent-url stands for AGENT; leave one of them out: {agent}")
+        agent = agent_url
+    parsed = parse_settings(settings)
+    if program is not None:
+        if agent != HARNESS:
+            raise click.UsageError(f"--command goes with the agent {HARNESS}.")
+        parsed["command"] = program
     if full and not is_scripted(agent):
-        max_steps, auto_respond = max_steps or FULL_STEPS, True
+        max_steps = max_steps or FULL_STEPS
+        auto_respond = not is_program(agent)
     options = {
         "max_steps": max_steps,
         "max_tokens": max_tokens,
@@ -185,9 +213,7 @@ def command(
     }
     agent_options = {name: value for name, value in options.items() if value is not None}
     chosen_source = task_source(source, benchmark, split)
-    who = player(
-        agent, model, {**agent_options, **parse_settings(settings)}, oracle=chosen_source.oracle
-    )
+    who = player(agent, model, {**agent_options, **parsed}, oracle=chosen_source.oracle)
     if subagents:
         who.subagents = {**who.subagents, **dict(pairs("subagent", "NAME=MODEL", subagents))}
     of_all = everything or full or resume is not None or benchmark is not None

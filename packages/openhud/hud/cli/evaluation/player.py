@@ -19,10 +19,10 @@ from hud.inference.model_listing import only_model
 ORACLE = "oracle"
 
 
-def parse_settings(texts: tuple[str, ...]) -> dict[str, Any]:
+def parse_settings(texts: tuple[str, ...], option: str = "config") -> dict[str, Any]:
     """Return `k=v` pairs as settings: values are JSON if they parse, else text; dots nest."""
     settings: dict[str, Any] = {}
-    for key, text in pairs("config", "KEY=VALUE", texts, empty=True):
+    for key, text in pairs(option, "KEY=VALUE", texts, empty=True):
         value: Any = text
         with suppress(ValueError):
             value = json.loads(text)
@@ -31,7 +31,7 @@ def parse_settings(texts: tuple[str, ...]) -> dict[str, Any]:
         for part in outer:
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise UsageError(f"--config {key}: {part!r} has a value already.")
+                raise UsageError(f"--{option} {key}: {part!r} has a value already.")
         place[last] = value
     return settings
 
@@ -55,7 +55,7 @@ def player(
         return as_agent(oracle(), config)
     if agent is None or model is None:
         return as_agent(agent or model or "", config)
-    if agent not in agent_kinds() and not is_file(agent):
+    if agent not in agent_kinds() and not is_file(agent) and not _is_address(agent):
         raise UsageError(
             f"Two models are named, {agent!r} and {model!r}; --model goes with {', '.join(agent_kinds())} or a path.py:agent."
         )
@@ -64,7 +64,15 @@ def player(
 
 def is_paid(agent: str | None, model: str | None) -> bool:
     """Return True if a provider's model is probably used, which costs money."""
+    if is_program(agent):
+        return kind_of_model(model or "") is not None
     return agent in agent_kinds() or kind_of_model(agent or model or "") is not None
+
+
+def is_program(agent: str | None) -> bool:
+    """Return True for an agent with a tool loop of its own: a program, or a server behind HTTP."""
+    kind = agent_kinds().get(agent or "")
+    return _is_address(agent or "") or (kind is not None and kind.program)
 
 
 def is_scripted(agent: str | None) -> bool:

@@ -29,6 +29,7 @@ _REPEATED = {
     "held_out": "TASKS",
     "track": "TRACKER",
     "loss_config": "KEY=NUMBER",
+    "agent_settings": "KEY=VALUE",
     "subagents": "NAME=MODEL",
     "joined": "MODEL",
     "critical": "COLUMN=VALUE",
@@ -142,12 +143,14 @@ def command(
     **options: Any,
 ) -> int:
     """Train MODEL on its own rollouts of TASKS (.py, .json, .jsonl, or a folder)."""
+    from hud.cli.evaluation.player import parse_settings
     from hud.errors import UsageError
     from hud.train.config import load_config
     from hud.train.recipe import is_recipe
 
     values = {"model": model, "tasks": tasks, **options}
     values["loss_config"] = _numbers(options["loss_config"]) or None
+    values["agent_settings"] = parse_settings(options["agent_settings"], "agent-settings") or None
     values["subagents"] = dict(pairs("subagents", "NAME=MODEL", options["subagents"])) or None
     values |= {
         name: list(options[name]) or None for name in ("held_out", "joined", "critical", "track")

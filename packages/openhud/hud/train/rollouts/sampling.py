@@ -24,6 +24,7 @@ from hud.train.monitoring.progress import Reporter, Score
 from hud.train.rollouts.batch import RolloutBatch
 from hud.train.rollouts.curriculum import Curriculum
 from hud.train.rollouts.held_out import HeldOut
+from hud.train.rollouts.programs import program_agent
 from hud.train.rollouts.subagents import agent_of, refuse_efforts, subagents_of
 
 if TYPE_CHECKING:
@@ -62,12 +63,15 @@ class Rollouts:
         stop: StopSignal | None = None,
         played_as: Mapping[str, SubagentConfig] | None = None,
     ) -> Rollouts:
-        """Return the rollouts of `tasks`; raises `UsageError` for subagents and efforts that do not fit the tasks and models.
+        """Return the rollouts of `tasks`; raises `UsageError` for subagents and efforts that do not fit the tasks and models, and
+        for a program that is not installed.
 
         `played_as` holds settings of models as subagents, by slug, for those configured by model only.
         """
         subagents = subagents_of(config, tasks, played_as)
         await refuse_efforts(connect(), config, subagents)
+        if config.agent is not None:
+            await program_agent(config, config.temperature).prepare()
         return cls(config, runtime, reporter, stop, subagents)
 
     async def models(self, policy: ChatModel) -> dict[str, ChatModel]:

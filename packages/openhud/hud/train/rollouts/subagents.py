@@ -15,6 +15,7 @@ from hud.errors import UsageError
 from hud.inference.models import chat_model
 from hud.trace import ChatModel, SamplingParams
 from hud.train.config import SubagentConfig, TrainConfig
+from hud.train.rollouts.programs import program_agent
 from hud.train.rollouts.seeds import SeededAgent
 
 if TYPE_CHECKING:
@@ -116,7 +117,12 @@ def agent_of(
         )
         return SeededAgent(model, played, params, place)
 
-    agent = seeded(config.player)
+    agent: Agent
+    if config.agent is None:
+        agent = seeded(config.player)
+    else:
+        pinned = getattr(models[config.model], "checkpoint", None)
+        agent = program_agent(config, temperature, pinned)
     agent.training_progress = progress
     agent.subagents = {name: seeded(player) for name, player in subagents.items()}
     return agent

@@ -1,0 +1,1 @@
+"""Programs that people ship, and agents behind HTTP, as players of runs."""

@@ -1,0 +1,38 @@
+"""Programs, and agents behind HTTP, that play with the policy in training.
+
+They sample through the run's pass, which serves the newest weights and records every turn with its ids. Their turns have no seeds
+by position, so that a resumed run samples other tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hud.agents.agent import Agent
+from hud.agents.agent_forms import as_agent
+from hud.agents.programs.http_agent import HttpAgent
+from hud.agents.programs.program_agent import ProgramAgent
+from hud.errors import UsageError
+
+if TYPE_CHECKING:
+    from hud.train.config import TrainConfig
+
+
+def program_agent(config: TrainConfig, temperature: float, checkpoint: str | None = None) -> Agent:
+    """Return the agent of `config.agent`, which plays with the policy at its head or at a checkpoint.
+
+    Raises `UsageError` for another form of agent, and for settings that it does not have.
+    """
+    assert config.agent is not None
+    sampling: dict[str, Any] = {"max_tokens": config.max_tokens, "temperature": temperature}
+    limits = {"max_steps": config.max_turns}
+    settings = {**limits, **config.agent_settings, **sampling, "model": config.model}
+    if checkpoint is not None:
+        settings["checkpoint"] = checkpoint
+    agent = as_agent(config.agent, settings)
+    if not isinstance(agent, ProgramAgent | HttpAgent):
+        raise UsageError(
+            f"agent={config.agent!r} is no program and no address of an agent's server: leave it out, and the policy plays by itself."
+        )
+    agent.model = agent.model.trained()
+    return agent
