@@ -84,9 +84,9 @@ SCENES = {
         models=("my-model",),
         stands={
             "python -m uvicorn service:app --port 9000": (
-                "AGENT_PORT=$(python -c \"import socket; print(socket.create_server(('127.0.0.1', 0)).getsockname()[1])\")\n"
-                'python -m uvicorn service:app --port "$AGENT_PORT" --log-level warning &\n'
-                'echo $! >>"$STAGE/pids"\n'
+                "AGENT_PORT=$(python -c \"import socket; print(socket.create_server(('127.0.0.1', 0)).getsockname()[1])\"); "
+                'python -m uvicorn service:app --port "$AGENT_PORT" --log-level warning & '
+                'echo $! >>"$STAGE/pids"; '
                 'until curl -s "http://127.0.0.1:$AGENT_PORT/docs" >/dev/null; do sleep 0.1; done'
             ),
             "http://127.0.0.1:9000": "http://127.0.0.1:$AGENT_PORT",

@@ -1,6 +1,5 @@
 """Any program plays a run: it asks the run's model, uses the environment's tools and files, and its exit ends its part."""
 
-import contextlib
 import json
 import shutil
 from pathlib import Path
@@ -10,12 +9,11 @@ from tests.platform.gateway.gateway_server import ScriptedEngine, make_platform,
 
 from hud import Environment
 from hud.agents.agent_forms import as_agent
-from hud.agents.programs.run_model import ModelAccess, RunModel
 from hud.environment.run import EnvironmentRun
 from hud.errors import EnvironmentFault, UsageError
 from hud.eval.rollouts import rollout
 from hud.platform.gateway.chat_formats import format_of
-from hud.trace import ToolStep
+from hud.trace import AgentStep, ToolStep
 from hud.trace.recording.recorder import NullRecorder
 
 PROGRAM = Path(__file__).parent / "fake_program.py"
@@ -45,11 +43,6 @@ def engine(app, url, monkeypatch, tmp_path):
     monkeypatch.setenv("HUD_API_URL", url)
     monkeypatch.setenv("HUD_PROGRAMS", "")
 
-    @contextlib.asynccontextmanager
-    async def opened(self, run):
-        yield ModelAccess(url, "local")
-
-    monkeypatch.setattr(RunModel, "open", opened)
     record = app.state.parts.registry.model("tiny")
     engine = ScriptedEngine(format_of(record.folder).chat.tokenizer, ANSWER, pieces=3)
     app.state.parts.__dict__["engine"] = engine
@@ -107,9 +100,12 @@ async def test_a_program_without_a_workspace_plays_in_a_fresh_folder(engine, mon
     assert 'What is at 7? It\'s "there".' in engine.tokenizer.decode(asked[2].prompt, False)
 
 
-async def test_its_output_is_the_answer(engine):
+async def test_its_output_is_the_answer_and_its_model_calls_are_the_runs_steps(engine):
     run = await play(apples())
     assert (run.reward, run.trace.content) == (1.0, ANSWER)
+    (step,) = (step for step in run.trace.steps if isinstance(step, AgentStep))
+    assert step.content == ANSWER
+    assert engine.tokenizer.decode(step.sample.output_token_ids, True) == ANSWER
 
 
 @sandboxed

@@ -1,6 +1,5 @@
 """Real programs play runs of `hud eval`: in the run's workspace, with the environment's tools, against a scripted local model."""
 
-import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -15,9 +14,8 @@ from tests.platform.gateway.scripted_server import ScriptedTurn, scripted_server
 
 from hud import Environment
 from hud.agents.agent_forms import as_agent
-from hud.agents.programs.run_model import ModelAccess, RunModel
 from hud.eval.rollouts import rollout
-from hud.trace import ToolStep
+from hud.trace import AgentStep, ToolStep
 from hud.trace.recording.recorder import NullRecorder
 
 TOOLS = {
@@ -42,12 +40,6 @@ async def play(name, task, turns, tmp_path, monkeypatch):
     recipe = RECIPES[name]
     with scripted_server(tmp_path / "platform", turns, recipe.mark) as (url, model):
         monkeypatch.setenv("HUD_API_URL", url)
-
-        @contextlib.asynccontextmanager
-        async def opened(self, run):
-            yield ModelAccess(url, "local")
-
-        monkeypatch.setattr(RunModel, "open", opened)
         agent = as_agent(name, {"model": "scripted", "timeout_seconds": 120})
         run = await rollout(
             task, agent, runtime=lambda task: task.environment.run(), recorder=NullRecorder()
@@ -80,6 +72,11 @@ async def test_a_program_mends_a_file_in_the_workspace(name, tmp_path, monkeypat
     assert (program["place"], program["exit_code"]) == ("workspace", 0)
     assert program["version"] or name == "mini-swe-agent"
     assert model.extended() == (RECIPES[name].extends, 3)
+    steps = [step for step in run.trace.steps if isinstance(step, AgentStep)]
+    assert len(steps) >= len(model.prompts)
+    if name != "gemini-cli":  # Its own sampling truncates the distribution.
+        sampled = [step.sample.output_token_ids for step in steps]
+        assert all(ids in sampled for _, ids in model.prompts)
 
 
 @pytest.mark.timeout(300)
