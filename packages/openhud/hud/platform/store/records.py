@@ -18,6 +18,7 @@ from hud.platform.store.job_status import INTERRUPTED, outcome, statuses
 from hud.platform.store.job_sums import JobSums, sums_of
 from hud.platform.store.job_titles import titles_of
 from hud.platform.store.queries import Query, as_dict, in_parts
+from hud.platform.store.run_calls import unrecorded_steps
 from hud.trace import TOOL_CALLS
 from hud.trace.ids import plain, trace_id_of
 from hud.trace.sampled.pictures import Picture
@@ -111,7 +112,10 @@ def samples_of(
 
 
 def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
-    """Return the steps of a trace in order, as `hud.step.v1` payloads, each with its sample."""
+    """Return the steps of a trace in order, as `hud.step.v1` payloads, each with its sample.
+
+    Those of model calls that the run's process has not recorded yet come last.
+    """
     samples = tables.samples
     rows = store.rows(steps_in_order(trace_id))
     drawn = store.rows(
@@ -126,7 +130,7 @@ def trace_steps(store: Store, team: str, trace_id: str) -> list[dict[str, Any]]:
         if step_id in by_step:
             step["sample"] = {**step.get("sample", {}), **_without_blobs(by_step[step_id])}
         payloads.append(step)
-    return payloads
+    return [*payloads, *unrecorded_steps(store, trace_id, payloads)]
 
 
 def steps_in_order(trace_id: str) -> Query:

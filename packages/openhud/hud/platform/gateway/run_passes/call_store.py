@@ -6,6 +6,9 @@ keeps the status `open` was lost with its server.
 
 from __future__ import annotations
 
+import logging
+import math
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,10 +21,26 @@ from hud.errors import ConflictError, HudError, NotFoundError, PlatformError
 from hud.platform.access.run_grant import RunGrant
 from hud.platform.store import Store, tables
 from hud.platform.store.ownership import refuse_foreign
+from hud.platform.store.records import steps_in_order
+from hud.platform.store.run_calls import calls_of_pass, unrecorded_steps
+from hud.platform.store.telemetry import ingest_spans
+from hud.trace import STEP_SCHEMA
 from hud.trace.recording.journal import encode_json
 
 CallStatus = Literal["open", "answered", "refused", "gone", "cancelled"]
 Limit = Literal["calls", "tokens", "cost"]
+
+CLEAN_SECONDS = 60.0
+"""Least interval of two cleanings by one process."""
+UNRECORDED_SECONDS = 3600.0
+"""Time after the expiry of a pass after which its run's process counts as dead."""
+MOST_CLEANED = 500
+_OF_PASS = (
+    (tables.run_calls, tables.run_calls.c.pass_id),
+    (tables.responses, tables.responses.c.team_id),
+    (tables.run_passes, tables.run_passes.c.id),
+)
+_log = logging.getLogger(__name__)
 
 
 class RunEndedError(ConflictError):
@@ -59,9 +78,13 @@ class CallStore:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._cleaned = -math.inf
 
     def open(self, grant: RunGrant, team: str, key_id: str | None, seconds: float) -> datetime:
         """Record a pass; return its expiry. Raises `NotFoundError` for another team's run."""
+        if time.monotonic() - self._cleaned > CLEAN_SECONDS:
+            self._cleaned = time.monotonic()
+            self.clean()
         opened = datetime.now(UTC)
         expires = opened + timedelta(seconds=seconds)
         with self._store.begin() as connection:
@@ -151,9 +174,43 @@ class CallStore:
 
     def calls(self, pass_id: str, after: int = 0) -> Sequence[sa.Row[Any]]:
         """Return the calls of a pass with numbers above `after`, in order."""
-        calls = tables.run_calls
-        query = sa.select(calls).where(calls.c.pass_id == pass_id, calls.c.number > after)
-        return self._store.rows(query.order_by(calls.c.number))
+        return self._store.rows(calls_of_pass(pass_id, after))
+
+    def clean(self) -> None:
+        """Delete calls that their run's process has recorded; record those of expired passes whose process has died.
+
+        A run's end follows its steps into the store.
+        """
+        passes, runs = tables.run_passes, tables.runs
+        over = sa.or_(passes.c.ended_at.is_not(None), passes.c.expires_at < datetime.now(UTC))
+        recorded = runs.c.status != "running"
+        late = passes.c.expires_at < datetime.now(UTC) - timedelta(seconds=UNRECORDED_SECONDS)
+        query = (
+            sa.select(passes.c.id, passes.c.trace_id, passes.c.team_id)
+            .outerjoin(runs, runs.c.trace_id == passes.c.trace_id)
+            .where(over, sa.or_(recorded, late))
+            .limit(MOST_CLEANED)
+        )
+        for row in self._store.rows(query):
+            try:
+                self._record(row.team_id, row.trace_id)
+            except HudError as error:
+                _log.warning("Calls of run %s cannot be recorded: %s", row.trace_id, error)
+            self._delete(row.id)
+
+    def _record(self, team: str, trace_id: str) -> None:
+        """Record the steps of a run's calls that its process has not recorded."""
+        rows = self._store.rows(steps_in_order(trace_id))
+        recorded = [exact_json.loads(payload) for _, payload in rows]
+        steps = unrecorded_steps(self._store, trace_id, recorded)
+        spans = [{"attributes": {"hud.schema": STEP_SCHEMA, "hud.payload": step}} for step in steps]
+        if spans:
+            ingest_spans(self._store, team, trace_id, spans)
+
+    def _delete(self, pass_id: str) -> None:
+        with self._store.begin() as connection:
+            for table, column in _OF_PASS:
+                connection.execute(sa.delete(table).where(column == pass_id))
 
     def over(self, pass_ids: Collection[str]) -> set[str]:
         """Return those of some passes that have ended, or whose opener's key is no longer valid."""
@@ -211,9 +268,3 @@ def _limited(error: RunLimitError) -> bytes:
 
 def _packed(values: Sequence[Any]) -> bytes | None:
     return encode_json(list(values)) if values else None
-
-
-def unpacked(column: bytes | None) -> list[Any]:
-    """Return the list in a column."""
-    values: list[Any] = [] if column is None else exact_json.loads(column)
-    return values

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud.platform.gateway.run_passes.call_store import unpacked
+from hud.platform.store.run_calls import steps_of_calls
 
 LOST = {
     "kind": "infrastructure",
@@ -25,14 +25,7 @@ def run_result(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
 
     Prompts in samples are differences to those of earlier steps: see `hud.trace.sampled.call_samples`.
     """
-    steps: list[dict[str, Any]] = []
-    answered: set[str] = set()
-    for row in rows:
-        for result in unpacked(row.results):
-            if result["call"]["id"] not in answered:
-                answered.add(result["call"]["id"])
-                steps.append(result)
-        steps += unpacked(row.steps)
+    steps = steps_of_calls(rows)
     overridden = Counter(
         name for step in steps for name in step.get("extra", {}).get("overridden", ())
     )

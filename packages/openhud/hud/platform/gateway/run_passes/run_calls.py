@@ -31,11 +31,11 @@ from hud.platform.gateway.run_passes.call_store import (
     CallStore,
     RunEndedError,
     ended,
-    unpacked,
 )
 from hud.platform.gateway.run_passes.outcomes import run_result
 from hud.platform.gateway.run_passes.sampling_override import overridden
 from hud.platform.store import Store
+from hud.platform.store.run_calls import unpacked
 from hud.trace import AgentStep, ChatMessage, now, parse_step
 from hud.trace.sampled.call_samples import MODEL_CALL, expand_samples
 
