@@ -12,6 +12,8 @@ from hud.eval import Taskset
 from hud.inference.models import chat_model
 from hud.platform.gateway.run_passes.sampling_override import SEEDS_OF_A_CALL
 from hud.trace import AgentStep, SamplingParams
+from hud.train.config import TrainConfig
+from hud.train.rollouts.programs import program_agent
 
 TEXTS = ["say red green blue yellow", "a e i o u"] * 3
 SIZES = {
@@ -108,6 +110,16 @@ async def test_a_seed_gives_the_tokens_that_the_policy_samples_in_this_process(h
         assert sample.prompt_token_ids == completion.sample.prompt_token_ids
         assert sample.output_token_ids == completion.sample.output_token_ids
         assert sample.output_logprobs == pytest.approx(completion.sample.output_logprobs, abs=1e-5)
+
+
+async def test_runs_of_a_training_have_seeds_by_their_place(home):
+    config = TrainConfig(model="m", tasks="-", agent="http://127.0.0.1:9")
+    (run,) = (await say(word="red").run(lambda _: "red")).runs
+    seeds = [
+        program_agent(config, 1.0, place=place).model.seed_of(run)
+        for place in ((0, 1), (0, 1), (0, 2))
+    ]
+    assert seeds[0] == seeds[1] != seeds[2]
 
 
 async def test_weights_that_change_within_an_answer_are_named_with_its_tokens(home):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ class RunModel:
     limits: dict[str, int]
     trainable: bool = False
     """True if settings of the program that leave nothing to train on are overridden, too."""
+    seed_of: Callable[[RunView], int] | None = None
+    """Seed of a run; None: its calls have no seeds."""
 
     @classmethod
     def of(cls, agent: str, config: OwnLoopConfig) -> RunModel:
@@ -40,9 +42,9 @@ class RunModel:
             {name: most for name, most in limits.items() if most is not None},
         )
 
-    def trained(self) -> RunModel:
-        """Return the same for runs that are trained on."""
-        return replace(self, trainable=True)
+    def trained(self, seed_of: Callable[[RunView], int]) -> RunModel:
+        """Return the same for runs that are trained on, with seeds."""
+        return replace(self, trainable=True, seed_of=seed_of)
 
     async def check(self) -> None:
         """Raise `UsageError` for a model that there is not."""
@@ -65,11 +67,12 @@ class RunModel:
         """Open the pass of a run; at its end the run's trace has the steps, and model calls are refused."""
         from hud.client.run_pass import RunLimits, run_pass
 
+        seeds = {} if self.seed_of is None else {"seed": self.seed_of(run)}
         async with run_pass(
             run,
             model=self.model,
             checkpoint=self.checkpoint,
-            sampling=self.sampling,
+            sampling={**self.sampling, **seeds},
             limits=RunLimits(**self.limits),
             trainable=self.trainable,
         ) as access:

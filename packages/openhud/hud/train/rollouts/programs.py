@@ -1,7 +1,7 @@
 """Programs, and agents behind HTTP, that play with the policy in training.
 
-They sample through the run's pass, which serves the newest weights and records every turn with its ids. Their turns have no seeds
-by position, so that a resumed run samples other tokens.
+They sample through the run's pass, which serves the newest weights and records every turn with its ids. A turn's seed depends on the
+run and the number of the call, so that a program which asks the same again gets the same tokens in a resumed training.
 """
 
 from __future__ import annotations
@@ -13,13 +13,21 @@ from hud.agents.agent_forms import as_agent
 from hud.agents.programs.http_agent import HttpAgent
 from hud.agents.programs.program_agent import ProgramAgent
 from hud.errors import UsageError
+from hud.train.rollouts.seeds import place_of, seed_of
 
 if TYPE_CHECKING:
     from hud.train.config import TrainConfig
 
 
-def program_agent(config: TrainConfig, temperature: float, checkpoint: str | None = None) -> Agent:
+def program_agent(
+    config: TrainConfig,
+    temperature: float,
+    checkpoint: str | None = None,
+    place: tuple[object, ...] = (),
+) -> Agent:
     """Return the agent of `config.agent`, which plays with the policy at its head or at a checkpoint.
+
+    `place`: position of the agent's runs in the training, for their seeds.
 
     Raises `UsageError` for another form of agent, and for settings that it does not have.
     """
@@ -34,5 +42,5 @@ def program_agent(config: TrainConfig, temperature: float, checkpoint: str | Non
         raise UsageError(
             f"agent={config.agent!r} is no program and no address of an agent's server: leave it out, and the policy plays by itself."
         )
-    agent.model = agent.model.trained()
+    agent.model = agent.model.trained(lambda run: seed_of(*place, *place_of(run)))
     return agent

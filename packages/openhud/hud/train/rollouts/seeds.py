@@ -95,7 +95,7 @@ class SeededAgent(Agent):
         }
 
     async def __call__(self, run: Any) -> None:
-        place = (*self.place, *_place_of(run))
+        place = (*self.place, *place_of(run))
         await play(run, _SeededModel(self.model, place), self.config, self.params)
 
 
@@ -114,10 +114,10 @@ def seeded_agent(
     return SeededAgent(model, config, params, place)
 
 
-def _place_of(run: Any) -> tuple[object, ...]:
+def place_of(run: Any) -> tuple[object, ...]:
     """Return a run's unique position in its step: for a subagent's run, including the call of its caller."""
     caller = getattr(run, "caller", None)
-    return (run.slug, run.attempt) if caller is None else (*_place_of(caller), *run.called_as)
+    return (run.slug, run.attempt) if caller is None else (*place_of(caller), *run.called_as)
 
 
 class _SeededModel(ChatModel):

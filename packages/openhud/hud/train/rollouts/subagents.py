@@ -122,7 +122,7 @@ def agent_of(
         agent = seeded(config.player)
     else:
         pinned = getattr(models[config.model], "checkpoint", None)
-        agent = program_agent(config, temperature, pinned)
+        agent = program_agent(config, temperature, pinned, place)
     agent.training_progress = progress
     agent.subagents = {name: seeded(player) for name, player in subagents.items()}
     return agent
