@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import socket
 import threading
+import time
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -73,4 +76,42 @@ async def test_answers_of_a_team_have_a_limit_together(tmp_path, monkeypatch, pa
             for turn in (*turns, third) if forwarded else turns:
                 assert (await turn).status_code == 200
             assert (await client.post(path, json=TURN)).status_code == 200
+    app.state.parts.close()
+
+
+class EndlessProvider:
+    """A provider that sends as fast as it is read; `sent` counts its bytes."""
+
+    def __init__(self):
+        self.sent = 0
+
+    async def __call__(self, scope, receive, send):
+        event = {"choices": [{"index": 0, "delta": {"content": "x" * 200}}]}
+        events = b"data: %s\n\n" % json.dumps(event).encode() * 200
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        while self.sent < MOST_SENT:
+            await send({"type": "http.response.body", "body": events, "more_body": True})
+            self.sent += len(events)
+
+
+MOST_SENT = 256 << 20
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions"])
+def test_a_stream_that_nobody_reads_stops_its_provider(tmp_path, path):
+    provider, app = EndlessProvider(), create_app(PlatformConfig(tmp_path))
+    with serving(provider) as upstream, serving(app) as url, socket.socket() as client:
+        config = {"url": upstream, "dialect": "openai", "upstream_model": "m"}
+        httpx.post(url + "/v2/models/provide", json={"name": "slow", "provider": config})
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(("127.0.0.1", urlsplit(url).port))
+        body = json.dumps({**TURN, "stream": True}).encode()
+        head = f"POST {path} HTTP/1.1\r\nhost: hud\r\ncontent-length: {len(body)}\r\n\r\n"
+        client.sendall(head.encode() + body)
+        seen = -1
+        while provider.sent == 0 or provider.sent != seen:
+            seen = provider.sent
+            time.sleep(1.0)
+        assert provider.sent < MOST_SENT
     app.state.parts.close()

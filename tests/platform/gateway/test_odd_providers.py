@@ -1,5 +1,6 @@
 """Providers that fail, or answer against their documentation: a failure is an error in every client's dialect."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -218,6 +219,25 @@ def test_an_answer_without_end_fills_no_memory(url, provider, monkeypatch, strea
     status, text = ask(url, "openai", "messages", stream)
     assert status == (200 if stream else 502)
     assert "is larger than 1 MiB" in text
+
+
+async def test_many_events_at_once_leave_other_requests_their_turn(provider, tmp_path):
+    """Hundreds of such streams held up all requests of the server for a minute."""
+    provider.kind = EVENTS
+    provider.body = sse(*[chunk({"content": "x"})] * 1000, chunk({}, "stop"))
+    app = create_app(PlatformConfig(tmp_path))
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://hud") as client:
+        config = {"url": provider.url, "dialect": "openai", "upstream_model": "m"}
+        await client.post("/v2/models/provide", json={"name": "many", "provider": config})
+        body = {"model": "many", "max_tokens": 5, "messages": HELLO, "stream": True}
+        turn, turns = asyncio.create_task(client.post("/v1/messages", json=body)), 0
+        while not turn.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert (await turn).text.count("text_delta") == 1000
+        assert turns > 1000
+    app.state.parts.close()
 
 
 @pytest.mark.parametrize("stream", [False, True])

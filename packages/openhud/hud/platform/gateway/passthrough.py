@@ -5,6 +5,7 @@ server's key is removed from responses, also if a provider repeats it.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
@@ -47,6 +48,8 @@ _RETURNED_BELOW = "x-ratelimit-"
 """Prefix of response headers that are returned to a client, besides those of its dialect; others describe the server's account."""
 _KEY_PARAMETERS = ("key", "api_key")
 BYTES_OF_A_TOKEN = 4
+PIECE_BYTES = 1 << 15
+"""Largest piece of a stream: more are held for a client that reads nothing."""
 MOST_ERROR_BYTES = 1 << 20
 
 
@@ -191,10 +194,12 @@ async def _pass_answer(
     await exchange.begin(response.status, _returned(dialect, response.headers))
     redaction = Redaction(model.secrets)
     try:
-        async for data in response.content.iter_any():
+        async for data in response.content.iter_chunked(PIECE_BYTES):
             if shown := redaction.take(data):
                 usage.take(shown)
                 await exchange.write(shown)
+            # A provider that sends much at once leaves other requests their turn.
+            await asyncio.sleep(0)
     finally:
         usage.read(meter)
     await exchange.end(redaction.end())

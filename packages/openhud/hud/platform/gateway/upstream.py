@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
@@ -31,6 +32,7 @@ from hud.platform.gateway.ledger import LONGEST_ANSWER, Meter
 from hud.platform.gateway.passthrough import (
     BYTES_OF_A_TOKEN,
     MOST_ERROR_BYTES,
+    PIECE_BYTES,
     check_refusal,
     unreachable,
 )
@@ -212,6 +214,8 @@ async def _data(
                     f"The answer of the provider of {model.name!r} is larger than {most} MiB.", 502
                 )
             yield data
+            # One that sends many at once leaves other requests their turn.
+            await asyncio.sleep(0)
         return
     body = b"".join([part async for part in _received(response, held)])
     held.event_ended()
@@ -230,7 +234,7 @@ async def _data(
 
 async def _received(response: aiohttp.ClientResponse, held: HeldAnswer) -> AsyncIterator[bytes]:
     """Yield the parts of a body. Raises `aiohttp.ClientPayloadError` for a whole one that is larger than `MOST_ANSWER_BYTES`."""
-    async for part in response.content.iter_any():
+    async for part in response.content.iter_chunked(PIECE_BYTES):
         held.receive(len(part))
         if held.partial > MOST_ANSWER_BYTES:
             raise aiohttp.ClientPayloadError(
