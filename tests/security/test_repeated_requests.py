@@ -80,6 +80,15 @@ async def test_an_idempotency_key_with_another_body_is_refused(server):
     assert (await server.result(key, first.json()["request_id"])).status_code == 200
 
 
+async def test_a_cancelled_request_of_negative_counts_gives_no_tokens(server):
+    """Each refilled the key's limit: a cancelled request keeps what it reserved."""
+    key = server.key("one", tokens_per_minute=100)
+    for count in (-900, 1 << 70):
+        body = sample([1, 2])
+        body["prompt"]["chunks"][0]["expected_tokens"] = count
+        assert (await server.post(key, "asample", body)).status_code == 422
+
+
 @pytest.mark.slow
 async def test_another_key_s_holder_gets_an_answer_of_its_own(server):
     one, two = server.key("one"), server.key("two")

@@ -288,6 +288,21 @@ def test_tokens_are_reserved_at_the_start_of_a_request():
     first.reserve(0, 10_000, 10_000)  # More than a minute's limit: it needs all of that.
 
 
+@pytest.mark.parametrize(
+    ("prompt", "stated", "choices"), [(-900, 50, 1), (10, -900, 1), (10, 50, -9)]
+)
+def test_no_count_of_a_request_gives_tokens(prompt, stated, choices):
+    limits = Limits(clock=lambda: 0.0)
+    who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)
+    TokenBudget(limits, who).reserve(0, 100, 1000)
+    with pytest.raises(TooManyRequests):
+        TokenBudget(limits, who).reserve(prompt, stated, 1000, choices)
+    limits.charge(who, -1)  # One token is left.
+    TokenBudget(limits, who).reserve(min(prompt, 0), min(stated, 0), 1000, choices)
+    with pytest.raises(TooManyRequests):
+        TokenBudget(limits, who).reserve(0, 2, 1000)
+
+
 def test_an_answer_without_a_limit_is_bounded_to_its_reservation():
     limits = Limits(clock=lambda: 0.0)
     who = Identity(LOCAL_TEAM, frozenset(), "k", tokens_per_minute=100)

@@ -58,6 +58,18 @@ def save_many(parts, count):
     return model, [row["id"] for row in rows]
 
 
+async def test_the_reason_of_a_session_s_end_and_its_numbers_are_bounded(api):
+    """Sessions of a team are remembered after their end: a reason took as much memory as a body may have."""
+    session = (await api.post("/api/v1/create_session", json={})).json()["session_id"]
+    made = {"session_id": session, "sampling_session_seq_id": 10**4000, "base_model": "m"}
+    assert (await api.post("/api/v1/create_sampling_session", json=made)).status_code in (400, 422)
+    path = f"/api/v1/sessions/{session}/finish"
+    ended = await api.post(path, json={"reason": {"type": "x" * 5_000_000}})
+    assert ended.status_code == 204
+    remembered = api.parts.service("tinker").sessions.get(session, LOCAL_TEAM)
+    assert remembered.finished == "x" * client_sessions.LONGEST_REASON
+
+
 @pytest.mark.parametrize(
     "body", [{"user_metadata": {"a": "x" * MOST_METADATA}}, {"display_name": "x" * 1001}]
 )

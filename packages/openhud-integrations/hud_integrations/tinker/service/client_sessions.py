@@ -16,6 +16,8 @@ LOST_SECONDS = 120.0
 """Time without a heartbeat after which a session's models are released; clients send one every 10 s."""
 MOST_SESSIONS = 1000
 """Sessions of a team that are remembered; the oldest ended one is forgotten first."""
+LONGEST_REASON = 200
+"""Characters of a session's end that are remembered."""
 MOST_SAMPLERS = 1000
 """Sampling clients of a session that are listed; older ones can be used as before."""
 

@@ -13,7 +13,11 @@ from hud.platform.access.keys import Keys
 from hud.platform.background import Service
 from hud.platform.serving.token_engine import TokenEngine
 from hud_integrations.tinker.service.checkpoint_paths import remove_expired
-from hud_integrations.tinker.service.client_sessions import ClientSessions, TinkerSession
+from hud_integrations.tinker.service.client_sessions import (
+    LONGEST_REASON,
+    ClientSessions,
+    TinkerSession,
+)
 from hud_integrations.tinker.service.futures import Answer, Futures
 from hud_integrations.tinker.service.sampling_clients import SamplingClients
 from hud_integrations.tinker.service.training_clients import TrainingClient, TrainingClients
@@ -54,7 +58,7 @@ class ClientState(Service):
 
     async def finish(self, session: TinkerSession, reason: str) -> None:
         """End a session and release its models. The first reason stays."""
-        session.finished = session.finished or reason
+        session.finished = session.finished or reason[:LONGEST_REASON]
         await self._release(session)
 
     async def work(self) -> None:

@@ -116,8 +116,10 @@ class TokenBudget:
         Return the most tokens of each answer where the request states none; None: it states them, or the key has no limit.
         Raises `TooManyRequests`, also where fewer are left than the prompt and a token of each answer.
         """
+        # A count of the caller's that is none gives no tokens.
+        prompt, choices = max(0, prompt), max(1, choices)
         if stated is not None:
-            tokens = prompt + stated * choices
+            tokens = prompt + max(0, stated) * choices
             self._reserved += self._limits.reserve(self._who, tokens, tokens) or 0
             return None
         least = prompt + min(1, longest) * choices

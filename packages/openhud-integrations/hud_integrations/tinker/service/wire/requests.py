@@ -30,6 +30,7 @@ def _bounded(value: dict[str, Any] | None) -> dict[str, Any] | None:
     return value
 
 
+Count = Annotated[int, Field(ge=0, lt=1 << 63)]
 Metadata = Annotated[dict[str, Any] | None, AfterValidator(_bounded)]
 TextMetadata = Annotated[dict[str, str] | None, AfterValidator(_bounded)]
 
@@ -71,7 +72,7 @@ class Optimizer(Body):
 class CreateModel(OfSession):
     """Make a training client."""
 
-    model_seq_id: int
+    model_seq_id: Count
     base_model: str
     user_metadata: Metadata = None
     lora_config: LoraShape | None = None
@@ -88,7 +89,7 @@ class OfModel(Body):
 class Numbered(OfModel):
     """A request of a training client."""
 
-    seq_id: int = Field(ge=1)
+    seq_id: int = Field(ge=1, lt=1 << 63)
 
 
 class AdamParams(Body):
@@ -135,7 +136,7 @@ class SaveWeightsForSampler(Numbered):
     """Save a checkpoint for sampling."""
 
     path: str | None = None
-    sampling_session_seq_id: int | None = None
+    sampling_session_seq_id: Count | None = None
     kind: Literal["snapshot", "inflight"] = "snapshot"
     ttl_seconds: TimeToLiveSeconds | None = None
     user_metadata: TextMetadata = None
@@ -145,9 +146,9 @@ class LoadWeights(Body):
     """Load a checkpoint into a model, or make a model of it."""
 
     model_id: str | None = None
-    seq_id: int | None = None
+    seq_id: Count | None = None
     session_id: str | None = None
-    model_seq_id: int | None = None
+    model_seq_id: Count | None = None
     user_metadata: Metadata = None
     path: str
     optimizer: bool = False
@@ -157,7 +158,7 @@ class LoadWeights(Body):
 class CreateSamplingSession(OfSession):
     """Make a sampling client."""
 
-    sampling_session_seq_id: int
+    sampling_session_seq_id: Count
     base_model: str | None = None
     model_path: str | None = None
 
@@ -169,7 +170,7 @@ class Chunk(Body):
     tokens: list[int] = Field(default_factory=list)
     data: Base64Bytes = b""
     """File of an image."""
-    expected_tokens: int | None = None
+    expected_tokens: Count | None = None
     """Number of an image's tokens according to the client."""
 
 
@@ -245,7 +246,7 @@ class Sample(Body):
     """Sample sequences."""
 
     sampling_session_id: str | None = None
-    seq_id: int | None = None
+    seq_id: Count | None = None
     base_model: str | None = None
     model_path: str | None = None
     num_samples: int = Field(default=1, ge=1, le=1024)
