@@ -3,8 +3,10 @@
 import pytest
 from tests.dashboard.conftest import sign_in
 from tests.dashboard.recorded import record
+from tests.dashboard.test_train import make_model, score
 
 from hud.platform.access.teams import Teams
+from hud.platform.training.runs import TrainingRuns
 from hud.trace import new_id
 
 DAY = 86_400
@@ -185,3 +187,36 @@ async def test_a_job_whose_every_run_failed_is_shown_as_failed_and_found_as_such
     assert '<span class="badge failed">' in (await web.get(f"/jobs/{job}")).text
     assert await names(web, "?status=failed") == ["all failed"]
     assert sorted(await names(web, "?status=completed")) == ["empty", "some failed"]
+
+
+async def test_held_out_and_subagent_jobs_are_folded_under_what_they_belong_to(platform, web):
+    evaluated = record(platform, "Evening", {"a": [1.0]})
+    trained = record(platform, "m training", {"a": [0.5]}, purpose="training")
+    held_out = record(platform, "m held-out step 1", {"h": [0.5]}, purpose="held_out")
+    called = record(platform, "solver, called in job x", {"s": [0.5]}, purpose="subagent")
+    model = make_model(platform)
+    runs = TrainingRuns(platform.store, model.team_id)
+    state = {"jobs": [trained], "scores": [score(1, 0.5, job_id=held_out)]}
+    run = runs.start(model.id, {"model": "m", "steps": 2}, state)
+
+    async def listed(**query):
+        return (await web.get("/jobs.json", params=query)).json()
+
+    first = await listed()
+    assert {job["id"]: job["purpose"] for job in first["items"]} == {
+        evaluated: "evaluation",
+        trained: "training",
+    }
+    assert first["folded"] == {"held_out": 1, "subagent": 1}
+    assert {job["id"]: job["training"] for job in first["items"]} == {
+        evaluated: None,
+        trained: {"run": run["id"], "held_out": 1},
+    }
+    assert [job["id"] for job in (await listed(purpose="held_out"))["items"]] == [held_out]
+    assert {job["id"] for job in (await listed(purpose="all"))["items"]} == {
+        evaluated, trained, held_out, called,
+    }  # fmt: skip
+    page = (await web.get("/jobs")).text
+    assert f'href="/train/{run["id"]}"' in page
+    assert "1 held_out" not in page
+    assert "1 held-out and 1 subagent" in " ".join(page.split())

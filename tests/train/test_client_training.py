@@ -161,6 +161,22 @@ async def test_a_step_without_signal_says_so_and_moves_nothing(home):
     assert len(await trainer.checkpoints()) == 1
 
 
+async def test_the_steps_of_a_script_are_a_training_run(home):
+    trainer = TrainingClient("m")
+    for _ in range(2):
+        runs = await played()
+        for place, run in enumerate(runs):
+            run.grade = Grade(reward=float(place % 2))
+        last = await trainer.step(runs, learning_rate=1e-3)
+    (recorded,) = (await connect().get("/v2/training-runs"))["items"]
+    assert (recorded["next_step"], recorded["status"]) == (2, "running")
+    assert recorded["config"]["tasks"] == f"{runs[0].task.env}:{runs[0].task.id}"
+    assert recorded["state"]["checkpoint"] == last.checkpoint_id
+    assert runs[0].job_id in recorded["state"]["jobs"]
+    steps = (await connect().get(f"/v2/training-runs/{recorded['id']}/steps"))["items"]
+    assert [step["metrics"]["rollout_reward:mean"] for step in steps] == [0.5, 0.5]
+
+
 async def test_a_step_without_signal_applies_what_was_accumulated_before(home):
     trainer = TrainingClient("m")
     await trainer.forward_backward(await played())

@@ -107,6 +107,8 @@ class Launching:
         """Return the reason why the dashboard cannot resume a run; None: it can."""
         if run["status"] == "finished":
             return "It is finished."
+        if run["config"].get("script"):
+            return "Its steps are those of a script: run the script again."
         if self.launches.training(run["model_id"]) is not None:
             return "Its model is being trained."
         launched = run["state"].get("launched")

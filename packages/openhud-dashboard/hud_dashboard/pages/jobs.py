@@ -7,6 +7,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from fastapi import Response
 
 from hud.platform.dependencies import StorePart, Team
+from hud.platform.training_jobs import TrainingJobs
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged, see
 from hud_dashboard.queries import job_listing
@@ -33,6 +34,7 @@ def jobs(
     since: str | None = None,
     until: str | None = None,
     text: str | None = None,
+    purpose: str | None = None,
     sort: str = "-started",
     offset: Offset = 0,
 ) -> Data:
@@ -45,14 +47,19 @@ def jobs(
         since=_day(since),
         until=_day(until, after=1),
         text=(text or "").strip() or None,
+        purpose=purpose or None,
     )
     items, total = job_listing.list_jobs(store, team, which, sort, PER_PAGE, offset)
     ids = [item["id"] for item in items]
+    trained = TrainingJobs(store, team).runs_of(ids)
+    for item in items:
+        item["training"] = trained.get(item["id"])
     return {
         "items": items,
         **paged(total, PER_PAGE, offset),
         "sort": sort,
         "filtered": which != JobFilter(),
+        "folded": job_listing.folded_jobs(store, team) if which.purpose is None else {},
         "choices": job_listing.choices(store, team, which.model),
         "revision": job_listing.jobs_revision(store, team, ids),
     }

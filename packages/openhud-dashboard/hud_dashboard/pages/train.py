@@ -261,7 +261,8 @@ def _status(launching: Launching, run: dict[str, Any]) -> str:
         if own_launch is not None:
             return own_launch.status
         if launching.registry.leases.holder(run["model_id"]) is None:
-            return "interrupted"
+            # A script has no planned end.
+            return "finished" if run["config"].get("script") else "interrupted"
     return str(run["status"])
 
 

@@ -21,6 +21,8 @@ from hud.trace.recorded_time import seconds_between
 MOST_CHOICES = 200
 """Maximum number of choices of one filter."""
 MOST_ALIKE = 15
+FOLDED = ("held_out", "subagent")
+"""Purposes of jobs that belong to another job or to a training run."""
 MOST_SPREADS = 100_000
 """Maximum number of cached reward standard deviations of one store."""
 
@@ -39,6 +41,8 @@ class JobFilter:
     until: datetime | None = None
     text: str | None = None
     """Substring of the name, or start of the id."""
+    purpose: str | None = None
+    """A purpose, or `all`; None: all but `FOLDED`."""
 
 
 def list_jobs(
@@ -155,9 +159,21 @@ def jobs_revision(store: Store, team: str, job_ids: Sequence[str]) -> str:
     return "-".join(str(value) for value in counts)
 
 
+def folded_jobs(store: Store, team: str) -> dict[str, int]:
+    """Return the numbers of the team's jobs that the list folds, by purpose."""
+    jobs = tables.jobs
+    query = sa.select(jobs.c.purpose, sa.func.count()).group_by(jobs.c.purpose)
+    rows = store.rows(query.where(jobs.c.team_id == team, jobs.c.purpose.in_(FOLDED)))
+    return {row[0]: row[1] for row in rows}
+
+
 def _wanted(connection: sa.Connection, team: str, which: JobFilter) -> sa.ColumnElement[bool]:
     jobs, noted = tables.jobs, tables.job_models
     wanted = [jobs.c.team_id == team]
+    if which.purpose is None:
+        wanted.append(jobs.c.purpose.not_in(FOLDED))
+    elif which.purpose != "all":
+        wanted.append(jobs.c.purpose == which.purpose)
     if which.taskset:
         wanted.append(jobs.c.taskset_id == which.taskset)
     if which.since:
@@ -249,6 +265,7 @@ def _item(row: Any, sums: JobSums, status: str) -> dict[str, Any]:
     return {
         "id": row.id,
         "name": row.name,
+        "purpose": row.purpose,
         "taskset_id": row.taskset_id,
         "status": outcome(status, sums.runs, sums.failed),
         "group_size": row.group_size,

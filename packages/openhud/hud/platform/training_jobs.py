@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -89,14 +90,20 @@ class TrainingJobs:
             ).mappings()
             return [{str(name): row[name] for name in row} for row in rows]
 
+    def runs_of(self, job_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Return the training run of each job of one of the newest runs: its id as `run`, and its number of `held_out` jobs."""
+        rows, _ = TrainingRuns(self.store, self.team).page(None, _EARLIER_RUNS, 0)
+        by_job: dict[str, dict[str, Any]] = {}
+        for row in rows:
+            state = row["state"]
+            scored = [score.get("job_id") for score in state.get("scores") or []]
+            shown = {"run": str(row["id"]), "held_out": sum(job is not None for job in scored)}
+            for job in (*(state.get("jobs") or []), *(state.get("evaluations") or []), *scored):
+                if job in job_ids:
+                    by_job.setdefault(job, shown)
+        return by_job
+
     def run_of(self, job: dict[str, Any]) -> str | None:
         """Return the id of the training run of a job (see `records.find_job`), or None."""
-        if job["purpose"] not in ("training", "held_out"):
-            return None
-        runs, _ = TrainingRuns(self.store, self.team).page(None, _EARLIER_RUNS, 0)
-        for run in runs:
-            state = run["state"]
-            held_out = [score.get("job_id") for score in state.get("scores") or []]
-            if job["id"] in (*(state.get("jobs") or []), *held_out):
-                return str(run["id"])
-        return None
+        shown = self.runs_of([job["id"]]).get(job["id"])
+        return None if shown is None else str(shown["run"])

@@ -41,6 +41,7 @@ from hud.train.backends.registered import PLATFORM, model_on
 from hud.train.contributor import Contributor
 from hud.train.custom_loss import CustomLoss, checked_loss
 from hud.train.inputs import TrainingInputs, TrainingWarning, training_inputs, warn_without_signal
+from hud.train.monitoring.script_run import ScriptRun
 
 if TYPE_CHECKING:
     from hud.eval.run import Run
@@ -80,6 +81,7 @@ class TrainingClient:
         self._address = (api_key, base_url, api_url)
         self._backend = backend
         self._model_id: str | None = None
+        self._script_run = ScriptRun()
 
     async def forward_backward(
         self,
@@ -178,6 +180,8 @@ class TrainingClient:
     ) -> StepResult:
         """Accumulate one batch, as `forward_backward` does, and apply it.
 
+        The steps of one client are a training run of the platform, with their metrics.
+
         If no group has signal and nothing else was accumulated, there is no step and no checkpoint, and `applied` is
         False. That is no error: it is the state of a converged policy.
         """
@@ -195,12 +199,23 @@ class TrainingClient:
             weight_decay=weight_decay,
             allow_empty=done.num_datums == 0,
         )
-        return StepResult(
+        result = StepResult(
             **made.model_dump(),
             applied=bool(made.state_path),
             metrics=done.metrics,
             num_datums=done.num_datums,
         )
+        if result.applied:
+            config = {
+                "learning_rate": learning_rate,
+                "loss": name,
+                "weight_decay": weight_decay,
+                "substeps": num_substeps,
+            }
+            await self._script_run.record(
+                self._platform, await self.model_id(), trajectories, config, result
+            )
+        return result
 
     async def forward(
         self,
