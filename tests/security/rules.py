@@ -49,7 +49,7 @@ _API = {
     """,
     "run": """
         POST /v2/ingest  POST /v2/trace/job/{job_id}/enter  POST /v2/trace/{trace_id}/enter
-        POST /v2/trace/{trace_id}/exit
+        POST /v2/trace/{trace_id}/exit  POST /v1/traces
         POST /trace/{task_run_id}/telemetry-upload  POST /v3/api/trace/{task_run_id}/telemetry-upload
         POST /v2/projects  POST /v2/tasksets  POST /v2/tasks/upload
         POST /v2/rollouts/submit  POST /v2/rollouts/submit_many  POST /v2/rollouts/cancel  POST /v2/rollouts/cancel_job

@@ -88,6 +88,7 @@ async def test_bodies_that_name_another_team_s_things_find_nothing(world):
     mine, theirs = bearer(world.key()), bearer(world.key(world.others))
     ids = await make(world, mine)
     trace = new_id()
+    span = {"traceId": ids["trace_id"], "spanId": "1" * 16, "name": "chat"}
     tried = [
         ("/v2/models/fork", {"source_model_id": ids["model_id"], "name": "stolen"}),
         ("/v2/models/fork", {"source_model_id": f"{SECRET}-model", "name": "stolen"}),
@@ -97,6 +98,7 @@ async def test_bodies_that_name_another_team_s_things_find_nothing(world):
         ("/v2/tasks/upload", {"taskset_id": ids["taskset_id"], "tasks": []}),
         ("/v2/builds/trigger", {"build_id": ids["build_id"], "name": "x"}),
         (f"/trace/{ids['trace_id']}/telemetry-upload", {"telemetry": []}),
+        ("/v1/traces", {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}),
         ("/v1/chat/completions", {"model": f"{SECRET}-model", "messages": []}),
         ("/v1/chat/completions", {"model": ids["model_id"], "messages": []}),
         ("/runtime/sessions", {"environment": "shop"}),

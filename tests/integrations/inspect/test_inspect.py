@@ -1,5 +1,6 @@
 """Inspect, as released: its samples are played here, and it reads our logs. `scripts/setup-integration inspect`."""
 
+import asyncio
 import math
 import sys
 
@@ -8,9 +9,17 @@ import pytest
 pytest.importorskip("inspect_ai", reason="scripts/setup-integration inspect")
 
 from inspect_ai import Task
+from inspect_ai import eval as play_task
 from inspect_ai.dataset import MemoryDataset, Sample
 from inspect_ai.log import read_eval_log
-from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
+from inspect_ai.model import (
+    ChatMessageAssistant,
+    ChatMessageSystem,
+    ChatMessageUser,
+    ModelOutput,
+    ModelUsage,
+    get_model,
+)
 from inspect_ai.scorer import Score, accuracy, f1, includes, match, scorer
 from inspect_ai.solver import generate, system_message
 from tests.integrations import letters
@@ -18,8 +27,9 @@ from tests.integrations import letters
 from hud import Taskset
 from hud.agents import ScriptedAgent
 from hud.cli.main import run as run_hud
+from hud.client import connect
 from hud.errors import UsageError
-from hud.trace import AgentStep, ToolCall
+from hud.trace import AgentStep, ToolCall, parse_trace
 from hud_integrations.inspect import InspectEnvironment
 
 
@@ -155,3 +165,38 @@ async def test_a_log_has_its_name_and_its_package(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "inspect_ai", None)
     assert run_hud(["export", job.id, "--to", "inspect"]) == 2
     assert "pip install inspect-ai" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["eval", "json"])
+def test_a_log_of_inspect_is_imported_with_its_messages_and_scores(tmp_path, capsys, form):
+    samples = [
+        Sample(id="sum", input="What is 40 + 2?", target="42"),
+        Sample(input="Who?", target="Ada"),
+    ]
+    answers = [ModelOutput.from_content("mockllm/model", "42") for _ in range(4)]
+    for answer in answers:  # Without it, tokens are counted with a file of the Internet.
+        answer.usage = ModelUsage(input_tokens=5, output_tokens=1, total_tokens=6)
+    play_task(
+        Task(
+            dataset=MemoryDataset(samples), solver=generate(), scorer=match(), name="quiz", epochs=2
+        ),
+        model=get_model("mockllm/model", custom_outputs=answers),
+        log_dir=str(tmp_path / "logs"),
+        log_format=form,
+        display="none",
+    )
+    (log,) = (tmp_path / "logs").glob(f"*.{form}")
+    for again in ("", ", 4 of them again"):
+        assert run_hud(["import", str(log)]) == 0
+        assert f"4 runs imported from {log} (inspect){again}\n" in capsys.readouterr().out.replace(
+            "\n ", " "
+        )
+    jobs = asyncio.run(connect().get("/v2/jobs"))["items"]
+    assert [(job["name"], job["runs"], job["reward"]) for job in jobs] == [("quiz", 4, 0.5)]
+    rows = asyncio.run(connect().get(f"/v2/jobs/{jobs[0]['id']}/traces"))["items"]
+    (run,) = [row for row in rows if row["slug"] == "sum" and row["attempt"] == 0]
+    assert (run["content"], run["reward"], run["model"]) == ("42", 1.0, "mockllm/model")
+    assert [part["name"] for part in run["grade"]["subscores"]] == ["match"]
+    trace = asyncio.run(connect().get(f"/v2/trace/{run['id']}/full"))["trace"]
+    prompt, turn = parse_trace(trace).steps
+    assert (prompt.messages[0].text, turn.content) == ("What is 40 + 2?", "42")

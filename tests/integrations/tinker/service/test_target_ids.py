@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from hud.errors import UsageError
-from hud_integrations.tinker.service.wire.protobuf import fields, integers
+from hud_integrations.shared.protobuf import fields, integers
 from hud_integrations.tinker.service.wire.target_ids import TargetIds
 
 matrices = arrays.arrays(

@@ -16,9 +16,7 @@ from hud.platform.models.records import ModelConfig
 from hud.platform.store import tables
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
-from hud_integrations.tinker.service import futures
-from hud_integrations.tinker.service.wire.messages import read_forward_backward
-from hud_integrations.tinker.service.wire.protobuf import (
+from hud_integrations.shared.protobuf import (
     data,
     double,
     fields,
@@ -26,6 +24,8 @@ from hud_integrations.tinker.service.wire.protobuf import (
     integers,
     signed,
 )
+from hud_integrations.tinker.service import futures
+from hud_integrations.tinker.service.wire.messages import read_forward_backward
 
 TEXTS = ["red green blue yellow", "what colour is it?"] * 3
 SIZES = {"vocab_size": 300, "hidden": 32, "layers": 1, "heads": 2, "kv_heads": 1, "max_context": 64}

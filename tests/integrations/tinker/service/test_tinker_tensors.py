@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from hud_integrations.shared.protobuf import data, integer
 from hud_integrations.tinker.service.wire import messages, tensors
 from hud_integrations.tinker.service.wire.messages import read_forward_backward
-from hud_integrations.tinker.service.wire.protobuf import data, integer
 
 
 def request(values, starts, places, shape):

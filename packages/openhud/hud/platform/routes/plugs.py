@@ -24,7 +24,7 @@ class RoutePlug:
     """Routes below one path, and the state behind them."""
 
     prefix: str
-    """Path below which all of them are, such as `/chess/v1`: no other route of the platform is."""
+    """Path at or below which all of them are, such as `/chess/v1`: no other route of the platform is."""
     routers: tuple[APIRouter, ...]
     service: Callable[[Parts], Service] | None = None
     """Makes the state of one platform, at its first use; its routes take it by `dependencies.service_part(NAME)`."""
@@ -70,4 +70,4 @@ def _path(route: BaseRoute) -> str:
 
 
 def _is_below(path: str, prefix: str) -> bool:
-    return prefix.startswith("/") and path.startswith(f"{prefix.rstrip('/')}/")
+    return prefix.startswith("/") and f"{path}/".startswith(f"{prefix.rstrip('/')}/")

@@ -45,7 +45,7 @@ async def upload(
 ) -> dict[str, Any]:
     """Store spans of a trace. Durable when the response is sent; idempotent."""
     with intake.upload() as taken:
-        body = await _body(request, taken)
+        body = await unpacked_body(request, taken)
         received, new = await anyio.to_thread.run_sync(
             _store,
             store,
@@ -65,7 +65,7 @@ async def usage_events() -> dict[str, bool]:
     return {"accepted": True}
 
 
-async def _body(request: Request, taken: Upload) -> bytes:
+async def unpacked_body(request: Request, taken: Upload) -> bytes:
     """Return the unpacked body. Raises `UsageError` as soon as it exceeds the limit, packed or unpacked."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in (*_WINDOWS, "identity"):

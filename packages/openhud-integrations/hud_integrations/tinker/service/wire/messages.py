@@ -13,8 +13,7 @@ import numpy as np
 
 from hud.errors import UsageError
 from hud.learning.datum_calls import DatumColumns, DatumPassResult, packed
-from hud_integrations.tinker.service.wire.chunks import ImageChunk, InputChunk
-from hud_integrations.tinker.service.wire.protobuf import (
+from hud_integrations.shared.protobuf import (
     Value,
     as_bytes,
     as_double,
@@ -25,6 +24,7 @@ from hud_integrations.tinker.service.wire.protobuf import (
     integer,
     signed,
 )
+from hud_integrations.tinker.service.wire.chunks import ImageChunk, InputChunk
 from hud_integrations.tinker.service.wire.tensors import (
     FLOAT32,
     INT64,

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from hud.errors import UsageError
 from hud.learning.datum_calls import packed
-from hud_integrations.tinker.service.wire.protobuf import data, integer
+from hud_integrations.shared.protobuf import data, integer
 from hud_integrations.tinker.service.wire.tensors import FLOAT32, cell_rows
 
 TokenId = Annotated[int, Field(ge=-1, lt=1 << 31)]

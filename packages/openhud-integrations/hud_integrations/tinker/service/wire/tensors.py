@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from hud.errors import UsageError
 from hud.learning.datum_calls import packed
-from hud_integrations.tinker.service.wire.protobuf import Value, as_bytes, fields, integers
+from hud_integrations.shared.protobuf import Value, as_bytes, fields, integers
 
 FLOAT32, INT64, INT32 = 1, 2, 3
 MOST_TARGETS = 128

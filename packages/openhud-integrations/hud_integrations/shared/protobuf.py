@@ -1,6 +1,6 @@
 """Protocol buffers' wire format: fields of a message as numbers and bytes, in both directions.
 
-Tinker's messages are few and hold their tensors as bytes, so they need no generated code (`messages.py`).
+The messages of Tinker's service and of OTLP are few, so they need no generated code.
 Encoding: https://protobuf.dev/programming-guides/encoding
 """
 
@@ -128,4 +128,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _damaged() -> UsageError:
-    return UsageError("The body of this request is no protocol buffer of Tinker's.")
+    return UsageError("The body of this request is no valid protocol buffer.")
