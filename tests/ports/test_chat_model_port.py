@@ -1,16 +1,22 @@
-"""The conformance suite of `ChatModel`: a policy in this process, behind the gateway, and behind it without token ids."""
+"""The conformance suite of `ChatModel`: a policy in this process, in an engine's, behind the gateway, and without token ids."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 from tests.platform.gateway.gateway_server import serving
 
 from hud.client import connect, disconnect
+from hud.engine.policy import PolicyChatModel
 from hud.errors import UsageError
 from hud.inference.models import chat_model
 from hud.inference.served_model import OpenAIChatModel
+from hud.platform.serving.engine_policy import EnginePolicy
+from hud.platform.serving.pool import EnginePool
+from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import SamplingParams, ToolSpec
 from hud.trace.chat_model import ChatModel, Completion, Continuation
 
@@ -27,6 +33,7 @@ SIZES = {
 SEEDED = SamplingParams(max_tokens=12, seed=3)
 IMPLEMENTATIONS = ("in process", "over HTTP", "over HTTP, without token ids")
 WITH_TOKENS = IMPLEMENTATIONS[:2]
+IN_AN_ENGINE = pytest.param("in an engine's process", marks=pytest.mark.slow)
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +58,30 @@ async def opened(name: str, url: str) -> ChatModel:
     return OpenAIChatModel("m", base_url=url, api_key="k", extra=extra)
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
+@asynccontextmanager
+async def opening(name: str, url: str) -> AsyncIterator[ChatModel]:
+    if name != IN_AN_ENGINE.values[0]:
+        model = await opened(name, url)
+        yield model
+        await model.aclose()
+        return
+    parts = connect().embedded.parts
+    engine = EnginePool(parts.config)
+    target = await parts.gateway.catalogue.find(LOCAL_TEAM, "m")
+    yield PolicyChatModel("m", EnginePolicy(engine, target.record, None, target.format.chat))
+    await engine.stop()
+
+
+@pytest.fixture(params=[*IMPLEMENTATIONS, IN_AN_ENGINE])
 async def model(request, url):
-    model = await opened(request.param, url)
-    yield model
-    await model.aclose()
+    async with opening(request.param, url) as model:
+        yield model
 
 
-@pytest.fixture(params=WITH_TOKENS)
+@pytest.fixture(params=[*WITH_TOKENS, IN_AN_ENGINE])
 async def policy(request, url):
-    model = await opened(request.param, url)
-    yield model
-    await model.aclose()
+    async with opening(request.param, url) as model:
+        yield model
 
 
 def text(turn: Completion) -> str:

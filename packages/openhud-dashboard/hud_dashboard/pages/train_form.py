@@ -45,7 +45,7 @@ GROUPS = {
 GATE = ("promote", "min_gain", "max_regression", "critical")
 ELSEWHERE = (
     *("model", "tasks", "held_out", "subagents", "joined"),
-    *("metrics_file", "plot", "profile", "track"),
+    *("metrics_file", "plot", "profile", "engine_process", "track"),
     *GATE,
 )
 """Settings without a field: chosen elsewhere in the form, set only by a recipe, or paths and addresses of the server."""

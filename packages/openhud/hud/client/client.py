@@ -186,7 +186,9 @@ class Client:
             else:
                 wait = _retry_after(answer)
                 last = attempt >= ATTEMPTS if wait is None else time.monotonic() > patience
-                if answer.status_code not in RETRIED or alone or last:
+                # The embedded platform answers 503 while its engine's process is started again.
+                restarting = retry and answer.status_code == 503 and wait is not None
+                if answer.status_code not in RETRIED or last or (alone and not restarting):
                     return _content(answer)
             await asyncio.sleep(PAUSES.seconds(attempt) if wait is None else wait)
         raise AssertionError("unreachable")

@@ -6,7 +6,8 @@ The only module below `platform/` that imports it.
 from __future__ import annotations
 
 import threading
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,12 @@ class EmbeddedPlatform:
             if self._loopback is None:
                 self._loopback = Loopback(self.app, self.parts.passes)
         return self._loopback.opened()
+
+    @asynccontextmanager
+    async def engine_process(self) -> AsyncIterator[None]:
+        """Sample and train in processes of their own during the block. It is left on the event loop that entered it."""
+        async with self.parts.engine_process():
+            yield
 
     async def policy(self, slug: str, checkpoint: str | None) -> ChatModel | None:
         """Return the policy of a registered model, for sampling without HTTP; None for a provider's model."""

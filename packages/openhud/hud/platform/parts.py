@@ -161,8 +161,35 @@ class Parts:
         self, record: ModelRecord, checkpoint: str | None, team: str
     ) -> RecordedModel:
         """Return a policy sampled in this process, whose turns are recorded as the gateway's requests are."""
-        model = await self.policies.chat_model(record, checkpoint)
+        from hud.platform.serving.inline import InlineEngine
+
+        if isinstance(self.engine, InlineEngine):
+            model = await self.policies.chat_model(record, checkpoint)
+        else:
+            from hud.engine.policy import PolicyChatModel
+            from hud.platform.gateway.local import LocalModel
+            from hud.platform.serving.engine_policy import EnginePolicy
+
+            target = await self.gateway.catalogue.find(team, record.slug, checkpoint)
+            assert isinstance(target, LocalModel)
+            policy = EnginePolicy(self.engine, record, target.checkpoint, target.format.chat)
+            model = PolicyChatModel(record.slug, policy)
         return RecordedModel(model, self.gateway.ledger, team)
+
+    @asynccontextmanager
+    async def engine_process(self) -> AsyncIterator[None]:
+        """Sample and train in processes of their own during the block, unless this process has loaded policies."""
+        if self.used_engine is not None or "policies" in self.__dict__:
+            yield
+            return
+        from hud.platform.serving.pool import EnginePool
+
+        self.__dict__["engine"] = pool = EnginePool(self.config)
+        try:
+            yield
+        finally:
+            del self.__dict__["engine"]
+            await pool.stop()
 
     def ingest(self, lines: bytes, team: str) -> Ingested:
         """Store journal lines of a team, as POST /v2/ingest does."""

@@ -101,6 +101,8 @@ class TrainConfig(RunSettings):
     swap: Literal["in_flight", "finish"] = "in_flight"
     """With `max_lag`: active turns continue with new weights, or finish with the old ones."""
 
+    engine_process: Literal["auto", "off"] = "auto"
+    """Process that samples and trains. `auto`: one of its own on a GPU, on a CPU that of the rollouts. `off`: that of the rollouts."""
     profile: str | None = None
     """JSON file for a trace of the second step, host and GPU, which https://ui.perfetto.dev opens; `.json.gz` compresses it."""
 

@@ -25,6 +25,7 @@ from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
 from hud.train.backends.registered import PLATFORM, model_on
 from hud.train.config import SubagentConfig, TrainConfig
+from hud.train.engine_process import engine_process
 from hud.train.learner import Learner
 from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.guard import Guard, Pause
@@ -159,6 +160,7 @@ async def train(
     async with AsyncExitStack() as stack:
         stack.callback(reporter.close)
         stack.push_async_callback(as_runtime(runtime).aclose)
+        await stack.enter_async_context(engine_process(connect(), config))
         policy = await Learner.open(config, connect(), fresh=fresh, override_guard=override_guard)
         stack.push_async_callback(policy.close)
         if policy.run.over:

@@ -23,6 +23,7 @@ _NOT_THE_EXPERIMENT = frozenset(
         "metrics_file",
         "plot",
         "profile",
+        "engine_process",
         "track",
         "promote",
         "min_gain",
