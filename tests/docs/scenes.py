@@ -257,6 +257,7 @@ from hud.eval import Taskset
 job = await Taskset.from_file("tasks.py").run(create_agent("my-policy"), group=2)
 """,
     ),
+    "docs/run-passes.md": Scene(models=("my-policy",)),
     "docs/chat-formats.md": Scene(stands={"FOLDER ": '"$MODEL_FOLDER" '}),
     "docs/scaling.md": Scene(
         models=("my-policy",),
