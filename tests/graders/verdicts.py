@@ -126,6 +126,16 @@ NUMERIC: list[tuple[str, float, float, bool]] = [
     ("10^3", 10, 0, False), ("10^3", 1000, 0, True), ("10**3", 1000, 0, True), ("-10^3", -1000, 0, True),
     ("10^{-2}", 0.01, 0, True), ("10³", 1000, 0, True), ("2^10", 1024, 0, True), ("10^3.5", 10, 0, False),
     ("9^99999999", 9, 0, False), ("0^-1", 0, 0, False), ("**5**", 5, 0, True), ("5 **3** more", 5, 0, True),
+    # LaTeX, roots, bases, repeating decimals, invisible characters.
+    (r"6.02 \times 10^{23}", 6.02e23, 0, True), (r"6.02 \times 10^{23}", 6.02, 0, False), (r"5 \cdot 10^3", 5000, 0, True),
+    (r"\frac12", 0.5, 0, True), (r"\frac12", 12, 0, False), (r"\frac{-1}{2}", -0.5, 0, True), (r"\frac{-1}{2}", -1, 0, False),
+    (r"\frac1{20}", 0.05, 0, True), (r"3\frac12", 3.5, 0, True), (r"\dfrac{ 3 }{4}", 0.75, 0, True),
+    ("√16", 16, 0, False), (r"\sqrt{16}", 16, 0, False), (r"\sqrt[3]{8}", 3, 0, False), ("2√3", 2, 0, False), ("√(16)", 16, 0, False),
+    ("2π", 2, 0, False), (r"2\pi", 2, 0, False), (r"2 \pi r", 2, 0, False), ("101₂", 101, 0, False), ("101_2", 101, 0, False),
+    (r"101_{2}", 101, 0, False), ("1_0", 1, 0, False), ("0.(3)", 0, 0, False), (r"0.\overline{3}", 0, 0, False),
+    (r"0.1\overline{6}", 0.1, 0, False), ("0.3\u0305", 0.3, 0, False), ("3/-4", 3, 0, False), ("-3/−4", -3, 0, False),
+    ("10^ - 3", 10, 0, False), ("10^³", 10, 0, False), ("1\u200b000", 1000, 0, True), ("1\u200b000", 1, 0, False),
+    ("1\u00ad5", 15, 0, True), ("\ufeff5", 5, 0, True), ("5 (3 of them)", 5, 0, True), ("It is 5. (See 3.)", 5, 0, True),
     # Prose.
     ("The answer is 42.", 42, 0, True), ("first 1, then 2", 2, 0, False), ("60%", 60, 0, True), ("60%", 0.6, 0, False),
     ("no number", 0, 0, False), ("", 0, 0, False), ("five", 5, 0, False), ("2024-05-01", 2024, 0, True),

@@ -23,7 +23,7 @@ _NUMBER = re.compile(
     (?P<unclear>(?:\.[0-9]+)+|,[0-9]{{4,}})?                   # 1.2.3 and $1,2345 are no certain number
     (?:[eE](?P<e>[{_MINUS}+]?[0-9]+)
       |(?:\s*\^\s*|\*\*)[{{(]?(?P<to>[{_MINUS}+]?[0-9]+(?:\.[0-9]+)?)[)}}]?|(?<=10)(?P<raised_to>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)
-      |\s*[×x*·⋅]\s*10(?:\s*(?:\^|\*\*)\s*[{{(]?\s*(?P<power>[{_MINUS}+]?[0-9]+)\s*[)}}]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))
+      |\s*(?:[×x*·⋅]|\\times|\\cdot)\s*10(?:\s*(?:\^|\*\*)\s*[{{(]?\s*(?P<power>[{_MINUS}+]?[0-9]+)\s*[)}}]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+))
     )?
     (?:(?:[ ](?P<over>[0-9]+))?/(?P<under>[0-9]+)(?![0-9/]|\.[0-9]))?
     (?P<close>\s*\))?
@@ -32,18 +32,28 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _AFTER = re.compile(
-    r"""
-    (?<=[,'’_][0-9]{3}),[0-9]                      # 1,234,56
-    |(?<=[0-9]{4}),[0-9]{3}(?![0-9])                    # 1234,567
+    rf"""
+    (?<=[,'’_][0-9]{{3}}),[0-9]                      # 1,234,56
+    |(?<=[0-9]{{4}}),[0-9]{{3}}(?![0-9])                    # 1234,567
     |(?<=0)(?<![0-9.]0),[0-9]                           # 0,5
-    |(?:,[0-9]{2})+,[0-9]{3}(?![0-9])                   # 12,34,567
+    |(?:,[0-9]{{2}})+,[0-9]{{3}}(?![0-9])                   # 12,34,567
     |(?<=0)[xXbBoO][0-9a-fA-F]                          # 0x10
     |[⁰¹²³⁴-⁹⁻]      # 5²
+    |[₀-₉]|_\{{?[0-9]                                   # 101₂
+    |\.\([0-9]|\.?\\(?:overline|dot|bar)\b|[\u0304\u0305\u0307]  # 0.(3)
+    |\s*(?:[π√∛∜]|\\pi\b|\\sqrt\b)                      # 2π
+    |/\s*[{_MINUS}]\s*[0-9]                             # 3/-4
     """,
     re.VERBOSE,
 )
 """Continuations after digits that make them part of another number, or of none."""
-_FRACTION = re.compile(r"\\[dt]?frac\s*\{\s*([0-9]+)\s*\}\s*\{\s*([0-9]+)\s*\}")
+_FRACTION = re.compile(
+    rf"\\[dt]?frac\s*(?:\{{\s*(?P<over>[{_MINUS}+]?[0-9]+)\s*\}}\s*|(?P<over_digit>[0-9]))"
+    r"(?:\{\s*(?P<under>[0-9]+)\s*\}|(?P<under_digit>[0-9]))"
+)
+_ROOT = re.compile(r"(?:[√∛∜]|\\sqrt)\s*(?:\[[0-9]*\]?)?\s*[{(]?\s*$")
+"""A root before digits: of which they are the radicand, or the degree."""
+_INVISIBLE = dict.fromkeys((0xAD, *range(0x200B, 0x2010), 0x2060, 0xFEFF))
 _MINUS_WORD = re.compile(rf"\b(?:minus|negative)\s+(?=(?:{_CURRENCY}\s*)?\.?[0-9])", re.IGNORECASE)
 _PUNCTUATION = str.maketrans({"，": ",", "．": ".", "٫": ".", "٬": ","})
 """Full-width and Arabic marks within numbers."""
@@ -58,7 +68,8 @@ def first_number(text: str) -> Fraction | None:
     "- 5", "−5" (U+2212), "-$5" and the accountant's "(5)" are -5; "8/10" is 0.8; "6.02 × 10^23" is a power. A hyphen
     within a word or between operands is no sign: "COVID-19" holds 19. "60%" is 60; "10^3" is 1000; "1.000.000" and
     "1.000,5" are grouped by points, "1 000 000" by spaces; "3½" is 3.5; "minus 5" is -5; digits may be of any script. None where digits
-    have no certain meaning, or are a part of another number ("1,2345", "1.2.3", "2^2^3", "1e2.5", "0x10", "--5").
+    have no certain meaning, or are a part of another number ("1,2345", "1.2.3", "2^2^3", "1e2.5", "0x10", "--5", "√16", "2π", "101₂",
+    "0.(3)").
     """
     # Each of the pattern's spaces would read a long run again from each of its places.
     match = _NUMBER.search(_LONG_SPACE.sub(r"\1", _in_plain_signs(text)))
@@ -92,10 +103,14 @@ def _is_part(match: re.Match[str]) -> bool:
         after = text[match.end("to") : match.end("to") + 1]
         if (opened and after not in ("}", ")")) or match["digits"].endswith(".10"):
             return True  # 10^(1/2), and 5.10^3, whose point is a multiplication.
+    if _ROOT.search(text[: match.start("digits")][-80:]):
+        return True
     if match["dotted"] and re.match(r"0[0-9]*\.", match["dotted"]):
         return True
-    if re.match(rf"\s*\^\s*[{{(]?\s*[{_MINUS}+]?[0-9]", text[match.end() : match.end() + 80]):
-        return True  # 10^{ 2 }
+    if re.match(
+        rf"\s*\^\s*[{{(]?\s*[{_MINUS}+]?\s*[0-9⁰¹²³⁴-⁹⁻]", text[match.end() : match.end() + 80]
+    ):
+        return True  # 10^{ 2 } and 10^ - 3
     sign = match["sign"]
     return (
         bool(sign) and sign in _MINUS and text[: match.start("sign")].rstrip("(")[-1:] in (*_MINUS,)
@@ -107,10 +122,14 @@ def _in_plain_signs(text: str) -> str:
     if not text.isascii():
         text = "".join(
             str(unicodedata.decimal(letter)) if letter.isdecimal() else letter for letter in text
-        ).translate(_PUNCTUATION)
-    text = _MINUS_WORD.sub("-", _FRACTION.sub(r" \1/\2", text))
+        ).translate(_PUNCTUATION | _INVISIBLE)
+    text = _MINUS_WORD.sub("-", _FRACTION.sub(_as_fraction, text))
     plain = _VULGAR.sub(lambda match: f" {unicodedata.normalize('NFKC', match[0])}", text)
     return _BEFORE_FRACTION.sub(r"\1 ", plain).replace("\u2044", "/")
+
+
+def _as_fraction(match: re.Match[str]) -> str:
+    return f" {match['over'] or match['over_digit']}/{match['under'] or match['under_digit']}"
 
 
 def _magnitude(match: re.Match[str]) -> Fraction | None:
