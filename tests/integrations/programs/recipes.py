@@ -24,6 +24,8 @@ class Recipe:
     """Returns the model's turns, for the folder of the task."""
     extends: int
     """Calls whose prompts begin with the ids of the call before, of three."""
+    extends_in_a_run: int = 3
+    """The same with a run pass: answers are known although the program rewrites them."""
     mark: str = TASK
     """Text that only prompts of the main agent hold."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -56,7 +58,7 @@ def shell(name, field_name, last=None):
     return lambda folder: turns if last else [*turns, DONE]
 
 
-def library(script, *arguments, extends=3, done=DONE, environment=None):
+def library(script, *arguments, extends=3, extends_in_a_run=3, done=DONE, environment=None):
     """Return the recipe of a client library, with tools of the task's own."""
     return Recipe(
         [str(BIN / "python"), str(CLIENTS / script), *arguments],
@@ -67,6 +69,7 @@ def library(script, *arguments, extends=3, done=DONE, environment=None):
             done,
         ),
         extends,
+        extends_in_a_run,
         environment=environment or {},
     )
 
@@ -84,7 +87,7 @@ OPENCODE = {
     "provider": {
         "openhud": {
             "npm": "@ai-sdk/openai-compatible",
-            "options": {"baseURL": "SERVER/v1", "apiKey": "local"},
+            "options": {"baseURL": "SERVER/v1", "apiKey": "KEY"},
             "models": {"scripted": {}},
         }
     },
@@ -188,6 +191,7 @@ RECIPES = {
     "smolagents": library(
         "smolagents_agent.py",
         extends=0,
+        extends_in_a_run=0,
         done=ScriptedTurn(tool="final_answer", arguments={"answer": DONE.text}),
     ),
     "inspect, chat": library(

@@ -1,9 +1,11 @@
 """Real programs, with their defaults, mend a file through the gateway: the model is local and samples the turns of a script."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
+import httpx
 import pytest
 
 pytest.importorskip("minisweagent", reason="scripts/setup-integration programs")
@@ -11,39 +13,75 @@ pytest.importorskip("minisweagent", reason="scripts/setup-integration programs")
 from tests.integrations.programs.recipes import NPM, RECIPES
 from tests.platform.gateway.scripted_server import scripted_server
 
+from hud.learning.datums import datums_of, payload_of
+from hud.trace import Trace, new_id, parse_step
+from hud.trace.sampled.call_samples import expand_samples
+
 WRONG = "def total(a, b):\n    return a - b\n"
 CHECK = "from total import total\n\nassert total(2, 3) == 5\nprint('passed')\n"
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("name", RECIPES)
-def test_a_program_solves_a_task_with_its_defaults(tmp_path, name):
-    recipe = RECIPES[name]
+@contextlib.contextmanager
+def played(tmp_path, recipe, opened=lambda url: "local"):
+    """Have a program solve the task, with the key that `opened` returns; yields the server's URL and the model."""
     work, home = tmp_path / "work", tmp_path / "home"
     for folder in (work, home):
         folder.mkdir()
     (work / "total.py").write_text(WRONG)
     (work / "check.py").write_text(CHECK)
     with scripted_server(tmp_path / "platform", recipe.turns(work), recipe.mark) as (url, model):
+        key = opened(url)
         for path, text in recipe.files.items():
             (home / path).parent.mkdir(parents=True, exist_ok=True)
-            (home / path).write_text(text.replace("SERVER", url))
+            (home / path).write_text(text.replace("SERVER", url).replace("KEY", key))
         done = subprocess.run(
             recipe.command,
             cwd=work,
-            env={**environment(url, home), **recipe.environment},
+            env={**environment(url, home, key), **recipe.environment},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=240,
         )
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert recipe.says in done.stdout
-    assert (work / "total.py").read_text() == WRONG.replace("-", "+")
-    assert model.extended() == (recipe.extends, 3)
+        assert done.returncode == 0, done.stderr[-4000:]
+        assert recipe.says in done.stdout
+        assert (work / "total.py").read_text() == WRONG.replace("-", "+")
+        yield url, model
 
 
-def environment(url, home):
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_program_solves_a_task_with_its_defaults(tmp_path, name):
+    recipe = RECIPES[name]
+    with played(tmp_path, recipe) as (_, model):
+        assert model.extended() == (recipe.extends, 3)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_calls_of_a_programs_run_are_one_datum_id_for_id(tmp_path, name):
+    recipe, opening = RECIPES[name], {}
+
+    def opened(url):
+        asked = {"trace_id": new_id(), "model": "scripted"}
+        opening.update(httpx.post(f"{url}/v1/run-passes", json=asked).raise_for_status().json())
+        return opening["key"]
+
+    with played(tmp_path, recipe, opened) as (url, model):
+        token = {"token": opening["token"]}
+        ended = httpx.post(f"{url}/v1/run-passes/{opening['id']}/end", json=token, timeout=30)
+        result = ended.raise_for_status().json()
+    assert result["refusal"] is None
+    assert model.extended() == (recipe.extends_in_a_run, 3)
+    trace = Trace(steps=[parse_step(step) for step in expand_samples(result["steps"])])
+    datums = datums_of(payload_of(trace, 1.0))
+    trained = sum(datum.actions for datum in datums)
+    assert trained == sum(len(output) for _, output in model.prompts)
+    assert len(datums) == 4 - recipe.extends_in_a_run
+    assert sum(result["metrics"]["excluded"].values()) == len(model.side_calls)
+
+
+def environment(url, home, key):
     """Return the variables by which programs find a server; nothing else of this machine's."""
     chat = f"{url}/v1"
     return {
@@ -51,16 +89,16 @@ def environment(url, home):
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "NO_PROXY": "127.0.0.1",
-        "HUD_API_KEY": "local",
-        "OPENAI_API_KEY": "local",
+        "HUD_API_KEY": key,
+        "OPENAI_API_KEY": key,
         "OPENAI_BASE_URL": chat,
         "OPENAI_API_BASE": chat,
         "OPENAI_MODEL": "scripted",
         "OPENAI_AGENTS_DISABLE_TRACING": "1",
-        "ANTHROPIC_API_KEY": "local",
+        "ANTHROPIC_API_KEY": key,
         "ANTHROPIC_BASE_URL": url,
         "ANTHROPIC_API_BASE": url,
-        "GEMINI_API_KEY": "local",
+        "GEMINI_API_KEY": key,
         "GEMINI_MODEL": "scripted",
         "GOOGLE_GEMINI_BASE_URL": url,
         "LITELLM_LOCAL_MODEL_COST_MAP": "True",

@@ -264,7 +264,7 @@ class Gateway:
         held: HeldAnswer,
         run_call: RunCall | None,
     ) -> None:
-        request = self._read(dialect, body)
+        request = self._read(dialect, body, named=run_call is not None)
         if request.checkpoint and run_call is None:
             target = await self.catalogue.find(who.team_id, request.model, request.checkpoint)
         request = await self._continued(dialect, request, body, who)
@@ -316,10 +316,10 @@ class Gateway:
                 raise
             await exchange.end(writer.fail(refusal_of(error)))
 
-    def _read(self, dialect: Dialect, body: Fields) -> GenerationRequest:
-        """Return the request in a body, with the thoughts of its earlier turns."""
+    def _read(self, dialect: Dialect, body: Fields, *, named: bool = False) -> GenerationRequest:
+        """Return the request in a body, with the thoughts of its earlier turns and, if `named`, the turns' names."""
         request = dialect.codec.read(body)
-        return replace(request, messages=self.thoughts.restored(request.messages))
+        return replace(request, messages=self.thoughts.restored(request.messages, named=named))
 
     async def _continued(
         self, dialect: Dialect, request: GenerationRequest, body: Fields, who: Identity

@@ -78,6 +78,10 @@ class ReadConversation:
     """Answers that were rewritten, by kind; each is counted at its first request."""
 
 
+UNREAD = ReadConversation([], "", None, None, frozenset())
+"""Of a request that is not read."""
+
+
 class TurnIndex:
     """The turns of a run."""
 
@@ -110,7 +114,7 @@ class TurnIndex:
                     answers.add(sampled.key)
                     counted |= {(sampled.key, kind) for kind in kinds}
             if turn is None:
-                read.append(_without_handles(message))
+                read.append(message)
                 state = digest(state, message_digest(message))
             else:
                 read.append(restored(turn.message, message))
@@ -123,7 +127,7 @@ class TurnIndex:
         kinds_now = Counter(kind for _, kind in counted - self._rewritten)
         self._rewritten |= counted
         return ReadConversation(
-            messages=read,
+            messages=without_handles(read),
             digest=state,
             continuation=None if last is None else Continuation(last[0].token_ids(), last[1]),
             continued=None if last is None else last[0].key,
@@ -146,12 +150,8 @@ class TurnIndex:
         `token_ids`: of prompt and output; None: there are none. `continued`: the turn that its prompt was to continue; where it does,
         the ids are kept once. `sealed`: its name in the seal of its thought.
         """
-        before = None if continued is None else self._turns.get(continued)
-        if before is not None:
-            start = before.token_ids()
-            if token_ids is None or list(token_ids[: len(start)]) != start:
-                before = None
-        skipped = 0 if before is None else before.length or 0
+        skipped = 0 if token_ids is None else self.shared(continued, token_ids)
+        before = self._turns[continued] if continued is not None and skipped else None
         turn = IndexedTurn(
             key=key,
             message=message,
@@ -168,6 +168,14 @@ class TurnIndex:
                 self._handles[handle] = turn
         if text := _letters(message):
             self._unquoted[key] = text
+
+    def shared(self, key: Key | None, token_ids: Sequence[int]) -> int:
+        """Return the tokens of a turn's prompt and output, if `token_ids` begin with them; else 0."""
+        turn = None if key is None else self._turns.get(key)
+        if turn is None or turn.length is None:
+            return 0
+        ids = turn.token_ids()
+        return len(ids) if list(token_ids[: len(ids)]) == ids else 0
 
     def _answer(
         self, conversation: str, message: ChatMessage, tools: Mapping[str, ToolSpec]
@@ -218,7 +226,11 @@ def _letters(message: ChatMessage) -> str:
     return "".join(text_in(message["content"]).split())
 
 
-def _without_handles(message: ChatMessage) -> ChatMessage:
-    if SEALED_TURNS not in message:
-        return message
-    return {name: value for name, value in message.items() if name != SEALED_TURNS}
+def without_handles(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
+    """Return messages without the names of sealed turns."""
+    return [
+        {name: value for name, value in message.items() if name != SEALED_TURNS}
+        if SEALED_TURNS in message
+        else message
+        for message in messages
+    ]

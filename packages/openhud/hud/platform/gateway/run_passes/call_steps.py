@@ -11,7 +11,11 @@ from typing import Any
 from hud import exact_json
 from hud.inference.dialects.conversation_parts import images_in, inline_image, text_in
 from hud.inference.dialects.events import Turn
+from hud.inference.dialects.request import GenerationRequest
 from hud.inference.dialects.tool_calls import MALFORMED
+from hud.platform.gateway.answer_rewrites import digest
+from hud.platform.gateway.sealed_thoughts import turn_name
+from hud.platform.gateway.turn_index import Key, ReadConversation, TurnIndex
 from hud.trace import (
     AgentStep,
     ChatMessage,
@@ -22,48 +26,47 @@ from hud.trace import (
     ToolCall,
     ToolResult,
     ToolStep,
+    call_message,
     now,
     parsed_arguments,
 )
 from hud.trace.recording.journal import encode_step
-from hud.trace.sampled.token_columns import added_prompt
-
-MOST_OPEN_PREFIXES = 64
-"""Sampled turns of a run that a later prompt is compared with."""
-
-
-@dataclass(frozen=True)
-class Answer:
-    """Answer of an earlier call, by which later requests refer to it."""
-
-    number: int
-    choice: int
-    calls: dict[str, ToolCall]
-    """Tool calls by id."""
-    text: str
-    """Digest of the visible text; empty without one."""
-    ended_at: datetime
+from hud.trace.sampled.call_samples import MODEL_CALL
 
 
 @dataclass
 class RunConversation:
-    """Answers of a run so far, and the tool calls in them without a result."""
+    """Turns of a run so far, and the tool calls in them without a result."""
 
-    answers: list[Answer] = field(default_factory=list)
+    turns: TurnIndex = field(default_factory=TurnIndex)
     unanswered: dict[str, tuple[ToolCall, datetime]] = field(default_factory=dict)
     """Tool calls without a result, with the end of their turn, by id."""
-    prefixes: list[tuple[int, int, list[int]]] = field(default_factory=list)
-    """Number, choice and ids (prompt and output) of sampled turns, oldest first."""
 
-    def add(self, number: int, step: AgentStep, choice: int) -> None:
-        """Add the answer of a call."""
+    def read(self, request: GenerationRequest) -> ReadConversation:
+        """Return the conversation of a request."""
+        if request.prompts is not None:
+            prompts = [
+                list(prompt) if isinstance(prompt, list) else prompt for prompt in request.prompts
+            ]
+            return ReadConversation([], digest(prompts), None, None, frozenset())
+        effort = request.sampling.reasoning_effort or request.budgeted_effort
+        return self.turns.read(request.messages, request.offered, effort)
+
+    def add(self, step: AgentStep, *, continued: Key | None = None) -> None:
+        """Add the answer of a call. `continued`: the turn that its prompt was to continue."""
         end = step.ended_at or now()
-        calls = {call.id: call for call in step.tool_calls}
-        self.answers.append(Answer(number, choice, calls, text_digest(step.content or ""), end))
         self.unanswered |= {call.id: (call, end) for call in step.tool_calls}
-        if step.sample is not None:
-            ids = step.sample.prompt_token_ids + step.sample.output_token_ids
-            self.prefixes = [*self.prefixes, (number, choice, ids)][-MOST_OPEN_PREFIXES:]
+        call, sample = step.extra[MODEL_CALL], step.sample
+        if call["conversation"] is None:
+            return
+        self.turns.add(
+            (call["number"], call["choice"]),
+            call["conversation"],
+            _answer_message(step),
+            None if sample is None else sample.prompt_token_ids + sample.output_token_ids,
+            continued=continued,
+            sealed=turn_name(call["response"], call["choice"]),
+        )
 
     def results(self, messages: Sequence[ChatMessage]) -> list[ToolStep]:
         """Return the tool steps of results that stand in a request for the first time."""
@@ -76,31 +79,13 @@ class RunConversation:
             steps.append(ToolStep(call=call, result=result, started_at=started, ended_at=now()))
         return steps
 
-    def continued(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """Return the numbers of the calls whose answers stand in a request."""
-        ids, texts = set(), set()
-        for message in messages:
-            if message["role"] == "assistant":
-                ids |= {call["id"] for call in message.get("tool_calls") or []}
-                texts.add(text_digest(text_in(message.get("content"))))
-        texts.discard("")
-        return [
-            answer.number
-            for answer in self.answers
-            if (ids & answer.calls.keys() if answer.calls else answer.text in texts)
-        ]
-
-    def packed_sample(self, sample: Sample) -> dict[str, Any]:
-        """Return a sample as plain data, its prompt as the difference to the longest earlier turn that it extends."""
+    def packed_sample(self, sample: Sample, continued: Key | None) -> dict[str, Any]:
+        """Return a sample as plain data, its prompt as the difference to the turn that it continues."""
         packed = sample.model_dump(mode="json")
-        best: tuple[int, int, list[int]] | None = None
-        for prefix in self.prefixes:
-            longer = best is None or len(prefix[2]) > len(best[2])
-            if longer and added_prompt(prefix[2], sample.prompt_token_ids) is not None:
-                best = prefix
-        if best is not None:
-            packed["prompt_token_ids"] = sample.prompt_token_ids[len(best[2]) :]
-            packed["extends"] = [best[0], best[1]]
+        shared = self.turns.shared(continued, sample.prompt_token_ids)
+        if shared:
+            packed["prompt_token_ids"] = sample.prompt_token_ids[shared:]
+            packed["extends"] = continued
         return packed
 
 
@@ -133,17 +118,20 @@ def packed_step(step: AgentStep | ToolStep, sample: dict[str, Any] | None = None
     return packed if sample is None else {**packed, "sample": sample}
 
 
-def text_digest(text: str) -> str:
-    """Return a digest of a text without its white space; empty for no text."""
-    visible = "".join(text.split())
-    return hashlib.sha256(visible.encode("utf-8", "replace")).hexdigest() if visible else ""
-
-
 def request_digest(body: dict[str, Any]) -> str:
     """Return the digest of a request's body: equal for a repetition, also where that is not streamed."""
     content = {name: value for name, value in body.items() if not name.startswith("stream")}
     written = exact_json.dumps(content, option=exact_json.OPT_SORT_KEYS)
     return hashlib.sha256(written).hexdigest()
+
+
+def _answer_message(step: AgentStep) -> ChatMessage:
+    """Return the answer in a step as a message of the conversation."""
+    message: ChatMessage = {"role": "assistant", "content": step.content or ""}
+    if step.reasoning:
+        message["reasoning_content"] = step.reasoning
+    calls = [call_message(call.id, call.name, call.arguments_text) for call in step.tool_calls]
+    return {**message, "tool_calls": calls} if calls else message
 
 
 def _tool_result(message: ChatMessage) -> ToolResult:

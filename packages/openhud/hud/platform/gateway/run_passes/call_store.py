@@ -19,6 +19,7 @@ import sqlalchemy as sa
 from hud import exact_json
 from hud.errors import ConflictError, HudError, NotFoundError, PlatformError
 from hud.platform.access.run_grant import RunGrant
+from hud.platform.gateway.turn_index import Key
 from hud.platform.store import Store, tables
 from hud.platform.store.ownership import refuse_foreign
 from hud.platform.store.records import steps_in_order
@@ -66,8 +67,8 @@ class CallOutcome:
     """Agent steps, one for each choice."""
     results: Sequence[dict[str, Any]] = ()
     """Tool steps, of results that the request carried first."""
-    continues: Sequence[int] = ()
-    """Numbers of earlier calls whose answers the request holds."""
+    continues: Sequence[Key] = ()
+    """Earlier answers that stand in the request."""
     refusal: dict[str, Any] | None = None
     tokens: int = 0
     cost_usd: float = 0.0

@@ -9,7 +9,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud.platform.store.run_calls import steps_of_calls
+from hud.platform.gateway.untrained_answers import AnsweredCall, untrained_answers
+from hud.platform.store.run_calls import steps_of_calls, unpacked
+from hud.trace.sampled.call_samples import MODEL_CALL
 
 LOST = {
     "kind": "infrastructure",
@@ -26,15 +28,48 @@ def run_result(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
     Prompts in samples are differences to those of earlier steps: see `hud.trace.sampled.call_samples`.
     """
     steps = steps_of_calls(rows)
+    excluded = untrained_answers(_answered_calls(rows))
+    for step in steps:
+        call = step.get("extra", {}).get(MODEL_CALL)
+        reason = call and excluded.get((call["number"], call["choice"]))
+        if reason and step.get("sample"):
+            step["sample"]["excluded"] = reason
     overridden = Counter(
         name for step in steps for name in step.get("extra", {}).get("overridden", ())
     )
+    rewritten: Counter[str] = Counter()
+    for step in steps:
+        rewritten.update(step.get("extra", {}).get("rewrites", {}))
     metrics = {
         "calls": len(rows),
         **Counter(row.status for row in rows),
         "overridden": dict(overridden),
+        "excluded": dict(Counter(excluded.values())),
+        "rewrites": dict(rewritten),
     }
     return {"steps": steps, "refusal": worst_refusal(rows), "metrics": metrics}
+
+
+def _answered_calls(rows: Sequence[sa.Row[Any]]) -> list[AnsweredCall]:
+    """Return the answered calls whose requests were read."""
+    calls = []
+    for row in rows:
+        steps = unpacked(row.steps)
+        call = steps[0]["extra"][MODEL_CALL] if steps else {}
+        if call.get("conversation") is None:
+            continue
+        calls.append(
+            AnsweredCall(
+                number=row.number,
+                choices=len(steps),
+                conversation=call["conversation"],
+                tools=call["tools"],
+                answers=frozenset((number, choice) for number, choice in unpacked(row.continues)),
+                started_at=row.started_at,
+                ended_at=row.ended_at,
+            )
+        )
+    return calls
 
 
 def worst_refusal(rows: Sequence[sa.Row[Any]]) -> dict[str, Any] | None:

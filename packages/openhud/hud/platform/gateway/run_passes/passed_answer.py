@@ -42,7 +42,7 @@ class PassedAnswer:
         codec = _reader(dialect)
         try:
             request = dialect.codec.read(body)
-            await call.note(request.messages)
+            request = await call.note(request)
             wire = None if codec is None else codec.request(model.name, request)
         except _UNREADABLE:
             pass

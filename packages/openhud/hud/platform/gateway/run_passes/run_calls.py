@@ -34,9 +34,10 @@ from hud.platform.gateway.run_passes.call_store import (
 )
 from hud.platform.gateway.run_passes.outcomes import run_result
 from hud.platform.gateway.run_passes.sampling_override import overridden
+from hud.platform.gateway.turn_index import UNREAD, without_handles
 from hud.platform.store import Store
 from hud.platform.store.run_calls import unpacked
-from hud.trace import AgentStep, ChatMessage, now, parse_step
+from hud.trace import AgentStep, now, parse_step
 from hud.trace.sampled.call_samples import MODEL_CALL, expand_samples
 
 WATCH_SECONDS = 1.0
@@ -78,17 +79,19 @@ class RunCall:
         self._last: CallOutcome | None = None
         """Refusal of the call, which may not be in the store yet."""
         self._results: list[dict[str, Any]] = []
-        self._continues: list[int] = []
+        self._read = UNREAD
+        self._response: str | None = None
+        self._tools = False
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
 
     async def prepared(self, request: GenerationRequest, *, local: bool) -> GenerationRequest:
         """Return the request as it is sampled; note what it carries of earlier calls."""
-        await self.note(request.messages)
         grant = self.grant
         if self.side:
-            return request
+            return await self.note(request)
         changed, self._overrides = overridden(request, grant, self.number, local=local)
+        changed = await self.note(changed, restoring=local)
         if grant.tokens is not None:
             left = max(1, (grant.tokens - self._tokens) // request.choices)
             sampling = changed.sampling
@@ -96,11 +99,21 @@ class RunCall:
             changed = replace(changed, sampling=replace(sampling, max_tokens=most))
         return replace(changed, return_token_ids=local)
 
-    async def note(self, messages: Sequence[ChatMessage]) -> None:
-        """Note the tool results and the answers of earlier calls in a request."""
+    async def note(
+        self, request: GenerationRequest, *, restoring: bool = False
+    ) -> GenerationRequest:
+        """Note the tool results and the answers of earlier calls in a request, and return it without handles.
+
+        `restoring`: with these answers as they were sampled, and the ids that its prompt continues.
+        """
         conversation = await self._owner.conversation(self)
-        self._results = [packed_step(step) for step in conversation.results(messages)]
-        self._continues = conversation.continued(messages)
+        self._results = [packed_step(step) for step in conversation.results(request.messages)]
+        read = self._read = conversation.read(request)
+        self._response, self._tools = request.response_id, bool(request.offered)
+        if not restoring:
+            return replace(request, messages=without_handles(request.messages))
+        continuation = request.continuation or read.continuation
+        return replace(request, messages=read.messages, continuation=continuation)
 
     async def recorded(
         self,
@@ -147,10 +160,12 @@ class RunCall:
         conversation = await self._owner.conversation(self)
         packed = []
         tokens, cost = 0, 0.0
-        for choice, step in enumerate(steps):
-            sample = None if step.sample is None else conversation.packed_sample(step.sample)
+        for step in steps:
+            continued, sample = self._read.continued, None
+            if step.sample is not None:
+                sample = conversation.packed_sample(step.sample, continued)
             packed.append(packed_step(step, sample))
-            conversation.add(self.number, step, choice)
+            conversation.add(step, continued=continued)
             if step.usage is not None:
                 tokens += step.usage.completion_tokens
                 cost += step.usage.cost_usd or 0.0
@@ -204,7 +219,7 @@ class RunCall:
     async def _settle(self, outcome: CallOutcome) -> None:
         if self.settled.done():
             return
-        noted = replace(outcome, results=self._results, continues=self._continues)
+        noted = replace(outcome, results=self._results, continues=sorted(self._read.answers))
         await asyncio.to_thread(self._owner.store.settle, self.grant, self.number, noted)
         if not self.settled.done():
             self.settled.set_result(None)
@@ -212,8 +227,17 @@ class RunCall:
     def extra(self, choice: int) -> dict[str, Any]:
         """Return the `extra` of the step of a choice."""
         extra: dict[str, Any] = {
-            MODEL_CALL: {"pass": self.grant.pass_id, "number": self.number, "choice": choice}
+            MODEL_CALL: {
+                "pass": self.grant.pass_id,
+                "number": self.number,
+                "choice": choice,
+                "conversation": self._read.digest or None,
+                "tools": self._tools,
+                "response": self._response,
+            }
         }
+        if self._read.rewrites and not choice:
+            extra["rewrites"] = dict(self._read.rewrites)
         if self._overrides:
             extra["overridden"] = self._overrides
         if self.side:
@@ -316,7 +340,7 @@ def _take(conversation: RunConversation, numbers: set[int], rows: Sequence[sa.Ro
             continue
         step = parse_step(payload)
         assert isinstance(step, AgentStep)
-        conversation.add(place["number"], step, place["choice"])
+        conversation.add(step)
     for row in rows:
         for result in unpacked(row.results):
             conversation.unanswered.pop(result["call"]["id"], None)
