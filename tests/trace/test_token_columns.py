@@ -2,12 +2,10 @@
 
 import struct
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hud.trace.sampled.token_columns import (
-    added_prompt,
     pack_ids,
     pack_logprobs,
     unpack_ids,
@@ -28,16 +26,3 @@ def test_ids_come_back(values):
 def test_logprobs_come_back_bit_for_bit(values):
     assert unpack_logprobs(pack_logprobs(values)) == values
     assert len(pack_logprobs(values)) == 4 * len(values)
-
-
-@given(ids, ids)
-def test_what_a_prompt_adds_completes_what_was_before(before, more):
-    assert added_prompt(before, before + more) == more
-
-
-@pytest.mark.slow
-@given(ids, ids)
-def test_a_prompt_that_goes_on_elsewhere_is_stored_whole(before, prompt):
-    added = added_prompt(before, prompt)
-    assert (added is None) == (prompt[: len(before)] != before)
-    assert added_prompt(None, prompt) is None

@@ -1,4 +1,4 @@
-"""Token data as compact binary columns, each turn's prompt as its difference to the turn before."""
+"""Token data as compact binary columns."""
 
 from __future__ import annotations
 
@@ -33,13 +33,6 @@ def unpack_logprobs(data: bytes) -> list[float]:
     """Return the logprobs of a column."""
     logprobs: list[float] = np.frombuffer(data, dtype="<f4").tolist()
     return logprobs
-
-
-def added_prompt(before: Sequence[int] | None, prompt: Sequence[int]) -> Sequence[int] | None:
-    """Return the ids that `prompt` appends to `before`; None if it does not extend them."""
-    if before is None or len(prompt) < len(before) or prompt[: len(before)] != before:
-        return None
-    return prompt[len(before) :]
 
 
 def samples_checksum(samples: Iterable[Sample]) -> int:

@@ -44,6 +44,7 @@ def run_result(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
         "calls": len(rows),
         **Counter(row.status for row in rows),
         "overridden": dict(overridden),
+        "continued": sum("extends" in (step.get("sample") or ()) for step in steps),
         "excluded": dict(Counter(excluded.values())),
         "rewrites": dict(rewritten),
     }
