@@ -30,7 +30,7 @@ class Recipe:
     """Text that only prompts of the main agent hold."""
     environment: dict[str, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
-    """Settings by path, below the home; SERVER stands for the server's address."""
+    """Settings by path, below the home; SERVER stands for the server's address, SECRET for the key."""
     says: str = "The check passes."
 
 
@@ -87,7 +87,7 @@ OPENCODE = {
     "provider": {
         "openhud": {
             "npm": "@ai-sdk/openai-compatible",
-            "options": {"baseURL": "SERVER/v1", "apiKey": "KEY"},
+            "options": {"baseURL": "SERVER/v1", "apiKey": "SECRET"},
             "models": {"scripted": {}},
         }
     },

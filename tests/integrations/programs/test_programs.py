@@ -33,7 +33,7 @@ def played(tmp_path, recipe, opened=lambda url: "local"):
         key = opened(url)
         for path, text in recipe.files.items():
             (home / path).parent.mkdir(parents=True, exist_ok=True)
-            (home / path).write_text(text.replace("SERVER", url).replace("KEY", key))
+            (home / path).write_text(text.replace("SERVER", url).replace("SECRET", key))
         done = subprocess.run(
             recipe.command,
             cwd=work,

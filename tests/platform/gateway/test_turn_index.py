@@ -112,20 +112,20 @@ def test_a_normalised_answer_is_restored_with_its_ids(name):
     assert read.continuation.token_ids == run.ids[key]
     assert read.continuation.covered == 2  # System messages do not count.
     assert read.messages == [*OPENING, sampled, result()]
-    assert read.rewrites == dict.fromkeys(kinds, 1)
-    assert run.read(request).rewrites == {}  # Counted once.
+    assert read.rewrites == {(key, kind) for kind in kinds}
+    assert not run.read(request).rewrites  # Counted once.
 
 
 @pytest.mark.parametrize("name", REWRITTEN)
 def test_another_text_is_a_branch_and_stays_as_it_is(name):
     changes, kinds = REWRITTEN[name]
     run, sampled = Run(), answer()
-    run.call(OPENING, sampled)
+    first = run.call(OPENING, sampled)
     request = [*OPENING, changed(sampled, **changes), result()]
     read = run.read(request)
     assert read.continuation is None
     assert read.messages == request
-    assert read.rewrites == dict.fromkeys(kinds, 1)
+    assert read.rewrites == {(first, kind) for kind in kinds}
     # What is sampled after it is continued as usual.
     later = answer("Good.", None, None)
     key = run.call(request, later)
@@ -148,7 +148,7 @@ def test_a_changed_beginning_is_no_continuation():
     run.call(OPENING, sampled)
     opening = [OPENING[0], {"role": "user", "content": "Mend that."}]
     read = run.read([*opening, sampled, result()])
-    assert (read.continuation, read.rewrites) == (None, {"conversation": 1})
+    assert (read.continuation, read.rewrites) == (None, {((1, 0), "conversation")})
     assert read.answers == {(1, 0)}
     assert run.read([*OPENING, sampled, result()], TOOLS[:1]).continuation is None  # Other tools.
 
@@ -197,7 +197,7 @@ def test_a_seal_tells_of_which_turn_a_rewritten_text_was_made():
     run.call(OPENING, answer("One.", "A thought.", None), sealed=turn_name("r1", 0))
     sent = {**answer("Other.", "A thought.", None), SEALED_TURNS: [turn_name("r1", 0)]}
     read = run.read([*OPENING, sent, {"role": "user", "content": "And?"}])
-    assert (read.continuation, read.rewrites) == (None, {"text": 1})
+    assert (read.continuation, read.rewrites) == (None, {((1, 0), "text")})
     assert SEALED_TURNS not in read.messages[2]
 
 

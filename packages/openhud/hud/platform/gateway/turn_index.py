@@ -10,9 +10,8 @@ Knows messages and token ids; nothing of requests, stores and templates.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hud.inference.dialects.conversation_parts import text_in
 from hud.platform.gateway.answer_rewrites import (
@@ -74,8 +73,8 @@ class ReadConversation:
     """The turn of `continuation`."""
     answers: frozenset[Key]
     """Turns whose answers stand in the conversation, as messages or quoted in others."""
-    rewrites: Mapping[Rewrite, int] = field(default_factory=dict)
-    """Answers that were rewritten, by kind; each is counted at its first request."""
+    rewrites: frozenset[tuple[Key, Rewrite]] = frozenset()
+    """Kinds of rewrites of answers, each at the first request that has it."""
 
 
 UNREAD = ReadConversation([], "", None, None, frozenset())
@@ -94,6 +93,8 @@ class TurnIndex:
         self._rewritten: set[tuple[Key, Rewrite]] = set()
         self._unquoted: dict[Key, str] = {}
         """Answers that stand in no request so far, without white space."""
+        self._seen: set[str] = set()
+        """Digests of messages that are not the model's, of earlier requests."""
 
     def read(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], effort: str | None = None
@@ -103,7 +104,7 @@ class TurnIndex:
         state = digest(effort, [tool.function() for tool in tools])
         read: list[ChatMessage] = []
         answers: set[Key] = set()
-        counted: set[tuple[Key, Rewrite]] = set()
+        rewritten: set[tuple[Key, Rewrite]] = set()
         last: tuple[IndexedTurn, int] | None = None
         for message in messages:
             turn = None
@@ -112,7 +113,7 @@ class TurnIndex:
                 sampled = turn or self._by_handle(message)
                 if sampled is not None:
                     answers.add(sampled.key)
-                    counted |= {(sampled.key, kind) for kind in kinds}
+                    rewritten |= {(sampled.key, kind) for kind in kinds}
             if turn is None:
                 read.append(message)
                 state = digest(state, message_digest(message))
@@ -124,15 +125,15 @@ class TurnIndex:
         if read and read[-1]["role"] == "assistant":
             last = None  # The model continues this message.
         answers |= self._quoted(messages, answers)
-        kinds_now = Counter(kind for _, kind in counted - self._rewritten)
-        self._rewritten |= counted
+        first_seen = frozenset(rewritten - self._rewritten)
+        self._rewritten |= rewritten
         return ReadConversation(
             messages=without_handles(read),
             digest=state,
             continuation=None if last is None else Continuation(last[0].token_ids(), last[1]),
             continued=None if last is None else last[0].key,
             answers=frozenset(answers),
-            rewrites=dict(kinds_now),
+            rewrites=first_seen,
         )
 
     def add(
@@ -206,9 +207,15 @@ class TurnIndex:
         """Return the turns whose text stands in a message that is not the model's, such as a summary or a subagent's result."""
         for key in answers:
             self._unquoted.pop(key, None)
-        if not self._unquoted:
-            return set()
-        texts = [_letters(message) for message in messages if message["role"] != "assistant"]
+        texts = []
+        for message in messages:
+            if message["role"] == "assistant":
+                continue
+            text = _letters(message)
+            # What stood in a request before an answer was sampled does not quote it.
+            if (identity := digest(text)) not in self._seen:
+                self._seen.add(identity)
+                texts.append(text)
         quoted = {
             key
             for key, answer in self._unquoted.items()

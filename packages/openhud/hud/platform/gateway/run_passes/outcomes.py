@@ -18,6 +18,8 @@ LOST = {
     "status": 503,
     "message": "A model call of this run was lost with the server that served it.",
 }
+REWRITES = "rewrites"
+"""Key of a step's `extra`: number, choice and kind of each rewrite of an earlier answer that its request was the first to have."""
 _WORST = ("infrastructure", "length", "limit")
 """Kinds of refusals, worst first."""
 
@@ -37,16 +39,17 @@ def run_result(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
     overridden = Counter(
         name for step in steps for name in step.get("extra", {}).get("overridden", ())
     )
-    rewritten: Counter[str] = Counter()
-    for step in steps:
-        rewritten.update(step.get("extra", {}).get("rewrites", {}))
+    # Servers of one store may each have seen one first.
+    rewritten = {
+        tuple(rewrite) for step in steps for rewrite in step.get("extra", {}).get(REWRITES, ())
+    }
     metrics = {
         "calls": len(rows),
         **Counter(row.status for row in rows),
         "overridden": dict(overridden),
         "continued": sum("extends" in (step.get("sample") or ()) for step in steps),
         "excluded": dict(Counter(excluded.values())),
-        "rewrites": dict(rewritten),
+        "rewrites": dict(Counter(kind for _, _, kind in rewritten)),
     }
     return {"steps": steps, "refusal": worst_refusal(rows), "metrics": metrics}
 

@@ -32,7 +32,7 @@ from hud.platform.gateway.run_passes.call_store import (
     RunEndedError,
     ended,
 )
-from hud.platform.gateway.run_passes.outcomes import run_result
+from hud.platform.gateway.run_passes.outcomes import REWRITES, run_result
 from hud.platform.gateway.run_passes.sampling_override import overridden
 from hud.platform.gateway.turn_index import UNREAD, without_handles
 from hud.platform.store import Store
@@ -237,7 +237,7 @@ class RunCall:
             }
         }
         if self._read.rewrites and not choice:
-            extra["rewrites"] = dict(self._read.rewrites)
+            extra[REWRITES] = sorted([*key, kind] for key, kind in self._read.rewrites)
         if self._overrides:
             extra["overridden"] = self._overrides
         if self.side:
