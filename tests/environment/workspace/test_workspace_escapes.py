@@ -445,3 +445,38 @@ async def test_when_its_time_is_up_everything_ends_and_nothing_starts():
         assert "gives no access to files" in refused.content[0].text
         assert (await client.opened.bash("echo ours", **OURS)).stdout == "ours\n"
         assert client.opened.fault() is None
+
+
+LOCK = """
+import fcntl, os, sys, time
+places = ["/usr/bin/env", "/etc/passwd", "/etc/hosts", "/tmp", "/dev/shm", "/workspace", os.path.expanduser("~"), "/", "/proc", "/dev"]
+places += [f"/dev/{name}" for name in os.listdir("/dev")] + [f"/dev/pts/{name}" for name in os.listdir("/dev/pts")]
+held = []
+for place in {os.path.realpath(place) for place in places}:
+    try:
+        held.append(os.open(place, os.O_RDONLY | os.O_NONBLOCK))
+        fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(place)
+    except OSError:
+        pass  # No such device here.
+print("locked", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+SHARED = {
+    "/usr/bin/env",
+    *(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom")),
+}
+
+
+async def test_locks_of_another_run_are_seen_on_the_files_that_the_page_names_alone():
+    async with workspace() as first, workspace() as second:
+        for client in (first, second):
+            await client.write("lock.py", LOCK.encode())
+        holding = asyncio.create_task(first.run("python3 lock.py 60 > locked", timeout=90))
+        while "locked" not in (await first.run("cat locked", timeout=10)).stdout:
+            pass
+        seen = (await second.run("python3 lock.py 0", timeout=30)).stdout.split()
+        assert seen[-1] == "locked"
+        assert set(seen[:-1]) <= SHARED
+        holding.cancel()
