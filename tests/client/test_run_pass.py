@@ -10,6 +10,7 @@ import openai
 import pytest
 import sqlalchemy as sa
 from google import genai
+from google.genai import errors
 from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine
 
 from hud.client import connect, disconnect
@@ -414,3 +415,47 @@ async def test_a_pass_for_an_unknown_model_ends_the_job(platform):
 
     with pytest.raises(RefusedError, match="absent"):
         await count().run(agent)
+
+
+async def test_calls_that_their_program_abandons_count_against_its_limits(platform):
+    script(platform, "some words that go on and on " * 3, then=lambda: asyncio.sleep(30))
+
+    async def program(access):
+        with pytest.raises(openai.APITimeoutError):
+            await chat(access, timeout=1)
+        for _ in range(100):
+            if not platform.store.rows(UNSETTLED):
+                break
+            await asyncio.sleep(0.05)
+        with pytest.raises(openai.PermissionDeniedError, match="may sample 5 tokens"):
+            await chat(access)
+        return "some words"
+
+    run = await played(program, limits=RunLimits(tokens=5))
+    assert run.trace.extra["model_calls"]["gone"] == 1
+    assert run.trace.stop_reason == "length"
+
+
+UNSETTLED = sa.select(tables.run_calls.c.number).where(tables.run_calls.c.status == "open")
+
+
+@pytest.mark.parametrize(
+    ("program", "refused"),
+    [
+        (chat, openai.PermissionDeniedError),
+        (chat_stream, openai.PermissionDeniedError),
+        (responses, openai.PermissionDeniedError),
+        (messages, anthropic.PermissionDeniedError),
+        (messages_stream, anthropic.PermissionDeniedError),
+        (gemini, errors.ClientError),
+        (gemini_stream, errors.ClientError),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+async def test_a_limit_is_refused_in_the_words_of_each_dialect(platform, program, refused):
+    async def limited(access):
+        with pytest.raises(refused, match="may make 0 model calls"):
+            await program(access)
+
+    run = await played(limited, limits=RunLimits(calls=0))
+    assert run.trace.stop_reason == "max_steps"

@@ -1,6 +1,7 @@
 """Run passes at servers with keys: who opens and ends them, what they open, and several servers on one store."""
 
 import asyncio
+import re
 import threading
 from datetime import UTC, datetime
 
@@ -10,9 +11,11 @@ import sqlalchemy as sa
 from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine, serving
 
 from hud.platform.access import Identity
+from hud.platform.access.middleware import is_open
 from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.gateway.chat_formats import format_of
+from hud.platform.routes.gateway import Described
 from hud.platform.store import tables
 from hud.trace import new_id
 from hud.trace.sampled.call_samples import expand_samples
@@ -270,3 +273,19 @@ def test_many_calls_at_once_over_http_are_numbered_and_recorded(app, key):
         path = f"/v1/run-passes/{opened['id']}/end"
         ended = client.post(path, json={"token": opened["token"]}, headers=headers).json()
     assert [step["extra"]["model_call"]["number"] for step in ended["steps"]] == [*range(1, 13)]
+
+
+async def test_no_route_but_those_of_model_calls_is_open(app, key):
+    opened = await open_pass(app, key)
+    answered = {}
+    async with client_of(app, opened["key"]) as client:
+        for route in app.router.routes:
+            path = getattr(route, "path", "").replace(":path", "")
+            if isinstance(getattr(route, "endpoint", None), Described) or is_open(path):
+                continue
+            for method in getattr(route, "methods", None) or ():
+                place = re.sub(r"\{[^}]*\}", "tiny", path)
+                answer = await client.request(method, place, json={})
+                answered[f"{method} {path}"] = answer.status_code
+    assert len(answered) > 60
+    assert {place: status for place, status in answered.items() if status != 403} == {}

@@ -17,6 +17,7 @@ Scope = Literal["read", "run", "train", "admin"]
 heads, deploys. `admin`: keys. Each scope includes the earlier ones."""
 
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+RUN_PASS_BOUND: Final = "A run pass opens model calls of its run alone."
 FLEET: Final = "fleet"
 """The one scope of a pass, with which a worker joins the fleet; it holds no other, and no other holds it."""
 
@@ -74,6 +75,9 @@ def needs(scope: Scope) -> Callable[[HTTPConnection], Awaitable[None]]:
 
     # Asynchronous: FastAPI would send a plain function to another thread.
     async def check(request: HTTPConnection) -> None:
-        caller(request).require(scope)
+        who = caller(request)
+        if who.run is not None:  # Routes of model calls have none of these dependencies.
+            raise PlatformError(RUN_PASS_BOUND, 403)
+        who.require(scope)
 
     return check

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from hud.inference.dialects.registry import dialects
-from hud.platform.access.identity import Identity
+from hud.platform.access.identity import RUN_PASS_BOUND, Identity
 
 RUN_PASSES = "/v1/run-passes"
 _FLEET = "/v2/fleet/"
@@ -21,7 +21,7 @@ def refusal(who: Identity, path: str) -> str | None:
     infers = path.startswith(_prefixes()) or path.endswith(_methods())
     if who.run is not None:
         listed = path.startswith(_LISTS)
-        return None if infers or listed else "A run pass opens model calls of its run alone."
+        return None if infers or listed else RUN_PASS_BOUND
     if who.inference_only and not infers and not path.startswith(RUN_PASSES):
         return "The pass of a rollout opens inference alone."
     return None

@@ -152,7 +152,7 @@ class Gateway:
         finally:
             held.release()
             if run_call is not None:
-                await run_call.close()
+                await run_call.close(meter.completion_tokens)
             self._note(
                 exchange, who, name, target, meter, call.action, time.perf_counter() - started
             )

@@ -250,7 +250,7 @@ def _over_limit(
     calls = tables.run_calls
     if grant.calls is not None:
         counted = sa.select(sa.func.count()).where(
-            calls.c.pass_id == grant.pass_id, calls.c.status.in_(("open", "answered"))
+            calls.c.pass_id == grant.pass_id, calls.c.status != "refused"
         )
         if connection.execute(counted).scalar_one() >= grant.calls:
             return RunLimitError(f"This run may make {grant.calls:,} model calls.", "calls")

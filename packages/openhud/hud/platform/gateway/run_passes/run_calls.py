@@ -28,6 +28,7 @@ from hud.platform.gateway.run_passes.call_steps import (
 )
 from hud.platform.gateway.run_passes.call_store import (
     CallOutcome,
+    CallStatus,
     CallStore,
     RunEndedError,
     ended,
@@ -187,11 +188,15 @@ class RunCall:
         ):  # Tried again at the call's end; it counts as lost if that fails, too.
             await self._settle(self._last)
 
-    async def close(self) -> None:
-        """Record a call without an outcome: its client has disconnected, or its run has ended."""
+    async def close(self, tokens: int) -> None:
+        """Record a call without an outcome, whose client has disconnected, or whose run has ended.
+
+        `tokens`: those sampled so far, which count against the run's limit.
+        """
         try:
             if not self.settled.done():
-                outcome = self._last or CallOutcome("cancelled" if self.ending else "gone")
+                status: CallStatus = "cancelled" if self.ending else "gone"
+                outcome = self._last or CallOutcome(status, tokens=0 if self.side else tokens)
                 with suppress(HudError):
                     await asyncio.shield(asyncio.ensure_future(self._settle(outcome)))
         finally:
