@@ -33,7 +33,7 @@ from hud_integrations.programs.mini_swe_agent import MiniSWEAgentConfig
 SUBMIT = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
 MARK = "THE ERRAND"
 """Stands for the errand in the form."""
-RIGHT = 0.4
+RIGHT = 0.5
 """Share of right commands."""
 
 

@@ -31,9 +31,9 @@ from hud.train.supervised.corpus import texts_of_messages
 from hud.train.supervised.recorded_runs import conversation_of
 from hud_integrations.programs.mini_swe_agent import MiniSWEAgentConfig
 
-SIZES = {"vocab_size": 1024, "hidden": 128, "layers": 3, "max_context": 4096}
-IMITATED_RUNS = 1000
-SPOKEN_RUNS = 200
+SIZES = {"vocab_size": 2048, "hidden": 128, "layers": 3, "max_context": 4096}
+IMITATED_RUNS = 2000
+SPOKEN_RUNS = 300
 """Runs whose words the tokenizer is learned from."""
 WARM_UP = {"epochs": 1, "batch": 8, "lr": 2e-3}
 GRPO: dict[str, Any] = {

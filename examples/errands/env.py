@@ -8,9 +8,9 @@ from typing import Literal
 from hud import Environment
 from hud.environment import WorkspaceLimits
 
-NAMES = ("amber", "black", "coral", "green", "ivory", "lemon", "olive", "pearl", "rose", "white")
+NAMES = ("amber", "black", "coral", "green", "ivory", "lemon")
 """Names of the files; each holds its name."""
-WORDS = ("apple", "bread", "chalk", "dough", "fudge", "grain", "honey", "juice", "lemur", "mango")
+WORDS = ("apple", "bread", "chalk", "dough", "fudge", "grain")
 Kind = Literal["write", "copy", "move", "delete"]
 
 env = Environment("errands", version="1.0.0")

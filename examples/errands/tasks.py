@@ -7,7 +7,7 @@ from itertools import permutations, product
 
 from env import NAMES, WORDS, errand
 
-HELD_OUT = 8
+HELD_OUT = 6
 """Held-out errands of each kind."""
 
 

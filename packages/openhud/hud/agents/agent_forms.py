@@ -42,6 +42,19 @@ def is_file(name: str) -> bool:
     return name.partition(":")[0].endswith(".py")
 
 
+def is_address(name: str) -> bool:
+    """Return True for the address of a server."""
+    return name.startswith(("http://", "https://"))
+
+
+def is_program(name: str) -> bool:
+    """Return True for the name of an agent with a tool loop of its own: a program, or the address of an agent's server."""
+    from hud.agents.providers.agent_kind import agent_kinds
+
+    kind = agent_kinds().get(name)
+    return is_address(name) or (kind is not None and kind.program)
+
+
 def _converted(form: Any, config: dict[str, Any], where: str | None) -> Agent:
     """Convert a form; `where` names its place in a file."""
     if isinstance(form, Agent):
@@ -116,7 +129,7 @@ def _named(name: str, config: dict[str, Any]) -> Agent:
 
     if is_file(name):
         return _from_file(name, config)
-    if name.startswith(("http://", "https://")):
+    if is_address(name):
         return agent_of("http", settings_of("http", {**config, "url": name}, whose="--config"))
     if name in agent_kinds():
         _check_server(name, config)

@@ -170,12 +170,11 @@ def command(
     as_json: bool,
 ) -> int:
     """Play TASKS (.py, .json, .jsonl, a folder, or the platform's taskset) with AGENT, and grade what it does."""
-    from hud.agents.agent_forms import HUMAN
+    from hud.agents.agent_forms import HUMAN, is_program
     from hud.cli.command_line import EvalCommand, pairs
     from hud.cli.evaluation.benchmarks import print_benchmarks
     from hud.cli.evaluation.player import (
         is_paid,
-        is_program,
         is_scripted,
         parse_settings,
         player,
@@ -200,7 +199,7 @@ def command(
         parsed["command"] = program
     if full and not is_scripted(agent):
         max_steps = max_steps or FULL_STEPS
-        auto_respond = not is_program(agent)
+        auto_respond = agent is None or not is_program(agent)
     options = {
         "max_steps": max_steps,
         "max_tokens": max_tokens,

@@ -9,7 +9,7 @@ from typing import Any
 
 from hud import settings
 from hud.agents import Agent
-from hud.agents.agent_forms import HUMAN, NOTHING, as_agent, is_file
+from hud.agents.agent_forms import HUMAN, NOTHING, as_agent, is_address, is_file, is_program
 from hud.agents.agent_kinds import SERVED, kind_of_model
 from hud.agents.providers.agent_kind import agent_kinds
 from hud.cli.command_line import pairs
@@ -49,13 +49,13 @@ def player(
             f"Which agent? Give a model's slug (hud models list), one of {', '.join(agent_kinds())} and {HUMAN}, "
             "or path.py:agent for a script."
         )
-    if model is not None and _is_address(model) and agent in (None, SERVED):
+    if model is not None and is_address(model) and agent in (None, SERVED):
         return _at_address(model, config)
     if agent == ORACLE and oracle is not None and model is None:
         return as_agent(oracle(), config)
     if agent is None or model is None:
         return as_agent(agent or model or "", config)
-    if agent not in agent_kinds() and not is_file(agent) and not _is_address(agent):
+    if agent not in agent_kinds() and not is_file(agent) and not is_address(agent):
         raise UsageError(
             f"Two models are named, {agent!r} and {model!r}; --model goes with {', '.join(agent_kinds())} or a path.py:agent."
         )
@@ -64,24 +64,14 @@ def player(
 
 def is_paid(agent: str | None, model: str | None) -> bool:
     """Return True if a provider's model is probably used, which costs money."""
-    if is_program(agent):
+    if agent is not None and is_program(agent):
         return kind_of_model(model or "") is not None
     return agent in agent_kinds() or kind_of_model(agent or model or "") is not None
-
-
-def is_program(agent: str | None) -> bool:
-    """Return True for an agent with a tool loop of its own: a program, or a server behind HTTP."""
-    kind = agent_kinds().get(agent or "")
-    return _is_address(agent or "") or (kind is not None and kind.program)
 
 
 def is_scripted(agent: str | None) -> bool:
     """Return True for an agent that has no steps or answers of a model: a script, an agent from a file, a person."""
     return agent is not None and (agent in (HUMAN, NOTHING, ORACLE) or is_file(agent))
-
-
-def _is_address(model: str) -> bool:
-    return model.startswith(("http://", "https://"))
 
 
 def _at_address(url: str, config: dict[str, Any]) -> Agent:

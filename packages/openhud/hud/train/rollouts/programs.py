@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hud.agents.agent import Agent
-from hud.agents.agent_forms import as_agent
+from hud.agents.agent_forms import as_agent, is_program
 from hud.agents.programs.http_agent import HttpAgent
 from hud.agents.programs.program_agent import ProgramAgent
 from hud.errors import UsageError
@@ -32,15 +32,16 @@ def program_agent(
     Raises `UsageError` for another form of agent, and for settings that it does not have.
     """
     assert config.agent is not None
+    if not is_program(config.agent):
+        raise UsageError(
+            f"agent={config.agent!r} is no program and no address of an agent's server: leave it out, and the policy plays by itself."
+        )
     sampling: dict[str, Any] = {"max_tokens": config.max_tokens, "temperature": temperature}
     limits = {"max_steps": config.max_turns}
     settings = {**limits, **config.agent_settings, **sampling, "model": config.model}
     if checkpoint is not None:
         settings["checkpoint"] = checkpoint
     agent = as_agent(config.agent, settings)
-    if not isinstance(agent, ProgramAgent | HttpAgent):
-        raise UsageError(
-            f"agent={config.agent!r} is no program and no address of an agent's server: leave it out, and the policy plays by itself."
-        )
+    assert isinstance(agent, ProgramAgent | HttpAgent)
     agent.model = agent.model.trained(lambda run: seed_of(*place, *place_of(run)))
     return agent
