@@ -217,7 +217,15 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
         connection.exec_driver_sql("DROP INDEX requests_of_trace")
         for table, column in NEWER_COLUMNS:
             connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
-        for table in ("lost_attempts", "fleet_nodes", "run_passes", "run_calls"):
+        for table in (
+            "lost_attempts",
+            "fleet_nodes",
+            "run_passes",
+            "run_calls",
+            "saved_views",
+            "shared_links",
+            "labels",
+        ):
             connection.exec_driver_sql(f"DROP TABLE {table}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")
     old.close()

@@ -114,6 +114,7 @@ _API = {
 _PAGES = {
     "open": """
         GET /static/{version}/{name:path}  GET /favicon.ico  GET /signin  POST /signin
+        GET /shared/{token}  GET /shared/{token}/runs/{trace_id}
     """,
     "read": """
         POST /signout
@@ -132,6 +133,7 @@ _PAGES = {
         GET /tasksets/{taskset_id}/imports
         GET /models  GET /models/{model_id}  GET /models/{model_id}/compare
         GET /search
+        GET /jobs.csv  GET /search.csv  GET /train.csv  GET /tasksets.csv  GET /environments.csv
         GET /train  GET /events/train  GET /train/launches/{launch_id}
         GET /events/train/launches/{launch_id}  GET /train/{run_id}  GET /train/{run_id}/curves/{name}
         GET /events/train/{run_id}  GET /train/{run_id}/steps  GET /train/{run_id}/steps/{number}
@@ -144,7 +146,8 @@ _PAGES = {
     """,
     "run": """
         GET /jobs/new  POST /jobs  POST /jobs/{job_id}/cancel  POST /jobs/{job_id}/resume
-        POST /jobs/{job_id}/rerun
+        POST /jobs/{job_id}/rerun  POST /jobs/{job_id}/share  POST /jobs/{job_id}/links/{link_id}/revoke
+        POST /views  POST /views/{view_id}/remove
         POST /baseline/{taskset_id}/begin  POST /baseline/sitting/{sitting_id}/call
         POST /baseline/sitting/{sitting_id}/grid  POST /baseline/sitting/{sitting_id}/answer
         POST /baseline/sitting/{sitting_id}/leave

@@ -12,6 +12,7 @@ from hud.platform.access import Scope, caller, needs
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.parts import Parts
 from hud.platform.tasksets.rows import TasksetRows
+from hud_dashboard.csv_twin import csv_twin
 from hud_dashboard.events import changes
 from hud_dashboard.launching.launch_request import Launching
 from hud_dashboard.rendering import page
@@ -57,13 +58,19 @@ class Pages(APIRouter):
     def __init__(self) -> None:
         super().__init__(dependencies=[Depends(needs("read"))], default_response_class=Response)
 
-    def page(self, path: str, template: str) -> Callable[[Route], Route]:
-        """Serve `path` with a template over the function's data, and the data itself at `path.json`."""
+    def page(self, path: str, template: str, csv: bool = False) -> Callable[[Route], Route]:
+        """Serve `path` with a template over the function's data, and the data itself at `path.json`.
+
+        `csv`: the page is a list, whose rows are at `path.csv`.
+        """
 
         def serve(function: Route) -> Route:
             # The twin first: a path parameter would match ".json" as part of an id.
             drawn = _drawn(function, template, 200)
             self.add_api_route(f"{path}.json", drawn, methods=["GET"])
+            if csv:
+                twin = csv_twin(function, path.strip("/"))
+                self.add_api_route(f"{path}.csv", twin, methods=["GET"])
             self.add_api_route(path, drawn, methods=["GET", "HEAD"])
             return function
 

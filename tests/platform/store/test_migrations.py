@@ -45,7 +45,15 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
         newer = {"samples": ("pictures", "excluded"), "runs": ("source", "foreign_id")}
         for table, column in [(name, column) for name in newer for column in newer[name]]:
             connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
-        for table in ("run_words", "indexed_runs", "run_passes", "run_calls"):
+        for table in (
+            "run_words",
+            "indexed_runs",
+            "run_passes",
+            "run_calls",
+            "saved_views",
+            "shared_links",
+            "labels",
+        ):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("ALTER TABLE runs_to_index DROP COLUMN queued_at"))
         connection.execute(sa.text("UPDATE alembic_version SET version_num = '0007'"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import click
 
 from hud import settings
@@ -9,10 +12,21 @@ from hud.errors import UsageError
 
 
 @click.command("view", epilog="For a team, with keys: hud up")
+@click.argument("job", required=False)
 @click.option("--port", default=0, metavar="PORT", help="Port of 127.0.0.1; default: a free one.")
+@click.option(
+    "--export",
+    "folder",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path),
+    help="Write the pages of JOB into a new folder, to open from the disk, and end.",
+)
 @click.option("--no-browser", is_flag=True, help="Print the address, without opening it.")
-def command(port: int, no_browser: bool) -> None:
-    """Open the dashboard of this machine's records; no server is needed."""
+def command(job: str | None, port: int, folder: Path | None, no_browser: bool) -> None:
+    """Open the dashboard of this machine's records; no server is needed.
+
+    JOB: the job of --export, by its id, or the id's start.
+    """
     from hud.platform.config import PlatformConfig
     from hud_dashboard.local.server import view
 
@@ -23,6 +37,12 @@ def command(port: int, no_browser: bool) -> None:
             "or unset HUD_API_URL to view what was recorded on this machine."
         )
 
+    if (folder is None) != (job is None):
+        raise UsageError("A job is exported into a folder: hud view JOB --export FOLDER")
+    if folder is not None and job is not None:
+        _export(now, job, folder)
+        return
+
     def announce(url: str) -> None:
         click.echo(f"The dashboard: {url}")
         click.echo("The address works once, for one browser. Stop: Ctrl-C")
@@ -31,3 +51,15 @@ def command(port: int, no_browser: bool) -> None:
 
     view(PlatformConfig(home=now.home, database=now.database_url), port, announce)
     click.echo("Stopped.")
+
+
+def _export(now: Any, job: str, folder: Path) -> None:
+    from contextlib import closing
+
+    from hud.platform.store import Store
+    from hud.platform.store.tables import LOCAL_TEAM
+    from hud_dashboard.bundle.folder import export_job
+
+    with closing(Store.open(now.home, now.database_url)) as store:
+        count = export_job(store, LOCAL_TEAM, job, folder)
+    click.echo(f"Wrote the job with {count:,} runs. Open: {folder / 'index.html'}")

@@ -15,6 +15,7 @@ from hud_dashboard.pages import (
     people,
     playground,
     search,
+    sharing,
     signin,
     tasksets,
     tasksets_editing,
@@ -22,6 +23,7 @@ from hud_dashboard.pages import (
     train,
     train_launch,
     train_steps,
+    views,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -40,8 +42,11 @@ ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     playground.router,
     search.router,
+    sharing.router,
+    sharing.open_router,
     train_launch.router,  # Before train, whose run ids would match "new".
     train_steps.router,
     train.router,
     trace.router,
+    views.router,
 )

@@ -20,7 +20,7 @@ SHOWN_LINES = 500
 """Number of last lines shown of a build's log; a link shows all."""
 
 
-@router.page("/environments", "environments.html")
+@router.page("/environments", "environments.html", csv=True)
 def environments(store: StorePart, team: Team, search: str = "", offset: Offset = 0) -> Data:
     """The team's environments, newest first."""
     items, total = Environments(store, team).page(search or None, PER_PAGE, offset)

@@ -9,7 +9,8 @@ from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from hud.errors import UsageError
-from hud.platform.dependencies import StorePart, Team, Who
+from hud.platform.access.shared_jobs import SharedJobs
+from hud.platform.dependencies import LinksPart, StorePart, Team, Who
 from hud.platform.rollouts.hosted_jobs import HostedJobs
 from hud.platform.rollouts.rollout_queue import Rollouts
 from hud.platform.store import Store, records
@@ -31,6 +32,8 @@ RUNS_AT_ONCE = 100
 def job(
     store: StorePart,
     team: Team,
+    who: Who,
+    links: LinksPart,
     job_id: str,
     sort: str = "position",
     show: str | None = None,
@@ -64,6 +67,8 @@ def job(
         "failures": job_report.failures(runs),
         "chosen": chosen,
         "hosted": hosted,
+        # Whoever holds a link reads the job without a key: only for those who may make one.
+        "links": SharedJobs(store, links).of_job(team, row["id"]) if who.may("run") else [],
         "training_run": TrainingJobs(store, team).run_of(row),
         "others": job_listing.jobs_like(store, team, row),
         "sort": sort,

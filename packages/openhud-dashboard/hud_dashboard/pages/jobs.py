@@ -12,6 +12,7 @@ from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged, see
 from hud_dashboard.queries import job_listing
 from hud_dashboard.queries.job_listing import JobFilter
+from hud_dashboard.queries.saved_views import saved_views
 
 router = Pages()
 PER_PAGE = 25
@@ -23,7 +24,7 @@ def first_page() -> Response:
     return see("/jobs")
 
 
-@router.page("/jobs", "jobs.html")
+@router.page("/jobs", "jobs.html", csv=True)
 def jobs(
     store: StorePart,
     team: Team,
@@ -59,6 +60,7 @@ def jobs(
         **paged(total, PER_PAGE, offset),
         "sort": sort,
         "filtered": which != JobFilter(),
+        "views": saved_views(store, team, "/jobs"),
         "folded": job_listing.folded_jobs(store, team) if which.purpose is None else {},
         "choices": job_listing.choices(store, team, which.model),
         "revision": job_listing.jobs_revision(store, team, ids),

@@ -11,12 +11,13 @@ from hud.errors import UsageError
 from hud.platform.dependencies import StorePart, Team
 from hud.platform.search.run_search import MOST_HITS, RunHits, search
 from hud_dashboard.page import Data, Offset, Pages, paged
+from hud_dashboard.queries.saved_views import saved_views
 
 router = Pages()
 PER_PAGE = 25
 
 
-@router.page("/search", "search.html")
+@router.page("/search", "search.html", csv=True)
 def find(
     store: StorePart,
     team: Team,
@@ -36,4 +37,5 @@ def find(
         "most": MOST_HITS,
         "searched": hits.searched,
         "problem": problem,
+        "views": saved_views(store, team, "/search"),
     }

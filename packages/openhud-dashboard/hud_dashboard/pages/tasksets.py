@@ -30,7 +30,7 @@ TeamTasksets = Annotated[Tasksets, of_team(Tasksets)]
 Version = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
 
 
-@router.page("/tasksets", "tasksets.html")
+@router.page("/tasksets", "tasksets.html", csv=True)
 def tasksets(
     store: StorePart, team: Team, sets: TeamTasksets, search: str = "", offset: Offset = 0
 ) -> Data:

@@ -40,7 +40,7 @@ _Runs = Annotated[Sequence[str], Query(alias="with")]
 OVER = ("finished", "stopped", "paused", "interrupted", "failed")
 
 
-@router.page("/train", "train.html")
+@router.page("/train", "train.html", csv=True)
 def training(launching: LaunchingPart, offset: Offset = 0) -> Data:
     """The training runs, newest first, and launches without a run so far."""
     rows, total = launching.runs.page(None, PER_PAGE, offset)

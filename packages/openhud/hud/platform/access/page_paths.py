@@ -18,6 +18,9 @@ FAMILIES = frozenset(
         "train",
         "playground",
         "search",
+        "shared",
+        "views",
+        "review",
         "tasksets",
         "environments",
         "fleet",
@@ -31,7 +34,7 @@ FAMILIES = frozenset(
         "favicon.ico",
     }
 )
-"""First path segments of pages; each page has a JSON twin with the suffix `.json`."""
+"""First path segments of pages; each page has a JSON twin with the suffix `.json`, a list one with `.csv`, too."""
 _API_FAMILIES = frozenset(
     {
         *(
@@ -66,7 +69,7 @@ def is_page(scope: Scope) -> bool:
     first = path[1:].partition("/")[0]
     if path.endswith("/telemetry-upload"):
         return False
-    if first.removesuffix(".json") not in FAMILIES:
+    if first.removesuffix(".json").removesuffix(".csv") not in FAMILIES:
         return scope["method"] in SAFE and first not in api_families() and wants_page(scope)
     if first == "models" and scope["method"] in SAFE:
         return path.endswith(".json") or wants_page(scope)
@@ -84,7 +87,7 @@ def api_families() -> frozenset[str]:
 
 def is_open_page(path: str) -> bool:
     """Return True for pages and files that need no key."""
-    return path in OPEN or path.startswith("/static/")
+    return path in OPEN or path.startswith(("/static/", "/shared/"))
 
 
 def wants_page(scope: Scope) -> bool:

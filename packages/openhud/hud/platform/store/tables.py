@@ -297,6 +297,55 @@ training_metrics = sa.Table(
     sa.Column("created_at", Moment, nullable=False),
 )
 
+# -- people ------------------------------------------------------------------------------------------------
+
+saved_views = sa.Table(
+    "saved_views",
+    metadata,
+    # Lists of the dashboard with their filters, by name.
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    # Path and query of the page.
+    sa.Column("address", sa.Text, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.UniqueConstraint("team_id", "name", name="uq_saved_views_team_name"),
+)
+
+shared_links = sa.Table(
+    "shared_links",
+    metadata,
+    # Read-only links to one job, which need no key.
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    sa.Column("job_id", sa.String(32), nullable=False, index=True),
+    # Key whose holder made the link; its revocation ends the link.
+    sa.Column("key_id", sa.String(32)),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Column("expires_at", Moment, nullable=False),
+    sa.Column("revoked_at", Moment),
+)
+
+labels = sa.Table(
+    "labels",
+    metadata,
+    # Labels, notes and tags: one for each subject, name and rater.
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    # run, job, checkpoint.
+    sa.Column("kind", sa.String(16), nullable=False),
+    sa.Column("subject_id", sa.String(32), nullable=False),
+    sa.Column("name", sa.String(64), nullable=False),
+    # NULL: a tag.
+    sa.Column("value", sa.Float),
+    sa.Column("note", sa.Text),
+    # Name of the person's key, or of the program.
+    sa.Column("rater", sa.String(200), nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.UniqueConstraint("subject_id", "name", "rater", name="uq_labels_subject_name_rater"),
+    sa.Index("labels_of_team", "team_id", "kind", "name", "created_at"),
+)
+
 # -- access control ------------------------------------------------------------------------------------
 
 teams = sa.Table(

@@ -1,0 +1,75 @@
+"""Pages of a job and of its runs, for a folder or a read-only link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hud.platform.store import Store, records
+from hud.platform.store.job_runs import job_runs
+from hud.platform.store.task_labels import task_labels
+from hud.trace import ImageContent, SubagentStep, ToolStep, parse_trace
+from hud.trace.steps import AgentStep, Step
+from hud_dashboard.queries import job_report
+from hud_dashboard.rendering import templates
+
+LONGEST = 20_000
+"""Characters of one text of a step."""
+Address = Callable[[str], str]
+"""Address of a static file, by its name."""
+
+
+def job_page(store: Store, job: dict[str, Any], run_address: Address, static: Address) -> str:
+    """Return the page of a job (see `records.find_job`). `run_address`: of a run's page, by its trace id."""
+    runs = job_runs(store, job["team_id"], job)
+    tasks = job_report.tasks(runs)
+    first = {task["slug"]: task["runs"][0]["trace_id"] for task in tasks if task["runs"]}
+    labels = task_labels(store, job["team_id"], first)
+    return templates.get_template("shared_job.html").render(
+        job=job,
+        numbers=job_report.numbers(runs),
+        tasks=[{**task, "label": labels.get(task["slug"], task["slug"])} for task in tasks],
+        failures=job_report.failures(runs),
+        run_address=run_address,
+        static=static,
+    )
+
+
+def run_page(store: Store, run: dict[str, Any], job_address: str, static: Address) -> str:
+    """Return the page of a run (see `records.find_run`): its steps as text."""
+    trace = parse_trace(records.whole_trace(store, run))
+    return templates.get_template("shared_run.html").render(
+        run=run,
+        steps=[(step.step_id, list(_texts(step))) for step in trace.steps],
+        job_address=job_address,
+        static=static,
+        longest=LONGEST,
+    )
+
+
+def _texts(step: Step) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a step, each with its kind."""
+    for message in step.messages:
+        yield message.role, message.text
+    if isinstance(step, AgentStep):
+        yield from _said(step)
+    elif isinstance(step, ToolStep) and step.result is not None:
+        yield ("error" if step.result.is_error else "result"), step.result.text
+        pictures = sum(isinstance(block, ImageContent) for block in step.result.content)
+        if pictures:
+            yield "pictures", str(pictures)
+    elif isinstance(step, SubagentStep):
+        yield "subagent", f"{step.extra.get('tool')}: reward {step.extra.get('reward')}"
+    if step.task_call is not None:
+        yield step.task_call.phase, step.task_call.name
+    if step.error:
+        yield "error", step.error
+
+
+def _said(step: AgentStep) -> Iterator[tuple[str, str]]:
+    if step.reasoning:
+        yield "thought", step.reasoning
+    if step.content:
+        yield "agent", step.content
+    for call in step.tool_calls:
+        yield "call", f"{call.name} {call.arguments_text}"
