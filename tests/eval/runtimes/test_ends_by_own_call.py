@@ -57,6 +57,12 @@ def end_later(signal: str) -> str:
     subprocess.Popen(["/bin/sh", "-c", f"sleep 0.3; kill -{signal} {os.getpid()}"], start_new_session=True)
 
 @env.tool
+def stop_both_later() -> str:
+    parent, own = os.getppid(), os.getpid()
+    command = f"sleep 0.3; kill -STOP {parent}; sleep 0.2; kill -STOP {own}"
+    subprocess.Popen(["/bin/sh", "-c", command], start_new_session=True)
+
+@env.tool
 async def copy() -> str:
     for _ in range(3):
         os.fork()
@@ -143,6 +149,19 @@ async def test_what_a_call_left_running_counts_as_the_call(source, runtime, sent
         await asyncio.sleep(1.0)
 
     run = await play(RUNTIMES[runtime](source), agent, rollout_timeout=15.0)
+    assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+async def test_a_run_that_stops_what_watches_it_too_ends(source, runtime):
+    """The time limit ended it while it was graded, which would be a failure of the grader."""
+
+    async def agent(run):
+        await run.call_tool(ToolCall(id="1", name="stop_both_later", arguments={}))
+        await asyncio.sleep(1.0)
+        return "wrong"
+
+    run = await play(RUNTIMES[runtime](source), agent, rollout_timeout=25.0)
     assert (run.failure_kind, run.reward) == ("agent", 0.0), run.error
 
 

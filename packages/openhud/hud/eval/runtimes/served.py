@@ -19,6 +19,7 @@ from hud.processes.child import Child
 from hud.processes.tail import Tail
 
 _ANNOUNCED = b"HUD_SERVE_PORT="
+_RESUME_SECONDS = 1.0
 _END_SECONDS = 5.0
 _NOT_LOADED = 2
 """Exit status of a server that could not load its environment."""
@@ -45,6 +46,7 @@ class ServedProcess:
         self._announced: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         # To the end: a full pipe would block the environment.
         self._reading = asyncio.create_task(self._find_port(output, on_output))
+        self._resuming = asyncio.create_task(self._keep_resuming())
 
     @classmethod
     async def start(
@@ -125,7 +127,14 @@ class ServedProcess:
             self.child.signal(signal.SIGTERM)  # The reaper kills what is left, daemons too.
         await self.child.end(_END_SECONDS)
         self._reading.cancel()
-        await asyncio.wait({self._reading})
+        self._resuming.cancel()
+        await asyncio.wait({self._reading, self._resuming})
+
+    async def _keep_resuming(self) -> None:
+        """Resume the process that watches the environment's, each second: a run that stopped both would hold up its grade."""
+        while self.child.status is None:
+            self.child.signal(signal.SIGCONT)
+            await asyncio.sleep(_RESUME_SECONDS)
 
     async def _find_port(
         self, stream: asyncio.StreamReader, on_output: Callable[[bytes], None]

@@ -29,6 +29,7 @@ from hud.trace import ToolSpec
 _SPECS = TypeAdapter(list[ToolSpec])
 _EXIT_SECONDS = 0.5
 """Time to wait for the exit status of a server whose socket is closed, in seconds."""
+_RESUME_SECONDS = 1.0
 _END_SECONDS = 2.0
 """Time that a process has to exit, before it is killed, in seconds."""
 
@@ -124,6 +125,7 @@ class WarmServer:
         self._numbers = count(1)
         self._oom_kills = oom_kills()
         self._pid = os.getpid()
+        self._resuming: asyncio.TimerHandle | None = None
         self.loop.add_reader(control, self._hear)
         atexit.register(self.stop)
 
@@ -169,6 +171,8 @@ class WarmServer:
         ours, theirs = socket.socketpair()
         child = Child(self, next(self._numbers), limits)
         self.children[child.number] = child
+        if self._resuming is None:
+            self._keep_running()
         request = exact_json.dumps({"fork": child.number, "limits": vars(limits)})
         try:
             await self._send(request, [theirs.fileno()])
@@ -190,6 +194,13 @@ class WarmServer:
     def lacked_memory(self) -> bool:
         """True if the kernel killed a process of this machine for want of memory since this server started."""
         return oom_kills() != self._oom_kills
+
+    def _keep_running(self) -> None:
+        """Resume the server each second while it has runs: a run that is stopped as well would be held up, and its grade."""
+        self._resuming = None
+        if not self.dead and self.children:
+            self.resume()
+            self._resuming = self.loop.call_later(_RESUME_SECONDS, self._keep_running)
 
     def resume(self) -> None:
         """Resume the server if a tool has stopped it (SIGSTOP): other runs would wait for it without end."""
@@ -240,6 +251,8 @@ class WarmServer:
     def _detach(self) -> None:
         atexit.unregister(self.stop)
         self.dead = True
+        if self._resuming is not None:
+            self._resuming.cancel()
         if self.control.fileno() >= 0:
             with contextlib.suppress(RuntimeError, ValueError):
                 self.loop.remove_reader(self.control)
