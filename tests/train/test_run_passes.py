@@ -4,13 +4,16 @@ import asyncio
 
 import httpx
 import pytest
+from tests.platform.gateway.gateway_server import serving
 
 from hud import Environment, TrainingClient
 from hud.client import connect, disconnect
 from hud.client.run_pass import run_pass
 from hud.eval import Taskset
 from hud.inference.models import chat_model
+from hud.platform.application import PlatformConfig, create_app
 from hud.platform.gateway.run_passes.sampling_override import SEEDS_OF_A_CALL
+from hud.platform.server import first_key
 from hud.trace import AgentStep, SamplingParams
 from hud.train.config import TrainConfig
 from hud.train.rollouts.programs import program_agent
@@ -36,9 +39,25 @@ async def say(word: str):
 
 
 @pytest.fixture
-async def home(tmp_path, monkeypatch):
+def embedded(tmp_path, monkeypatch):
     monkeypatch.setenv("HUD_HOME", str(tmp_path))
     monkeypatch.delenv("HUD_API_URL", raising=False)
+
+
+@pytest.fixture
+def server(embedded, tmp_path, monkeypatch):
+    """A server with keys, to which this process talks over HTTP."""
+    app = create_app(PlatformConfig(tmp_path / "server", keys=True))
+    with serving(app) as url:
+        monkeypatch.setenv("HUD_API_URL", url)
+        monkeypatch.setenv("HUD_API_KEY", first_key(app.state.parts))
+        yield
+    app.state.parts.close()
+
+
+@pytest.fixture
+async def home(request, tmp_path):
+    request.getfixturevalue(getattr(request, "param", "embedded"))
     await connect().post("/v2/models/create", {"name": "m", "texts": TEXTS, "sizes": SIZES})
     yield tmp_path
     disconnect(tmp_path)
@@ -74,6 +93,7 @@ def samples(run):
     return [step.sample for step in run.trace.steps if isinstance(step, AgentStep)]
 
 
+@pytest.mark.parametrize("home", ["embedded", "server"], indirect=True)
 async def test_a_program_is_trained_on_what_was_sampled_and_plays_with_the_newest_weights(home):
     runs = await played()
     assert [(run.failure_kind, len(samples(run))) for run in runs] == [(None, 2)] * 6
