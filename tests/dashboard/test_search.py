@@ -197,6 +197,8 @@ NEWER_COLUMNS = [
     ("jobs", "purpose"),
     ("runs", "source"),
     ("runs", "foreign_id"),
+    *(("runs", name) for name in ("reward_rule", "graded_reward", "may_train")),
+    *(("trainer_logprobs", name) for name in ("reward", "reward_rule")),
     *(("samples", name) for name in ("pictures", "excluded")),
     *(("rollouts", name) for name in ("needs", "faults", "preemptions")),
 ]
@@ -225,6 +227,8 @@ def test_a_home_of_an_earlier_release_gets_the_index(tmp_path):
             "saved_views",
             "shared_links",
             "labels",
+            "outcomes",
+            "reward_rules",
         ):
             connection.exec_driver_sql(f"DROP TABLE {table}")
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '0002'")

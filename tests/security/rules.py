@@ -20,7 +20,7 @@ _API = {
         GET /models/{model:path}  GET /v1/models/{model:path}
         GET /v2/jobs  GET /v2/jobs/{job_id}  GET /v2/jobs/{job_id}/traces  GET /v2/search
         GET /v2/trace/{trace_id}  GET /v2/trace/{trace_id}/full  GET /v2/trace/{trace_id}/spans
-        GET /v2/trace/{trace_id}/events
+        GET /v2/trace/{trace_id}/events  GET /v2/trace/{trace_id}/outcomes  GET /v2/reward-rules
         GET /v2/models  GET /v2/models/resolve  GET /v2/models/{model_id}
         GET /v2/models/{model_id}/checkpoints  GET /v2/models/{model_id}/checkpoints/{checkpoint_id}
         GET /v2/models/{model_id}/lease  GET /v2/models/{model_id}/architecture
@@ -49,7 +49,7 @@ _API = {
     """,
     "run": """
         POST /v2/ingest  POST /v2/trace/job/{job_id}/enter  POST /v2/trace/{trace_id}/enter
-        POST /v2/trace/{trace_id}/exit  POST /v1/traces
+        POST /v2/trace/{trace_id}/exit  POST /v1/traces  POST /v2/trace/{trace_id}/outcome
         POST /trace/{task_run_id}/telemetry-upload  POST /v3/api/trace/{task_run_id}/telemetry-upload
         POST /v2/projects  POST /v2/tasksets  POST /v2/tasks/upload
         POST /v2/rollouts/submit  POST /v2/rollouts/submit_many  POST /v2/rollouts/cancel  POST /v2/rollouts/cancel_job
@@ -82,7 +82,7 @@ _API = {
         POST /v1/models/{model_id}/train/backward  POST /v1/models/{model_id}/train/optim-step
         POST /v1/models/{model_id}/train/hold  POST /v1/models/{model_id}/train/render
         POST /v1/models/{model_id}/train/discard  POST /v1/models/{model_id}/train/close
-        GET /v2/training-runs  POST /v2/training-runs
+        GET /v2/training-runs  POST /v2/training-runs  POST /v2/reward-rules
         GET /v2/training-runs/{run_id}  POST /v2/training-runs/{run_id}
         GET /v2/training-runs/{run_id}/steps  POST /v2/training-runs/{run_id}/steps
         POST /v2/models/fork  POST /v2/models/create  DELETE /v2/models/{model_id}

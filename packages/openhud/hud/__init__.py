@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hud.lazy import lazy
 
 if TYPE_CHECKING:
+    from hud.client.outcomes import record_outcome
     from hud.clients import connect
     from hud.environment import Environment
     from hud.eval import (
@@ -66,6 +67,7 @@ __all__ = [
     "TrainingClient",
     "connect",
     "instrument",
+    "record_outcome",
     "run",
 ]
 
@@ -79,6 +81,7 @@ _load = lazy(
         "TrainingClient": "hud.train",
         "connect": "hud.clients",
         "instrument": "hud.trace.recording.instrument",
+        "record_outcome": "hud.client.outcomes",
         "run": "hud.synchronous",
     },
 )

@@ -42,7 +42,11 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             ),
             {"id": node, "model": here, "at": AT, "metrics": json.dumps({"tinker": names})},
         )
-        newer = {"samples": ("pictures", "excluded"), "runs": ("source", "foreign_id")}
+        newer = {
+            "samples": ("pictures", "excluded"),
+            "runs": ("source", "foreign_id", "reward_rule", "graded_reward", "may_train"),
+            "trainer_logprobs": ("reward", "reward_rule"),
+        }
         for table, column in [(name, column) for name in newer for column in newer[name]]:
             connection.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         for table in (
@@ -53,6 +57,8 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             "saved_views",
             "shared_links",
             "labels",
+            "outcomes",
+            "reward_rules",
         ):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("ALTER TABLE runs_to_index DROP COLUMN queued_at"))

@@ -136,7 +136,7 @@ class _Runs:
                 runs.c.trace_id.in_(some), runs.c.source == SOURCE
             )
             ours = list(self._connection.execute(query).scalars())
-            for table in (tables.steps, tables.samples, tables.run_texts, runs):
+            for table in (tables.steps, tables.samples, runs):
                 self._connection.execute(sa.delete(table).where(table.c.trace_id.in_(ours)))
 
 

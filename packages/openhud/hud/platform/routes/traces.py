@@ -3,6 +3,7 @@
 GET /v2/trace/{id}                   GET /v2/trace/{id}/events      GET /v2/trace/{id}/full
 GET /v2/trace/{id}/spans
 POST /v2/trace/job/{job_id}/enter    POST /v2/trace/{id}/enter      POST /v2/trace/{id}/exit
+GET /v2/trace/{id}/outcomes          POST /v2/trace/{id}/outcome
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
-from hud.platform.dependencies import READ, RUN, Limit, Offset, StorePart, Team
-from hud.platform.store import records, reporting
+from hud.platform.dependencies import READ, RUN, Limit, Offset, StorePart, StrictBody, Team
+from hud.platform.store import outcomes, records, reporting
 from hud.trace import ToolResult, TraceStatus, plain, text_of, trace_id_of
 from hud.trace.content import Message
 from hud.trace.foreign_steps import understood
@@ -80,6 +81,41 @@ def exit_trace(store: StorePart, team: Team, trace_id: str, body: RunExited) -> 
     """Record the end of a run; its start may be reported later, or never."""
     reporting.run_exited(store, team, trace_id_of(trace_id), **body.model_dump())
     return {"id": trace_id_of(trace_id)}
+
+
+class OutcomeReported(StrictBody):
+    """Report of an outcome."""
+
+    name: str
+    value: float
+    source: str | None = None
+    """Reporter of the value, such as a person or a system."""
+    supersedes: str | None = None
+    """Id of an earlier outcome that this one corrects."""
+
+
+@router.post("/{trace_id}/outcome", dependencies=RUN)
+def add_outcome(
+    store: StorePart, team: Team, trace_id: str, body: OutcomeReported
+) -> dict[str, Any]:
+    """Add an outcome to a run; returns it, with the run's reward after it."""
+    run = records.find_run(store, team, trace_id)
+    return outcomes.add_outcome(
+        store,
+        team,
+        run["trace_id"],
+        body.name,
+        body.value,
+        source=body.source,
+        supersedes=body.supersedes,
+    )
+
+
+@router.get("/{trace_id}/outcomes")
+def list_outcomes(store: StorePart, team: Team, trace_id: str) -> dict[str, Any]:
+    """The outcomes of a run, oldest first."""
+    run = records.find_run(store, team, trace_id)
+    return {"items": outcomes.outcomes_of(store, run["trace_id"]), "reward": run["reward"]}
 
 
 @router.get("/{trace_id}")

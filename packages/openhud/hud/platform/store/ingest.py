@@ -20,6 +20,7 @@ from hud.platform.store import Store, tables
 from hud.platform.store.attachments import detach, store_attachment
 from hud.platform.store.blobs import Blobs
 from hud.platform.store.imported_runs import recorded_here
+from hud.platform.store.outcomes import apply_rules
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace import TraceStatus, plain
 from hud.trace.recorded_time import now_microseconds
@@ -36,7 +37,7 @@ _RESUMED = (
     *("pid", "process_started", "host"),
 )
 """Columns of a job that its resumption changes."""
-_LASTING = ("job_id", "slug", "task", "source", "foreign_id")
+_LASTING = ("job_id", "slug", "task", "source", "foreign_id", "may_train")
 """Columns of a run that stay as they were recorded first: they tell which tasks a model was trained on."""
 NOT_OURS = (ValueError, KeyError, TypeError, OverflowError, AttributeError)
 """Raised for an event that no recorder of ours wrote, or that a column cannot hold."""
@@ -44,6 +45,7 @@ _HOLDS: dict[type[Any], tuple[type, ...]] = {
     sa.LargeBinary: (bytes,),
     sa.Integer: (int,),
     sa.Float: (int, float),
+    sa.Boolean: (bool,),
     sa.JSON: (str,),
     tables.Moment: (int,),
     sa.String: (str,),
@@ -236,6 +238,7 @@ class Batch:
         note_models(connection, runs)
         upsert(connection, tables.steps, self.steps)
         upsert(connection, tables.samples, self.samples)
+        apply_rules(connection, self.ended)
         to_be_indexed(connection, self.team, self.ended)
         if self.job_ends:
             # Microseconds as they are: the column's type would convert a datetime, and these are none.

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from hud import exact_json
-from hud.platform.store import Store, tables
+from hud.platform.store import Store, outcomes, tables
 from hud.platform.store.ingest import note_models, to_be_indexed, upsert
 from hud.platform.store.ownership import refuse_foreign
 from hud.trace.recorded_time import now_microseconds
@@ -77,14 +77,19 @@ def run_exited(
     stop_reason: str | None,
     metadata: dict[str, Any] | None,
 ) -> None:
-    """Record the end of a run."""
+    """Record the end of a run.
+
+    Of a run with a grade, a further report changes nothing; another reward becomes an outcome (`hud.platform.store.outcomes`),
+    as does a reward without a grade.
+    """
     evaluation = evaluation_result
-    # Clients report 0.0 for a run without a grade: a reward is stored only with a grade.
     graded = evaluation is not None and not evaluation.get("isError")
-    measured = graded and reward is not None and abs(reward) <= tables.LARGEST_REWARD
+    measured = reward is not None and abs(reward) <= tables.LARGEST_REWARD
     ended = {
         "status": status,
-        "reward": reward if measured else None,
+        "reward": reward if measured and graded else None,
+        "reward_rule": None,
+        "graded_reward": None,
         "error": error,
         "grade": _json(evaluation),
         "stop_reason": stop_reason,
@@ -93,9 +98,26 @@ def run_exited(
         "ended_at": now_microseconds(),
     }
     with store.begin() as connection:
-        enter_runs(connection, team, {trace_id: ended})
+        refuse_foreign(connection, team, [], [trace_id])
+        earlier = _graded_run(connection, trace_id)
+        if earlier is None:
+            enter_runs(connection, team, {trace_id: ended})
+        # Clients report 0.0 for a run without a grade, which is no reward.
+        if measured and (reward != earlier.reward if earlier else not graded and reward):
+            outcomes.append(connection, team, trace_id, outcomes.REWARD, reward, source="exit")
+        outcomes.apply_rules(connection, [trace_id])
         if status != "running":
             to_be_indexed(connection, team, [trace_id])
+
+
+def _graded_run(connection: sa.Connection, trace_id: str) -> sa.Row[Any] | None:
+    """Return the grade's reward of a run that has ended with a grade; None for any other."""
+    runs = tables.runs
+    graded = sa.case((runs.c.reward_rule.is_(None), runs.c.reward), else_=runs.c.graded_reward)
+    query = sa.select(graded.label("reward")).where(
+        runs.c.trace_id == trace_id, runs.c.grade.is_not(None), runs.c.status != "running"
+    )
+    return connection.execute(query).first()
 
 
 def new_run(team: str, trace_id: str) -> dict[str, Any]:

@@ -84,6 +84,8 @@ runs = sa.Table(
     # Format that the run was imported from (an entry point of `hud.sources`), and its id there; NULL: recorded by OpenHUD.
     sa.Column("source", sa.String(32)),
     sa.Column("foreign_id", sa.Text),
+    # False: no training may use it. NULL: as its source's rule says, which for runs of this platform is yes.
+    sa.Column("may_train", sa.Boolean),
     sa.Column("slug", sa.Text),
     sa.Column("task", sa.LargeBinary),
     sa.Column("model", sa.Text),
@@ -91,6 +93,9 @@ runs = sa.Table(
     sa.Column("checkpoint", sa.String(32)),
     sa.Column("status", sa.String(16), nullable=False, default="running"),
     sa.Column("reward", sa.Float),
+    # Version of the rule over outcomes that the reward is of, and the grade's own reward; NULL, NULL: the reward is the grade's.
+    sa.Column("reward_rule", sa.Integer),
+    sa.Column("graded_reward", sa.Float),
     sa.Column("failure_kind", sa.String(16)),
     sa.Column("error", sa.Text),
     sa.Column("stop_reason", sa.String(32)),
@@ -131,6 +136,34 @@ runs = sa.Table(
         # PostgreSQL refuses long values in an index.
         postgresql_where=sa.text("length(slug) <= 200 AND length(model) <= 200"),
     ),
+)
+
+outcomes = sa.Table(
+    "outcomes",
+    metadata,
+    # What became known of runs after their end; append-only. `hud.platform.store.outcomes` makes rewards of them.
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("team_id", sa.String(32), nullable=False),
+    sa.Column("trace_id", sa.String(32), nullable=False),
+    sa.Column("name", sa.String(200), nullable=False),
+    sa.Column("value", sa.Float, nullable=False),
+    # Reporter of the value, such as a person, a system, or "exit".
+    sa.Column("source", sa.Text),
+    # Earlier outcome that this one corrects.
+    sa.Column("supersedes", sa.String(32)),
+    sa.Column("created_at", Moment, nullable=False),
+    sa.Index("outcomes_of_trace", "trace_id", "created_at"),
+)
+
+reward_rules = sa.Table(
+    "reward_rules",
+    metadata,
+    # Versions of a team's rules: the newest of a job holds for its runs, else the newest of all jobs (job_id "").
+    sa.Column("team_id", sa.String(32), primary_key=True),
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("job_id", sa.String(32), nullable=False),
+    sa.Column("rule", sa.JSON, nullable=False),
+    sa.Column("created_at", Moment, nullable=False),
 )
 
 job_models = sa.Table(
@@ -226,6 +259,9 @@ trainer_logprobs = sa.Table(
     # Optimizer steps of the weights, and their checkpoint; NULL: the base weights.
     sa.Column("step", sa.Integer, nullable=False),
     sa.Column("checkpoint", sa.String(32)),
+    # Reward that was trained on, and the version of its rule; NULL, NULL: none, or from a payload without a run.
+    sa.Column("reward", sa.Float),
+    sa.Column("reward_rule", sa.Integer),
     sa.Index("trainer_logprobs_of_model", "model_id", "trace_id"),
 )
 

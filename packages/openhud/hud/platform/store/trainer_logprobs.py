@@ -19,7 +19,7 @@ from hud.platform.store.ingest import upsert
 from hud.platform.store.queries import in_parts
 from hud.trace.sampled.token_columns import unpack_logprobs
 
-_COLUMNS = ("logprobs", "model_id", "step", "checkpoint")
+_COLUMNS = ("logprobs", "model_id", "step", "checkpoint", "reward", "reward_rule")
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,8 @@ class ComputedRun:
     trace_id: str
     turns: list[tuple[bytes, bytes]]
     """Output ids of each turn and their logprobs, both packed by `hud.trace.sampled.token_columns`; NaN: not trained on."""
+    reward: float | None = None
+    """Reward that was trained on."""
 
 
 def record_pass(
@@ -55,11 +57,14 @@ def record_pass(
     with store.begin() as connection:
         for some in in_parts(traces):
             outputs_by_trace = _known_outputs(connection, team, some)
+            rules = _reward_rules(connection, some)
             rows = [
                 {
                     "trace_id": trace_id,
                     "step_id": step_id,
                     "logprobs": logprobs,
+                    "reward": by_trace[trace_id][-1].reward,
+                    "reward_rule": rules.get(trace_id),
                     **asdict(weights),
                 }
                 for trace_id, outputs in outputs_by_trace.items()
@@ -126,6 +131,13 @@ def _known_outputs(
     for trace_id, step_id, output in rows:
         by_trace.setdefault(trace_id, {}).setdefault(output, []).append(step_id)
     return by_trace
+
+
+def _reward_rules(connection: sa.Connection, traces: Sequence[str]) -> dict[str, int | None]:
+    """Return the versions of the rules of runs' rewards, by trace."""
+    runs = tables.runs
+    query = sa.select(runs.c.trace_id, runs.c.reward_rule).where(runs.c.trace_id.in_(traces))
+    return {row.trace_id: row.reward_rule for row in connection.execute(query)}
 
 
 def _placed(parts: Sequence[ComputedRun], outputs: dict[bytes, list[int]]) -> dict[int, bytes]:

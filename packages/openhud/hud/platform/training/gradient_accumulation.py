@@ -107,6 +107,7 @@ def computed_runs(
         ComputedRun(
             trace_id_of(payloads[position].trace_id or ""),
             [turns[number] for number in sorted(turns)],
+            payloads[position].reward,
         )
         for position, turns in turns_by_run.items()
     ]
