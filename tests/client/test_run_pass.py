@@ -16,7 +16,7 @@ from tests.platform.gateway.gateway_server import SIZES, TEXTS, ScriptedEngine
 from hud.client import connect, disconnect
 from hud.client.run_pass import RunLimits, run_pass
 from hud.environment import Environment
-from hud.errors import AgentFault, RefusedError
+from hud.errors import AgentFault, RefusedError, StoreAwayError
 from hud.platform.gateway.chat_formats import format_of
 from hud.platform.store import tables
 from hud.trace import AgentStep, SamplingParams, ToolStep
@@ -459,3 +459,42 @@ async def test_a_limit_is_refused_in_the_words_of_each_dialect(platform, program
 
     run = await played(limited, limits=RunLimits(calls=0))
     assert run.trace.stop_reason == "max_steps"
+
+
+async def test_a_store_that_was_away_when_a_call_arrived_is_infrastructure(platform, monkeypatch):
+    store = platform.gateway.runs.store
+    begin = store.begin
+
+    def away(*arguments):
+        raise StoreAwayError("The platform's database does not answer now.")
+
+    async def program(access):
+        monkeypatch.setattr(store, "begin", away)
+        with pytest.raises(openai.InternalServerError):
+            await chat(access)
+        monkeypatch.setattr(store, "begin", begin)
+        raise AgentFault("The program exited with status 1.")
+
+    run = await played(program)
+    assert (run.failure_kind, run.reward) == ("infrastructure", None)
+    assert "does not answer" in run.error
+
+
+async def test_a_program_that_waits_for_the_platform_until_the_runs_deadline_is_no_agents_failure(
+    platform,
+):
+    async def fail():
+        raise RuntimeError("the engine broke")
+
+    script(platform, "some words", then=fail)
+
+    async def agent(run):
+        async with run_pass(run, model="tiny") as access:
+            while True:
+                with pytest.raises(openai.InternalServerError):
+                    await chat(access)
+                await asyncio.sleep(0.2)
+
+    (run,) = (await count().run(agent, rollout_timeout=3)).runs
+    assert (run.failure_kind, run.trace.stop_reason) == ("infrastructure", "timeout")
+    assert run.reward is None

@@ -289,3 +289,17 @@ async def test_no_route_but_those_of_model_calls_is_open(app, key):
                 answered[f"{method} {path}"] = answer.status_code
     assert len(answered) > 60
     assert {place: status for place, status in answered.items() if status != 403} == {}
+
+
+async def test_limits_of_the_openers_key_hold_and_their_refusals_are_noted(app):
+    parts = app.state.parts
+    team = Teams(parts.store).default().id
+    limited = parts.keys.mint("few", team, scopes=("run",), requests_per_minute=3)[1]
+    opened = await open_pass(app, limited)
+    statuses = [
+        (await chat(app, opened["key"], [{"role": "user", "content": str(number)}])).status_code
+        for number in range(3)
+    ]
+    assert statuses == [200, 200, 429]
+    rows = parts.store.rows(sa.select(tables.run_calls.c.status).order_by(sa.text("number")))
+    assert [row.status for row in rows] == ["answered", "answered", "refused"]

@@ -30,8 +30,8 @@ from hud.trace.sampled.call_samples import MODEL_CALLS, expand_samples
 
 T = TypeVar("T")
 
-SECONDS = 6 * 3600.0
-"""Default lifetime of a pass; it ends with its block."""
+SECONDS = 2 * 24 * 3600.0
+"""Default lifetime of a pass, longer than a rollout; it ends with its block."""
 _STOP_REASONS: dict[str, StopReason] = {
     "calls": "max_steps",
     "tokens": "length",

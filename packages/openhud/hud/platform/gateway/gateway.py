@@ -122,6 +122,8 @@ class Gateway:
             name = body.needed_text("model")
             if who.run is not None and call.operation == "turn":
                 run_call = await self.runs.begin(who, body.values)
+            if who.run is not None:
+                self.limits.admit(who)
             name = _called_model(who, name)
             target = self.catalogue.remembered(who.team_id, name) or await self.catalogue.find(
                 who.team_id, name

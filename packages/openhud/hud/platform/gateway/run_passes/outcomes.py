@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,9 +24,10 @@ _WORST = ("infrastructure", "length", "limit")
 """Kinds of refusals, worst first."""
 
 
-def run_result(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
+def run_result(rows: Sequence[sa.Row[Any]], unrecorded: Mapping[str, str]) -> dict[str, Any]:
     """Return the steps of a run's calls in order, its worst refusal (None without one), and counts.
 
+    `unrecorded`: errors of the store at the arrival of calls, by the digest of the request.
     Prompts in samples are differences to those of earlier steps: see `hud.trace.sampled.call_samples`.
     """
     steps = steps_of_calls(rows)
@@ -51,7 +52,7 @@ def run_result(rows: Sequence[sa.Row[Any]]) -> dict[str, Any]:
         "excluded": dict(Counter(excluded.values())),
         "rewrites": dict(Counter(kind for _, _, kind in rewritten)),
     }
-    return {"steps": steps, "refusal": worst_refusal(rows), "metrics": metrics}
+    return {"steps": steps, "refusal": worst_refusal(rows, unrecorded), "metrics": metrics}
 
 
 def _answered_calls(rows: Sequence[sa.Row[Any]]) -> list[AnsweredCall]:
@@ -76,9 +77,16 @@ def _answered_calls(rows: Sequence[sa.Row[Any]]) -> list[AnsweredCall]:
     return calls
 
 
-def worst_refusal(rows: Sequence[sa.Row[Any]]) -> dict[str, Any] | None:
+def worst_refusal(
+    rows: Sequence[sa.Row[Any]], unrecorded: Mapping[str, str]
+) -> dict[str, Any] | None:
     """Return the worst refusal of a run's calls that its program did not overcome, with `last`: no call was answered after it."""
-    standing: list[dict[str, Any]] = []
+    answered = {row.digest for row in rows if row.status == "answered"}
+    standing: list[dict[str, Any]] = [
+        {"kind": "infrastructure", "status": 503, "message": message, "last": True}
+        for digest, message in unrecorded.items()
+        if digest not in answered
+    ]
     for place, row in enumerate(rows):
         later = [other for other in rows[place + 1 :] if other.status == "answered"]
         refusal = LOST if row.status == "open" else None

@@ -183,9 +183,8 @@ class RunCall:
         kind = "length" if refusal.too_long else "infrastructure"
         noted = {"kind": kind, "status": refusal.status, "message": refusal.message}
         self._last = CallOutcome("refused", refusal=noted)
-        with suppress(
-            StoreError
-        ):  # Tried again at the call's end; it counts as lost if that fails, too.
+        # Tried again at the call's end; it counts as lost if that fails, too.
+        with suppress(StoreError):
             await self._settle(self._last)
 
     async def close(self, tokens: int) -> None:
@@ -259,6 +258,8 @@ class RunCalls:
         self._open: dict[str, set[RunCall]] = {}
         self._conversations: OrderedDict[str, tuple[RunConversation, set[int]]] = OrderedDict()
         """By pass: the conversation, and the numbers of its calls that are in it or in progress here."""
+        self._unrecorded: dict[str, dict[str, str]] = {}
+        """By pass: errors of the store at the arrival of calls, by the digest of the request."""
         self._watch: asyncio.Task[None] | None = None
 
     async def begin(self, who: Identity, body: dict[str, Any]) -> RunCall:
@@ -266,7 +267,14 @@ class RunCalls:
         grant = who.run
         assert grant is not None
         digest = request_digest(body)
-        number, tokens = await asyncio.to_thread(self.store.begin, grant, digest)
+        try:
+            number, tokens = await asyncio.to_thread(self.store.begin, grant, digest)
+        except StoreError as error:
+            with self._lock:
+                if len(self._unrecorded) >= MOST_CONVERSATIONS:
+                    self._unrecorded.pop(next(iter(self._unrecorded)))
+                self._unrecorded.setdefault(grant.pass_id, {})[digest] = str(error)
+            raise
         call = RunCall(self, grant, number, tokens, str(body.get("model")))
         with self._lock:
             self._open.setdefault(grant.pass_id, set()).add(call)
@@ -310,7 +318,8 @@ class RunCalls:
             rows = await asyncio.to_thread(self.store.calls, pass_id)
         with self._lock:
             self._conversations.pop(pass_id, None)
-        return await asyncio.to_thread(run_result, rows)
+            unrecorded = dict(self._unrecorded.get(pass_id, {}))
+        return await asyncio.to_thread(run_result, rows, unrecorded)
 
     def closed(self, call: RunCall) -> None:
         """Forget a call that has its outcome."""
