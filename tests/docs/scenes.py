@@ -84,8 +84,8 @@ SCENES = {
         models=("my-model",),
         stands={
             "python -m uvicorn service:app --port 9000": (
-                "AGENT_PORT=$(python -c \"import socket; print(socket.create_server(('127.0.0.1', 0)).getsockname()[1])\"); "
-                'python -m uvicorn service:app --port "$AGENT_PORT" --log-level warning & '
+                "export AGENT_PORT=$(python -c \"import socket; print(socket.create_server(('127.0.0.1', 0)).getsockname()[1])\"); "
+                'python -m uvicorn service:app --port "$AGENT_PORT" --log-level warning >/dev/null 2>&1 & '
                 'echo $! >>"$STAGE/pids"; '
                 'until curl -s "http://127.0.0.1:$AGENT_PORT/docs" >/dev/null; do sleep 0.1; done'
             ),

@@ -80,3 +80,35 @@ async def test_a_program_that_is_not_installed_is_refused_before_any_run(policy)
 def test_settings_that_a_program_does_not_have_are_refused(settings, problem):
     with pytest.raises(UsageError, match=problem):
         make_config({"model": "tiny", **settings})
+
+
+@env.template()
+async def sing(word: str):
+    answer = yield f"say {word}"
+    yield sum(letter in "aeiou" for letter in answer) / max(1, len(answer))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shuffled", [False, True], ids=["learns", "null"])
+async def test_held_out_reward_rises_through_a_program_and_not_by_chance(policy, shuffled):
+    config = TrainConfig(
+        model=policy,
+        agent="harness",
+        agent_settings={"command": COMMAND},
+        **{**SMALL, "tasks_per_step": 2, "group": 8},
+        steps=15,
+        eval_every=0,
+        eval_group=8,
+        max_concurrent=4,
+        dynamic_sampling=0,
+        shuffle_advantages=shuffled,
+    )
+    tasks = Taskset("trained", [sing(word=word) for word in ("red", "green", "blue")])
+    held_out = Taskset("held-out", [sing(word=word) for word in ("yellow", "black", "white")])
+    report = await train(config, tasks=tasks, held_out=held_out)
+    before, after = report.scores[0], report.scores[-1]
+    if shuffled:
+        assert after.mean < before.high + 0.1
+    else:
+        assert after.low > before.high
+        assert after.mean > 0.7

@@ -116,9 +116,9 @@ async def serve_tools(run: RunView, timeout: float | None) -> AsyncIterator[Tool
 async def unless_failed(work: Coroutine[Any, Any, T], tools: ToolsServer | None) -> T:
     """Return the result of `work`; a failure of a tool that ends the run is raised, and cancels it."""
     task = asyncio.ensure_future(work)
+    waited: list[asyncio.Future[Any]] = [task] if tools is None else [task, tools.failure]
     try:
-        failure = [] if tools is None else [tools.failure]
-        await asyncio.wait([task, *failure], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         if tools is not None and tools.failure.done():
             tools.failure.result()
         return await task
