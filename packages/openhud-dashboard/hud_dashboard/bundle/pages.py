@@ -40,14 +40,14 @@ def run_page(store: Store, run: dict[str, Any], job_address: str, static: Addres
     trace = parse_trace(records.whole_trace(store, run))
     return templates.get_template("shared_run.html").render(
         run=run,
-        steps=[(step.step_id, list(_texts(step))) for step in trace.steps],
+        steps=[(step.step_id, list(step_texts(step))) for step in trace.steps],
         job_address=job_address,
         static=static,
         longest=LONGEST,
     )
 
 
-def _texts(step: Step) -> Iterator[tuple[str, str]]:
+def step_texts(step: Step) -> Iterator[tuple[str, str]]:
     """Yield the texts of a step, each with its kind."""
     for message in step.messages:
         yield message.role, message.text

@@ -10,6 +10,7 @@ from hud_dashboard.pages import (
     fleet,
     job,
     jobs,
+    labels,
     models,
     models_comparison,
     people,
@@ -32,6 +33,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     comparison.router,  # Before jobs, whose ids would match "compare" and "new".
     evaluation.router,
     job.router,
+    labels.router,
     baseline.router,
     environments.router,
     fleet.router,

@@ -21,6 +21,7 @@ from hud.trace.trajectory_export import trajectory_line
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Offset, Pages, paged, see
 from hud_dashboard.queries import job_listing, job_report
+from hud_dashboard.queries.subject_labels import labels_of
 
 router = Pages()
 TASKS_PER_PAGE = 100
@@ -67,6 +68,7 @@ def job(
         "failures": job_report.failures(runs),
         "chosen": chosen,
         "hosted": hosted,
+        "labels": labels_of(store, team, "job", row["id"]),
         # Whoever holds a link reads the job without a key: only for those who may make one.
         "links": SharedJobs(store, links).of_job(team, row["id"]) if who.may("run") else [],
         "training_run": TrainingJobs(store, team).run_of(row),

@@ -15,6 +15,7 @@ from hud.platform.store import Store, records
 from hud_dashboard.events import Following, Revision
 from hud_dashboard.page import Data, Pages, paged, see
 from hud_dashboard.queries import trace_windows
+from hud_dashboard.queries.subject_labels import labels_of
 from hud_dashboard.queries.trace_windows import Window
 from hud_dashboard.rendering import page
 from hud_dashboard.trace.changes import changed_files
@@ -86,6 +87,7 @@ def trace(registry: Models, run: Run, step: Number | None = None, tokens: Colour
     ]
     return {
         **head_of(registry.store, run),
+        "labels": labels_of(registry.store, run["team_id"], "run", run["trace_id"]),
         "windows": parts,
         "step_count": sum(window.count for window in windows),
         "last": windows[-1].last if windows else -1,

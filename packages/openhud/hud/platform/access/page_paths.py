@@ -21,6 +21,7 @@ FAMILIES = frozenset(
         "shared",
         "views",
         "review",
+        "labels",
         "tasksets",
         "environments",
         "fleet",

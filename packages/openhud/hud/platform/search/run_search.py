@@ -52,19 +52,28 @@ class RunHits:
         return max(0, self.runs - self.missing)
 
 
+def matching_runs(store: Store, team: str, text: str) -> list[str]:
+    """Return the trace ids of the team's runs that meet every condition of `text`, the newest first, at most `MOST_HITS`.
+
+    Raises `UsageError` as `search` does.
+    """
+    query = _checked(store, text)
+    if not query:
+        return []
+    index_missing(store, team, SECONDS)
+    with store.read() as connection:
+        hits = connection.execute(_hits(connection.dialect.name, team, query)).scalars()
+        return list(hits)[:MOST_HITS]
+
+
 def search(store: Store, team: str, text: str, limit: int, offset: int) -> RunHits:
     """Return the team's runs that meet every condition of `text` (see `hud.platform.search.query`).
 
     Raises `UsageError` for a malformed query, and on a SQLite without FTS5.
     """
-    query = parse(text)
+    query = _checked(store, text)
     if not query:
         return RunHits([], 0, False, 0, 0)
-    if not has_index(store):
-        raise UsageError(
-            "The SQLite of this Python has no FTS5, which searching needs: use another build of Python, "
-            "or a PostgreSQL (hud up --database)."
-        )
     missing = index_missing(store, team, SECONDS)
     with store.read() as connection:
         hits = connection.execute(_hits(connection.dialect.name, team, query)).scalars().all()
@@ -83,6 +92,16 @@ def search(store: Store, team: str, text: str, limit: int, offset: int) -> RunHi
         run["label"] = labels.get(run["slug"], NO_TASK)
     count = sa.select(sa.func.count()).where(tables.runs.c.team_id == team)
     return RunHits(items, total, len(hits) > MOST_HITS, missing, int(store.value(count)))
+
+
+def _checked(store: Store, text: str) -> Query:
+    query = parse(text)
+    if query and not has_index(store):
+        raise UsageError(
+            "The SQLite of this Python has no FTS5, which searching needs: use another build of Python, "
+            "or a PostgreSQL (hud up --database)."
+        )
+    return query
 
 
 def snippet(texts: Texts, terms: Sequence[Term]) -> dict[str, Any]:

@@ -1,0 +1,122 @@
+"""`hud label`: labels, notes and tags on runs, jobs and checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+
+@click.command(
+    name="label", epilog="Label runs one after another in the browser: hud view, /review"
+)
+@click.argument("subject", required=False)
+@click.argument("labels", nargs=-1, metavar="[NAME[=VALUE]]...")
+@click.option(
+    "--kind",
+    type=click.Choice(["run", "job", "checkpoint"]),
+    default="run",
+    show_default=True,
+    help="Kind of SUBJECT.",
+)
+@click.option("--note", help="A note, kept with the label.")
+@click.option("--as", "rater", metavar="RATER", help="Name of the rater; default: the key's.")
+@click.option("--agreement", metavar="NAME", help="Show the agreement of raters on a label.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    subject: str | None,
+    labels: tuple[str, ...],
+    kind: str,
+    note: str | None,
+    rater: str | None,
+    agreement: str | None,
+    as_json: bool,
+) -> None:
+    """Label SUBJECT, as in hud label RUN correct=1 style=0.5 needs-review; without labels, list those that it has.
+
+    SUBJECT is an id or the start of one. Without SUBJECT, the newest labels are listed.
+    """
+    from hud.cli.platform_requests import run
+    from hud.errors import UsageError
+
+    if agreement is not None:
+        run(_agreement(agreement, as_json))
+        return
+    if note is not None and not labels:
+        raise UsageError('A note is kept with a label: hud label RUN comment --note "..."')
+    bodies = [_body(subject, kind, text, note, rater) for text in labels]
+    run(_put(bodies, as_json) if bodies else _list(subject, kind, as_json))
+
+
+def _body(
+    subject: str | None, kind: str, text: str, note: str | None, rater: str | None
+) -> dict[str, Any]:
+    from hud.errors import UsageError
+
+    name, equals, value = text.partition("=")
+    body: dict[str, Any] = {"kind": kind, "subject": subject, "name": name, "note": note}
+    if rater is not None:
+        body["rater"] = rater
+    if equals:
+        try:
+            body["value"] = float(value)
+        except ValueError:
+            raise UsageError(f"{text}: the value of a label is a number, as in {name}=1.") from None
+    return body
+
+
+async def _put(bodies: list[dict[str, Any]], as_json: bool) -> None:
+    from hud.cli.output import print_json
+    from hud.client import connect
+
+    put = [await connect().post("/v2/labels", body) for body in bodies]
+    if as_json:
+        print_json(put)
+    else:
+        _print(put)
+
+
+async def _list(subject: str | None, kind: str, as_json: bool) -> None:
+    from hud.cli.output import console, print_json
+    from hud.client import connect
+
+    wanted = {} if subject is None else {"kind": kind, "subject": subject}
+    items = (await connect().get("/v2/labels", params=wanted))["items"]
+    if as_json:
+        print_json(items)
+    elif items:
+        _print(items)
+    else:
+        console().print("No label yet. Try: hud label RUN correct=1")
+
+
+async def _agreement(name: str, as_json: bool) -> None:
+    from hud.cli.output import console, lines_of, number, print_json
+    from hud.client import connect
+
+    shown = await connect().get("/v2/labels/agreement", params={"name": name})
+    if as_json:
+        print_json(shown)
+        return
+    out = console()
+    out.print(f"{name}: {shown['runs']:,} runs, {len(shown['raters'])} raters, Krippendorff's alpha {number(shown['alpha'])}", markup=False)  # fmt: skip
+    rows = [
+        [*pair["raters"], f"{pair['runs']:,}", f"{pair['equal']:,}", number(pair["kappa"]), number(pair["alpha"])]
+        for pair in shown["pairs"]
+    ]  # fmt: skip
+    names = ["rater", "and", "runs", "equal", "kappa", "alpha"]
+    for line in lines_of(names, rows, left=["rater", "and"], shrinks="and") if rows else []:
+        out.print(line, markup=False)
+
+
+def _print(labels: list[dict[str, Any]]) -> None:
+    from hud.cli.output import console, lines_of, number
+
+    rows = [
+        [label["subject_id"][:12], label["kind"], label["name"], number(label["value"]), label["rater"], label["note"] or ""]
+        for label in labels
+    ]  # fmt: skip
+    names = ["subject", "kind", "label", "value", "rater", "note"]
+    left = ["subject", "kind", "label", "rater", "note"]
+    for line in lines_of(names, rows, left=left, shrinks="note"):
+        console().print(line, markup=False)

@@ -1,0 +1,166 @@
+"""Labels over the routes and the pages, and the agreement of raters."""
+
+import pytest
+from tests.dashboard.conftest import browse, sign_in
+from tests.dashboard.recorded import record
+
+from hud.errors import NotFoundError, UsageError
+from hud.platform.access.teams import Teams
+from hud.platform.application import PlatformConfig, create_app
+from hud.platform.labels.agreement import agreement, alpha, kappa
+from hud.platform.labels.labels import Labels
+from hud.platform.store import records
+from hud.platform.store.tables import LOCAL_TEAM
+
+
+@pytest.fixture
+def platform(tmp_path):
+    app = create_app(PlatformConfig(tmp_path / "home"))
+    app.state.parts.app = app
+    yield app.state.parts
+    app.state.parts.close()
+
+
+@pytest.fixture
+def keyed(tmp_path):
+    app = create_app(PlatformConfig(tmp_path / "keyed", keys=True))
+    app.state.parts.app = app
+    yield app.state.parts
+    app.state.parts.close()
+
+
+def traces_of(platform, job, team=LOCAL_TEAM):
+    found = records.find_job(platform.store, team, job)
+    return [run["trace_id"] for run in records.runs_page(platform.store, found, None, 0)[0]]
+
+
+async def test_a_run_is_labelled_and_the_same_rater_replaces_the_label(platform):
+    (trace,) = traces_of(platform, record(platform, "Evening", {"a": [1.0]}))
+    async with browse(platform.app) as client:
+        body = {"subject": trace[:8], "name": "correct", "value": 0, "note": "no receipt"}
+        first = (await client.post("/v2/labels", json=body)).json()
+        assert (first["subject_id"], first["value"], first["rater"]) == (trace, 0, "local")
+        await client.post("/v2/labels", json={**body, "value": 1, "note": None})
+        await client.post("/v2/labels", json={**body, "value": 0, "rater": "judge"})
+        await client.post("/v2/labels", json={"subject": trace, "name": "seen"})
+        shown = (
+            await client.get("/v2/labels", params={"subject": trace, "name": "correct"})
+        ).json()
+        assert {label["rater"]: label["value"] for label in shown["items"]} == {
+            "local": 1,
+            "judge": 0,
+        }
+        for label in shown["items"]:
+            assert (await client.delete(f"/v2/labels/{label['id']}")).status_code == 200
+        left = (await client.get("/v2/labels")).json()
+        assert [label["name"] for label in left["items"]] == ["seen"]
+        assert left["items"][0]["value"] is None
+
+
+async def test_labels_of_a_server_carry_the_name_of_the_key_and_stay_in_their_team(keyed):
+    team = Teams(keyed.store).default().id
+    other = Teams(keyed.store).find_or_create("other").id
+    job = record(keyed, "Evening", {"a": [1.0]}, team=team)
+    (trace,) = traces_of(keyed, job, team)
+    _, member = keyed.keys.mint("ana", team, scopes=("run",))
+    _, reader = keyed.keys.mint("bo", team, scopes=("read",))
+    _, foreign = keyed.keys.mint("eve", other, scopes=("admin",))
+    body = {"subject": trace, "name": "correct", "value": 1}
+    async with browse(keyed.app) as client:
+
+        async def post(key, **more):
+            headers = {"authorization": f"Bearer {key}"}
+            return await client.post("/v2/labels", json={**body, **more}, headers=headers)
+
+        label = (await post(member)).json()
+        assert label["rater"] == "ana"
+        assert (await post(member, rater="bo")).json()["rater"] == "bo via ana"
+        assert (await post(reader)).status_code == 403
+        assert (await post(foreign)).status_code == 404
+        headers = {"authorization": f"Bearer {foreign}"}
+        assert (await client.get("/v2/labels", headers=headers)).json()["items"] == []
+        removal = await client.delete(f"/v2/labels/{label['id']}", headers=headers)
+        assert removal.status_code == 404
+    async with sign_in(keyed, "read") as page:
+        assert 'action="/labels"' not in (await page.get(f"/trace/{trace}")).text
+        assert (await page.post("/labels", data=body)).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "note"),
+    [("Correct", 1.0, None), ("", 1.0, None), ("a" * 65, 1.0, None), ("ok", float("nan"), None), ("ok", 1.0, "x" * 5_000)],
+)  # fmt: skip
+def test_a_label_that_cannot_be_is_refused(platform, name, value, note):
+    (trace,) = traces_of(platform, record(platform, "Evening", {"a": [1.0]}))
+    labels = Labels(platform.store, LOCAL_TEAM)
+    with pytest.raises(UsageError):
+        labels.put("run", trace, name, "local", value, note)
+    with pytest.raises(NotFoundError):
+        labels.put("checkpoint", "abcd1234", "ok", "local", 1.0, None)
+
+
+def test_agreement_of_raters_and_of_raters_with_rewards(platform):
+    traces = traces_of(platform, record(platform, "Evening", {"a": [1.0, 1.0, 0.0, 0.0]}))
+    labels = Labels(platform.store, LOCAL_TEAM)
+    for rater, values in {"ana": (1, 1, 0, 0), "bo": (1, 0, 0, 0)}.items():
+        for trace, value in zip(traces, values, strict=True):
+            labels.put("run", trace, "correct", rater, float(value), None)
+    shown = agreement(labels, "correct")
+    assert (shown["raters"], shown["runs"]) == ({"ana": 4, "bo": 4}, 4)
+    by_pair = {tuple(pair["raters"]): pair for pair in shown["pairs"]}
+    assert by_pair["ana", "bo"]["equal"] == 3
+    assert by_pair["ana", "bo"]["kappa"] == pytest.approx(0.5)
+    assert by_pair["ana", "reward"]["kappa"] == 1
+    assert by_pair["ana", "reward"]["alpha"] == 1
+
+
+def test_statistics_of_the_literature():
+    """Cohen (1960) on a table of 35 + 15 of 50 equal; Krippendorff's example C, interval data: alpha 0.849."""
+    first = [1] * 25 + [0] * 25
+    second = [1] * 20 + [0] * 5 + [1] * 10 + [0] * 15
+    assert kappa(first, second) == pytest.approx(0.4)
+    missing = None
+    rows = [
+        [1, 2, 3, 3, 2, 1, 4, 1, 2, missing, missing, missing],
+        [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, missing, 3],
+        [missing, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, missing],
+        [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, missing],
+    ]
+    ratings = [
+        {str(unit): value for unit, value in enumerate(row) if value is not None} for row in rows
+    ]
+    assert alpha(ratings) == pytest.approx(0.849, abs=5e-4)
+    assert kappa([1, 1], [1, 1]) is None
+    assert alpha([{"a": 1}, {"b": 1}]) is None
+
+
+async def test_a_review_shows_one_run_after_another_until_all_are_labelled(platform):
+    job = record(platform, "Evening", {"a": [1.0, 0.0, 1.0]}, task={"env": "shop", "id": "buy", "args": {}})  # fmt: skip
+    record(platform, "Morning", {"b": [1.0]}, task={"env": "mail", "id": "send", "args": {}})
+    query = {"text": "env:shop", "name": "correct", "values": "1,0.5,0"}
+    async with browse(platform.app) as client:
+
+        async def shown(**more):
+            return (await client.get("/review.json", params={**query, **more})).json()
+
+        first = await shown()
+        assert (first["total"], first["done"], first["choices"]) == (3, 0, [1, 0.5, 0])
+        skipped = await shown(after=first["run"]["trace_id"])
+        assert skipped["run"]["trace_id"] != first["run"]["trace_id"]
+        seen = set()
+        while (run := (await shown())["run"]) is not None:
+            assert run["trace_id"] not in seen
+            seen.add(run["trace_id"])
+            form = {"kind": "run", "subject": run["trace_id"], "name": "correct", "value": "0.5", "back": "/review?text=env%3Ashop"}  # fmt: skip
+            put = await client.post("/labels", data=form)
+            assert put.headers["location"] == "/review?text=env%3Ashop"
+        assert seen == set(traces_of(platform, job))
+        assert (
+            "Every run of this search is labelled."
+            in (await client.get("/review", params=query)).text
+        )
+        for wrong in ({"text": "toll:x"}, {"name": "X"}, {"values": "high"}, {"values": ""}):
+            assert (await shown(**wrong))["problem"] is not None
+        for back in ("https://example.com", "//example.com", "/\\example.com"):
+            form = {"kind": "run", "subject": seen.copy().pop(), "name": "ok", "back": back}
+            assert (await client.post("/labels", data=form)).headers["location"] == "/jobs"
