@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 PATH = {"type": "object", "properties": {"path": {"type": "string"}}}
 EDIT = {
@@ -19,6 +20,7 @@ class MessagesProgram:
     """Claude Code 2.1.332: keeps thoughts with their signatures, and puts a default first into the arguments of Edit."""
 
     path = "/v1/messages?beta=true"
+    session: ClassVar = {"x-claude-code-session-id": "s1", "x-claude-code-agent-id": "a1"}
     body: dict = field(
         default_factory=lambda: {
             "max_tokens": 32000,
@@ -50,6 +52,7 @@ class ChatProgram:
     """The chat clients of openai-agents 0.24.0 and LangGraph 1.2.24: drop thoughts, and write arguments anew."""
 
     path = "/v1/chat/completions"
+    session: ClassVar = {"x-session-id": "s1"}
     body: dict = field(
         default_factory=lambda: {
             "messages": [
@@ -77,6 +80,7 @@ class ResponsesProgram:
     """Codex 0.171.0: sends reasoning back by its encrypted content."""
 
     path = "/v1/responses"
+    session: ClassVar = {"session-id": "s1", "x-codex-turn-metadata": '{"agent_name": "/root"}'}
     body: dict = field(
         default_factory=lambda: {
             "instructions": "You are a coding agent.",
@@ -108,6 +112,7 @@ class GeminiProgram:
     """Gemini CLI 0.61.0: drops thoughts and the ids of calls, and keeps signatures."""
 
     path = "/v1beta/models/scripted:generateContent"
+    session: ClassVar = {}
     body: dict = field(
         default_factory=lambda: {
             "systemInstruction": {"role": "user", "parts": [{"text": "You are an agent."}]},
@@ -119,15 +124,15 @@ class GeminiProgram:
 
     def go_on(self, answer):
         parts = answer["candidates"][0]["content"]["parts"]
-        kept = [part for part in parts if not part.get("thought")]
-        for part in kept:
+        shown = [part for part in parts if not part.get("thought")]
+        for part in shown:
             if "functionCall" in part:
                 part["functionCall"] = {
                     name: value for name, value in part["functionCall"].items() if name != "id"
                 }
         result = {"functionResponse": {"name": "edit", "response": {"output": "done"}}}
         self.body["contents"] += [
-            {"role": "model", "parts": kept},
+            {"role": "model", "parts": shown},
             {"role": "user", "parts": [result]},
         ]
 

@@ -48,6 +48,7 @@ class AnthropicDialect(ProviderDialect):
     marks = frozenset({b"anthropic-version"})
     key_header = b"x-api-key"
     sent_headers = frozenset({b"anthropic-version", b"anthropic-beta"})
+    session_headers = frozenset({b"x-claude-code-session-id", b"x-claude-code-agent-id"})
     returned_headers = ("anthropic-ratelimit-",)
     seals_thoughts = True
     provider = NamedProvider(

@@ -79,6 +79,9 @@ class ResponsesDialect(Dialect):
     )
     prefixes = ("/responses", "/v1/responses")
     sent_headers = SENT_HEADERS
+    session_headers = frozenset(
+        {b"session-id", b"thread-id", b"x-codex-window-id", b"x-codex-turn-metadata"}
+    )
     returned_headers = RETURNED_HEADERS
     seals_thoughts = True
     limits = ("max_output_tokens", *LIMITS)

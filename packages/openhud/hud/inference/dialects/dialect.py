@@ -112,6 +112,9 @@ class Dialect:
     """Header of a client's key, in lower case, if not `authorization`."""
     sent_headers: frozenset[bytes] = frozenset()
     """Further request headers, in lower case, that are forwarded to its providers."""
+    session_headers: frozenset[bytes] = frozenset({b"x-session-id"})
+    """Request headers, in lower case, by which programs name the session or the agent of a call. They are forwarded, too, and recorded
+    with the steps of a run."""
     returned_headers: tuple[str, ...] = ()
     """Prefixes of further response headers, in lower case, that are returned from its providers."""
     limits: tuple[str, ...] = ("max_tokens",)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Set
 from contextlib import asynccontextmanager
 
 from starlette.types import Receive, Scope, Send
@@ -45,6 +45,11 @@ class Exchange:
             if key == name:
                 return str(value.decode("latin-1"))
         return None
+
+    def headers(self, names: Set[bytes]) -> dict[str, str]:
+        """Return the request headers among `names`."""
+        sent = self.scope["headers"]
+        return {key.decode(): value.decode("latin-1") for key, value in sent if key in names}
 
     async def body(self) -> bytes:
         """Return the whole body. Raises `ClientGoneError` if the client disconnects before its end."""

@@ -121,7 +121,8 @@ class Gateway:
             body = Fields({**_parse(raw), **call.fields})
             name = body.needed_text("model")
             if who.run is not None and call.operation == "turn":
-                run_call = await self.runs.begin(who, body.values)
+                session = exchange.headers(dialect.session_headers)
+                run_call = await self.runs.begin(who, body.values, session)
             if who.run is not None:
                 self.limits.admit(who)
             name = _called_model(who, name)

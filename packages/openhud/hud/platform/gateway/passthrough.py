@@ -81,7 +81,7 @@ class PassThrough:
         headers = {
             key.decode(): value.decode("latin-1")
             for key, value in exchange.scope["headers"]
-            if key in _SENT or key in dialect.sent_headers
+            if key in _SENT or key in dialect.sent_headers or key in dialect.session_headers
         }
         headers["accept-encoding"] = "identity"
         if (key := exchange.header(b"idempotency-key")) is not None:

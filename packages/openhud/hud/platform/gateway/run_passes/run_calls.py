@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
 from dataclasses import replace
@@ -45,6 +45,8 @@ WATCH_SECONDS = 1.0
 """Interval of looking for the ends of passes by other servers, and for revoked keys."""
 GRACE_SECONDS = 5.0
 """Time that other servers have to cancel the calls of a run that has ended."""
+LONGEST_HEADER = 2000
+"""Characters of a header of a session that are recorded."""
 MOST_CONVERSATIONS = 4096
 """Runs whose conversation is kept in memory; another one is read from the store at its next call."""
 
@@ -70,6 +72,8 @@ class RunCall:
         self.name = name
         """Name of the model in the program's request."""
         self.side = grant.is_side_call(name)
+        self.session: dict[str, str] = {}
+        """Headers by which the program names the session or the agent of the call."""
         self.ending = False
         """True once the run has ended: the call is being cancelled."""
         self.settled: Future[None] = Future()
@@ -242,6 +246,8 @@ class RunCall:
         }
         if self._read.rewrites and not choice:
             extra[REWRITES] = sorted([*key, kind] for key, kind in self._read.rewrites)
+        if self.session:
+            extra["session"] = self.session
         if self._overrides:
             extra["overridden"] = self._overrides
         if self.side:
@@ -262,8 +268,10 @@ class RunCalls:
         """By pass: errors of the store at the arrival of calls, by the digest of the request."""
         self._watch: asyncio.Task[None] | None = None
 
-    async def begin(self, who: Identity, body: dict[str, Any]) -> RunCall:
-        """Return the call of a request. Raises as `CallStore.begin`."""
+    async def begin(
+        self, who: Identity, body: dict[str, Any], session: Mapping[str, str]
+    ) -> RunCall:
+        """Return the call of a request; `session`: its headers of session and agent. Raises as `CallStore.begin`."""
         grant = who.run
         assert grant is not None
         digest = request_digest(body)
@@ -276,6 +284,7 @@ class RunCalls:
                 self._unrecorded.setdefault(grant.pass_id, {})[digest] = str(error)
             raise
         call = RunCall(self, grant, number, tokens, str(body.get("model")))
+        call.session = {name: value[:LONGEST_HEADER] for name, value in session.items()}
         with self._lock:
             self._open.setdefault(grant.pass_id, set()).add(call)
         if self._watch is None or self._watch.done():
