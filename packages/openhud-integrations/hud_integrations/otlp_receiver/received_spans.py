@@ -19,7 +19,7 @@ from hud.exchange.foreign_runs import job_id_of
 from hud.exchange.run_import import ImportedLines
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import attach, detach, has_attachments
-from hud.platform.store.ingest import Batch, upsert
+from hud.platform.store.ingest import Batch, to_be_indexed, upsert
 from hud.platform.store.ownership import refuse_foreign
 from hud.platform.store.queries import in_parts
 from hud.trace.ids import trace_id_of
@@ -138,6 +138,7 @@ class _Runs:
             ours = list(self._connection.execute(query).scalars())
             for table in (tables.steps, tables.samples, runs):
                 self._connection.execute(sa.delete(table).where(table.c.trace_id.in_(ours)))
+            to_be_indexed(self._connection, self._team, ours)  # Out of the search index, too.
 
 
 def _name(trace_id: str, spans: Iterable[Span]) -> str:

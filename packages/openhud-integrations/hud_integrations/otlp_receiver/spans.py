@@ -141,7 +141,8 @@ def _messages(data: bytes, number: int) -> Iterator[bytes]:
 
 def _proto_span(data: bytes) -> Span:
     values: dict[int, Value] = {}
-    attributes, events = {}, []
+    attributes: dict[str, Any] = {}
+    events = []
     for number, value in fields(data):
         if number == 9:
             attributes.update([_proto_pair(as_bytes(value))])

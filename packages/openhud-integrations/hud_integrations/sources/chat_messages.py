@@ -234,7 +234,8 @@ def _picture(block: dict[str, Any]) -> str | None:
         url = url.get("url")
     if isinstance(url, str) and block.get("type") in ("image_url", "input_image", "image"):
         return url
-    source = block.get("source") if isinstance(block.get("source"), dict) else block
+    source = block.get("source")
+    source = source if isinstance(source, dict) else block
     data = source.get("data")
     media = source.get("media_type") or source.get("mimeType") or source.get("mime_type")
     if block.get("type") == "image" and isinstance(data, str):

@@ -211,6 +211,6 @@ def _blocks(content: Any) -> str | list[ContentBlock]:
         blocks.append(
             TextContent(text=f"[image {url}]")
             if picture is None
-            else ImageContent(mimeType=picture[0], data=picture[1])
+            else ImageContent(mime_type=picture[0], data=picture[1])
         )
     return blocks

@@ -13,6 +13,8 @@ from hud.trace.ids import trace_id_of
 from hud.trace.recording.job_purpose import Purpose
 from hud.trace.steps import Step, TraceStatus
 
+JobStatus = Literal["running", "completed", "interrupted"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ForeignJob:
@@ -24,7 +26,7 @@ class ForeignJob:
     purpose: Purpose = "evaluation"
     group_size: int = 1
     benchmark: str | None = None
-    status: Literal["running", "completed", "interrupted"] = "completed"
+    status: JobStatus = "completed"
     created_at: datetime | None = None
     """None: the time of the import."""
     ended_at: datetime | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from hud import exact_json
 from hud.errors import UsageError
-from hud.exchange.foreign_runs import ForeignJob, ForeignRun
+from hud.exchange.foreign_runs import ForeignJob, ForeignRun, JobStatus
 from hud.exchange.ports import RunSource
 
 _SAME = (
@@ -77,7 +77,9 @@ def _run(line: dict[str, Any], folder: Path) -> ForeignRun:
 
 
 def _job(job_id: str, job: dict[str, Any]) -> ForeignJob:
-    status = job["status"] if job["status"] in ("running", "interrupted") else "completed"
+    status: JobStatus = "completed"
+    if job["status"] in ("running", "interrupted"):
+        status = job["status"]
     return ForeignJob(
         id=job_id,
         name=job["name"],

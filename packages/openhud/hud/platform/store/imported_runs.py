@@ -14,7 +14,8 @@ from hud.platform.store.queries import in_parts
 def recorded_here(connection: sa.Connection, ended: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Return the imported ones of these rows, by trace, whose run this store recorded itself: an import must not change it."""
     imported = [trace_id for trace_id, row in ended.items() if row["source"] is not None]
-    runs, own = tables.runs, set()
+    runs = tables.runs
+    own: set[str] = set()
     for some in in_parts(imported):
         query = sa.select(runs.c.trace_id).where(runs.c.trace_id.in_(some), runs.c.source.is_(None))
         own.update(connection.execute(query).scalars())
