@@ -22,6 +22,7 @@ _API = {
         GET /v2/labels  GET /v2/labels/agreement
         GET /v2/trace/{trace_id}  GET /v2/trace/{trace_id}/full  GET /v2/trace/{trace_id}/spans
         GET /v2/trace/{trace_id}/events  GET /v2/trace/{trace_id}/outcomes  GET /v2/reward-rules
+        GET /v2/sources/{source}/policy
         GET /v2/models  GET /v2/models/resolve  GET /v2/models/{model_id}
         GET /v2/models/{model_id}/checkpoints  GET /v2/models/{model_id}/checkpoints/{checkpoint_id}
         GET /v2/models/{model_id}/lease  GET /v2/models/{model_id}/architecture
@@ -101,6 +102,7 @@ _API = {
         POST /v2/models/add  POST /v2/models/provide  POST /v2/models/backend
         PUT /v2/models/{model_id}/servers
         POST /v2/models/{model_id}/export
+        PUT /v2/sources/{source}/policy
         GET /v2/keys  POST /v2/keys  DELETE /v2/keys/{reference}
         GET /v2/secrets  PUT /v2/secrets/{name}  DELETE /v2/secrets/{name}
         GET /v2/fleet-passes  POST /v2/fleet-passes  DELETE /v2/fleet-passes/{reference}

@@ -59,6 +59,7 @@ def test_models_of_a_tinker_service_and_names_of_its_clients_are_kept(tmp_path):
             "labels",
             "outcomes",
             "reward_rules",
+            "source_policies",
         ):
             connection.execute(sa.text(f"DROP TABLE {table}"))
         connection.execute(sa.text("ALTER TABLE runs_to_index DROP COLUMN queued_at"))

@@ -16,18 +16,22 @@ import sqlalchemy as sa
 from hud import exact_json
 from hud.exchange import ForeignJob, ForeignRun
 from hud.exchange.foreign_runs import job_id_of
+from hud.exchange.redaction import Redaction
 from hud.exchange.run_import import ImportedLines
 from hud.platform.store import Store, tables
 from hud.platform.store.attachments import attach, detach, has_attachments
 from hud.platform.store.ingest import Batch, to_be_indexed, upsert
 from hud.platform.store.ownership import refuse_foreign
 from hud.platform.store.queries import in_parts
+from hud.platform.store.source_policies import policy_of
 from hud.trace.ids import trace_id_of
 from hud.trace.recording.journal import decode_events
 from hud_integrations.otlp_receiver.span_runs import runs_of_spans
 from hud_integrations.otlp_receiver.spans import Span
 
 SOURCE = "otlp"
+_TEXTS = ("name", "attributes", "events", "message")
+"""Fields of a span that are redacted."""
 _CONVERSATIONS = ("gen_ai.conversation.id", "session.id")
 _ALL_TRACES, _SIDE_RUNS = "otel_traces", "otel_side_runs"
 """Keys of a run's `extra`: the traces that it was made of, and its other conversations, which are runs by themselves."""
@@ -38,9 +42,12 @@ def receive_spans(store: Store, team: str, spans: Iterable[Span]) -> int:
 
     Spans of a run that this platform recorded itself are left out.
     """
+    policy = policy_of(store, team, SOURCE)
+    redaction = Redaction(policy["redact"])
     by_trace: defaultdict[str, list[Span]] = defaultdict(list)
     for span in spans:
-        by_trace[span["trace_id"]].append(span)
+        private = {name: redaction.apply(span[name]) for name in _TEXTS}
+        by_trace[span["trace_id"]].append({**span, **private})
     with store.begin() as connection:
         refuse_foreign(connection, team, [], list(by_trace))
         for trace_id in _own_runs(connection, list(by_trace)):
@@ -48,7 +55,7 @@ def receive_spans(store: Store, team: str, spans: Iterable[Span]) -> int:
         received = [span for trace_spans in by_trace.values() for span in trace_spans]
         rows = [_row(store, team, span) for span in received]
         upsert(connection, tables.spans, rows, update=("name", "span", "started_at"))
-        _Runs(store, team, connection).make(list(by_trace))
+        _Runs(store, team, connection, may_train=policy["may_train"]).make(list(by_trace))
     return len(received)
 
 
@@ -77,8 +84,11 @@ def _own_runs(connection: sa.Connection, trace_ids: Sequence[str]) -> list[str]:
 class _Runs:
     """Runs of one team's spans, in a transaction."""
 
-    def __init__(self, store: Store, team: str, connection: sa.Connection) -> None:
+    def __init__(
+        self, store: Store, team: str, connection: sa.Connection, *, may_train: bool
+    ) -> None:
         self._store, self._team, self._connection = store, team, connection
+        self._may_train = may_train
 
     def make(self, traces: Sequence[str]) -> None:
         """Make the runs of these traces anew."""
@@ -103,7 +113,7 @@ class _Runs:
                 jobs.add(job.id)
                 lines.add_job(job)
             for run in runs:
-                lines.add_run(run, job, SOURCE)
+                lines.add_run(replace(run, may_train=self._may_train), job, SOURCE)
         events = [event for event in decode_events(lines.take()) if event is not None]
         if events:
             Batch.of(self._store, self._team, events).write(self._connection)

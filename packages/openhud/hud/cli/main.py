@@ -45,6 +45,10 @@ COMMANDS = {
     "export": ("evaluation.export", "Write the runs of a job, or tasks, in another format."),
     "import": ("evaluation.importing", "Import runs, or tasks, that are recorded elsewhere."),
     "outcome": ("evaluation.outcome", "Add what became known of a run after its end."),
+    "privacy": (
+        "platform.privacy",
+        "Set what is redacted of imported runs, and how long they stay.",
+    ),
     "reward-rule": ("evaluation.reward_rule", "Set how outcomes become rewards."),
     "benchmarks": ("evaluation.benchmarks", "List and install benchmarks that packages ship."),
     "train": ("training.train", "Train a model on its own rollouts."),

@@ -69,6 +69,8 @@ class ForeignRun:
     """None: that of the first step."""
     ended_at: datetime | None = None
     """None: that of the last step."""
+    may_train: bool = True
+    """False: no training may use it."""
     counts: Mapping[str, Any] = field(default_factory=dict)
     """Turns, tokens and cost, by columns of `runs`, where they are not the sums of the steps."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -12,6 +12,7 @@ from hud.client import Client
 from hud.client.recording import MAX_COUNT, MemoryRecorder
 from hud.errors import NotFoundError
 from hud.exchange.foreign_runs import ForeignJob, ForeignRun
+from hud.exchange.redaction import Redaction
 from hud.trace.recorded_time import now_microseconds
 from hud.trace.recording.journal import encode_event, encode_json
 from hud.trace.steps import AgentStep, Sample, Step, Usage, parse_step
@@ -28,6 +29,8 @@ class ImportedRuns:
     new: int = 0
     repeated: int = 0
     """Runs that the store had before."""
+    redacted: int = 0
+    """Texts that were replaced."""
     without_tokens: int = 0
     """Runs with turns of a model and without token ids."""
     jobs: dict[str, ForeignJob] | None = None
@@ -39,8 +42,11 @@ async def import_runs(
 ) -> ImportedRuns:
     """Store runs of `source`, the name of its entry point; those without a job are of `job`. Idempotent.
 
-    A run that this store recorded itself stays as it is. An imported one takes over what its source has added.
+    A run that this store recorded itself stays as it is. An imported one takes over what its source has added. The policy of the source
+    says what is redacted, before anything is sent.
     """
+    policy = await client.get(f"/v2/sources/{source}/policy")
+    redaction = Redaction(policy["redact"])
     shipment = _Shipment(client)
     result = ImportedRuns(jobs={})
     assert result.jobs is not None
@@ -59,11 +65,13 @@ async def import_runs(
         stored[of_run.id].add(run.trace_id)
         result.repeated += repeated
         result.new += not repeated
+        run = replace(redaction.run(run), may_train=policy["may_train"] and run.may_train)
         result.without_tokens += shipment.lines.add_run(run, of_run, source)
         await shipment.send(BATCH_BYTES)
     for of_run in new_jobs:
         shipment.lines.end_job(of_run)
     await shipment.send(0)
+    result.redacted = redaction.replaced
     return result
 
 
@@ -185,6 +193,7 @@ def _columns(run: ForeignRun, steps: list[Step], job: ForeignJob, source: str) -
         "attempt": run.attempt,
         "source": run.source or source,
         "foreign_id": run.foreign_id,
+        "may_train": None if run.may_train else False,
         "slug": run.slug,
         "task": run.task,
         "model": run.model,

@@ -23,6 +23,7 @@ from hud.platform.search.run_index import RunIndexing
 from hud.platform.serving.token_engine import EngineDownError
 from hud.platform.store import Store
 from hud.platform.store.ingest import Ingested, ingest, recover
+from hud.platform.store.source_policies import Retention
 from hud.platform.store.telemetry_admission import Intake
 from hud.platform.training.optimizer_steps import StepsInFlight
 
@@ -204,6 +205,7 @@ class Parts:
         for name in self._service_makers:
             yield self.service(name).work
         yield RunIndexing(self.store, self.stopping).work
+        yield Retention(self.store, self.stopping).work
         if self.config.keys:
             from hud.platform.environments.builder import Builder
             from hud.platform.rollouts.worker_processes import Workers

@@ -88,6 +88,8 @@ async def _import_runs(name: str, source: RunSource, path: Path, job_name: str) 
     again = f", {imported.repeated:,} of them again" if imported.repeated else ""
     runs = count(imported.new + imported.repeated, "run")
     console().print(f"{runs} imported from {path} ({name}){again}", markup=False)
+    if imported.redacted:
+        console().print(f"{count(imported.redacted, 'text')} redacted (hud privacy {name})")
     if imported.without_tokens:
         console().print(
             f"{count(imported.without_tokens, 'run')} without token ids: for supervised training (hud train --from-job) and judging only"

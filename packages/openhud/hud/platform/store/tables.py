@@ -84,7 +84,7 @@ runs = sa.Table(
     # Format that the run was imported from (an entry point of `hud.sources`), and its id there; NULL: recorded by OpenHUD.
     sa.Column("source", sa.String(32)),
     sa.Column("foreign_id", sa.Text),
-    # False: no training may use it. NULL: as its source's rule says, which for runs of this platform is yes.
+    # False: no training may use it, by the policy of its source.
     sa.Column("may_train", sa.Boolean),
     sa.Column("slug", sa.Text),
     sa.Column("task", sa.LargeBinary),
@@ -164,6 +164,18 @@ reward_rules = sa.Table(
     sa.Column("job_id", sa.String(32), nullable=False),
     sa.Column("rule", sa.JSON, nullable=False),
     sa.Column("created_at", Moment, nullable=False),
+)
+
+source_policies = sa.Table(
+    "source_policies",
+    metadata,
+    sa.Column("team_id", sa.String(32), primary_key=True),
+    # An entry point of `hud.sources`, or otlp.
+    sa.Column("source", sa.String(32), primary_key=True),
+    sa.Column("redact", sa.JSON, nullable=False),
+    # NULL: for ever.
+    sa.Column("keep_days", sa.Integer),
+    sa.Column("may_train", sa.Boolean, nullable=False),
 )
 
 job_models = sa.Table(

@@ -172,6 +172,10 @@ def _recorded(store: Store, team: str, reference: str, supervised: bool) -> Traj
         raise UsageError(
             f"Trace {reference!r} has no reward yet ({run['status']}); wait for its end, or leave it out."
         )
+    if run["may_train"] is False:
+        raise UsageError(
+            f"Trace {reference!r} may not be trained on, by the policy of its source (hud privacy {run['source']})."
+        )
     trace = parse_trace(
         {
             "trace_id": run["trace_id"],

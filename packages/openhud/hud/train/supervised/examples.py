@@ -128,7 +128,7 @@ def _length(samples: Iterable[Sample]) -> int:
 
 
 def _usable(example: Example, min_reward: float | None) -> bool:
-    if not conversation_of(example.trace):
+    if not (example.may_train and conversation_of(example.trace)):
         return False
     if example.reward is None:
         return example.imported and example.failed is None and min_reward is None
@@ -154,5 +154,7 @@ def _nothing_to_learn(examples: Sequence[Example], min_reward: float | None) -> 
         )
     reasons += [f"{silent} neither answered nor called a tool"] * bool(silent)
     reasons += [f"{poor} have a reward below min_reward={min_reward}"] * bool(poor)
+    private = sum(not example.may_train for example in examples)
+    reasons += [f"{private} may not be trained on, by the policy of their source"] * bool(private)
     why = "; ".join(reasons) or "none has a reward"
     return f"None of the {len(examples)} runs can be learned from: {why}."

@@ -44,6 +44,8 @@ class Example:
     """Failure kind of a failed run."""
     imported: bool = False
     """True for a run of another system: its conversation is learned from without a reward, too."""
+    may_train: bool = True
+    """False: excluded by the policy of its source."""
 
 
 def conversation_of(trace: Trace) -> list[ChatMessage]:
@@ -124,6 +126,7 @@ async def recorded_examples(
                     identity,
                     failed,
                     run["source"] is not None,
+                    run["may_train"] is not False,
                 )
             )
             reporter.run_ended(run["reward"])
