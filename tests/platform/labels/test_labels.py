@@ -1,5 +1,6 @@
 """Labels over the routes and the pages, and the agreement of raters."""
 
+import orjson
 import pytest
 from tests.dashboard.conftest import browse, sign_in
 from tests.dashboard.recorded import record
@@ -8,9 +9,12 @@ from hud.errors import NotFoundError, UsageError
 from hud.platform.access.teams import Teams
 from hud.platform.application import PlatformConfig, create_app
 from hud.platform.labels.agreement import agreement, alpha, kappa
+from hud.platform.labels.datasets import dataset
 from hud.platform.labels.labels import Labels
 from hud.platform.store import records
+from hud.platform.store.ingest import ingest
 from hud.platform.store.tables import LOCAL_TEAM
+from hud.trace.recording.journal import encode_event
 
 
 @pytest.fixture
@@ -164,3 +168,41 @@ async def test_a_review_shows_one_run_after_another_until_all_are_labelled(platf
         for back in ("https://example.com", "//example.com", "/\\example.com"):
             form = {"kind": "run", "subject": seen.copy().pop(), "name": "ok", "back": back}
             assert (await client.post("/labels", data=form)).headers["location"] == "/jobs"
+
+
+def say(trace, text):
+    """Return the lines of a run's steps: a prompt, and an answer."""
+    steps = (
+        {"source": "user", "messages": [{"role": "user", "content": "Buy a kettle"}]},
+        {"source": "agent", "content": text},
+    )
+    return b"".join(
+        encode_event(b"S", trace, number, orjson.dumps({"step_id": number, **step}))
+        for number, step in enumerate(steps, 1)
+    )
+
+
+def test_labels_become_tasks_conversations_and_preferences(platform):
+    task = {"env": "shop", "id": "buy", "args": {"n": 1}}
+    traces = traces_of(platform, record(platform, "Evening", {"a": [1.0, 0.0, 0.5]}, task=task))
+    labels = Labels(platform.store, LOCAL_TEAM)
+    for trace, value in zip(traces, (1.0, 0.0, 0.5), strict=True):
+        ingest(platform.store, say(trace, f"answer {value}"), LOCAL_TEAM)
+        labels.put("run", trace, "correct", "ana", value, None)
+    assert dataset(labels, "correct", "taskset", None, None) == [{**task, "slug": "a"}]
+    (best,) = dataset(labels, "correct", "sft", 0.9, None)
+    assert best["value"] == 1
+    assert best["messages"] == [
+        {"role": "user", "content": "Buy a kettle"},
+        {"role": "assistant", "content": "answer 1.0"},
+    ]
+    (pair,) = dataset(labels, "correct", "preferences", None, None)
+    assert pair["prompt"] == [{"role": "user", "content": "Buy a kettle"}]
+    assert [part[0]["content"] for part in (pair["chosen"], pair["rejected"])] == [
+        "answer 1.0",
+        "answer 0.0",
+    ]
+    assert dataset(labels, "absent", "sft", None, None) == []
+    labels.put("run", traces[1], "correct", "bo", 1.0, None)
+    (pair,) = dataset(labels, "correct", "preferences", None, None)
+    assert pair["values"] == [1, 0.5]

@@ -13,6 +13,7 @@ from hud.platform.search.run_index import RunIndexing, index_some
 from hud.platform.search.run_search import search
 from hud.platform.store import Store
 from hud.platform.store.ingest import ingest
+from hud.platform.store.outcomes import add_outcome
 from hud.platform.store.tables import LOCAL_TEAM
 from hud.trace import new_id
 from hud.trace.recording.journal import encode_event
@@ -205,6 +206,13 @@ def test_words_behind_the_phrases_of_a_long_run_are_found_each_by_itself(store):
     assert traces(store, "n5999") == [trace]
     assert traces(store, "result:last") == [trace]
     assert traces(store, '"n10 n11"') == [trace]
+
+
+def test_a_reward_that_an_outcome_changes_is_found(store):
+    trace = record(store, user("Find the kettle"), reward=None)
+    assert traces(store, "reward:1") == []
+    add_outcome(store, LOCAL_TEAM, trace, "reward", 1.0)
+    assert traces(store, "reward:1") == [trace]
 
 
 async def test_a_server_indexes_while_runs_are_recorded(store):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -22,6 +23,27 @@ import click
 @click.option("--note", help="A note, kept with the label.")
 @click.option("--as", "rater", metavar="RATER", help="Name of the rater; default: the key's.")
 @click.option("--agreement", metavar="NAME", help="Show the agreement of raters on a label.")
+@click.option(
+    "--dataset",
+    metavar="NAME",
+    help="Write a data set of the runs with this label, one JSON object a line.",
+)
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(["taskset", "sft", "preferences"]),
+    default="sft",
+    show_default=True,
+    help="With --dataset: tasks, conversations, or pairs of runs of one task.",
+)
+@click.option("--least", type=float, help="With --dataset: least mean value of a run's label.")
+@click.option("--most", type=float, help="With --dataset: largest mean value of a run's label.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    help="With --dataset: the file. Default: NAME-FORM.jsonl.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     subject: str | None,
@@ -30,6 +52,11 @@ def command(
     note: str | None,
     rater: str | None,
     agreement: str | None,
+    dataset: str | None,
+    form: str,
+    least: float | None,
+    most: float | None,
+    output: Path | None,
     as_json: bool,
 ) -> None:
     """Label SUBJECT, as in hud label RUN correct=1 style=0.5 needs-review; without labels, list those that it has.
@@ -41,6 +68,13 @@ def command(
 
     if agreement is not None:
         run(_agreement(agreement, as_json))
+        return
+    if dataset is not None:
+        bounds = {"least": least, "most": most}
+        wanted = {name: value for name, value in bounds.items() if value is not None}
+        target = output or Path(f"{dataset}-{form}.jsonl")
+        rows = run(_dataset({"name": dataset, "to": form, **wanted}))
+        _write(rows, target)
         return
     if note is not None and not labels:
         raise UsageError('A note is kept with a label: hud label RUN comment --note "..."')
@@ -107,6 +141,27 @@ async def _agreement(name: str, as_json: bool) -> None:
     names = ["rater", "and", "runs", "equal", "kappa", "alpha"]
     for line in lines_of(names, rows, left=["rater", "and"], shrinks="and") if rows else []:
         out.print(line, markup=False)
+
+
+async def _dataset(wanted: dict[str, Any]) -> list[dict[str, Any]]:
+    from hud.client import connect
+    from hud.errors import UsageError
+
+    rows: list[dict[str, Any]] = (await connect().get("/v2/labels/dataset", params=wanted))["items"]
+    if not rows:
+        raise UsageError(
+            f"No run has the label {wanted['name']!r} with such values, or no two runs of a task differ in it: hud label lists labels."
+        )
+    return rows
+
+
+def _write(rows: list[dict[str, Any]], target: Path) -> None:
+    from hud import exact_json
+    from hud.cli.output import console, count
+
+    lines = [exact_json.dumps(row, option=exact_json.OPT_APPEND_NEWLINE) for row in rows]
+    target.write_bytes(b"".join(lines))
+    console().print(f"Wrote {count(len(rows), 'row')} to {target}.", markup=False)
 
 
 def _print(labels: list[dict[str, Any]]) -> None:

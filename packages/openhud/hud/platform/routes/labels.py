@@ -1,6 +1,7 @@
 """Routes of labels.
 
 GET /v2/labels   POST /v2/labels   DELETE /v2/labels/{id}   GET /v2/labels/agreement?name=NAME
+GET /v2/labels/dataset?name=NAME&to=taskset|sft|preferences
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from hud.platform.dependencies import (
     of_team,
 )
 from hud.platform.labels.agreement import agreement
+from hud.platform.labels.datasets import Form, dataset
 from hud.platform.labels.labels import Kind, Labels
 
 router = APIRouter(prefix="/v2/labels", tags=["labels"], dependencies=READ)
@@ -81,6 +83,19 @@ def list_labels(
 def get_agreement(labels: LabelsPart, name: str) -> dict[str, Any]:
     """Agreement on a label of runs: between raters, and of each with the runs' rewards."""
     return agreement(labels, name)
+
+
+@router.get("/dataset")
+def get_dataset(
+    labels: LabelsPart,
+    name: str,
+    to: Form,
+    least: float | None = None,
+    most: float | None = None,
+) -> dict[str, Any]:
+    """A data set of the runs whose mean value of a label is within bounds: tasks, conversations, or pairs of preferences."""
+    items = dataset(labels, name, to, least, most)
+    return {"items": items, "total": len(items)}
 
 
 @router.post("", dependencies=RUN)

@@ -214,10 +214,14 @@ def _newest_outcomes(
 
 
 def _set_rewards(connection: sa.Connection, outcomes: Mapping[str, Mapping[str, float]]) -> None:
+    from hud.platform.store.ingest import to_be_indexed  # Imports this module.
+
     runs = tables.runs
     columns = (runs.c.trace_id, runs.c.team_id, runs.c.job_id, runs.c.reward)
     query = sa.select(*columns, runs.c.reward_rule, runs.c.graded_reward)
     rows = connection.execute(query.where(runs.c.trace_id.in_(list(outcomes)))).all()
+    for row in rows:
+        to_be_indexed(connection, row.team_id, [row.trace_id])
     by_team = {row.team_id: _rules(connection, row.team_id) for row in rows}
     for row in rows:
         rules = by_team[row.team_id]

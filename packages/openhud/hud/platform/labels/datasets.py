@@ -1,0 +1,98 @@
+"""Data sets of labelled runs: their tasks, conversations to imitate, and pairs of preferences."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Literal
+
+from hud import exact_json
+from hud.platform.labels.labels import Labels
+from hud.platform.store import records
+from hud.trace.trajectory_export import trajectory_line
+
+Form = Literal["taskset", "sft", "preferences"]
+MOST_RUNS = 5_000
+"""Labelled runs of one data set, those with the newest labels."""
+
+
+@dataclass(frozen=True)
+class _Rated:
+    """A labelled run, its conversation in chat messages."""
+
+    value: float
+    """Mean over its raters."""
+    run: dict[str, Any]
+    prompt: list[dict[str, Any]]
+    completion: list[dict[str, Any]]
+
+
+def dataset(
+    labels: Labels, name: str, form: Form, least: float | None, most: float | None
+) -> list[dict[str, Any]]:
+    """Return the rows of a data set of the runs whose mean value of a label is within `least` and `most`.
+
+    - `taskset`: the task of each run, once
+    - `sft`: `messages`, and the `value`
+    - `preferences`: `prompt`, `chosen` and `rejected` of two runs of one task with one prompt and different values, each run at
+      most once; the best is paired with the worst
+    """
+    values: defaultdict[str, list[float]] = defaultdict(list)
+    for label in labels.page("run", name=name, limit=100_000)[0]:
+        if label["value"] is not None:
+            values[label["subject_id"]].append(label["value"])
+    means = {trace: fmean(rated) for trace, rated in values.items()}
+    wanted = [
+        trace
+        for trace, value in means.items()
+        if (least is None or value >= least) and (most is None or value <= most)
+    ]
+    rated = [_rated(labels, trace, means[trace]) for trace in wanted[:MOST_RUNS]]
+    if form == "taskset":
+        return _tasks(rated)
+    if form == "sft":
+        return [
+            {"messages": row.prompt + row.completion, "value": row.value}
+            for row in rated
+            if row.completion
+        ]
+    return _pairs(rated)
+
+
+def _rated(labels: Labels, trace_id: str, value: float) -> _Rated:
+    run = records.find_run(labels.store, labels.team, trace_id)
+    trace = records.whole_trace(labels.store, run)
+    line = exact_json.loads(trajectory_line(run, trace, None))
+    count = len(line["messages"]) - len(line["completion"])
+    return _Rated(value, run, line["messages"][:count], line["completion"])
+
+
+def _tasks(rated: list[_Rated]) -> list[dict[str, Any]]:
+    rows: dict[bytes, dict[str, Any]] = {}
+    for row in rated:
+        if row.run["task"] is not None:
+            task = {**row.run["task"], "slug": row.run["slug"]}
+            rows.setdefault(exact_json.dumps(task, option=exact_json.OPT_SORT_KEYS), task)
+    return list(rows.values())
+
+
+def _pairs(rated: list[_Rated]) -> list[dict[str, Any]]:
+    by_prompt: defaultdict[tuple[str | None, bytes], list[_Rated]] = defaultdict(list)
+    for row in rated:
+        if row.completion:
+            by_prompt[row.run["slug"], exact_json.dumps(row.prompt)].append(row)
+    pairs = []
+    for rows in by_prompt.values():
+        ordered = sorted(rows, key=lambda row: -row.value)
+        for best, worst in zip(ordered[: len(ordered) // 2], reversed(ordered), strict=False):
+            if best.value > worst.value:
+                pairs.append(
+                    {
+                        "prompt": best.prompt,
+                        "chosen": best.completion,
+                        "rejected": worst.completion,
+                        "values": [best.value, worst.value],
+                    }
+                )
+    return pairs
