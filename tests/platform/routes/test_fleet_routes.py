@@ -508,3 +508,19 @@ async def test_ids_that_a_worker_does_not_hold_change_nothing(fleet, build):
         assert answer.status_code == 200
     assert taken["trace_id"] == trace
     assert fleet.platform.fleet.rollouts.changes == before + 1
+
+
+@pytest.mark.parametrize("number", [10**30, 2**63, 2**31])
+async def test_numbers_that_no_database_holds_are_refused(fleet, build, number):
+    key = await fleet.new_pass()
+    await fleet.join(key)
+    for field in ("running", "finished", "broken", "failures_in_a_row", "per_minute"):
+        sent = {"worker": WORKER, "most": 0, "load": {field: number}}
+        answer = await fleet.api.post("/v2/fleet/take", json=sent, headers=key)
+        assert answer.status_code in (200, 422), (field, answer.text)
+    assert len(await fleet.nodes()) == 1
+    submission = {"trace_id": new_id(), "env": "echo", "task": "say", "agent": AGENT}
+    for attempt in (number, -number):
+        sent = {**submission, "attempt": attempt}
+        answer = await fleet.api.post("/v2/rollouts/submit", json=sent, headers=fleet.admin)
+        assert answer.status_code == 422, answer.text

@@ -64,7 +64,7 @@ class Submission(BaseModel):
     agent: AgentSpec
     runtime_config: dict[str, Any] | None = None
     verifier: dict[str, Any] | None = None
-    attempt: int = 0
+    attempt: int = Field(default=0, ge=0, lt=2**31)
     """Index of the run in its group."""
     training_progress: float | None = Field(default=None, ge=0, le=1)
     """Share of the training that is done, where it is played for one."""
