@@ -71,7 +71,7 @@ async def test_a_run_in_a_process_of_its_own_is_the_run_in_this_process(home):
     apart = await train(
         TrainConfig(model="apart", max_concurrent=1, **SMALL), tasks=TASKS, reporter=watching
     )
-    assert all(type(engine).__name__ == "EnginePool" for engine in watching.engines)
+    assert all(type(engine).__name__ == "OwnedEngine" for engine in watching.engines)
     assert connect().embedded.parts.used_engine is None
     here = await train(
         TrainConfig(model="here", max_concurrent=1, engine_process="off", **SMALL), tasks=TASKS

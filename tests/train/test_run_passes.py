@@ -160,3 +160,15 @@ async def test_weights_that_change_within_an_answer_are_named_with_its_tokens(ho
     (sample,) = samples(run)
     named = {sample.checkpoint, *(checkpoint for _, checkpoint in sample.swaps)}
     assert named <= {before.checkpoint_id, swapped[0].checkpoint_id}
+
+
+@pytest.mark.slow
+async def test_a_program_is_served_where_the_engine_has_a_process_of_its_own(home):
+    async with connect().embedded.engine_process():
+        (run,) = (await say(word="red").run(program)).runs
+        assert (run.failure_kind, len(samples(run))) == (None, 2), run.error
+        trainer = TrainingClient("m")
+        await trainer.forward_backward([run], loss_fn="cross_entropy")
+        step = await trainer.optim_step(learning_rate=1e-3)
+        (later,) = (await say(word="red").run(program)).runs
+    assert {sample.checkpoint for sample in samples(later)} == {step.checkpoint_id}

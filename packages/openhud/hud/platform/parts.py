@@ -183,9 +183,11 @@ class Parts:
         if self.used_engine is not None or "policies" in self.__dict__:
             yield
             return
+        from hud.platform.serving.owned_engine import OwnedEngine
         from hud.platform.serving.pool import EnginePool
 
-        self.__dict__["engine"] = pool = EnginePool(self.config)
+        # Programs that play runs ask on another event loop.
+        self.__dict__["engine"] = pool = OwnedEngine(EnginePool(self.config))
         try:
             yield
         finally:
