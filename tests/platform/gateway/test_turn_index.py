@@ -216,8 +216,19 @@ def test_a_seal_tells_of_which_turn_a_rewritten_text_was_made():
 def test_an_answer_may_stand_in_a_message_of_others(text, message, quoted):
     run = Run()
     key = run.call(OPENING, answer(text, None, None))
-    read = run.read([{"role": "user", "content": message}])
-    assert read.answers == ({key} if quoted else set())
+    request = [{"role": "user", "content": message}]
+    assert run.read(request).answers == ({key} if quoted else set())
+    assert not run.read(request).answers  # Each message is looked through once.
+
+
+def test_a_plan_may_stand_within_a_message_that_the_program_wrote_for_the_model():
+    run = Run()
+    key = run.call(OPENING, answer("1. Look at it. 2. Mend it. 3. Check.", None, None))
+    plan = {
+        "role": "assistant",
+        "content": "This is the plan:\n1. Look at it. 2. Mend it. 3. Check.",
+    }
+    assert run.read([*OPENING, plan, {"role": "user", "content": "Go on."}]).answers == {key}
 
 
 @st.composite

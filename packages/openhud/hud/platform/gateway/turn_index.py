@@ -72,7 +72,7 @@ class ReadConversation:
     continued: Key | None
     """The turn of `continuation`."""
     answers: frozenset[Key]
-    """Turns whose answers stand in the conversation, as messages or quoted in others."""
+    """Turns whose answers stand in the conversation, as messages, rewritten ones included, or quoted in others."""
     rewrites: frozenset[tuple[Key, Rewrite]] = frozenset()
     """Kinds of rewrites of answers, each at the first request that has it."""
 
@@ -94,7 +94,7 @@ class TurnIndex:
         self._unquoted: dict[Key, str] = {}
         """Answers that stand in no request so far, without white space."""
         self._seen: set[str] = set()
-        """Digests of messages that are not the model's, of earlier requests."""
+        """Digests of messages of earlier requests that are no answers."""
 
     def read(
         self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], effort: str | None = None
@@ -106,14 +106,17 @@ class TurnIndex:
         answers: set[Key] = set()
         rewritten: set[tuple[Key, Rewrite]] = set()
         last: tuple[IndexedTurn, int] | None = None
+        others: list[ChatMessage] = []
         for message in messages:
-            turn = None
+            turn = sampled = None
             if message["role"] == "assistant":
                 turn, kinds = self._answer(state, message, named)
                 sampled = turn or self._by_handle(message)
                 if sampled is not None:
                     answers.add(sampled.key)
                     rewritten |= {(sampled.key, kind) for kind in kinds}
+            if sampled is None:
+                others.append(message)
             if turn is None:
                 read.append(message)
                 state = digest(state, message_digest(message))
@@ -124,7 +127,7 @@ class TurnIndex:
                     last = turn, sum(earlier["role"] != "system" for earlier in read)
         if read and read[-1]["role"] == "assistant":
             last = None  # The model continues this message.
-        answers |= self._quoted(messages, answers)
+        answers |= self._quoted(others, answers)
         first_seen = frozenset(rewritten - self._rewritten)
         self._rewritten |= rewritten
         return ReadConversation(
@@ -204,13 +207,11 @@ class TurnIndex:
         return next((self._handles[handle] for handle in handles if handle in self._handles), None)
 
     def _quoted(self, messages: Sequence[ChatMessage], answers: set[Key]) -> set[Key]:
-        """Return the turns whose text stands in a message that is not the model's, such as a summary or a subagent's result."""
+        """Return the turns whose text stands in messages that are no answers themselves, such as a summary, a plan or a result."""
         for key in answers:
             self._unquoted.pop(key, None)
         texts = []
         for message in messages:
-            if message["role"] == "assistant":
-                continue
             text = _letters(message)
             # What stood in a request before an answer was sampled does not quote it.
             if (identity := digest(text)) not in self._seen:
