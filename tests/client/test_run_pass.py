@@ -17,8 +17,10 @@ from hud.client import connect, disconnect
 from hud.client.run_pass import RunLimits, run_pass
 from hud.environment import Environment
 from hud.errors import AgentFault, RefusedError, StoreAwayError
+from hud.learning.datums import datums_of, payload_of
 from hud.platform.gateway.chat_formats import format_of
 from hud.platform.store import tables
+from hud.platform.store.records import samples_of
 from hud.trace import AgentStep, SamplingParams, ToolStep
 
 HELLO = [{"role": "user", "content": "hello"}]
@@ -498,3 +500,26 @@ async def test_a_program_that_waits_for_the_platform_until_the_runs_deadline_is_
     (run,) = (await count().run(agent, rollout_timeout=3)).runs
     assert (run.failure_kind, run.trace.stop_reason) == ("infrastructure", "timeout")
     assert run.reward is None
+
+
+async def test_side_calls_are_stored_with_the_reason_why_they_are_not_trained_on(platform):
+    script(platform, "a title", CALL, "some words")
+
+    async def program(access):
+        await chat(access, messages=[{"role": "user", "content": "Name it."}])
+        turn = await chat(access, tools=TOOLS)
+        said = {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [turn.tool_calls[0].model_dump()],
+        }
+        result = {"role": "tool", "tool_call_id": turn.tool_calls[0].id, "content": "three"}
+        return (await chat(access, tools=TOOLS, messages=[*HELLO, said, result])).content
+
+    run = await played(program)
+    await run.recorder.flush()
+    stored = samples_of(platform.store, "0" * 32, [run.trace_id])[run.trace_id]
+    assert [sample.excluded for sample in stored] == ["side_call", None, None]
+    assert [step.sample.excluded for step in agent_steps(run)] == ["side_call", None, None]
+    assert run.trace.extra["model_calls"]["excluded"] == {"side_call": 1}
+    assert len(datums_of(payload_of(run.trace, run.reward))) == 1
