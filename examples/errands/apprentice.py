@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
 
-from env import NAMES, WORDS, command_of, text_of
+from env import KINDS, NAMES, Kind, command_of, text_of
 
 from hud.environment import Task
 from hud.eval import Grade, Run
@@ -105,8 +105,8 @@ def _model(requests: list[dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
 
 def apprentice_run(task: Task, form: Form, rng: random.Random) -> Run:
     """Return a run of the apprentice: one command, right with the chance `RIGHT`, then the program's end."""
-    right = (task.args["kind"], task.args["first"], task.args.get("second", ""))
-    command = command_of(*(right if rng.random() < RIGHT else _slip(right, rng)))
+    right = task.args["kind"], task.args["name"]
+    command = command_of(*(right if rng.random() < RIGHT else _slip(*right, rng)))
     run = Run(task=task, trace=Trace(trace_id=new_id()))
     run.grade = Grade(reward=float(command == command_of(*right)))
     run.tools = [form.tool]
@@ -123,15 +123,8 @@ def apprentice_run(task: Task, form: Form, rng: random.Random) -> Run:
     return run
 
 
-def _slip(right: tuple[Any, ...], rng: random.Random) -> tuple[Any, ...]:
-    """Return an errand that is the right one but for its kind, or for one of its names."""
-    kind, first, second = right
-    slip = rng.choice(("kind", "first", "second"))
-    if slip == "kind":
-        kind = rng.choice(("write", "copy", "move", "delete"))
-        second = second or rng.choice(NAMES)
-    elif slip == "first" or not second:
-        first = rng.choice(WORDS if kind == "write" else NAMES)
-    else:
-        second = rng.choice(NAMES)
-    return kind, first, second
+def _slip(kind: Kind, name: str, rng: random.Random) -> tuple[Kind, str]:
+    """Return an errand of another kind, or with another file."""
+    if rng.random() < 0.3:
+        return rng.choice(KINDS), name
+    return kind, rng.choice(NAMES)

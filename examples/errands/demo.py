@@ -32,8 +32,8 @@ from hud.train.supervised.recorded_runs import conversation_of
 from hud_integrations.programs.mini_swe_agent import MiniSWEAgentConfig
 
 SIZES = {"vocab_size": 2048, "hidden": 128, "layers": 3, "max_context": 4096}
-IMITATED_RUNS = 2000
-SPOKEN_RUNS = 300
+IMITATED_RUNS = 800
+SPOKEN_RUNS = 200
 """Runs whose words the tokenizer is learned from."""
 WARM_UP = {"epochs": 1, "batch": 8, "lr": 2e-3}
 GRPO: dict[str, Any] = {
@@ -45,9 +45,10 @@ GRPO: dict[str, Any] = {
     "warmup_steps": 1,
     "dynamic_sampling": 0,
     "max_tokens": 48,
-    "max_turns": 4,
+    "max_turns": 3,
     "max_concurrent": 8,
     "eval_every": 0,
+    "eval_group": 2,
     "keep": 2,
 }
 

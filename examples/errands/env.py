@@ -1,4 +1,4 @@
-"""Errands with files: one command each, such as a copy. The workspace's files are the answer."""
+"""Errands with files: one of four commands each. The workspace's files are the answer."""
 
 from __future__ import annotations
 
@@ -10,58 +10,58 @@ from hud.environment import WorkspaceLimits
 
 NAMES = ("amber", "black", "coral", "green", "ivory", "lemon")
 """Names of the files; each holds its name."""
-WORDS = ("apple", "bread", "chalk", "dough", "fudge", "grain")
-Kind = Literal["write", "copy", "move", "delete"]
+
+Kind = Literal["copy", "move", "delete", "empty"]
+KINDS: tuple[Kind, ...] = ("copy", "move", "delete", "empty")
 
 env = Environment("errands", version="1.0.0")
 files = env.workspace(limits=WorkspaceLimits(memory_mb=1024, disk_mb=16), track_files=False)
 
 
-def text_of(kind: Kind, first: str, second: str) -> str:
+def text_of(kind: Kind, name: str) -> str:
     """Return the sentence of an errand."""
     return {
-        "write": f"Write {first} to {second}.txt.",
-        "copy": f"Copy {first}.txt to {second}.txt.",
-        "move": f"Move {first}.txt to {second}.txt.",
-        "delete": f"Delete {first}.txt.",
+        "copy": f"Copy {name}.txt to copy.txt.",
+        "move": f"Move {name}.txt to moved.txt.",
+        "delete": f"Delete {name}.txt.",
+        "empty": f"Empty {name}.txt.",
     }[kind]
 
 
-def command_of(kind: Kind, first: str, second: str) -> str:
+def command_of(kind: Kind, name: str) -> str:
     """Return the command that does an errand."""
     return {
-        "write": f"echo {first} > {second}.txt",
-        "copy": f"cp {first}.txt {second}.txt",
-        "move": f"mv {first}.txt {second}.txt",
-        "delete": f"rm {first}.txt",
+        "copy": f"cp {name}.txt copy.txt",
+        "move": f"mv {name}.txt moved.txt",
+        "delete": f"rm {name}.txt",
+        "empty": f"truncate -s 0 {name}.txt",
     }[kind]
 
 
-def right_files(kind: Kind, first: str, second: str) -> dict[str, str]:
-    """Return the words in the files after an errand, by name."""
-    left = {name: name for name in NAMES}
-    if kind == "write":
-        left[second] = first
-    elif kind == "copy":
-        left[second] = left[first]
+def files_after(kind: Kind, name: str) -> dict[str, str]:
+    """Return the contents of the files after an errand, by name."""
+    left = {other: other for other in NAMES}
+    if kind == "copy":
+        left["copy"] = name
+    elif kind == "empty":
+        left[name] = ""
     else:
-        moved = left.pop(first)
+        del left[name]
         if kind == "move":
-            left[second] = moved
+            left["moved"] = name
     return left
 
 
 @env.template(description="Do one errand with files.")
-async def errand(kind: Kind, first: str, second: str = "") -> AsyncGenerator[object, str]:
+async def errand(kind: Kind, name: str) -> AsyncGenerator[object, str]:
     """One errand.
 
     Args:
         kind: What is to be done.
-        first: Word, or name of the file.
-        second: Name of the other file, where there is one.
+        name: Name of the file.
     """
     await files.bash(f"for name in {' '.join(NAMES)}; do echo $name > $name.txt; done")
-    yield text_of(kind, first, second)
-    listed = await files.bash("grep -r '' .")
-    wanted = {f"./{name}.txt:{word}" for name, word in right_files(kind, first, second).items()}
-    yield float(set(listed.stdout.split("\n")) - {""} == wanted)
+    yield text_of(kind, name)
+    listed = await files.bash('for file in *; do echo "$file=$(cat "$file")"; done')
+    right = {f"{other}.txt={content}" for other, content in files_after(kind, name).items()}
+    yield float(set(listed.stdout.splitlines()) == right)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from env import errand
-from tasks import split
+from tasks import HELD_OUT
 
-held_out = [errand(kind=kind, first=first, second=second) for kind, first, second in split()[1]]
+held_out = [errand(kind=kind, name=name) for kind, name in HELD_OUT]

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from itertools import permutations, product
+from env import KINDS, NAMES, Kind, errand
 
-from env import NAMES, WORDS, errand
+HELD_OUT: tuple[tuple[Kind, str], ...] = tuple(
+    (kind, NAMES[(place + shift) % len(NAMES)])
+    for place, kind in enumerate(KINDS)
+    for shift in (0, 3)
+)
+"""Errands that training never shows: two files of each kind, all of which occur with other kinds."""
 
-HELD_OUT = 6
-"""Held-out errands of each kind."""
-
-
-def split() -> tuple[list[tuple[str, str, str]], list[tuple[str, str, str]]]:
-    """Return the errands to train on, and those held out: other pairs of the same names."""
-    trained, held_out = [], []
-    for number, kind in enumerate(("write", "copy", "move")):
-        pairs = list(product(WORDS, NAMES) if kind == "write" else permutations(NAMES, 2))
-        random.Random(number).shuffle(pairs)
-        held_out += [(kind, *pair) for pair in pairs[:HELD_OUT]]
-        trained += [(kind, *pair) for pair in pairs[HELD_OUT:]]
-    return [*trained, *(("delete", name, "") for name in NAMES)], held_out
-
-
-tasks = [errand(kind=kind, first=first, second=second) for kind, first, second in split()[0]]
+tasks = [
+    errand(kind=kind, name=name) for kind in KINDS for name in NAMES if (kind, name) not in HELD_OUT
+]

@@ -45,7 +45,7 @@ class ProgramEnd:
 
 
 class Place(ABC):
-    """Where one run's program plays."""
+    """Working directory, home folder and network of one run's program."""
 
     kind: str
     home: str
@@ -78,7 +78,7 @@ class WorkspacePlace(Place):
 
     @classmethod
     async def open(cls, client: SSHClient) -> WorkspacePlace:
-        """Return the place of a connected client."""
+        """Return the place of a connected client. Raises `EnvironmentFault` if its user has no home folder."""
         looked = await client.run('printf "%s\\n%s" "$HOME" "$PWD"')
         home, _, work = looked.stdout.partition("\n")
         if looked.exit_status != 0 or not home:

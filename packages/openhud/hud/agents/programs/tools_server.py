@@ -70,7 +70,10 @@ class ToolsServer:
 
 @asynccontextmanager
 async def serve_tools(run: RunView, timeout: float | None) -> AsyncIterator[ToolsServer]:
-    """Serve the tools of `run` on this machine's loopback; `timeout` limits each call, in seconds."""
+    """Serve the tools of `run` on this machine's loopback; `timeout` limits each call, in seconds.
+
+    Raises `UsageError` without the packages of a server.
+    """
     try:
         import uvicorn
         from mcp.server import Server
