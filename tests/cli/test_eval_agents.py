@@ -241,3 +241,21 @@ def test_an_evaluation_whose_every_run_failed_by_its_script_exits_with_1(world, 
     (tmp_path / "lost.py").write_text("async def agent(run):\n    run.trace.content = 'wall'\n")
     summary = played(capsys, world, "lost.py:agent", "--all")
     assert summary["reward"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["codex", "-m", "x"], "no program 'codex' on this machine; install it: npm install"),
+        (["nothing", "--command", "true"], "--command goes with the agent harness"),
+        (["harness", "-m", "x"], "command"),
+        (["codex", "--agent-url", "http://127.0.0.1:9"], "--agent-url stands for AGENT"),
+        (["--agent-url", "http://127.0.0.1:9"], "needs --model"),
+    ],
+)
+def test_programs_that_cannot_play_are_refused_before_any_run(
+    world, monkeypatch, capsys, arguments, problem
+):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run(["eval", world, *arguments]) == 2
+    assert problem in capsys.readouterr().err
