@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+import sqlalchemy as sa
 from tests.engine.tiny_policy import tiny_folder
 from tests.exchange.test_message_logs import ASK, call, written
 from tests.exchange.test_otlp_receiver import chat, request_of, runs, said, send
@@ -13,6 +14,7 @@ from hud.cli.main import run
 from hud.client import connect
 from hud.errors import UsageError
 from hud.exchange.redaction import Redaction
+from hud.platform.search.run_index import words_table
 from hud.platform.store import source_policies
 
 KEY = "sk-ant-abcdefghijklmnop1234"
@@ -83,6 +85,7 @@ def test_runs_older_than_their_source_keeps_are_deleted(tmp_path, imported, caps
     answer = {"role": "assistant", "content": "3"}
     old, new = call("old", [ASK], answer), call("new", [ASK], answer, at=4_000_000_000)
     assert len(imported(written(tmp_path / "log.jsonl", [old, new]))) == 2
+    assert asyncio.run(connect().get("/v2/search", params={"text": "tea"}))["total"] == 2
     assert run(["privacy", "openai", "--keep-days", "30"]) == 0
     assert "30 days" in capsys.readouterr().out
     store = connect().embedded.parts.store
@@ -90,6 +93,8 @@ def test_runs_older_than_their_source_keeps_are_deleted(tmp_path, imported, caps
         "openai:new"
     ]
     assert source_policies.remove_expired(store) == 0
+    assert asyncio.run(connect().get("/v2/search", params={"text": "tea"}))["total"] == 1
+    assert len(store.values(sa.select(words_table.c.rowid))) == 1
 
 
 def test_a_source_that_may_not_be_trained_on_is_refused(tmp_path, imported, capsys):

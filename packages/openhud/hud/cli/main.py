@@ -56,6 +56,7 @@ COMMANDS = {
     "models": ("models.group", "Models, their checkpoints and heads."),
     "dev": ("environments.dev", "Serve an environment over MCP while you write it."),
     "serve": ("environments.serve", "Serve an environment over TCP."),
+    "tasks": ("environments.tasks", "Draft tasks from recorded runs."),
     "cancel": ("evaluation.cancel", "Cancel rollouts on the platform."),
     "sync": ("environments.sync", "Upload tasks to the platform, or download them."),
     "deploy": ("environments.deploy", "Upload an environment to the platform and build it there."),

@@ -12,6 +12,7 @@ from hud.errors import UsageError
 from hud.exchange.redaction import KEYS, Redaction
 from hud.platform.background import Service
 from hud.platform.store import Store, tables
+from hud.platform.store.ingest import to_be_indexed
 from hud.platform.store.queries import in_parts
 from hud.trace.recorded_time import now_microseconds
 
@@ -23,7 +24,7 @@ _OWN = "jsonl"
 """Source whose runs OpenHUD recorded, in another store: nothing of them is redacted by default."""
 _OF_RUNS = (
     *(tables.steps, tables.samples, tables.spans, tables.outcomes, tables.trainer_logprobs),
-    *(tables.runs_to_index, tables.indexed_runs, tables.runs),
+    tables.runs,
 )
 """Tables with rows of a run, its own last."""
 
@@ -67,7 +68,7 @@ def set_policy(
 
 
 def remove_expired(store: Store) -> int:
-    """Delete the imported runs whose time is over, with all that is stored of them; returns their number."""
+    """Delete the imported runs whose time is over, with their steps, tokens, outcomes and labels; returns their number."""
     policies = store.rows(
         sa.select(tables.source_policies).where(tables.source_policies.c.keep_days.is_not(None))
     )
@@ -84,6 +85,10 @@ def remove_expired(store: Store) -> int:
             with store.begin() as connection:
                 for table in _OF_RUNS:
                     connection.execute(sa.delete(table).where(table.c.trace_id.in_(some)))
+                labels = tables.labels
+                connection.execute(sa.delete(labels).where(labels.c.subject_id.in_(some)))
+                # The index drops the words of a run that is gone.
+                to_be_indexed(connection, policy.team_id, some)
     return removed
 
 
