@@ -121,6 +121,7 @@ def append(
         query = sa.select(outcomes.c.trace_id).where(outcomes.c.id == supersedes)
         if connection.execute(query).scalar() != trace_id:
             raise NotFoundError(f"The run has no outcome {supersedes!r}.")
+    created = now()
     row = {
         "id": new_id(),
         "team_id": team,
@@ -129,10 +130,10 @@ def append(
         "value": value,
         "source": source,
         "supersedes": supersedes,
-        "created_at": now(),
+        "created_at": created,
     }
     connection.execute(sa.insert(outcomes).values(row))
-    return {**row, "created_at": row["created_at"].isoformat()}
+    return {**row, "created_at": created.isoformat()}
 
 
 def outcomes_of(store: Store, trace_id: str) -> list[dict[str, Any]]:

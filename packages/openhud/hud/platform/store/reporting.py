@@ -103,7 +103,8 @@ def run_exited(
         if earlier is None:
             enter_runs(connection, team, {trace_id: ended})
         # Clients report 0.0 for a run without a grade, which is no reward.
-        if measured and (reward != earlier.reward if earlier else not graded and reward):
+        further = reward != earlier.reward if earlier else not graded and bool(reward)
+        if reward is not None and measured and further:
             outcomes.append(connection, team, trace_id, outcomes.REWARD, reward, source="exit")
         outcomes.apply_rules(connection, [trace_id])
         if status != "running":
