@@ -463,12 +463,17 @@ async def test_a_limit_is_refused_in_the_words_of_each_dialect(platform, program
     assert run.trace.stop_reason == "max_steps"
 
 
-async def test_a_store_that_was_away_when_a_call_arrived_is_infrastructure(platform, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [StoreAwayError("The platform's database does not answer now."), RuntimeError("a fault")],
+    ids=["away", "broken"],
+)
+async def test_what_fails_when_a_call_arrives_is_infrastructure(platform, monkeypatch, error):
     store = platform.gateway.runs.store
     begin = store.begin
 
     def away(*arguments):
-        raise StoreAwayError("The platform's database does not answer now.")
+        raise error
 
     async def program(access):
         monkeypatch.setattr(store, "begin", away)
@@ -479,7 +484,7 @@ async def test_a_store_that_was_away_when_a_call_arrived_is_infrastructure(platf
 
     run = await played(program)
     assert (run.failure_kind, run.reward) == ("infrastructure", None)
-    assert "does not answer" in run.error
+    assert "does not answer" in run.error or "RuntimeError" in run.error
 
 
 async def test_a_program_that_waits_for_the_platform_until_the_runs_deadline_is_no_agents_failure(

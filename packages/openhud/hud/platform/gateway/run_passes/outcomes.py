@@ -27,7 +27,7 @@ _WORST = ("infrastructure", "length", "limit")
 def run_result(rows: Sequence[sa.Row[Any]], unrecorded: Mapping[str, str]) -> dict[str, Any]:
     """Return the steps of a run's calls in order, its worst refusal (None without one), and counts.
 
-    `unrecorded`: errors of the store at the arrival of calls, by the digest of the request.
+    `unrecorded`: errors at the arrival of calls, which have no number, by the digest of the request.
     Prompts in samples are differences to those of earlier steps: see `hud.trace.sampled.call_samples`.
     """
     steps = steps_of_calls(rows)

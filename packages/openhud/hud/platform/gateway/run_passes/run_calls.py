@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import sqlalchemy as sa
 
-from hud.errors import HudError, StoreError
+from hud.errors import HudError, PlatformError, StoreError
 from hud.inference.dialects.codec import Refusal
 from hud.inference.dialects.events import Event, Finished, Turn, turns_of
 from hud.inference.dialects.request import GenerationRequest
@@ -31,6 +31,7 @@ from hud.platform.gateway.run_passes.call_store import (
     CallStatus,
     CallStore,
     RunEndedError,
+    RunLimitError,
     ended,
 )
 from hud.platform.gateway.run_passes.outcomes import REWRITES, run_result
@@ -265,7 +266,7 @@ class RunCalls:
         self._conversations: OrderedDict[str, tuple[RunConversation, set[int]]] = OrderedDict()
         """By pass: the conversation, and the numbers of its calls that are in it or in progress here."""
         self._unrecorded: dict[str, dict[str, str]] = {}
-        """By pass: errors of the store at the arrival of calls, by the digest of the request."""
+        """By pass: errors at the arrival of calls, which have no number, by the digest of the request."""
         self._watch: asyncio.Task[None] | None = None
 
     async def begin(
@@ -277,11 +278,13 @@ class RunCalls:
         digest = request_digest(body)
         try:
             number, tokens = await asyncio.to_thread(self.store.begin, grant, digest)
-        except StoreError as error:
+        except (RunEndedError, RunLimitError, PlatformError):
+            raise
+        except Exception as error:
             with self._lock:
                 if len(self._unrecorded) >= MOST_CONVERSATIONS:
                     self._unrecorded.pop(next(iter(self._unrecorded)))
-                self._unrecorded.setdefault(grant.pass_id, {})[digest] = str(error)
+                self._unrecorded.setdefault(grant.pass_id, {})[digest] = refusal_of(error).message
             raise
         call = RunCall(self, grant, number, tokens, str(body.get("model")))
         call.session = {name: value[:LONGEST_HEADER] for name, value in session.items()}
