@@ -65,6 +65,26 @@ async def test_tasksets_that_were_played_from_files_are_listed(platform, web):
     assert f'href="/jobs/{newest}"' in page
 
 
+async def test_a_taskset_from_a_file_has_a_page_of_its_tasks_over_models(platform, web):
+    record(platform, "old", {"a": [0.0, 1.0], "b": [0.5]}, task=POWER, taskset="powers", model="first", age=9)  # fmt: skip
+    record(platform, "new", {"a": [1.0]}, task=POWER, taskset="powers", model="second", age=5)
+    record(platform, "t", {"a": [0.0]}, task=POWER, taskset="powers", model="second", purpose="training")  # fmt: skip
+    query = {"name": "powers", "environment": "arithmetic"}
+    shown = (await web.get("/tasksets/played.json", params=query)).json()
+    assert (shown["models"], shown["jobs"], shown["tasks"]) == (["second", "first"], 2, 2)
+    first, second = shown["items"]
+    assert [(cell["mean"], cell["runs"]) for cell in first["by_model"]] == [(1.0, 1), (0.5, 2)]
+    assert second["by_model"][0] is None
+    page = (await web.get("/tasksets/played", params=query)).text
+    assert f'href="/trace/{first["by_model"][0]["trace_id"]}"' in page
+    assert (
+        "/tasksets/played?name=powers&amp;environment=arithmetic"
+        in (await web.get("/tasksets")).text
+    )
+    absent = await web.get("/tasksets/played.json", params={**query, "name": "x"})
+    assert absent.status_code == 404
+
+
 async def test_an_evaluation_from_a_file_records_the_name_of_its_taskset(platform, web):
     recorder = MemoryRecorder()
     tasks = Taskset("powers", [power(base=2)])

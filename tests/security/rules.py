@@ -67,6 +67,7 @@ _API = {
         POST /api/v1/retrieve_future  POST /api/v1/cancel_future  POST /api/v1/weights_info
     """,
     "inference": """
+        POST /v1/run-passes  POST /v1/run-passes/{pass_id}/end
         POST /chat/completions  POST /v1/chat/completions  POST /completions  POST /v1/completions
         POST /messages  POST /v1/messages  POST /messages/count_tokens  POST /v1/messages/count_tokens
         POST /responses  POST /v1/responses  POST /responses/input_tokens  POST /v1/responses/input_tokens
@@ -137,7 +138,7 @@ _PAGES = {
         GET /tasksets/{taskset_id}/imports
         GET /models  GET /models/{model_id}  GET /models/{model_id}/compare
         GET /search
-        GET /review
+        GET /review  GET /tasksets/played
         GET /jobs.csv  GET /search.csv  GET /train.csv  GET /tasksets.csv  GET /environments.csv
         GET /train  GET /events/train  GET /train/launches/{launch_id}
         GET /events/train/launches/{launch_id}  GET /train/{run_id}  GET /train/{run_id}/curves/{name}

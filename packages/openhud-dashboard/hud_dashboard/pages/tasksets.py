@@ -19,6 +19,7 @@ from hud.trace import plain
 from hud_dashboard.page import Data, Offset, Pages, Rows, paged, see
 from hud_dashboard.queries.difficulty import Difficulty, difficulties, recent_runs
 from hud_dashboard.queries.played_tasksets import played_tasksets
+from hud_dashboard.queries.task_history import task_history
 
 router = Pages()
 PER_PAGE = 50
@@ -41,6 +42,16 @@ def tasksets(
         item["rows"] = counts.get(plain(item["id"]), 0)
     played = played_tasksets(store, team)
     return {"items": items, "played": played, **paged(total, PER_PAGE, offset)}
+
+
+@router.page("/tasksets/played", "task_history.html")
+def played_taskset(store: StorePart, team: Team, name: str, environment: str) -> Data:
+    """A taskset that was played from a file: its tasks over the models that played them."""
+    return {
+        "name": name,
+        "environment": environment,
+        **task_history(store, team, name, environment),
+    }
 
 
 @router.page("/tasksets/new", "tasksets_new.html")
