@@ -14,6 +14,9 @@ from hud.eval import Taskset
 from hud.platform.store import tables
 from hud.platform.store.ingest import ingest
 from hud.platform.store.outcomes import GradeRule, NewestRule, SumRule, reward_by
+from hud.platform.store.trainer_logprobs import ComputedRun, PassWeights, record_pass
+from hud.trace import AgentStep, Sample
+from hud.trace.sampled.token_columns import pack_ids, pack_logprobs
 
 env = Environment("desk")
 
@@ -163,3 +166,22 @@ def test_a_recorder_that_ships_again_leaves_the_rule_s_reward(home):
     assert reward_of(trace) == (0.25, 1)
     ask("post", "/v2/reward-rules", {"rule": {"kind": "grade"}})
     assert reward_of(trace) == (1.0, 2), "the grade's own reward is not lost"
+
+
+def test_a_training_pass_stores_the_reward_that_it_used_and_its_rule(home):
+    async def agent(run):
+        sample = Sample(prompt_token_ids=[1], output_token_ids=[2, 3], output_logprobs=[-1.0, -2.0])
+        run.record(AgentStep(content="a", sample=sample))
+        run.trace.content = "a"
+
+    job = asyncio.run(Taskset("desk", [answer(word="a")]).run(agent))
+    trace = job.runs[0].trace_id
+    ask("post", "/v2/reward-rules", {"rule": {"kind": "newest", "name": "resolved"}})
+    used = asyncio.run(record_outcome(trace, "resolved", 0.25))
+    turn = pack_ids([2, 3]), pack_logprobs([-1.0, -2.0])
+    store = connect().embedded.parts.store
+    weights = PassWeights("e" * 32, 1, None)
+    record_pass(store, tables.LOCAL_TEAM, weights, [ComputedRun(trace, [turn], used)])
+    ask("post", f"/v2/trace/{trace}/outcome", {"name": "resolved", "value": 1.0})
+    (row,) = store.rows(tables.trainer_logprobs.select())
+    assert (row.reward, row.reward_rule) == (0.25, 1)
