@@ -43,13 +43,13 @@ class RunHits:
     """True where there are more than `MOST_HITS`."""
     missing: int
     """Runs that are not indexed yet."""
-    runs: int
-    """Runs of the team; `runs - missing` were searched."""
+    runs: int | None
+    """Runs of the team, of which `runs - missing` were searched; None: not counted, as all were searched and some match."""
 
     @property
     def searched(self) -> int:
-        """Number of runs that were searched."""
-        return max(0, self.runs - self.missing)
+        """Number of runs that were searched; 0 where they were not counted."""
+        return max(0, (self.runs or 0) - self.missing)
 
 
 def matching_runs(store: Store, team: str, text: str) -> list[str]:
@@ -90,8 +90,11 @@ def search(store: Store, team: str, text: str, limit: int, offset: int) -> RunHi
     )
     for run in items:
         run["label"] = labels.get(run["slug"], NO_TASK)
-    count = sa.select(sa.func.count()).where(tables.runs.c.team_id == team)
-    return RunHits(items, total, len(hits) > MOST_HITS, missing, int(store.value(count)))
+    runs = None
+    if missing or not hits:
+        # Hot path: counting takes longer than the search.
+        runs = int(store.value(sa.select(sa.func.count()).where(tables.runs.c.team_id == team)))
+    return RunHits(items, total, len(hits) > MOST_HITS, missing, runs)
 
 
 def _checked(store: Store, text: str) -> Query:
