@@ -23,9 +23,9 @@ from hud.eval.job import Job
 from hud.eval.runtimes.rollout_runtime import as_runtime
 from hud.eval.scheduler import StopSignal
 from hud.eval.tasksets.taskset import Taskset
+from hud.train.backends.engine_process import engine_process
 from hud.train.backends.registered import PLATFORM, model_on
 from hud.train.config import SubagentConfig, TrainConfig
-from hud.train.engine_process import engine_process
 from hud.train.learner import Learner
 from hud.train.monitoring.candidates import Promotions
 from hud.train.monitoring.guard import Guard, Pause

@@ -42,7 +42,7 @@ class Labels:
             raise UsageError(
                 f"A note has at most {LONGEST_NOTE:,} characters; this one has {len(note):,}."
             )
-        row = {
+        row: dict[str, Any] = {
             "id": new_id(),
             "team_id": self.team,
             "kind": kind,

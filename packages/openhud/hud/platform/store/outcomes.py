@@ -122,7 +122,7 @@ def append(
         if connection.execute(query).scalar() != trace_id:
             raise NotFoundError(f"The run has no outcome {supersedes!r}.")
     created = now()
-    row = {
+    row: dict[str, Any] = {
         "id": new_id(),
         "team_id": team,
         "trace_id": trace_id,

@@ -10,7 +10,7 @@ from tests.engine.waiting import until
 from hud import Environment
 from hud.client import connect, disconnect
 from hud.eval import Taskset
-from hud.train import engine_process
+from hud.train.backends import engine_process
 from hud.train.config import TrainConfig
 from hud.train.loop import train
 from hud.train.monitoring.progress import Reporter
