@@ -65,7 +65,7 @@ class Demo(demo_driver.Demo):
         "GRPO on the program's runs, judged on errands it never trains on",
     )
     unseen = "errands"
-    default_steps = 12
+    default_steps = 40
     folder_name = ".demo-program"
 
     def __init__(self, progress: Progress) -> None:
