@@ -158,6 +158,14 @@ def test_a_run_without_ids_is_refused_by_training_and_taken_by_supervision(
     assert "learned from 1 run" in capsys.readouterr().out
 
 
+def test_content_in_another_form_is_refused_with_a_sentence(tmp_path, home, capsys):
+    path = written(
+        tmp_path / "log.jsonl", [{"request": {"messages": [ASK]}, "response": {"choices": [3]}}]
+    )
+    assert run(["import", str(path), "--from", "openai"]) == 2
+    assert "cannot be read as openai" in capsys.readouterr().err
+
+
 def test_a_broken_line_is_named(tmp_path, home, capsys):
     path = tmp_path / "log.jsonl"
     path.write_text(json.dumps(call("a", [ASK], CALLING)) + "\n{oops\n")

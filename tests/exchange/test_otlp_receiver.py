@@ -276,6 +276,16 @@ def test_protobuf_and_gzip_are_read_like_json(home):
             "application/json",
         ),
         (b"\x0a\xff", "application/x-protobuf"),
+        (
+            json.dumps(request_of({**span(0, "x", {}), "startTimeUnixNano": "9" * 40})).encode(),
+            "application/json",
+        ),
+        (
+            json.dumps(
+                request_of(chat(0, [], said("assistant", "a"), **{"openhud.attempt": "x"}))
+            ).encode(),
+            "application/json",
+        ),
         (b"{}", "text/plain"),
     ],
 )

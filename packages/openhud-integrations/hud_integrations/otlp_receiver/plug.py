@@ -14,6 +14,7 @@ from hud.platform.dependencies import RUN, StorePart, Team, part
 from hud.platform.routes.plugs import RoutePlug
 from hud.platform.routes.telemetry import unpacked_body
 from hud.platform.store import Store
+from hud.platform.store.ingest import NOT_OURS
 from hud.platform.store.telemetry_admission import Intake
 from hud_integrations.otlp_receiver.received_spans import receive_spans
 from hud_integrations.otlp_receiver.spans import spans_of_json, spans_of_protobuf
@@ -49,7 +50,11 @@ def _receive(store: Store, team: str, kind: str, body: bytes) -> None:
         raise UsageError(MANY_CONTAINERS)
     if kind == JSON and exact_json.is_nested_deep(body):
         raise UsageError(NESTED_DEEP)
-    receive_spans(store, team, spans_of_json(body) if kind == JSON else spans_of_protobuf(body))
+    spans = spans_of_json(body) if kind == JSON else spans_of_protobuf(body)
+    try:
+        receive_spans(store, team, spans)
+    except NOT_OURS as error:
+        raise UsageError(f"A value of these spans cannot be stored: {error}.") from error
 
 
 routes = RoutePlug(prefix="/v1/traces", routers=(router,))

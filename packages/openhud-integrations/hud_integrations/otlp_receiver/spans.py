@@ -27,6 +27,7 @@ Span = dict[str, Any]
 MOST_SPANS = 50_000
 """Maximum number of spans in one request."""
 _DEEPEST = 32
+_LATEST = 2**63
 
 
 def spans_of_json(body: bytes) -> list[Span]:
@@ -65,6 +66,8 @@ def _bounded(spans: list[Span]) -> list[Span]:
     if len(spans) > MOST_SPANS:
         raise UsageError(f"A request holds at most {MOST_SPANS:,} spans. Send several.")
     for span in spans:
+        if not (0 <= span["start"] < _LATEST and 0 <= span["end"] < _LATEST):
+            raise UsageError(f"The span {span['name']!r} has a time out of range.")
         if not (_is_hex(span["trace_id"], 32) and _is_hex(span["span_id"], 16)):
             raise UsageError(f"The span {span['name']!r} has no valid trace id and span id.")
     return spans

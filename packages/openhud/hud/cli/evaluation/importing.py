@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 from hud.exchange import sources
 
 if TYPE_CHECKING:
-    from hud.exchange import RunSource, Source
+    from hud.exchange import ForeignRun, RunSource, Source
 
 FORMATS = sources()
 
@@ -80,7 +81,7 @@ async def _import_runs(name: str, source: RunSource, path: Path, job_name: str) 
 
     job = ForeignJob(id=job_id_of(name, job_name), name=job_name)
     try:
-        imported = await import_runs(connect(), name, source.read(path), job)
+        imported = await import_runs(connect(), name, _read(name, source, path), job)
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}.") from error
     if not imported.jobs:
@@ -96,6 +97,18 @@ async def _import_runs(name: str, source: RunSource, path: Path, job_name: str) 
         )
     for of_runs in imported.jobs.values():
         console().print(f"job {of_runs.id[:12]}  {of_runs.name}", markup=False)
+
+
+def _read(name: str, source: RunSource, path: Path) -> Iterator[ForeignRun]:
+    """Yield the runs of a path. Raises `UsageError` for content in another form than the source's."""
+    from hud.errors import UsageError
+
+    try:
+        yield from source.read(path)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise UsageError(
+            f"{path} cannot be read as {name}: {type(error).__name__}: {error}. Name another format with --from."
+        ) from error
 
 
 def _import_tasks(source: Source, path: Path, target: Path) -> None:
